@@ -1,0 +1,51 @@
+//! The clock: the only door to time and to spawning.
+//!
+//! Everything that waits goes through here, so that a paused runtime moves all of it, and every
+//! task has a name under which it can be counted.
+
+use std::future::Future;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+pub(crate) use tokio::time::Instant;
+
+/// This moment.
+#[expect(clippy::disallowed_methods, reason = "this is the clock")]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+/// Waits for a while.
+pub(crate) async fn sleep(duration: Duration) {
+    tokio::time::sleep(duration).await;
+}
+
+/// A wait that can be moved, to be pinned by its owner.
+pub(crate) fn sleep_until(deadline: Instant) -> tokio::time::Sleep {
+    tokio::time::sleep_until(deadline)
+}
+
+/// The time for it was over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Elapsed;
+
+/// Runs a future for at most that long.
+pub(crate) async fn timeout<F: Future>(limit: Duration, future: F) -> Result<F::Output, Elapsed> {
+    tokio::time::timeout(limit, future).await.map_err(|_| Elapsed)
+}
+
+/// Runs a future until that moment at the latest.
+pub(crate) async fn timeout_at<F: Future>(by: Instant, future: F) -> Result<F::Output, Elapsed> {
+    tokio::time::timeout_at(by, future).await.map_err(|_| Elapsed)
+}
+
+/// Starts a task. The name says who it is in a trace.
+#[expect(clippy::disallowed_methods, reason = "this is the only place that spawns")]
+pub(crate) fn spawn<F>(name: &'static str, future: F) -> JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    tracing::trace!(task = name, "task began");
+    tokio::spawn(future)
+}

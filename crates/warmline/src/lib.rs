@@ -1,0 +1,15 @@
+//! Warmline keeps sessions to MCP servers warm, isolated and healed.
+//!
+//! So far this crate holds the side towards servers: [`upstream`] opens a session to any MCP
+//! server, of either era, over Streamable HTTP or stdio, and knows what became of every request
+//! it sent. Runs, the pool and healing are built on it.
+
+pub mod upstream;
+pub mod config;
+pub mod trust;
+mod clock;
+mod net;
+mod sync;
+
+pub use upstream::warden;
+pub use warmline_core as core;

@@ -1,0 +1,141 @@
+//! An upstream server as configured: its name, how it is reached, and its limits.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue};
+use url::Url;
+use warmline_core::era::Era;
+
+/// An upstream MCP server as configured.
+#[derive(Clone, Debug)]
+pub struct Server {
+    /// Its name: 1 to 24 of `[a-z0-9-]`.
+    pub name: String,
+    /// How it is reached.
+    pub reach: Reach,
+    /// Which era to speak; none finds out.
+    pub era: Option<Era>,
+    /// How long things may take.
+    pub times: Times,
+    /// How large things may be.
+    pub sizes: Sizes,
+}
+
+/// How a server is reached.
+#[derive(Clone, Debug)]
+pub enum Reach {
+    /// Streamable HTTP at a URL.
+    Http(HttpReach),
+    /// A child process that speaks over its standard streams.
+    Stdio(StdioReach),
+}
+
+/// A server behind a URL.
+#[derive(Clone, Debug)]
+pub struct HttpReach {
+    /// The endpoint.
+    pub url: Url,
+    /// Headers of every request. Values that are secret are marked sensitive.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// A PEM file of certificate authorities to trust instead of the system's.
+    pub ca_file: Option<PathBuf>,
+}
+
+/// A server that is a program.
+#[derive(Clone, Debug)]
+pub struct StdioReach {
+    /// The program, by name or path.
+    pub program: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Variables set for it, besides the allow-list.
+    pub env: BTreeMap<String, String>,
+    /// Names of variables of ours that it gets too.
+    pub env_pass: Vec<String>,
+    /// Its working folder; ours by default.
+    pub cwd: Option<PathBuf>,
+}
+
+/// How long things may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// To connect, TLS included.
+    pub connect: Duration,
+    /// For one message of the handshake.
+    pub handshake: Duration,
+    /// For a child to show that it lives.
+    pub start: Duration,
+    /// How long a probe over stdio may stay silent before `initialize` is sent as well.
+    pub probe_silence: Duration,
+    /// How long an idle connection is kept.
+    pub connection_idle: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(10),
+            handshake: Duration::from_secs(30),
+            start: Duration::from_secs(60),
+            probe_silence: Duration::from_secs(3),
+            // Shorter than what servers allow: a request that meets a closing connection is lost.
+            connection_idle: Duration::from_secs(15),
+        }
+    }
+}
+
+/// How large things may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// One reply, as a JSON body.
+    pub reply: usize,
+    /// One event of a stream.
+    pub event: usize,
+    /// One line of a child's standard output.
+    pub line: usize,
+    /// The header block of a reply.
+    pub headers: usize,
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Self { reply: 16 << 20, event: 4 << 20, line: 16 << 20, headers: 32 << 10 }
+    }
+}
+
+impl Server {
+    /// A server behind a URL.
+    pub fn http(name: impl Into<String>, url: Url) -> Self {
+        Self::new(name, Reach::Http(HttpReach { url, headers: Vec::new(), ca_file: None }))
+    }
+
+    /// A server that is a program: its name or path first, then its arguments.
+    pub fn stdio(
+        name: impl Into<String>,
+        program: impl Into<String>,
+        args: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Self {
+        Self::new(
+            name,
+            Reach::Stdio(StdioReach {
+                program: program.into(),
+                args: args.into_iter().map(Into::into).collect(),
+                env: BTreeMap::new(),
+                env_pass: Vec::new(),
+                cwd: None,
+            }),
+        )
+    }
+
+    fn new(name: impl Into<String>, reach: Reach) -> Self {
+        Self {
+            name: name.into(),
+            reach,
+            era: None,
+            times: Times::default(),
+            sizes: Sizes::default(),
+        }
+    }
+}
