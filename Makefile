@@ -1,0 +1,85 @@
+# Every command a contributor needs. `make` alone lists them.
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+CARGO ?= cargo
+# The lock file is the truth: a build that would change it fails.
+LOCKED := --locked
+PARTS := tests/parts
+NODE := $(PARTS)/node/node_modules/.bin/node
+SUITE := $(PARTS)/node/node_modules/@modelcontextprotocol/conformance/dist/index.js
+REVISIONS := 2025-11-25 2026-07-28
+FUZZ_SECONDS ?= 60
+
+.PHONY: help check fmt lint test test-fast parts conformance snap docs demo fuzz audit tidy fmt-check test-all
+
+help:        ## list the targets
+	@sed -n 's/^\([a-z-]*\): .*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+
+check:       ## before a commit, no network: fmt, clippy, fast tests, docs
+check: fmt-check lint test-fast docs
+
+fmt:         ## format the code
+	$(CARGO) fmt --all
+
+lint:        ## clippy, warnings denied
+	@echo '== clippy'
+	$(CARGO) clippy $(LOCKED) --workspace --all-targets -- -D warnings
+
+test:        ## what .ci/run runs: all tests, real servers and the conformance suite included
+test: parts fmt-check lint test-all docs
+	@echo '== all of it passed: format, clippy, tests with real servers and the conformance suite, docs'
+
+test-fast:   ## the tests that need no real servers and nothing installed
+	@echo '== tests without the real parts'
+	$(CARGO) test $(LOCKED) --workspace --lib --bins
+	$(CARGO) test $(LOCKED) -p warmline-core
+	$(CARGO) test $(LOCKED) -p warmline-testkit --test shape
+
+parts:       ## install the real servers and the conformance suite, pinned, for the tests
+	@echo '== real servers and the conformance suite'
+	@$(PARTS)/install.sh
+
+conformance: ## the official suite's client leg, whole, at both revisions
+conformance: parts
+	$(CARGO) build $(LOCKED) -p warmline-testkit --example conformance_client
+	@client=$$($(CARGO) metadata $(LOCKED) --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/debug/examples/conformance_client; \
+	for revision in $(REVISIONS); do \
+	  echo "== conformance, client leg, $$revision"; \
+	  $(NODE) $(SUITE) client --command "$$client" --requirements "$$revision" --timeout 60000 \
+	    --expected-failures $(PARTS)/conformance/$$revision.yaml; \
+	done
+
+snap:        ## write changed snapshots of the command line anew, and show what changed
+	INSTA_UPDATE=always $(CARGO) test $(LOCKED) -p warmline-cli
+	git --no-pager diff --stat -- '*.snap'
+
+docs:        ## the reference documentation, broken links denied
+	@echo '== docs'
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc $(LOCKED) --workspace --lib --no-deps
+
+demo:        ## the demo of the README, start to finish
+	$(CARGO) run $(LOCKED) --release -- demo
+
+audit:       ## licences, sources, banned crates
+	@if $(CARGO) deny --version >/dev/null 2>&1; then \
+	  $(CARGO) deny check licenses bans sources; \
+	else \
+	  echo 'cargo-deny is not installed, so deny.toml was not asked: cargo install cargo-deny'; exit 1; \
+	fi
+
+tidy:        ## what a reviewer would say: long files, unnumbered TODOs, names that say nothing
+	@tests/tidy.sh
+
+fmt-check:
+	@echo '== format'
+	$(CARGO) fmt --all --check
+
+test-all:
+	@echo '== tests'
+	$(CARGO) test $(LOCKED) --workspace --no-fail-fast 2>&1 | awk '{ print; fflush() } \
+	  /^test result:/ { passed += $$4; failed += $$6; ignored += $$8 } \
+	  END { printf "== tests: %d passed, %d failed, %d ignored\n", passed, failed, ignored }'
