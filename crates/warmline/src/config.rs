@@ -1,0 +1,291 @@
+//! Configuration files: `warmline.toml` and `mcpServers`, read once, each server with its origin.
+//!
+//! Asked by: whoever turns a name into a [`Server`](crate::upstream::server::Server).
+//! Reading a file starts, expands and contacts nothing. A declaration becomes a server only
+//! through [`Trusted`], which [`ConfigFile::trusted`] alone gives out.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use warmline_core::code::Code;
+
+use crate::trust::{Digest, TrustStore};
+
+mod declaration;
+mod duration;
+mod expand;
+mod find;
+mod keys;
+mod mcp_servers;
+mod nearest;
+mod place;
+#[cfg(test)]
+mod tests;
+mod warmline_toml;
+
+pub use declaration::{
+    Configured, Declaration, Lookup, Outline, Written, bearer, header, parse_url, public_url,
+};
+pub use duration::parse_duration;
+pub use find::{Folders, Origin};
+pub use nearest::nearest;
+use place::Source;
+pub use place::{ConfigError, Excerpt, Place};
+
+/// Every configuration file that counts, nearest first.
+#[derive(Clone, Debug)]
+pub struct Config {
+    files: Vec<ConfigFile>,
+}
+
+impl Config {
+    /// Reads the given file alone, or else every file that is found.
+    ///
+    /// # Errors
+    /// `config-unreadable`, `config-unknown-key` or `config-bad-value`, with the place.
+    pub fn read(given: Option<&Path>, folders: &Folders) -> Result<Self, ConfigError> {
+        let paths = match given {
+            Some(path) => vec![(path.to_owned(), Origin::Given)],
+            None => folders.files(),
+        };
+        let read = |(path, origin): (PathBuf, Origin)| ConfigFile::read(&path, origin);
+        Ok(Self {
+            files: paths.into_iter().map(read).collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// The files, nearest first.
+    pub fn files(&self) -> &[ConfigFile] {
+        &self.files
+    }
+
+    /// Every server that is declared, nearest file first.
+    pub fn declarations(&self) -> impl Iterator<Item = (&ConfigFile, &Declaration)> {
+        self.files
+            .iter()
+            .flat_map(|file| file.declarations.iter().map(move |d| (file, d)))
+    }
+
+    /// The server of that name. A trusted file wins over one that is not; among those, the
+    /// nearest.
+    ///
+    /// # Errors
+    /// `server-unknown` with the nearest name.
+    pub fn find(
+        &self,
+        name: &str,
+        store: &TrustStore,
+    ) -> Result<(&ConfigFile, &Declaration), ConfigError> {
+        let mut named = self
+            .declarations()
+            .filter(|(_, d)| d.name == name || d.written == name);
+        let first = named.next();
+        let trusted = first
+            .into_iter()
+            .chain(named)
+            .find(|(file, _)| file.is_trusted(store));
+        trusted.or(first).ok_or_else(|| self.unknown(name))
+    }
+
+    fn unknown(&self, name: &str) -> ConfigError {
+        let what = format!("no server is called `{}`", name.escape_debug());
+        let error = ConfigError::new(Code::ServerUnknown, what);
+        let mut names: Vec<&str> = self
+            .declarations()
+            .map(|(_, d)| d.written.as_str())
+            .collect();
+        if let Some(near) = nearest(name, names.iter().copied()) {
+            return error.hint(format!("did you mean `{near}`?"));
+        }
+        names.sort_unstable();
+        names.dedup();
+        match names.len() {
+            0 => error.hint(
+                "no configuration was found; give a URL, or a command behind `--`, or write a `warmline.toml`",
+            ),
+            count @ 1..=12 => error.hint(format!(
+                "{} configured: {}",
+                if count == 1 { "one server is" } else { "these are" },
+                names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+            )),
+            count => error.hint(format!("{count} servers are configured; `warmline doctor` lists them")),
+        }
+    }
+}
+
+/// One configuration file, read and understood, with nothing in it expanded.
+#[derive(Clone, Debug)]
+pub struct ConfigFile {
+    path: PathBuf,
+    origin: Origin,
+    digest: Digest,
+    declarations: Vec<Declaration>,
+}
+
+impl ConfigFile {
+    /// Reads a file. Names that end in `.json` hold `mcpServers`, all others are TOML.
+    ///
+    /// # Errors
+    /// `config-unreadable`, `config-unknown-key` or `config-bad-value`, with the place.
+    pub fn read(path: &Path, origin: Origin) -> Result<Self, ConfigError> {
+        let text = read_bounded(path, FILE_BYTES).map_err(|why| {
+            ConfigError::new(
+                Code::ConfigUnreadable,
+                format!("the configuration file `{}` cannot be read", path.display()),
+            )
+            .because(why)
+            .hint("check the path and who may read it")
+        })?;
+        let source = Source {
+            file: path,
+            text: &text,
+        };
+        let is_json = path
+            .extension()
+            .is_some_and(|end| end.eq_ignore_ascii_case("json"));
+        let declarations = if is_json {
+            mcp_servers::read(source)?
+        } else {
+            warmline_toml::read(source)?
+        };
+        Ok(Self {
+            path: path.to_owned(),
+            origin,
+            digest: Digest::of(text.as_bytes()),
+            declarations,
+        })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How it came to be read.
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// The digest of the very bytes that were read.
+    pub fn digest(&self) -> &Digest {
+        &self.digest
+    }
+
+    /// The servers it declares, in the order of the file.
+    pub fn declarations(&self) -> &[Declaration] {
+        &self.declarations
+    }
+
+    /// Whether its commands may run and its URLs may be contacted.
+    pub fn is_trusted(&self, store: &TrustStore) -> bool {
+        match self.origin {
+            Origin::Given | Origin::User | Origin::System => true,
+            Origin::Folder => store.holds(&self.path, &self.digest),
+        }
+    }
+
+    /// The file as one whose servers may be used.
+    ///
+    /// # Errors
+    /// `config-untrusted` for a file that was found in the working folder and never looked at.
+    pub fn trusted(&self, store: &TrustStore) -> Result<Trusted<'_>, ConfigError> {
+        if self.is_trusted(store) {
+            return Ok(Trusted(self));
+        }
+        let name = self
+            .path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let what = match store.knows(&self.path) {
+            true => format!("`{name}` of this folder changed since it was trusted"),
+            false => format!("`{name}` of this folder is not trusted yet"),
+        };
+        Err(ConfigError::new(Code::ConfigUntrusted, what)
+            .at(Place::whole(&self.path))
+            .because(
+                "a configuration file can start programs, and this one lies in the working folder",
+            )
+            .hint("look at what it does and accept it: `warmline trust`"))
+    }
+}
+
+/// A file whose servers may be used.
+#[derive(Clone, Copy, Debug)]
+pub struct Trusted<'f>(&'f ConfigFile);
+
+impl Trusted<'_> {
+    /// The server of one of the file's declarations, with variables expanded and its credential
+    /// read.
+    ///
+    /// # Errors
+    /// `config-bad-value`: a variable is not set, a URL is none; `server-unknown` for a
+    /// declaration of another file.
+    pub fn server(
+        &self,
+        declaration: &Declaration,
+        lookup: Lookup<'_>,
+    ) -> Result<Configured, ConfigError> {
+        let own = self
+            .0
+            .declarations
+            .iter()
+            .find(|own| own.name == declaration.name);
+        match own {
+            Some(own) => own.server(lookup),
+            None => Err(ConfigError::new(
+                Code::ServerUnknown,
+                format!(
+                    "`{}` is not declared in `{}`",
+                    declaration.name,
+                    self.0.path.display()
+                ),
+            )),
+        }
+    }
+}
+
+/// A variable of this process, if it is set and is text. The one place that reads them.
+pub fn process_variable(name: &str) -> Option<String> {
+    std::env::var_os(name).and_then(|value| value.into_string().ok())
+}
+
+/// Why a text cannot be the name of a server; none if it can.
+fn name_problem(name: &str) -> Option<&'static str> {
+    let plain = |c: char| matches!(c, 'a'..='z' | '0'..='9' | '-');
+    if name.is_empty() {
+        Some("it is empty")
+    } else if !name.chars().all(plain) {
+        Some("names are made of `a` to `z`, `0` to `9` and `-`")
+    } else if name.len() > 24 {
+        Some("names have at most 24 characters")
+    } else {
+        None
+    }
+}
+
+/// Reads a text file of at most `limit` bytes.
+pub(crate) fn read_bounded(path: &Path, limit: u64) -> Result<String, String> {
+    let file = std::fs::File::open(path).map_err(|error| plain_error(&error))?;
+    let mut bytes = Vec::new();
+    file.take(limit + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| plain_error(&error))?;
+    if bytes.len() as u64 > limit {
+        return Err(format!("it is larger than {} KiB", limit >> 10));
+    }
+    String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned())
+}
+
+/// A system's complaint in small letters and without its number.
+fn plain_error(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error")
+        .next()
+        .unwrap_or_default()
+        .to_lowercase()
+}
+
+/// The longest configuration file that is read.
+const FILE_BYTES: u64 = 1 << 20;

@@ -1,0 +1,91 @@
+//! Where configuration files are looked for, and which of them count as the reader's own.
+
+use std::path::{Path, PathBuf};
+
+use etcetera::BaseStrategy as _;
+
+/// How a configuration file came to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Named on the command line.
+    Given,
+    /// In the user's configuration folder.
+    User,
+    /// In the system's configuration folder.
+    System,
+    /// Lying in the working folder: somebody else may have put it there.
+    Folder,
+}
+
+impl Origin {
+    /// The word for people.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Given => "given",
+            Self::User => "user",
+            Self::System => "system",
+            Self::Folder => "folder",
+        }
+    }
+}
+
+/// Folders that configuration is looked for in.
+#[derive(Clone, Debug)]
+pub struct Folders {
+    /// The working folder.
+    pub working: PathBuf,
+    /// Warmline's folder among the user's configuration; none if the user has no home.
+    pub user: Option<PathBuf>,
+    /// Warmline's folder among the system's configuration.
+    pub system: PathBuf,
+    /// Warmline's folder for what it remembers; none if the user has no home.
+    pub state: Option<PathBuf>,
+}
+
+impl Folders {
+    /// The folders of this process and its user (XDG).
+    ///
+    /// # Errors
+    /// The working folder is gone or may not be read.
+    pub fn of_this_process() -> std::io::Result<Self> {
+        let base = etcetera::base_strategy::Xdg::new().ok();
+        Ok(Self {
+            working: std::env::current_dir()?,
+            user: base.as_ref().map(|base| base.config_dir().join("warmline")),
+            system: PathBuf::from("/etc/warmline"),
+            state: base
+                .and_then(|base| base.state_dir())
+                .map(|folder| folder.join("warmline")),
+        })
+    }
+
+    /// The configuration files that exist, nearest first.
+    pub fn files(&self) -> Vec<(PathBuf, Origin)> {
+        let folder = |folder: &Path, names: &[&str], origin| {
+            names
+                .iter()
+                .map(|name| (folder.join(name), origin))
+                .collect::<Vec<_>>()
+        };
+        let mut files = folder(&self.working, WORKING_NAMES, Origin::Folder);
+        if let Some(user) = &self.user {
+            files.extend(folder(user, USER_NAMES, Origin::User));
+        }
+        files.extend(folder(&self.system, USER_NAMES, Origin::System));
+        // Whoever works in the configuration folder works among files of his own.
+        let own: Vec<PathBuf> = files
+            .iter()
+            .filter(|f| f.1 != Origin::Folder)
+            .map(|f| f.0.clone())
+            .collect();
+        files.retain(|(path, origin)| {
+            path.is_file() && (*origin != Origin::Folder || !own.contains(path))
+        });
+        files
+    }
+}
+
+/// Files that count when they lie in the working folder.
+const WORKING_NAMES: &[&str] = &["warmline.toml", ".mcp.json"];
+/// Files that count in a configuration folder.
+const USER_NAMES: &[&str] = &["warmline.toml", "mcp.json"];

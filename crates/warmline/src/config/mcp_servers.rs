@@ -1,0 +1,264 @@
+//! Files of other programs: `{"mcpServers": {…}}`, and `{"servers": {…}}` as editors write it.
+//!
+//! They belong to others, so keys we do not know are theirs and no error; values we need and
+//! cannot read are.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use warmline_core::code::Code;
+use warmline_core::exchange::Patience;
+
+use super::declaration::{Declaration, DeclaredReach, Written};
+use super::expand::Expand;
+use super::place::{ConfigError, Place, Show, Source};
+use crate::upstream::server::Times;
+
+/// The declarations of an `mcpServers` file.
+pub(crate) fn read(source: Source<'_>) -> Result<Vec<Declaration>, ConfigError> {
+    let file: File<'_> = parse(source.text).map_err(|error| broken(source, source.text, &error))?;
+    let Some(servers) = file.mcp_servers.or(file.servers) else {
+        let what = "the file has neither `mcpServers` nor `servers` at its top";
+        return Err(ConfigError::new(Code::ConfigBadValue, what).at(Place::whole(source.file)));
+    };
+    let servers: BTreeMap<String, &RawValue> =
+        parse(servers.get()).map_err(|error| broken(source, servers.get(), &error))?;
+    let mut declarations: Vec<Declaration> = Vec::with_capacity(servers.len());
+    for (written, raw) in servers {
+        let declaration = declaration(source, &written, raw)?;
+        if let Some(other) = declarations
+            .iter()
+            .find(|other| other.name == declaration.name)
+        {
+            let what = format!(
+                "`{written}` and `{}` both become `{}` here",
+                other.written, declaration.name
+            );
+            return Err(ConfigError::new(Code::ConfigBadValue, what)
+                .at(declaration.place)
+                .hint("rename one of them"));
+        }
+        declarations.push(declaration);
+    }
+    declarations.sort_by_key(|declaration| declaration.span.start);
+    Ok(declarations)
+}
+
+#[derive(Deserialize)]
+struct File<'a> {
+    #[serde(borrow, rename = "mcpServers")]
+    mcp_servers: Option<&'a RawValue>,
+    #[serde(borrow)]
+    servers: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    command: Option<String>,
+    #[serde(default)]
+    args: Vec<String>,
+    #[serde(default)]
+    env: BTreeMap<String, Loose>,
+    cwd: Option<String>,
+    url: Option<String>,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    #[serde(rename = "type")]
+    kind: Option<String>,
+}
+
+/// Values of `env` are texts, but people write numbers and truth values as well.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Loose {
+    Text(String),
+    Number(serde_json::Number),
+    Bool(bool),
+}
+
+impl Loose {
+    fn written(self) -> Written {
+        Written(match self {
+            Self::Text(text) => text,
+            Self::Number(number) => number.to_string(),
+            Self::Bool(value) => value.to_string(),
+        })
+    }
+}
+
+fn declaration(
+    source: Source<'_>,
+    written: &str,
+    raw: &RawValue,
+) -> Result<Declaration, ConfigError> {
+    let span = span(source.text, raw.get());
+    let place = source.place(span.clone(), Show::Nothing);
+    let entry: Entry = parse(raw.get()).map_err(|error| broken(source, raw.get(), &error))?;
+    let bad = |what: String| ConfigError::new(Code::ConfigBadValue, what).at(place.clone());
+    let reach = reach(entry, written).map_err(|(what, hint)| match hint {
+        Some(hint) => bad(what).hint(hint),
+        None => bad(what),
+    })?;
+    let Some(name) = plain_name(written) else {
+        return Err(bad(format!(
+            "`{written}` holds no letter or digit to make a name of"
+        )));
+    };
+    Ok(Declaration {
+        name,
+        written: written.to_owned(),
+        place,
+        elsewhere: Vec::new(),
+        span,
+        reach,
+        credential: None,
+        era: None,
+        times: Times::default(),
+        patience: Patience::default(),
+        url_env: None,
+        auth_env: None,
+        expand: Expand::Variables,
+        folder: source.file.parent().unwrap_or(Path::new("")).to_owned(),
+    })
+}
+
+/// How it is reached; or what is wrong, and a hint.
+fn reach(entry: Entry, written: &str) -> Result<DeclaredReach, (String, Option<&'static str>)> {
+    match (entry.command, entry.url) {
+        (Some(command), None) if !command.is_empty() => Ok(DeclaredReach::Command {
+            argv: std::iter::once(command)
+                .chain(entry.args)
+                .map(Written)
+                .collect(),
+            env: entry
+                .env
+                .into_iter()
+                .map(|(name, value)| (name, value.written()))
+                .collect(),
+            env_pass: Vec::new(),
+            cwd: entry.cwd.map(Into::into),
+        }),
+        (None, Some(_)) if entry.kind.as_deref() == Some("sse") => Err((
+            format!(
+                "`{written}` is of type `sse`, the transport of 2024-11-05, which is not spoken here"
+            ),
+            Some(
+                "many servers speak Streamable HTTP as well: try `\"type\": \"http\"` and its `/mcp`",
+            ),
+        )),
+        (None, Some(url)) => Ok(DeclaredReach::Url {
+            url: Written(url),
+            headers: entry
+                .headers
+                .into_iter()
+                .map(|(name, value)| (name, Written(value)))
+                .collect(),
+            ca_file: None,
+        }),
+        (Some(_), Some(_)) => Err((
+            format!("`{written}` has a `command` and a `url`; a server has one"),
+            None,
+        )),
+        (Some(_) | None, None) => Err((
+            format!("`{written}` has neither a `command` nor a `url`"),
+            None,
+        )),
+    }
+}
+
+/// Other programs allow any name; ours is made of `[a-z0-9-]` and has at most 24.
+pub(crate) fn plain_name(written: &str) -> Option<String> {
+    let mut name = String::new();
+    for letter in written.chars() {
+        match letter.to_ascii_lowercase() {
+            plain @ ('a'..='z' | '0'..='9') => name.push(plain),
+            _ if name.ends_with('-') || name.is_empty() => {},
+            _ => name.push('-'),
+        }
+    }
+    name.truncate(24);
+    let name = name.trim_matches('-');
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, serde_json::Error> {
+    serde_json::from_str(text)
+}
+
+/// A parser's complaint about a part of the file, as a place in the whole of it.
+fn broken(source: Source<'_>, part: &str, error: &serde_json::Error) -> ConfigError {
+    let start = span(source.text, part).start;
+    let before = source.text.get(..start).unwrap_or_default();
+    let lines = before.matches('\n').count();
+    let column = match error.line() {
+        1 => {
+            before
+                .rsplit('\n')
+                .next()
+                .map_or(0, |head| head.chars().count())
+                + error.column()
+        },
+        _ => error.column(),
+    };
+    let place = source.place_at(lines + error.line(), column);
+    let (code, what) = if error.is_data() {
+        (
+            Code::ConfigBadValue,
+            "a value has another type than expected",
+        )
+    } else {
+        (Code::ConfigUnreadable, "the file is not JSON")
+    };
+    ConfigError::new(code, what).at(place).because(plain(error))
+}
+
+/// The complaint without its place, and without the value it may repeat.
+fn plain(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" at line ").next().unwrap_or_default();
+    match text.split_once("invalid type: ") {
+        Some((_, rest)) => {
+            let found = rest.split([' ', '`']).next().unwrap_or_default();
+            let expected = rest
+                .rsplit_once("expected ")
+                .map_or("something else", |(_, e)| e);
+            format!("expected {expected}, found {found}")
+        },
+        None if text.contains('"') && !text.starts_with("expected") => text
+            .split('"')
+            .next()
+            .unwrap_or_default()
+            .trim_end()
+            .to_owned(),
+        None => text.to_owned(),
+    }
+}
+
+/// Where a part that was borrowed from the text stands in it.
+fn span(text: &str, part: &str) -> Range<usize> {
+    let start = (part.as_ptr() as usize)
+        .saturating_sub(text.as_ptr() as usize)
+        .min(text.len());
+    start..(start + part.len()).min(text.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_other_programs_become_plain_ones() {
+        #[rustfmt::skip]
+        let table = [
+            ("github", Some("github")), ("GitHub Copilot", Some("github-copilot")), ("@scope/server", Some("scope-server")),
+            ("a__b", Some("a-b")), ("ünï", Some("n")), ("…", None), ("", None),
+            ("a-name-that-is-much-longer-than-it-may-be", Some("a-name-that-is-much-long")),
+        ];
+        for (written, name) in table {
+            assert_eq!(plain_name(written).as_deref(), name, "{written}");
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Files as people write them, right and wrong.
+
+use std::path::Path;
+
+use http::header::AUTHORIZATION;
+use warmline_core::code::Code;
+use warmline_core::era::Era;
+
+use super::*;
+use crate::upstream::server::Reach;
+
+fn read(name: &str, text: &str) -> Result<Vec<Declaration>, ConfigError> {
+    let source = Source {
+        file: Path::new(name),
+        text,
+    };
+    if name.ends_with("json") {
+        mcp_servers::read(source)
+    } else {
+        warmline_toml::read(source)
+    }
+}
+
+fn environment(name: &str) -> Option<String> {
+    match name {
+        "TOKEN" => Some("canary-token".to_owned()),
+        "PLACE" => Some("https://other.example/mcp".to_owned()),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_toml_file_says_how_its_servers_are_reached() {
+    let text = r#"
+        [gateway]
+        listen = "127.0.0.1:8484"
+
+        [servers.browser]
+        command = ["npx", "-y", "some-server"]
+        env = { MODE = "quiet" }
+        env_pass = ["DISPLAY"]
+        cwd = "work"
+        spares = 1
+        start_timeout = "2min"
+
+        [servers.browser.tools.snapshot]
+        repeatable = true
+
+        [servers.github]
+        url = "https://api.example.com/mcp"
+        credential = { env = "TOKEN" }
+        headers = { X-Team = "lamp" }
+        era = "legacy"
+        session_per = "identity"
+        call_timeout = "90s"
+    "#;
+    let declarations = read("conf/warmline.toml", text).unwrap();
+    let browser = declarations[0].server(&environment).unwrap();
+    let Reach::Stdio(stdio) = &browser.server.reach else {
+        panic!("a program")
+    };
+    assert_eq!((stdio.program.as_str(), stdio.args.len()), ("npx", 2));
+    assert_eq!(stdio.env["MODE"], "quiet");
+    assert_eq!(stdio.env_pass, ["DISPLAY"]);
+    assert_eq!(stdio.cwd.as_deref(), Some(Path::new("conf/work")));
+    assert_eq!(browser.server.times.start.as_secs(), 120);
+    assert_eq!(declarations[0].elsewhere, ["spares", "tools"]);
+
+    let github = declarations[1].server(&environment).unwrap();
+    let Reach::Http(http) = &github.server.reach else {
+        panic!("a URL")
+    };
+    assert_eq!(http.url.as_str(), "https://api.example.com/mcp");
+    let token = http
+        .headers
+        .iter()
+        .find(|(name, _)| name == AUTHORIZATION)
+        .unwrap();
+    assert_eq!(token.1, "Bearer canary-token");
+    assert!(http.headers.iter().all(|(_, value)| value.is_sensitive()));
+    assert_eq!(
+        (github.server.era, github.patience.total.as_secs()),
+        (Some(Era::Legacy), 90)
+    );
+    assert_eq!(declarations[1].place.at, Some((16, 18)));
+}
+
+#[test]
+fn a_wrong_line_is_named_with_its_place_and_the_nearest_right_word() {
+    use Code::{ConfigBadValue as Value, ConfigUnknownKey as Key, ConfigUnreadable as File};
+    let command = "[servers.a]\ncommand = ['x']\n";
+    #[rustfmt::skip]
+    let table = [
+        ("[servers.a]\ncomand = ['x']",                    Key,   Some((2, 1)),  Some("did you mean `command`?")),
+        ("[servers.a]\nurl = 'http://x'\nmax_perkey = 1",   Key,   Some((3, 1)),  Some("did you mean `max_per_key`?")),
+        ("[server.a]\nurl = 'http://x'",                    Key,   Some((1, 2)),  Some("did you mean `servers`?")),
+        ("[servers.a]\nzzzzzz = 1",                         Key,   Some((2, 1)),  None),
+        ("[servers.a]\ncredential = { evn = 'X' }",         Key,   Some((2, 16)), Some("did you mean `env`?")),
+        ("[servers.a]\ncommand = 'npx -y x'",               Value, Some((2, 11)), Some("write a list: `command = [\"npx\", \"-y\", \"some-server\"]`")),
+        ("[servers.a]\ncommand = []",                       Value, Some((2, 11)), None),
+        ("[servers.a]\nera = 'legcy'",                      Value, Some((2, 7)),  Some("did you mean `legacy`?")),
+        ("[servers.a]\nera = 3",                            Value, Some((2, 7)),  None),
+        ("[servers.a]\nenv = { A = 1 }",                    Value, Some((2, 13)), None),
+        ("[servers.Up]\nurl = 'http://x'",                  Value, Some((1, 10)), None),
+        ("[servers.a]\nenv = {}",                           Value, Some((1, 10)), Some("add `url = \"https://…\"` or `command = [\"program\", \"argument\"]`")),
+        ("[servers.a]\nurl = 'http://x'\ncommand = ['x']",  Value, Some((1, 10)), None),
+        ("[servers.a]\nurl = 'http://x'\ncwd = '.'",        Value, Some((1, 10)), None),
+        ("[servers.a\n",                                    File,  Some((1, 11)), None),
+        ("a = 'x\n",                                        File,  Some((1, 7)),  None),
+    ];
+    for (text, code, at, hint) in table {
+        let error = read("warmline.toml", text).unwrap_err();
+        let place = error.place.as_ref().and_then(|place| place.at);
+        assert_eq!(
+            (error.code, place, error.hint.as_deref()),
+            (code, at, hint),
+            "{text}"
+        );
+    }
+    let slow = read("warmline.toml", &format!("{command}start_timeout = '30'")).unwrap_err();
+    assert_eq!(slow.what, "`start_timeout` is not a duration");
+    assert_eq!(
+        slow.place.unwrap().excerpt.unwrap().line,
+        "start_timeout = '30'"
+    );
+}
+
+#[test]
+fn files_of_other_programs_are_read_in_both_forms() {
+    let text = r#"{"mcpServers": {
+        "GitHub": {"type": "http", "url": "${PLACE}", "headers": {"Authorization": "Bearer ${TOKEN}"}},
+        "memory": {"command": "npx", "args": ["-y", "${MISSING:-memory}"], "env": {"N": 3}, "disabled": false}
+    }}"#;
+    let declarations = read(".mcp.json", text).unwrap();
+    let github = declarations[0].server(&environment).unwrap().server;
+    assert_eq!(
+        (github.name.as_str(), declarations[0].written.as_str()),
+        ("github", "GitHub")
+    );
+    let Reach::Http(http) = &github.reach else {
+        panic!("a URL")
+    };
+    assert_eq!(http.url.as_str(), "https://other.example/mcp");
+    assert_eq!(http.headers[0].1, "Bearer canary-token");
+    let memory = declarations[1].server(&environment).unwrap().server;
+    let Reach::Stdio(stdio) = &memory.reach else {
+        panic!("a program")
+    };
+    assert_eq!(
+        (stdio.args.as_slice(), stdio.env["N"].as_str()),
+        (&["-y".into(), "memory".into()][..], "3")
+    );
+    let outline = declarations[0].outline();
+    assert_eq!(outline.reads, ["PLACE", "TOKEN"]);
+    assert_eq!(outline.headers, ["Authorization"]);
+
+    let editor = read(
+        "mcp.json",
+        r#"{"servers": {"a": {"command": "x"}}, "inputs": []}"#,
+    )
+    .unwrap();
+    assert_eq!(editor[0].outline().reaches, "x");
+}
+
+#[test]
+fn a_broken_file_of_another_program_is_named_with_its_place() {
+    use Code::{ConfigBadValue as Value, ConfigUnreadable as File};
+    #[rustfmt::skip]
+    let table = [
+        ("{\n  nonsense",                                                File,  Some((2, 3))),
+        ("{}",                                                           Value, None),
+        ("{\"mcpServers\": 3}",                                          Value, Some((1, 16))),
+        ("{\"mcpServers\": {\n \"a\": {\"command\": [\"canary\"]}}}",    Value, Some((2, 18))),
+        ("{\"mcpServers\": {\n \"a\": {}}}",                             Value, Some((2, 7))),
+        ("{\"mcpServers\": {\"a\": {\"type\": \"sse\", \"url\": \"http://x\"}}}", Value, Some((1, 22))),
+        ("{\"mcpServers\": {\"a b\": {\"url\": \"http://x\"},\n\"A-B\": {\"url\": \"http://y\"}}}", Value, None),
+    ];
+    for (text, code, at) in table {
+        let error = read(".mcp.json", text).unwrap_err();
+        assert_eq!(error.code, code, "{text}");
+        assert!(!format!("{error:?}").contains("canary"), "{error:?}");
+        if at.is_some() {
+            assert_eq!(error.place.unwrap().at, at, "{text}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_filled_in_is_named_and_nothing_secret_is_repeated() {
+    let text = "[servers.a]\nurl = 'https://x'\ncredential = { env = 'NOT_SET' }";
+    let error = read("warmline.toml", text).unwrap()[0]
+        .server(&environment)
+        .unwrap_err();
+    assert_eq!(
+        error.what,
+        "`NOT_SET` is not set, and `a` takes its token from it"
+    );
+    assert_eq!(error.place.unwrap().at, Some((3, 1)));
+
+    let text = "[servers.a]\nurl = 'nonsense?canary'";
+    let error = read("warmline.toml", text).unwrap()[0]
+        .server(&environment)
+        .unwrap_err();
+    assert!(!format!("{error:?}").contains("canary"), "{error:?}");
+
+    let debug = format!(
+        "{:?}",
+        read(
+            "warmline.toml",
+            "[servers.a]\ncommand = ['x']\nenv = { A = 'canary' }"
+        )
+    );
+    assert!(!debug.contains("canary"), "{debug}");
+}
+
+#[test]
+fn a_url_for_people_holds_no_secret() {
+    #[rustfmt::skip]
+    let table = [
+        ("https://example.com/mcp",                "https://example.com/mcp"),
+        ("https://u:canary@example.com/mcp",       "https://example.com/mcp"),
+        ("https://example.com/mcp?key=canary",     "https://example.com/mcp?…"),
+        ("${BASE}/mcp?key=canary",                 "${BASE}/mcp"),
+        ("https://u:canary@${HOST}/mcp",           "https://${host}/mcp"),
+    ];
+    for (written, shown) in table {
+        assert_eq!(public_url(written), shown);
+    }
+}
+
+#[test]
+fn a_file_in_the_working_folder_is_used_only_after_it_was_trusted() {
+    let place = std::env::temp_dir().join(format!("warmline-trust-{}", std::process::id()));
+    let working = place.join("project");
+    std::fs::create_dir_all(&working).unwrap();
+    let path = working.join("warmline.toml");
+    std::fs::write(&path, "[servers.a]\nurl = 'http://127.0.0.1/mcp'\n").unwrap();
+    let folders = Folders {
+        working,
+        user: Some(place.join("user")),
+        system: place.join("system"),
+        state: Some(place.join("state")),
+    };
+    let store = TrustStore::in_state_folder(folders.state.as_deref());
+
+    let file = &Config::read(None, &folders).unwrap().files()[0].clone();
+    assert_eq!(
+        file.trusted(&store).unwrap_err().code,
+        Code::ConfigUntrusted
+    );
+    store.trust(file.path(), file.digest()).unwrap();
+    let trusted = file.trusted(&store).unwrap();
+    assert_eq!(
+        trusted
+            .server(&file.declarations()[0], &environment)
+            .unwrap()
+            .server
+            .name,
+        "a"
+    );
+
+    std::fs::write(&path, "[servers.a]\nurl = 'http://127.0.0.1/other'\n").unwrap();
+    let config = Config::read(None, &folders).unwrap();
+    let error = config.files()[0].trusted(&store).unwrap_err();
+    assert_eq!(
+        error.what,
+        "`warmline.toml` of this folder changed since it was trusted"
+    );
+
+    let given = Config::read(Some(&path), &folders).unwrap();
+    assert!(
+        given.files()[0].trusted(&store).is_ok(),
+        "a file that is named is trusted"
+    );
+    let error = config.find("b", &store).unwrap_err();
+    assert_eq!(
+        (error.code, error.hint.as_deref()),
+        (Code::ServerUnknown, Some("did you mean `a`?"))
+    );
+    std::fs::remove_dir_all(place).unwrap();
+}
+
+#[cfg(unix)]
+#[test]
+fn what_others_may_write_proves_no_trust() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let place = std::env::temp_dir().join(format!("warmline-private-{}", std::process::id()));
+    std::fs::create_dir_all(&place).unwrap();
+    let file = place.join("warmline.toml");
+    std::fs::write(&file, "").unwrap();
+    let store = TrustStore::in_state_folder(Some(&place));
+    let digest = Digest::of(b"");
+    store.trust(&file, &digest).unwrap();
+    assert!(store.holds(&file, &digest));
+    let entry = std::fs::read_dir(place.join("trust"))
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
+    assert_eq!(
+        entry.metadata().unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+    std::fs::set_permissions(&entry, std::fs::Permissions::from_mode(0o666)).unwrap();
+    assert!(!store.holds(&file, &digest));
+    std::fs::remove_dir_all(place).unwrap();
+}
