@@ -1,1 +1,26 @@
-//! (in the making)
+//! Decisions and bytes of Warmline: the MCP protocol of both eras, without I/O.
+//!
+//! The four promises of this crate:
+//!
+//! 1. The same history gives the same answers.
+//! 2. It never waits.
+//! 3. It never asks for time, dice, files, the environment or the network.
+//! 4. It has an answer for every input and does not panic.
+//!
+//! The map:
+//!
+//! | question | module |
+//! |---|---|
+//! | What goes up, what comes down, how does a call end? | [`exchange`] |
+//! | What is known of a request that was sent? | [`delivery`] |
+//! | Which era and version is this? | [`era`] |
+//! | Which era does that server speak, by its answer to a probe? | [`verdict`] |
+//! | What does this error code mean, and what can I do? | [`code`] |
+//! | What do these bytes mean, and which bytes do we write? | [`protocol`] |
+
+pub mod code;
+pub mod delivery;
+pub mod era;
+pub mod exchange;
+pub mod protocol;
+pub mod verdict;

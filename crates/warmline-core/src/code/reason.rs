@@ -1,0 +1,216 @@
+//! Reasons: the finer words beside a code.
+
+use super::Code;
+
+/// What happened, more finely than a [`Code`] says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Reason {
+    /// The name of the host leads nowhere.
+    Dns,
+    /// Nobody listens at the address.
+    ConnectRefused,
+    /// No connection within the time for one.
+    ConnectTimeout,
+    /// No way to the address.
+    Unreachable,
+    /// The certificate or the terms of TLS do not fit.
+    Tls,
+    /// The other side ended the TLS handshake.
+    TlsClosed,
+    /// A proxy on the way refused.
+    Proxy,
+    /// Descriptors, memory or ports of this machine are used up.
+    LocalResources,
+    /// The connection failed before the request was sent.
+    WriteFailed,
+    /// The connection failed after the request was sent.
+    ReplyLost,
+    /// The reply is not what the protocol says.
+    BadReply,
+    /// The reply is larger than allowed.
+    ReplyTooLarge,
+    /// No answer in time.
+    Timeout,
+    /// Not sent in time.
+    TimeoutUnsent,
+    /// The server points elsewhere.
+    Redirect,
+    /// The server did not take the request.
+    Rejected,
+    /// The server said no in a way that does not tell whether it acted.
+    RejectedUnclear,
+    /// 401: no credential, or one that does not count.
+    Unauthorized,
+    /// 403: this credential may not do that.
+    Forbidden,
+    /// 404 or 410 outside a session: nothing is served there.
+    NotFound,
+    /// The request is larger than the server takes.
+    TooLarge,
+    /// 409.
+    Conflict,
+    /// 429.
+    RateLimited,
+    /// 425.
+    TooEarly,
+    /// 500 and its like.
+    ServerError,
+    /// A gateway before the server failed.
+    GatewayError,
+    /// 503.
+    Unavailable,
+    /// The server took the request, and no stream is open to answer on.
+    NoReplyChannel,
+    /// No version of the protocol in common.
+    Version,
+    /// The headers of a modern request are unlike its body.
+    HeaderMismatch,
+    /// The server does not know the session any more.
+    SessionGone,
+    /// The session belongs to another user.
+    SessionMismatch,
+    /// The server gave out a session id that no session may have.
+    BadSessionId,
+    /// The request was wrong before anything was sent.
+    InvalidRequest,
+    /// The program could not be started.
+    Spawn,
+    /// There is no such program.
+    ProgramMissing,
+    /// The process of the server ended.
+    ChildExit,
+    /// The handshake failed.
+    Handshake,
+    /// The server said nothing at all.
+    SilentServer,
+    /// What answers there does not speak MCP.
+    NotMcp,
+    /// The server holds one session only, and it is taken.
+    SingleSession,
+    /// The caller gave up.
+    Cancelled,
+    /// The handle was closed.
+    Closed,
+    /// The server asked again and again.
+    TooManyRounds,
+    /// A promise of ours was broken.
+    Internal,
+}
+
+impl Reason {
+    /// Every reason.
+    pub const ALL: [Self; 45] = [
+        Self::Dns,
+        Self::ConnectRefused,
+        Self::ConnectTimeout,
+        Self::Unreachable,
+        Self::Tls,
+        Self::TlsClosed,
+        Self::Proxy,
+        Self::LocalResources,
+        Self::WriteFailed,
+        Self::ReplyLost,
+        Self::BadReply,
+        Self::ReplyTooLarge,
+        Self::Timeout,
+        Self::TimeoutUnsent,
+        Self::Redirect,
+        Self::Rejected,
+        Self::RejectedUnclear,
+        Self::Unauthorized,
+        Self::Forbidden,
+        Self::NotFound,
+        Self::TooLarge,
+        Self::Conflict,
+        Self::RateLimited,
+        Self::TooEarly,
+        Self::ServerError,
+        Self::GatewayError,
+        Self::Unavailable,
+        Self::NoReplyChannel,
+        Self::Version,
+        Self::HeaderMismatch,
+        Self::SessionGone,
+        Self::SessionMismatch,
+        Self::BadSessionId,
+        Self::InvalidRequest,
+        Self::Spawn,
+        Self::ProgramMissing,
+        Self::ChildExit,
+        Self::Handshake,
+        Self::SilentServer,
+        Self::NotMcp,
+        Self::SingleSession,
+        Self::Cancelled,
+        Self::Closed,
+        Self::TooManyRounds,
+        Self::Internal,
+    ];
+
+    /// The word used in logs, metrics and JSON.
+    pub const fn word(self) -> &'static str {
+        self.row().0
+    }
+
+    /// The code it belongs to.
+    pub const fn code(self) -> Code {
+        self.row().1
+    }
+
+    #[rustfmt::skip]
+    const fn row(self) -> (&'static str, Code) {
+        match self {
+            Self::Dns             => ("dns",               Code::CannotReach),
+            Self::ConnectRefused  => ("connect-refused",   Code::CannotReach),
+            Self::ConnectTimeout  => ("connect-timeout",   Code::CannotReach),
+            Self::Unreachable     => ("unreachable",       Code::CannotReach),
+            Self::Tls             => ("tls",               Code::CannotReach),
+            Self::TlsClosed       => ("tls-closed",        Code::CannotReach),
+            Self::Proxy           => ("proxy",             Code::CannotReach),
+            Self::LocalResources  => ("local-resources",   Code::CannotReach),
+            Self::WriteFailed     => ("write-failed",      Code::CannotReach),
+            Self::Spawn           => ("spawn",             Code::CannotReach),
+            Self::ProgramMissing  => ("program-missing",   Code::CannotReach),
+            Self::BadSessionId    => ("bad-session-id",    Code::OpenFailed),
+            Self::Handshake       => ("handshake",         Code::OpenFailed),
+            Self::SilentServer    => ("silent-server",     Code::OpenFailed),
+            Self::NotMcp          => ("not-mcp",           Code::OpenFailed),
+            Self::SingleSession   => ("single-session",    Code::OpenFailed),
+            Self::Redirect        => ("redirect",          Code::RequestRefused),
+            Self::Rejected        => ("rejected",          Code::RequestRefused),
+            Self::Forbidden       => ("forbidden",         Code::RequestRefused),
+            Self::NotFound        => ("not-found",         Code::RequestRefused),
+            Self::TooLarge        => ("too-large",         Code::RequestRefused),
+            Self::RateLimited     => ("rate-limited",      Code::RequestRefused),
+            Self::TooEarly        => ("too-early",         Code::RequestRefused),
+            Self::HeaderMismatch  => ("header-mismatch",   Code::RequestRefused),
+            Self::Unauthorized    => ("unauthorized",      Code::CredentialRefused),
+            Self::Version         => ("version",           Code::EraUnknown),
+            Self::InvalidRequest  => ("invalid-request",   Code::BadMessage),
+            Self::SessionGone     => ("session-gone",      Code::SessionLost),
+            Self::SessionMismatch => ("session-mismatch",  Code::SessionLost),
+            Self::ReplyLost       => ("reply-lost",        Code::AnswerLost),
+            Self::Conflict        => ("conflict",          Code::AnswerLost),
+            Self::ServerError     => ("server-error",      Code::AnswerLost),
+            Self::GatewayError    => ("gateway-error",     Code::AnswerLost),
+            Self::Unavailable     => ("unavailable",       Code::AnswerLost),
+            Self::NoReplyChannel  => ("no-reply-channel",  Code::AnswerLost),
+            Self::ChildExit       => ("child-exit",        Code::AnswerLost),
+            Self::RejectedUnclear => ("rejected-unclear",  Code::AnswerLost),
+            Self::BadReply        => ("bad-reply",         Code::BadAnswer),
+            Self::ReplyTooLarge   => ("reply-too-large",   Code::BadAnswer),
+            Self::TooManyRounds   => ("too-many-rounds",   Code::BadAnswer),
+            Self::Timeout         => ("timeout",           Code::Deadline),
+            Self::TimeoutUnsent   => ("timeout-unsent",    Code::Deadline),
+            Self::Cancelled       => ("cancelled",         Code::Cancelled),
+            Self::Closed          => ("closed",            Code::Closed),
+            Self::Internal        => ("internal",          Code::Bug),
+        }
+    }
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.word())
+    }
+}

@@ -1,0 +1,307 @@
+//! The envelope of a JSON-RPC message: its kind, its id, and where its parts stand.
+//!
+//! Asked by: every driver and face, for every message that comes in.
+//!
+//! Why not a tree: what we do not read passes untouched, and a tree costs ten times as much.
+//! What is refused: duplicate members (two readers would see two messages), batches, anything
+//!   that is not exactly one request, notification or response.
+//! What is not: responses without an id. Over HTTP such an error belongs to the POST it answers.
+
+use std::ops::Range;
+
+use bytes::{Bytes, BytesMut};
+
+pub use super::malformed::{Fault, Malformed};
+use super::object::{self, Member};
+
+/// One JSON-RPC message: shared bytes, and where its parts stand in them.
+#[derive(Clone, Debug)]
+pub struct Message {
+    raw: Bytes,
+    kind: Kind,
+    id: Option<Range<usize>>,
+    method: Option<MethodText>,
+    params: Option<Range<usize>>,
+    outcome: Option<Range<usize>>,
+}
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Has a method and an id.
+    Request,
+    /// Has a method and no id.
+    Notification,
+    /// A response with a result.
+    Result,
+    /// A response with an error.
+    Error,
+}
+
+/// The id of a message, by value.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Id {
+    /// `null`: the server could not read the id of the request it answers.
+    Null,
+    /// An integer.
+    Number(i64),
+    /// A text.
+    Text(String),
+    /// A number that is no integer of 64 bits.
+    Other,
+}
+
+/// The error of a response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RpcError {
+    /// The number of the error.
+    pub code: i64,
+    /// The sentence beside it.
+    pub message: String,
+    /// The raw `data`, if there is any.
+    pub data: Option<Bytes>,
+}
+
+#[derive(Clone, Debug)]
+enum MethodText {
+    Plain(Range<usize>),
+    Unescaped(Box<str>),
+}
+
+impl Message {
+    /// Splits one message into its parts.
+    pub fn split(raw: Bytes) -> Result<Self, Malformed> {
+        let text = object::utf8(&raw)?;
+        let mut parts = Parts::default();
+        object::walk(text, |member| parts.take(&member))?;
+        let kind = parts.kind()?;
+        let Parts {
+            id,
+            method,
+            params,
+            result,
+            error,
+            ..
+        } = parts;
+        Ok(Self {
+            kind,
+            id,
+            method,
+            params,
+            outcome: result.or(error),
+            raw,
+        })
+    }
+
+    /// What the message is.
+    pub const fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The whole message as it came.
+    pub const fn raw(&self) -> &Bytes {
+        &self.raw
+    }
+
+    /// The id as it stands there.
+    pub fn raw_id(&self) -> Option<&[u8]> {
+        self.raw.get(self.id.clone()?)
+    }
+
+    /// The id by value.
+    pub fn id(&self) -> Option<Id> {
+        self.raw_id().map(Id::of)
+    }
+
+    /// The method, unescaped.
+    pub fn method(&self) -> Option<&str> {
+        match self.method.as_ref()? {
+            MethodText::Plain(range) => std::str::from_utf8(self.raw.get(range.clone())?).ok(),
+            MethodText::Unescaped(text) => Some(text),
+        }
+    }
+
+    /// The raw parameters.
+    pub fn params(&self) -> Option<Bytes> {
+        self.params.clone().map(|range| self.raw.slice(range))
+    }
+
+    /// The raw result.
+    pub fn result(&self) -> Option<Bytes> {
+        self.outcome_if(Kind::Result)
+    }
+
+    /// The raw error.
+    pub fn error(&self) -> Option<Bytes> {
+        self.outcome_if(Kind::Error)
+    }
+
+    /// Whether it is a response to a request of ours with that id.
+    pub fn is_response_to(&self, our_id: u64) -> bool {
+        matches!(self.kind, Kind::Result | Kind::Error)
+            && self.id().is_some_and(|id| id.is_number(our_id))
+    }
+
+    /// The same message under another id, given as raw JSON. A message without an id gets it as
+    /// its first member.
+    pub fn with_id(&self, raw_id: &[u8]) -> Bytes {
+        let mut out = BytesMut::with_capacity(self.raw.len() + raw_id.len() + 6);
+        if let Some(range) = &self.id {
+            out.extend_from_slice(self.raw.get(..range.start).unwrap_or_default());
+            out.extend_from_slice(raw_id);
+            out.extend_from_slice(self.raw.get(range.end..).unwrap_or_default());
+        } else {
+            let inside = memchr::memchr(b'{', &self.raw).map_or(0, |brace| brace + 1);
+            out.extend_from_slice(self.raw.get(..inside).unwrap_or_default());
+            out.extend_from_slice(b"\"id\":");
+            out.extend_from_slice(raw_id);
+            out.extend_from_slice(b",");
+            out.extend_from_slice(self.raw.get(inside..).unwrap_or_default());
+        }
+        out.freeze()
+    }
+
+    fn outcome_if(&self, kind: Kind) -> Option<Bytes> {
+        if self.kind != kind {
+            return None;
+        }
+        self.outcome.clone().map(|range| self.raw.slice(range))
+    }
+}
+
+impl Id {
+    /// Whether it is the number of a request of ours. `1` and `"1"` are different ids.
+    pub fn is_number(&self, number: u64) -> bool {
+        matches!(self, Self::Number(n) if u64::try_from(*n) == Ok(number))
+    }
+
+    fn of(raw: &[u8]) -> Self {
+        let Ok(text) = std::str::from_utf8(raw) else {
+            return Self::Other;
+        };
+        if text == "null" {
+            return Self::Null;
+        }
+        if let Some(unescaped) = object::text_of(text) {
+            return Self::Text(unescaped.into_owned());
+        }
+        text.parse().map_or(Self::Other, Self::Number)
+    }
+}
+
+impl RpcError {
+    /// Reads the raw `error` of a response.
+    pub fn parse(raw: &[u8]) -> Result<Self, Malformed> {
+        let text = object::utf8(raw)?;
+        let (mut code, mut message, mut data) = (None, None, None);
+        object::walk(text, |member| {
+            match member.name.as_ref() {
+                "code" => code = number(member.value),
+                "message" => message = object::text_of(member.value),
+                "data" => data = Some(Bytes::copy_from_slice(member.value.as_bytes())),
+                _ => {},
+            }
+            Ok(())
+        })?;
+        match (code, message) {
+            (Some(code), Some(message)) => Ok(Self {
+                code,
+                message: message.into_owned(),
+                data,
+            }),
+            _ => Err(Malformed::new(Fault::BadError, 0)),
+        }
+    }
+}
+
+impl std::fmt::Display for RpcError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({})", self.message, self.code)
+    }
+}
+
+impl std::error::Error for RpcError {}
+
+/// An integer, also where a server wrote it as `-32600.0`.
+fn number(raw: &str) -> Option<i64> {
+    if let Ok(plain) = raw.parse() {
+        return Some(plain);
+    }
+    let float: f64 = raw.parse().ok()?;
+    let whole = float.fract() == 0.0 && float.abs() < 9_007_199_254_740_992.0;
+    #[expect(clippy::cast_possible_truncation, reason = "whole and below 2^53")]
+    whole.then_some(float as i64)
+}
+
+#[derive(Default)]
+struct Parts {
+    version_ok: bool,
+    id: Option<Range<usize>>,
+    id_is_null: bool,
+    method: Option<MethodText>,
+    params: Option<Range<usize>>,
+    result: Option<Range<usize>>,
+    error: Option<Range<usize>>,
+}
+
+impl Parts {
+    fn take(&mut self, member: &Member<'_>) -> Result<(), Malformed> {
+        let fault = |what| Err(Malformed::new(what, member.at));
+        let first = member.value.as_bytes().first().copied();
+        match member.name.as_ref() {
+            "jsonrpc" => {
+                if object::text_of(member.value).as_deref() != Some("2.0") {
+                    return fault(Fault::NotJsonRpc);
+                }
+                self.version_ok = true;
+            },
+            "id" => match first {
+                Some(b'"' | b'-' | b'0'..=b'9') => self.id = Some(member.range()),
+                Some(b'n') => {
+                    self.id = Some(member.range());
+                    self.id_is_null = true;
+                },
+                _ => return fault(Fault::BadId),
+            },
+            "method" => self.method = Some(method_text(member)?),
+            // `null` stands for no parameters with some implementations.
+            "params" => match first {
+                Some(b'{') => self.params = Some(member.range()),
+                Some(b'n') => {},
+                _ => return fault(Fault::BadParams),
+            },
+            "result" => self.result = Some(member.range()),
+            "error" if first == Some(b'{') => self.error = Some(member.range()),
+            "error" => return fault(Fault::BadError),
+            _ => {},
+        }
+        Ok(())
+    }
+
+    fn kind(&self) -> Result<Kind, Malformed> {
+        if !self.version_ok {
+            return Err(Malformed::new(Fault::NotJsonRpc, 0));
+        }
+        match (&self.method, &self.id, &self.result, &self.error) {
+            (Some(_), Some(id), None, None) if self.id_is_null => {
+                Err(Malformed::new(Fault::BadId, id.start))
+            },
+            (Some(_), Some(_), None, None) => Ok(Kind::Request),
+            (Some(_), None, None, None) => Ok(Kind::Notification),
+            (None, _, Some(_), None) => Ok(Kind::Result),
+            (None, _, None, Some(_)) => Ok(Kind::Error),
+            _ => Err(Malformed::new(Fault::NoKind, 0)),
+        }
+    }
+}
+
+fn method_text(member: &Member<'_>) -> Result<MethodText, Malformed> {
+    let refused = Malformed::new(Fault::BadMethod, member.at);
+    match object::text_of(member.value).ok_or(refused)? {
+        text if text.is_empty() => Err(refused),
+        std::borrow::Cow::Borrowed(_) => {
+            Ok(MethodText::Plain(member.at + 1..member.range().end - 1))
+        },
+        std::borrow::Cow::Owned(text) => Ok(MethodText::Unescaped(text.into())),
+    }
+}

@@ -1,0 +1,80 @@
+//! The headers of the protocol, and how values travel in them.
+//!
+//! A modern request says its method, its name and chosen arguments in headers as well, so that
+//! what stands in between can route without reading bodies. A server refuses a header that is
+//! unlike the body, so both are made from the same bytes.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::{HeaderName, HeaderValue};
+
+use super::methods::Method;
+use super::params::Params;
+
+pub use super::tool_headers::{HeaderRule, ToolHeaders};
+
+/// The version a request speaks.
+pub const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+/// The legacy session a request belongs to.
+pub const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+/// The event after which a legacy stream goes on.
+pub const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+/// The method of a modern request.
+pub const METHOD: HeaderName = HeaderName::from_static("mcp-method");
+/// What a modern request is about.
+pub const NAME: HeaderName = HeaderName::from_static("mcp-name");
+/// What the headers of arguments begin with.
+pub const PARAM_PREFIX: &str = "mcp-param-";
+
+/// A text as a header value: as it is where that is safe, else in the base64 form.
+pub fn encode_value(text: &str) -> HeaderValue {
+    if may_stand_plain(text)
+        && let Ok(value) = HeaderValue::from_str(text)
+    {
+        return value;
+    }
+    let coded = format!("{MARK}{}{END}", STANDARD.encode(text));
+    HeaderValue::try_from(coded).unwrap_or(HeaderValue::from_static(""))
+}
+
+/// The text of a header value; none where it is not what [`encode_value`] may write.
+pub fn decode_value(value: &HeaderValue) -> Option<String> {
+    let text = value.to_str().ok()?;
+    let Some(coded) = text.strip_prefix(MARK) else {
+        return may_stand_plain(text).then(|| text.to_owned());
+    };
+    let bytes = STANDARD.decode(coded.strip_suffix(END)?).ok()?;
+    String::from_utf8(bytes).ok()
+}
+
+/// `Mcp-Name` of a request, where its method has one.
+pub fn mcp_name(method: &str, params: &Params) -> Option<HeaderValue> {
+    let member = Method::find(method)?.named_by?.member();
+    params.text(member).map(|name| encode_value(&name))
+}
+
+/// `Mcp-Method` of a request. Methods are plain; one that is not is not sent in a header.
+pub fn mcp_method(method: &str) -> Option<HeaderValue> {
+    let is_plain = !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_graphic());
+    is_plain
+        .then(|| HeaderValue::from_str(method).ok())
+        .flatten()
+}
+
+/// Whether a session id has a form that may be sent: visible ASCII, at most 1 KiB.
+pub fn is_session_id(value: &[u8]) -> bool {
+    (1..=1024).contains(&value.len()) && value.iter().all(u8::is_ascii_graphic)
+}
+
+const MARK: &str = "=?base64?";
+const END: &str = "?=";
+
+/// Whether a value reads back as itself: printable ASCII, no blank at either end, and nothing
+/// that looks like the base64 form.
+fn may_stand_plain(text: &str) -> bool {
+    let is_printable = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+    let is_marked = text
+        .get(..MARK.len())
+        .is_some_and(|head| head.eq_ignore_ascii_case(MARK));
+    is_printable && !is_marked && text.trim() == text
+}

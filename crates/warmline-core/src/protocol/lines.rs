@@ -1,0 +1,161 @@
+//! A push codec for messages on lines, as children write them.
+//!
+//! Asked by: the reader of a child's output. How the bytes are cut changes nothing.
+//!
+//! A line ends in LF or CRLF; blank lines are skipped. A line longer than the limit is skipped
+//! to its end and reported with the id found in its first 4 KiB, so that the one call it answers
+//! can end at once instead of by its deadline.
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use super::object;
+
+/// Takes output in pieces and yields its lines.
+#[derive(Debug)]
+pub struct LineCodec {
+    max_line: usize,
+    buffer: BytesMut,
+    searched: usize,
+    skipped: Option<Skipped>,
+}
+
+/// One line of output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Line {
+    /// A line without its end.
+    Full(Bytes),
+    /// A line that was longer than allowed.
+    TooLong {
+        /// The id it carries, if that is a number and stands in its first 4 KiB.
+        id: Option<u64>,
+        /// How long it was.
+        bytes: usize,
+    },
+}
+
+#[derive(Debug)]
+struct Skipped {
+    head: Vec<u8>,
+    bytes: usize,
+}
+
+/// How much of a line that is too long is searched for an id.
+const HEAD: usize = 4096;
+
+impl LineCodec {
+    /// A codec for lines of at most `max_line` bytes.
+    pub fn new(max_line: usize) -> Self {
+        Self {
+            max_line,
+            buffer: BytesMut::new(),
+            searched: 0,
+            skipped: None,
+        }
+    }
+
+    /// Takes in the next bytes.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The output ended: the last line, if it has no end.
+    pub fn finish(&mut self) -> Option<Line> {
+        let rest = self.buffer.split();
+        self.searched = 0;
+        self.line(rest)
+    }
+
+    fn line(&mut self, piece: BytesMut) -> Option<Line> {
+        if let Some(mut skipped) = self.skipped.take() {
+            skipped.add(&piece);
+            return Some(skipped.report());
+        }
+        let mut line = piece.freeze();
+        if line.last() == Some(&b'\r') {
+            line.truncate(line.len() - 1);
+        }
+        if line.len() > self.max_line {
+            let mut skipped = Skipped::new();
+            skipped.add(&line);
+            return Some(skipped.report());
+        }
+        let is_blank = line.iter().all(|byte| object::is_blank(*byte));
+        (!is_blank).then_some(Line::Full(line))
+    }
+
+    /// Gives the bytes of a line without end up once it cannot fit any more.
+    fn shed(&mut self) {
+        // One more than the limit: the last byte may be the CR of its end.
+        if self.skipped.is_none() && self.buffer.len() > self.max_line + 1 {
+            self.skipped = Some(Skipped::new());
+        }
+        if let Some(skipped) = &mut self.skipped {
+            skipped.add(&self.buffer);
+            self.buffer.clear();
+            self.searched = 0;
+        }
+    }
+}
+
+impl Iterator for LineCodec {
+    type Item = Line;
+
+    /// The next complete line, or none until more bytes are pushed.
+    fn next(&mut self) -> Option<Line> {
+        loop {
+            let unsearched = self.buffer.get(self.searched..).unwrap_or_default();
+            let Some(found) = memchr::memchr(b'\n', unsearched) else {
+                self.searched = self.buffer.len();
+                self.shed();
+                return None;
+            };
+            let piece = self.buffer.split_to(self.searched + found);
+            self.buffer.advance(1);
+            self.searched = 0;
+            if let Some(line) = self.line(piece) {
+                return Some(line);
+            }
+        }
+    }
+}
+
+impl Skipped {
+    const fn new() -> Self {
+        Self {
+            head: Vec::new(),
+            bytes: 0,
+        }
+    }
+
+    fn add(&mut self, piece: &[u8]) {
+        let room = HEAD - self.head.len().min(HEAD);
+        self.head
+            .extend_from_slice(piece.get(..room).unwrap_or(piece));
+        self.bytes += piece.len();
+    }
+
+    fn report(self) -> Line {
+        Line::TooLong {
+            id: id_in(&self.head),
+            bytes: self.bytes,
+        }
+    }
+}
+
+/// The id in the head of a message that is cut somewhere.
+fn id_in(head: &[u8]) -> Option<u64> {
+    let text = match std::str::from_utf8(head) {
+        Ok(text) => text,
+        Err(error) => std::str::from_utf8(head.get(..error.valid_up_to())?).ok()?,
+    };
+    let mut id = None;
+    // The walk ends with an error where the text is cut; what it saw before counts. A number at
+    // the very end may be cut itself.
+    let walked = object::walk(text, |member| {
+        if member.name == "id" && member.range().end < text.len() {
+            id = member.value.parse().ok();
+        }
+        Ok(())
+    });
+    walked.map_or(id, |()| id)
+}
