@@ -31,16 +31,23 @@ pub(crate) struct Elapsed;
 
 /// Runs a future for at most that long.
 pub(crate) async fn timeout<F: Future>(limit: Duration, future: F) -> Result<F::Output, Elapsed> {
-    tokio::time::timeout(limit, future).await.map_err(|_| Elapsed)
+    tokio::time::timeout(limit, future)
+        .await
+        .map_err(|_| Elapsed)
 }
 
 /// Runs a future until that moment at the latest.
 pub(crate) async fn timeout_at<F: Future>(by: Instant, future: F) -> Result<F::Output, Elapsed> {
-    tokio::time::timeout_at(by, future).await.map_err(|_| Elapsed)
+    tokio::time::timeout_at(by, future)
+        .await
+        .map_err(|_| Elapsed)
 }
 
 /// Starts a task. The name says who it is in a trace.
-#[expect(clippy::disallowed_methods, reason = "this is the only place that spawns")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the only place that spawns"
+)]
 pub(crate) fn spawn<F>(name: &'static str, future: F) -> JoinHandle<F::Output>
 where
     F: Future + Send + 'static,
@@ -48,4 +55,14 @@ where
 {
     tracing::trace!(task = name, "task began");
     tokio::spawn(future)
+}
+
+/// Starts a task if there still is a runtime to run it: for destructors, which may run after it.
+pub(crate) fn spawn_if_running<F>(name: &'static str, future: F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    if tokio::runtime::Handle::try_current().is_ok() {
+        drop(spawn(name, future));
+    }
 }

@@ -56,19 +56,24 @@ pub(crate) async fn connect(
         tracing::debug!(%error, "TCP_NODELAY not set");
     }
     let stream = QuickAck(stream);
-    let Some(config) = tls else { return Ok(Socket::Plain(TokioIo::new(stream))) };
+    let Some(config) = tls else {
+        return Ok(Socket::Plain(TokioIo::new(stream)));
+    };
     let name = ServerName::try_from(origin.host.clone())
         .map_err(|error| ConnectError::Tls(io::Error::other(error)))?;
-    let stream =
-        TlsConnector::from(config).connect(name, stream).await.map_err(ConnectError::Tls)?;
+    let stream = TlsConnector::from(config)
+        .connect(name, stream)
+        .await
+        .map_err(ConnectError::Tls)?;
     Ok(Socket::Tls(TokioIo::new(Box::new(stream))))
 }
 
 /// Tries the addresses of a name one after the other.
 async fn dial(origin: &Origin) -> Result<TcpStream, ConnectError> {
     let host = origin.host.trim_start_matches('[').trim_end_matches(']');
-    let addresses =
-        tokio::net::lookup_host((host, origin.port)).await.map_err(ConnectError::Dns)?;
+    let addresses = tokio::net::lookup_host((host, origin.port))
+        .await
+        .map_err(ConnectError::Dns)?;
     let mut last = None;
     for address in addresses {
         match TcpStream::connect(address).await {

@@ -101,14 +101,26 @@ pub struct Sizes {
 
 impl Default for Sizes {
     fn default() -> Self {
-        Self { reply: 16 << 20, event: 4 << 20, line: 16 << 20, headers: 32 << 10 }
+        Self {
+            reply: 16 << 20,
+            event: 4 << 20,
+            line: 16 << 20,
+            headers: 32 << 10,
+        }
     }
 }
 
 impl Server {
     /// A server behind a URL.
     pub fn http(name: impl Into<String>, url: Url) -> Self {
-        Self::new(name, Reach::Http(HttpReach { url, headers: Vec::new(), ca_file: None }))
+        Self::new(
+            name,
+            Reach::Http(HttpReach {
+                url,
+                headers: Vec::new(),
+                ca_file: None,
+            }),
+        )
     }
 
     /// A server that is a program: its name or path first, then its arguments.

@@ -1,0 +1,184 @@
+//! Towards servers: opens sessions of either era over HTTP or stdio, and knows what became of
+//! every request.
+//!
+//! | question | file |
+//! |---|---|
+//! | How is the era found out? | `detect.rs` |
+//! | What does a call of each era look like? | `legacy.rs`, `modern.rs`, `pipes.rs` |
+//! | What does a reply mean for the request? | `answer.rs` (and `warmline_core::protocol::status`) |
+//! | How are streams read and resumed? | `stream.rs`, `legacy.rs` |
+//! | How do bytes travel over HTTP? | `http.rs`, `connections.rs`, `tls.rs` |
+//! | How do bytes travel over a child's pipes? | `stdio.rs` |
+//! | How does a child start and die? | `process.rs`, `warden.rs`, `path.rs`, `environment.rs` |
+
+mod answer;
+mod connections;
+mod detect;
+mod environment;
+mod http;
+mod legacy;
+mod limits;
+mod listener;
+mod modern;
+mod path;
+mod pipes;
+mod process;
+mod rounds;
+pub(crate) mod server;
+mod session;
+mod stderr;
+mod stdio;
+mod stream;
+mod survey;
+mod tls;
+pub mod warden;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ::http::header::{ACCEPT, CONTENT_TYPE, HOST, USER_AGENT};
+use ::http::{HeaderMap, HeaderValue, Uri};
+use warmline_core::code::{Code, Reason};
+use warmline_core::exchange::Trouble;
+
+pub use self::environment::withheld;
+pub use self::listener::{Asked, Listener};
+pub use self::path::FoundBy;
+pub use self::server::{HttpReach, Reach, Server, Sizes, StdioReach, Times};
+pub use self::session::{Declared, Evidence, Facts, Session, Transport};
+pub use self::stdio::ChildReport;
+pub use self::survey::{Leg, Survey};
+
+use self::connections::Connections;
+use self::http::Endpoint;
+use crate::net::Origin;
+use crate::sync::Mutex;
+
+/// Opens sessions to servers. Cheap to clone; all clones share their connections.
+#[derive(Clone, Debug, Default)]
+pub struct Upstream {
+    connections: Arc<Mutex<HashMap<Identity, Arc<Connections>>>>,
+}
+
+/// What kept connections belong to: where they lead, and whom we trust there.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Identity {
+    origin: Origin,
+    ca_file: Option<PathBuf>,
+}
+
+impl Upstream {
+    /// Nothing is read or connected until a session is opened.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Opens a session to a server, finding out its era unless the server's settings say it.
+    ///
+    /// # Errors
+    /// With what went wrong, where, and what to do. Nothing of a caller was sent.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves no process behind. A server whose `initialize` was on its way
+    /// may hold a session that nobody knows.
+    pub async fn open(&self, server: &Server, declared: &Declared) -> Result<Session, Trouble> {
+        detect::open(self, server, declared).await
+    }
+
+    /// Tries both legs of a server, one after the other, and ends what it opened.
+    pub async fn survey(&self, server: &Server, declared: &Declared) -> Survey {
+        survey::survey(self, server, declared).await
+    }
+
+    /// The way to a URL, and what every request on it carries.
+    fn endpoint(&self, server: &Server, reach: &HttpReach) -> Result<(Endpoint, HeaderMap), Trouble> {
+        let url = &reach.url;
+        let origin = origin(server, reach)?;
+        let host = match url.port() {
+            Some(port) => format!("{}:{port}", origin.host),
+            None => origin.host.clone(),
+        };
+        let uri = url[url::Position::BeforePath..url::Position::AfterQuery]
+            .parse::<Uri>()
+            .map_err(|error| bad_url(server, &error))?;
+        let mut base = HeaderMap::with_capacity(16);
+        base.insert(HOST, HeaderValue::from_str(&host).map_err(|error| bad_url(server, &error))?);
+        base.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        base.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        base.insert(USER_AGENT, USER_AGENT_VALUE);
+        for (name, value) in &reach.headers {
+            base.insert(name.clone(), value.clone());
+        }
+        let endpoint = Endpoint {
+            server: Arc::from(server.name.as_str()),
+            connections: self.connections_to(origin, server, reach)?,
+            uri,
+            place: Arc::from(place(url).as_str()),
+            connect_within: server.times.connect,
+        };
+        Ok((endpoint, base))
+    }
+
+    fn connections_to(
+        &self,
+        origin: Origin,
+        server: &Server,
+        reach: &HttpReach,
+    ) -> Result<Arc<Connections>, Trouble> {
+        let identity = Identity { origin: origin.clone(), ca_file: reach.ca_file.clone() };
+        if let Some(known) = self.connections.lock().get(&identity) {
+            return Ok(Arc::clone(known));
+        }
+        let tls =
+            if origin.tls { Some(tls::client_config(reach.ca_file.as_deref())?) } else { None };
+        let fresh = Connections::new(
+            origin,
+            tls,
+            server.times.connection_idle,
+            server.sizes.headers,
+        );
+        let mut all = self.connections.lock();
+        Ok(Arc::clone(all.entry(identity).or_insert_with(|| Arc::new(fresh))))
+    }
+}
+
+const USER_AGENT_VALUE: HeaderValue =
+    HeaderValue::from_static(concat!("warmline/", env!("CARGO_PKG_VERSION")));
+
+fn origin(server: &Server, reach: &HttpReach) -> Result<Origin, Trouble> {
+    let url = &reach.url;
+    let tls = match url.scheme() {
+        "http" => false,
+        "https" => true,
+        other => {
+            return Err(Trouble::new(
+                Reason::InvalidRequest,
+                format!("`{}` cannot be reached over `{other}`", server.name),
+            )
+            .coded(Code::ConfigBadValue)
+            .hint("a URL begins with http:// or https://"));
+        },
+    };
+    let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
+        return Err(bad_url(server, &"it names no host"));
+    };
+    Ok(Origin { host: host.to_owned(), port, tls })
+}
+
+/// The URL as people may see it: no user, no password, no query.
+fn place(url: &url::Url) -> String {
+    let mut shown = url.clone();
+    // Both can only fail for URLs without a host, which were refused before.
+    shown.set_username("").ok();
+    shown.set_password(None).ok();
+    shown.set_query(None);
+    shown.set_fragment(None);
+    shown.to_string()
+}
+
+fn bad_url(server: &Server, why: &dyn std::fmt::Display) -> Trouble {
+    Trouble::new(Reason::InvalidRequest, format!("the URL of `{}` cannot be used", server.name))
+        .coded(Code::ConfigBadValue)
+        .because(why.to_string())
+}

@@ -1,0 +1,378 @@
+//! HTTP: one request over a kept connection, and what is known of it.
+//!
+//! Asked by: the drivers ([`legacy`](super::legacy), [`modern`](super::modern)).
+//!
+//! The witness for "unsent" is that nobody pulled the body (reliability W1): whatever else goes
+//! wrong then, the server cannot have received a complete request. A kept connection that turns
+//! out dead before that is replaced here, silently and for free. Everything after it is unknown,
+//! unless the answer says otherwise, and that is read by the core, not here.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderMap, Method, Request, StatusCode, Uri};
+use hyper::body::Incoming;
+use warmline_core::code::Reason;
+use warmline_core::delivery::Delivery;
+use warmline_core::exchange::Trouble;
+
+use super::connections::{Connections, Line};
+use crate::clock::{self, Instant};
+use crate::net::ConnectError;
+
+/// One URL, and the connections that lead to it.
+#[derive(Clone, Debug)]
+pub(crate) struct Endpoint {
+    /// The server's name, for messages.
+    pub(crate) server: Arc<str>,
+    pub(crate) connections: Arc<Connections>,
+    /// Path and query; the host stands in the header.
+    pub(crate) uri: Uri,
+    /// Where it is, for messages.
+    pub(crate) place: Arc<str>,
+    pub(crate) connect_within: Duration,
+}
+
+/// A request that brought no response head, and what is known of it.
+#[derive(Debug)]
+pub(crate) struct Lost {
+    /// [`Delivery::Unsent`] or [`Delivery::Unknown`].
+    pub(crate) delivery: Delivery,
+    pub(crate) trouble: Trouble,
+}
+
+/// A response whose head is here and whose body is on its way.
+pub(crate) struct Arrival {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    body: Incoming,
+    line: Line,
+    connections: Arc<Connections>,
+}
+
+/// Why the rest of a response cannot be read.
+#[derive(Debug)]
+pub(crate) enum Cut {
+    /// The connection ended in the middle.
+    Broken(String),
+    /// It is larger than the limit.
+    TooLarge { limit: usize },
+    /// The time for it was over.
+    Late,
+}
+
+/// What a response says it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BodyKind {
+    Json,
+    Stream,
+    Other,
+}
+
+impl Endpoint {
+    /// Sends one request and waits for the head of its response until `by`.
+    ///
+    /// The headers are made for each connection that is tried, so that the usual single try
+    /// costs no copy of them.
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        headers: impl Fn() -> HeaderMap,
+        body: Bytes,
+        by: Instant,
+    ) -> Result<Arrival, Lost> {
+        loop {
+            let mut line = self.line(by).await?;
+            let was_kept = line.used;
+            let mut head = Request::new(());
+            *head.method_mut() = method.clone();
+            *head.uri_mut() = self.uri.clone();
+            *head.headers_mut() = headers();
+            let outcome = clock::timeout_at(by, line.send(head, body.clone())).await;
+            match outcome {
+                Ok(Ok(response)) => {
+                    let (parts, body) = response.into_parts();
+                    return Ok(Arrival {
+                        status: parts.status,
+                        headers: parts.headers,
+                        body,
+                        line,
+                        connections: Arc::clone(&self.connections),
+                    });
+                },
+                // Nobody asked for the body: on a kept connection this only means it was dead.
+                Ok(Err(_)) if !line.was_pulled() && was_kept => {},
+                Ok(Err(error)) => return Err(self.lost(&error, line.was_pulled())),
+                Err(clock::Elapsed) => return Err(self.late(line.was_pulled())),
+            }
+        }
+    }
+
+    /// A kept connection, or a new one.
+    async fn line(&self, by: Instant) -> Result<Line, Lost> {
+        if let Some(line) = self.connections.take_kept().await {
+            return Ok(line);
+        }
+        let connect_by = by.min(clock::now() + self.connect_within);
+        match clock::timeout_at(connect_by, self.connections.open()).await {
+            Ok(Ok(line)) => Ok(line),
+            Ok(Err(error)) => Err(self.unreachable(error)),
+            Err(clock::Elapsed) => Err(Lost {
+                delivery: Delivery::Unsent,
+                trouble: Trouble::new(
+                    Reason::ConnectTimeout,
+                    format!(
+                        "`{}` could not be reached: no connection in time",
+                        self.server
+                    ),
+                )
+                .because(format!("{} did not accept a connection", self.place)),
+            }),
+        }
+    }
+
+    fn unreachable(&self, error: ConnectError) -> Lost {
+        let (server, place) = (&self.server, &self.place);
+        let trouble = match error {
+            ConnectError::Dns(error) => Trouble::new(
+                Reason::Dns,
+                format!("`{server}` could not be found: {place}"),
+            )
+            .because(error.to_string())
+            .hint("check the host name in the URL"),
+            ConnectError::Tcp(error) => {
+                let reason = match error.kind() {
+                    io::ErrorKind::ConnectionRefused => Reason::ConnectRefused,
+                    io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+                        Reason::Unreachable
+                    },
+                    _ if is_local(&error) => Reason::LocalResources,
+                    _ => Reason::Unreachable,
+                };
+                Trouble::new(
+                    reason,
+                    format!("`{server}` could not be reached at {place}"),
+                )
+                .because(error.to_string())
+            },
+            ConnectError::Tls(error) => {
+                let (reason, why) = tls_cause(&error);
+                Trouble::new(
+                    reason,
+                    format!("`{server}` could not be reached safely: TLS to {place} failed"),
+                )
+                .because(why)
+            },
+        };
+        Lost {
+            delivery: Delivery::Unsent,
+            trouble,
+        }
+    }
+
+    fn lost(&self, error: &hyper::Error, pulled: bool) -> Lost {
+        let server = &self.server;
+        let why = cause(error);
+        if !pulled {
+            return Lost {
+                delivery: Delivery::Unsent,
+                trouble: Trouble::new(
+                    Reason::WriteFailed,
+                    format!("the request to `{server}` could not be written"),
+                )
+                .because(why),
+            };
+        }
+        let trouble = if error.is_parse() || error.is_parse_status() {
+            Trouble::new(
+                Reason::BadReply,
+                format!("what `{server}` answered is not HTTP"),
+            )
+        } else {
+            Trouble::new(Reason::ReplyLost, format!("`{server}` sent no answer"))
+        };
+        Lost {
+            delivery: Delivery::Unknown,
+            trouble: trouble.because(why),
+        }
+    }
+
+    fn late(&self, pulled: bool) -> Lost {
+        let server = &self.server;
+        if pulled {
+            Lost {
+                delivery: Delivery::Unknown,
+                trouble: Trouble::new(
+                    Reason::Timeout,
+                    format!("`{server}` did not answer in time"),
+                ),
+            }
+        } else {
+            Lost {
+                delivery: Delivery::Unsent,
+                trouble: Trouble::new(
+                    Reason::TimeoutUnsent,
+                    format!("the request to `{server}` could not be sent in time"),
+                ),
+            }
+        }
+    }
+}
+
+impl Arrival {
+    /// What the response says it is.
+    pub(crate) fn kind(&self) -> BodyKind {
+        let kind = self
+            .headers
+            .get(CONTENT_TYPE)
+            .and_then(|v| v.to_str().ok())
+            .unwrap_or("");
+        let kind = kind.split(';').next().unwrap_or("").trim();
+        if kind.eq_ignore_ascii_case("application/json") {
+            BodyKind::Json
+        } else if kind.eq_ignore_ascii_case("text/event-stream") {
+            BodyKind::Stream
+        } else {
+            BodyKind::Other
+        }
+    }
+
+    /// The content type as the server wrote it.
+    pub(crate) fn content_type(&self) -> &str {
+        self.header(&CONTENT_TYPE).unwrap_or("none")
+    }
+
+    pub(crate) fn header(&self, name: &http::HeaderName) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    /// How long the server asks us to wait, in seconds as it wrote them.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        self.header(&RETRY_AFTER)?
+            .trim()
+            .parse()
+            .ok()
+            .map(Duration::from_secs)
+    }
+
+    /// What the server asks for where it refuses our credential.
+    pub(crate) fn challenge(&self) -> Option<&str> {
+        self.header(&WWW_AUTHENTICATE)
+    }
+
+    /// Where a redirect leads.
+    pub(crate) fn location(&self) -> Option<&str> {
+        self.header(&LOCATION)
+    }
+
+    /// The next piece of the body; none at its end.
+    ///
+    /// # Cancel safety
+    /// Dropping it loses nothing.
+    pub(crate) async fn piece(&mut self) -> Option<Result<Bytes, Cut>> {
+        let piece = self.line.piece(&mut self.body).await?;
+        Some(piece.map_err(|error| Cut::Broken(cause(&error))))
+    }
+
+    /// The whole body, up to `limit` bytes, until `by`. Gives the connection back.
+    pub(crate) async fn whole(mut self, limit: usize, by: Instant) -> Result<Bytes, Cut> {
+        let read = clock::timeout_at(by, self.read_whole(limit)).await;
+        match read {
+            Err(clock::Elapsed) => Err(Cut::Late),
+            Ok(Err(cut)) => Err(cut),
+            Ok(Ok(bytes)) => {
+                self.done().await;
+                Ok(bytes)
+            },
+        }
+    }
+
+    async fn read_whole(&mut self, limit: usize) -> Result<Bytes, Cut> {
+        // Most replies are one piece: then it is taken as it is, without a copy.
+        let Some(first) = self.piece().await else {
+            return Ok(Bytes::new());
+        };
+        let first = first?;
+        if first.len() > limit {
+            return Err(Cut::TooLarge { limit });
+        }
+        let Some(second) = self.piece().await else {
+            return Ok(first);
+        };
+        let mut whole = BytesMut::with_capacity(first.len() * 2);
+        whole.extend_from_slice(&first);
+        let mut next = Some(second);
+        while let Some(piece) = next {
+            let piece = piece?;
+            if whole.len() + piece.len() > limit {
+                return Err(Cut::TooLarge { limit });
+            }
+            whole.extend_from_slice(&piece);
+            next = self.piece().await;
+        }
+        Ok(whole.freeze())
+    }
+
+    /// The response is here, and the stream should end any moment. Nobody waits for that: the
+    /// connection goes to rest with what is left, and is used again only if the end came.
+    pub(crate) async fn drain(mut self) {
+        self.line.tail = Some(self.body);
+        self.connections.give_back(self.line).await;
+    }
+
+    /// The body was read to its end: the connection may carry another request.
+    async fn done(self) {
+        drop(self.body);
+        self.connections.give_back(self.line).await;
+    }
+}
+
+/// The innermost cause: it says more than the chain around it.
+fn cause(error: &hyper::Error) -> String {
+    let mut innermost: &dyn std::error::Error = error;
+    while let Some(inner) = innermost.source() {
+        innermost = inner;
+    }
+    if error.is_incomplete_message() {
+        return "the connection closed before the answer was complete".to_owned();
+    }
+    innermost.to_string()
+}
+
+/// Whether the fault is a limit of this machine, not of the server.
+fn is_local(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let Some(number) = error.raw_os_error() else {
+        return false;
+    };
+    [
+        Errno::MFILE,
+        Errno::NFILE,
+        Errno::NOMEM,
+        Errno::ADDRNOTAVAIL,
+        Errno::AGAIN,
+        Errno::NOBUFS,
+    ]
+    .into_iter()
+    .any(|errno| errno.raw_os_error() == number)
+}
+
+/// A peer that hangs up is another thing than a certificate that does not hold.
+fn tls_cause(error: &io::Error) -> (Reason, String) {
+    let closed = matches!(
+        error.kind(),
+        io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::BrokenPipe
+    );
+    let reason = if closed {
+        Reason::TlsClosed
+    } else {
+        Reason::Tls
+    };
+    (reason, error.to_string())
+}

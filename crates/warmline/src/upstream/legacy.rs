@@ -1,0 +1,391 @@
+//! The legacy driver over Streamable HTTP: `initialize`, a session id, streams that resume.
+//!
+//! Asked by: [`session`](super::session).  Speaks 2025-03-26 to 2025-11-25 (and 2024-11-05 to
+//! servers that serve it on one endpoint).
+//!
+//! What it keeps of a session is an id, a version and a header template: no task, no socket.
+//! A disconnect is no cancel in this era, so a call that is dropped or runs out of time tells the
+//! server with `notifications/cancelled`; a stream that breaks after an event with an id is taken
+//! up again where it broke.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use warmline_core::code::Reason;
+use warmline_core::era::{Era, Version};
+use warmline_core::exchange::{Ending, QuestionKind, Request, Trouble};
+use warmline_core::protocol::handshake;
+use warmline_core::protocol::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
+use warmline_core::protocol::splice;
+use warmline_core::protocol::sse::SseParser;
+
+use super::answer;
+use super::http::{Arrival, BodyKind, Endpoint};
+use super::limits::{Ids, Limits};
+use super::listener::{self, Listener, Spoken};
+use super::pipes::write_legacy;
+use super::server::{Sizes, Times};
+use super::session::{Declared, Evidence, Facts, Standing, Transport};
+use super::stream::{Asking, Pause, Watch};
+use crate::clock;
+
+/// How long to wait before a broken stream is taken up again, where the server did not say.
+const RESUME_AFTER: Duration = Duration::from_secs(1);
+/// How often in a row a resumption may fail to bring anything before the answer counts as lost.
+const RESUME_TRIES: u32 = 5;
+/// The longest session id we accept.
+const MAX_SESSION_ID: usize = 1024;
+
+/// A legacy session over HTTP.
+#[derive(Debug)]
+pub(crate) struct LegacyHttp {
+    endpoint: Endpoint,
+    /// What every request carries: host, accept, the server's headers, session id, version.
+    base: HeaderMap,
+    has_session_id: bool,
+    ids: Ids,
+    sizes: Sizes,
+    times: Times,
+    pub(crate) standing: Standing,
+}
+
+impl LegacyHttp {
+    /// The handshake: `initialize`, then `notifications/initialized`.
+    pub(crate) async fn open(
+        endpoint: Endpoint,
+        mut base: HeaderMap,
+        (offer, declared): (Version, &Declared),
+        (times, sizes): (Times, Sizes),
+        evidence: &mut Vec<Evidence>,
+    ) -> Result<(Arc<Self>, Facts), Trouble> {
+        let ids = Ids::new();
+        let id = ids.next();
+        let mut body = Vec::with_capacity(256);
+        handshake::write_initialize(
+            &mut body,
+            id,
+            offer,
+            &declared.capabilities,
+            &declared.client_name,
+            &declared.client_version,
+        );
+        let server = Arc::clone(&endpoint.server);
+        let by = clock::now() + times.handshake;
+        let arrival = endpoint
+            .send(Method::POST, || base.clone(), body.into(), by)
+            .await
+            .map_err(|lost| lost.trouble)?;
+        let session_id = arrival.headers.get(SESSION_ID).cloned();
+        let heard = answer::hear(&server, Era::Legacy, arrival, id, sizes, by).await;
+        let opened = answer::initialized(&server, heard, evidence)?;
+        if let Some(id) = &session_id {
+            check_session_id(&server, id)?;
+            base.insert(SESSION_ID, id.clone());
+        }
+        if opened.version >= Version::V2025_06_18 {
+            let version = HeaderValue::from_static(opened.version.as_str());
+            base.insert(PROTOCOL_VERSION, version);
+        }
+        let session = Arc::new(Self {
+            endpoint,
+            base,
+            has_session_id: session_id.is_some(),
+            ids,
+            sizes,
+            times,
+            standing: Standing::default(),
+        });
+        session.tell_initialized().await?;
+        let facts = opened.facts(Transport::Http, session_id.is_some());
+        Ok((session, facts))
+    }
+
+    /// Sends one request and stays with it to its end.
+    pub(crate) async fn send(
+        self: &Arc<Self>,
+        request: Request,
+        listener: &dyn Listener,
+    ) -> Ending {
+        let id = self.ids.next();
+        let limits = Limits::begin(request.patience());
+        let body = write_legacy(id, &request);
+        let mut cancel = CancelNotice {
+            session: Some(self),
+            id,
+        };
+        let sent = self
+            .endpoint
+            .send(Method::POST, || self.headers(&request), body, limits.by());
+        let ending = match sent.await {
+            Ok(arrival) => {
+                self.read(arrival, request, Watch::new(id, limits, listener))
+                    .await
+            },
+            Err(lost) => answer::lost(lost, request),
+        };
+        // A call that ran out of time may still be running: the server is told.
+        let late = matches!(&ending, Ending::Failed(f) if f.trouble.reason == Reason::Timeout);
+        if !late {
+            cancel.session = None;
+        }
+        ending
+    }
+
+    async fn read(&self, arrival: Arrival, request: Request, mut watch: Watch<'_>) -> Ending {
+        let server = &self.endpoint.server;
+        if arrival.status == StatusCode::OK && arrival.kind() == BodyKind::Stream {
+            return self.follow(arrival, &mut watch).await;
+        }
+        let facts = answer::Sent {
+            server,
+            era: Era::Legacy,
+            with_session: self.has_session_id,
+            id: watch.id,
+            sizes: self.sizes,
+            standing: &self.standing,
+        };
+        answer::ending(facts, arrival, request, watch.limits.by()).await
+    }
+
+    /// Follows the stream of a call, over as many connections as the server likes.
+    async fn follow(&self, first: Arrival, watch: &mut Watch<'_>) -> Ending {
+        let server = Arc::clone(&self.endpoint.server);
+        let mut parser = SseParser::new(self.sizes.event);
+        let mut arrival = Some(first);
+        let mut fruitless = 0;
+        loop {
+            let Some(mut stream) = arrival.take() else {
+                return answer::cut_stream(&server, watch, "it could not be resumed");
+            };
+            let pause = watch.read(&mut stream, &mut parser).await;
+            let why = match pause {
+                Pause::Reply(message) => {
+                    stream.drain().await;
+                    return answer::replied(&server, &message);
+                },
+                Pause::Ask(asking) => {
+                    self.hear_question(watch, asking).await;
+                    arrival = Some(stream);
+                    continue;
+                },
+                Pause::Answered(id, kind, given) => {
+                    self.answer(&id, listener::spoken(kind, given)).await;
+                    arrival = Some(stream);
+                    continue;
+                },
+                Pause::Ended => "the server ended the stream without an answer".to_owned(),
+                Pause::Broken(why) => why,
+                Pause::TooLarge { limit } => return answer::too_large(&server, "event", limit),
+                Pause::Late => return answer::late(&server),
+                Pause::Strays => return answer::strays(&server, &self.standing),
+            };
+            drop(stream);
+            let Some(last) = parser.last_id().map(str::to_owned) else {
+                return answer::cut_stream(&server, watch, &why);
+            };
+            let wait = parser.retry().map_or(RESUME_AFTER, Duration::from_millis);
+            parser.finish();
+            arrival = match self.resume(&last, wait, &mut fruitless, watch).await {
+                Ok(stream) => Some(stream),
+                Err(ending) => return ending,
+            };
+        }
+    }
+
+    /// Takes a broken stream up again with `Last-Event-ID`.
+    async fn resume(
+        &self,
+        last: &str,
+        mut wait: Duration,
+        fruitless: &mut u32,
+        watch: &mut Watch<'_>,
+    ) -> Result<Arrival, Ending> {
+        let server = &self.endpoint.server;
+        let Ok(last) = HeaderValue::from_str(last) else {
+            return Err(answer::cut_stream(
+                server,
+                watch,
+                "its event id cannot be a header",
+            ));
+        };
+        loop {
+            if clock::now() + wait >= watch.limits.by() {
+                clock::sleep_until(watch.limits.by()).await;
+                return Err(answer::late(server));
+            }
+            clock::sleep(wait).await;
+            let headers = || {
+                let mut headers = self.base.clone();
+                headers.insert(http::header::ACCEPT, STREAM);
+                headers.remove(http::header::CONTENT_TYPE);
+                headers.insert(LAST_EVENT_ID, last.clone());
+                headers
+            };
+            let got = self
+                .endpoint
+                .send(Method::GET, headers, Bytes::new(), watch.limits.by())
+                .await;
+            match got {
+                Ok(stream)
+                    if stream.status == StatusCode::OK && stream.kind() == BodyKind::Stream =>
+                {
+                    *fruitless = 0;
+                    return Ok(stream);
+                },
+                // The session may be gone; that says nothing about the request itself.
+                Ok(other) => {
+                    if matches!(other.status.as_u16(), 404 | 410) {
+                        self.standing.retire(Reason::SessionGone);
+                    }
+                    let why = format!("resuming it got HTTP {}", other.status.as_u16());
+                    return Err(answer::cut_stream(server, watch, &why));
+                },
+                Err(lost) => {
+                    *fruitless += 1;
+                    if *fruitless >= RESUME_TRIES {
+                        let why = lost.trouble.why.unwrap_or(lost.trouble.what);
+                        return Err(answer::cut_stream(server, watch, &why));
+                    }
+                    wait = (wait * 2).clamp(Duration::from_millis(100), Duration::from_secs(30));
+                },
+            }
+        }
+    }
+
+    async fn hear_question(&self, watch: &mut Watch<'_>, asking: Asking) {
+        match QuestionKind::of(&asking.method) {
+            Some(kind) => watch.ask(kind, asking),
+            None if asking.method == "ping" => {
+                self.answer(&asking.id, Spoken::Result(Bytes::from_static(b"{}")))
+                    .await;
+            },
+            None => {
+                self.answer(&asking.id, Spoken::Error(-32601, "method not found"))
+                    .await;
+            },
+        }
+    }
+
+    /// Sends what a question got. The server hears it on a request of its own.
+    async fn answer(&self, id: &[u8], spoken: Spoken) {
+        let mut body = Vec::new();
+        match spoken {
+            Spoken::Result(raw) => splice::write_result(&mut body, id, &raw),
+            Spoken::Error(code, message) => splice::write_error(&mut body, id, code, message),
+        }
+        if let Err(trouble) = self.tell(body.into()).await {
+            tracing::warn!(server = %self.endpoint.server, %trouble, "answer not delivered");
+        }
+    }
+
+    async fn tell_initialized(&self) -> Result<(), Trouble> {
+        let mut body = Vec::new();
+        handshake::write_initialized(&mut body);
+        self.tell(body.into()).await
+    }
+
+    /// Sends a notification; `params` is a raw JSON object.
+    pub(crate) async fn notify(&self, method: &str, params: &[u8]) -> Result<(), Trouble> {
+        let mut body = Vec::new();
+        splice::write_notification(&mut body, method, Some(params));
+        self.tell(body.into()).await
+    }
+
+    async fn tell(&self, body: Bytes) -> Result<(), Trouble> {
+        let by = clock::now() + self.times.handshake;
+        let arrival = self
+            .endpoint
+            .send(Method::POST, || self.base.clone(), body, by)
+            .await
+            .map_err(|lost| lost.trouble)?;
+        answer::accepted(&self.endpoint.server, arrival, by).await
+    }
+
+    /// Ends the session at the server. What it answers changes nothing.
+    pub(crate) async fn close(&self) {
+        if !self.has_session_id {
+            return;
+        }
+        let by = clock::now() + Duration::from_secs(2);
+        let headers = || {
+            let mut headers = self.base.clone();
+            headers.remove(http::header::CONTENT_TYPE);
+            headers
+        };
+        match self
+            .endpoint
+            .send(Method::DELETE, headers, Bytes::new(), by)
+            .await
+        {
+            Ok(arrival) => {
+                let status = arrival.status.as_u16();
+                tracing::debug!(server = %self.endpoint.server, status, "session ended");
+                drop(arrival.whole(64 << 10, by).await);
+            },
+            Err(lost) => {
+                let trouble = lost.trouble;
+                tracing::debug!(server = %self.endpoint.server, %trouble, "session not ended");
+            },
+        }
+    }
+
+    fn headers(&self, request: &Request) -> HeaderMap {
+        with_headers(self.base.clone(), request.headers())
+    }
+}
+
+const STREAM: HeaderValue = HeaderValue::from_static("text/event-stream");
+
+/// Adds a request's own headers to the template.
+pub(crate) fn with_headers(mut base: HeaderMap, own: &[(HeaderName, HeaderValue)]) -> HeaderMap {
+    for (name, value) in own {
+        base.insert(name.clone(), value.clone());
+    }
+    base
+}
+
+/// Visible ASCII, of bearable length (mcp-spec 5.3 S2).
+fn check_session_id(server: &str, id: &HeaderValue) -> Result<(), Trouble> {
+    let bytes = id.as_bytes();
+    let why = if bytes.is_empty() {
+        "it is empty".to_owned()
+    } else if bytes.len() > MAX_SESSION_ID {
+        format!(
+            "it has {} bytes, the limit is {MAX_SESSION_ID}",
+            bytes.len()
+        )
+    } else if bytes.iter().any(|byte| !(0x21..=0x7e).contains(byte)) {
+        "it holds characters outside visible ASCII".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(Trouble::new(
+        Reason::BadSessionId,
+        format!("`{server}` issued a session id that cannot be used"),
+    )
+    .because(why))
+}
+
+/// Tells the server that nobody waits for a call any more, when dropped armed.
+struct CancelNotice<'a> {
+    session: Option<&'a Arc<LegacyHttp>>,
+    id: u64,
+}
+
+impl Drop for CancelNotice<'_> {
+    fn drop(&mut self) {
+        let Some(session) = self.session else { return };
+        let (session, id) = (Arc::clone(session), self.id);
+        clock::spawn_if_running("cancel a call", async move {
+            let params = answer::cancelled(id);
+            if let Err(trouble) = session
+                .notify("notifications/cancelled", params.as_bytes())
+                .await
+            {
+                tracing::debug!(server = %session.endpoint.server, %trouble, "cancel not heard");
+            }
+        });
+    }
+}

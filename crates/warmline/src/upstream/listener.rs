@@ -1,0 +1,92 @@
+//! The listener: who hears what a server tells in the middle of a call, and answers what it asks.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
+
+use bytes::Bytes;
+use warmline_core::exchange::{Answer, News, Question, QuestionKind};
+
+/// A future on the heap, as questions need it.
+pub type Asked<'a> = Pin<Box<dyn Future<Output = Answer> + Send + 'a>>;
+
+/// Hears what a server tells while a call runs, and answers its questions.
+///
+/// `()` is a listener that hears nothing and declines everything.
+pub trait Listener: Send + Sync {
+    /// Something was told: progress, a log line, another notification.
+    fn news(&self, news: News) {
+        drop(news);
+    }
+
+    /// Something was asked. The call goes on when the answer is there; meanwhile only the call's
+    /// total limit runs, because people take their time.
+    fn question(&self, question: Question) -> Asked<'_> {
+        drop(question);
+        Box::pin(std::future::ready(Answer::Declined))
+    }
+}
+
+impl Listener for () {}
+
+/// The questions of one call that are waiting for their answers.
+#[derive(Default)]
+pub(crate) struct Open<'a> {
+    asked: Vec<(Bytes, QuestionKind, Asked<'a>)>,
+}
+
+impl<'a> Open<'a> {
+    /// Asks the listener; `id` is the raw id under which the server asked.
+    pub(crate) fn ask(&mut self, id: Bytes, question: Question, listener: &'a dyn Listener) {
+        let kind = question.kind;
+        self.asked.push((id, kind, listener.question(question)));
+    }
+
+    /// The server no longer wants to know.
+    pub(crate) fn withdraw(&mut self, id: &[u8]) {
+        self.asked.retain(|(asked, _, _)| asked != id);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.asked.is_empty()
+    }
+
+    /// The next answer; never, while nothing is asked.
+    ///
+    /// # Cancel safety
+    /// Dropping it loses nothing.
+    pub(crate) async fn answered(&mut self) -> (Bytes, QuestionKind, Answer) {
+        poll_fn(|cx| {
+            for place in 0..self.asked.len() {
+                let Some((_, _, answer)) = self.asked.get_mut(place) else {
+                    break;
+                };
+                if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
+                    let (id, kind, _) = self.asked.swap_remove(place);
+                    return Poll::Ready((id, kind, answer));
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+/// The raw result or error that goes back for an answer.
+pub(crate) enum Spoken {
+    Result(Bytes),
+    Error(i64, &'static str),
+}
+
+/// What a declined question gets: a person may decline, a missing feature is "method not found".
+pub(crate) fn spoken(kind: QuestionKind, answer: Answer) -> Spoken {
+    match (answer, kind) {
+        (Answer::Result(raw), _) => Spoken::Result(raw),
+        (Answer::Declined, QuestionKind::Elicitation) => {
+            Spoken::Result(Bytes::from_static(br#"{"action":"decline"}"#))
+        },
+        (Answer::Declined, QuestionKind::Sampling | QuestionKind::Roots) => {
+            Spoken::Error(-32601, "this client cannot answer that question")
+        },
+    }
+}

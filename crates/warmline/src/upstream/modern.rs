@@ -1,0 +1,338 @@
+//! The modern driver over Streamable HTTP: nothing is opened, everything is said in each request.
+//!
+//! Asked by: [`session`](super::session).  Speaks 2026-07-28.
+//!
+//! Closing the response stream is the cancel of this era, so a dropped call needs no notice: its
+//! connection goes with it. There is no resumption and no session to lose.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use warmline_core::code::Reason;
+use warmline_core::era::{Era, Version};
+use warmline_core::exchange::{Ending, Fate, Reply, Request, Trouble};
+use warmline_core::protocol::headers::{self, METHOD, NAME, PROTOCOL_VERSION, ToolHeaders};
+use warmline_core::protocol::meta::{self, ClientMeta};
+use warmline_core::protocol::params::Params;
+use warmline_core::protocol::splice::{self, Edit};
+use warmline_core::protocol::sse::SseParser;
+
+use super::answer::{self, Heard};
+use super::http::{Arrival, BodyKind, Endpoint};
+use super::legacy::with_headers;
+use super::limits::{Digits, Ids, Limits};
+use super::listener::Listener;
+use super::server::{Sizes, Times};
+use super::session::{Declared, Standing};
+use super::stream::{Pause, Watch};
+use crate::clock;
+use crate::sync::Mutex;
+
+/// A modern server over HTTP.
+#[derive(Debug)]
+pub(crate) struct ModernHttp {
+    endpoint: Endpoint,
+    base: HeaderMap,
+    said: ClientMeta,
+    ids: Ids,
+    sizes: Sizes,
+    times: Times,
+    /// What the tools seen so far want mirrored into headers (`x-mcp-header`), by name.
+    tools: Mutex<HashMap<String, Arc<ToolHeaders>>>,
+    pub(crate) standing: Standing,
+}
+
+/// The bytes of a modern request: what its sender is and can do, and a progress token.
+pub(crate) fn write_modern(id: u64, request: &Request, said: &ClientMeta) -> Bytes {
+    let token = Digits::of(id);
+    let [version, capabilities, client] = said.edits();
+    let meta = [
+        version,
+        capabilities,
+        client,
+        Edit::Set(meta::PROGRESS_TOKEN, token.as_bytes()),
+    ];
+    let mut body = Vec::with_capacity(512 + request.params().raw().len());
+    splice::write_request(
+        &mut body,
+        id,
+        request.method(),
+        request.params(),
+        &[],
+        &meta,
+    );
+    body.into()
+}
+
+impl ModernHttp {
+    /// A driver for a server that is known to speak this version.
+    pub(crate) fn new(
+        endpoint: Endpoint,
+        mut base: HeaderMap,
+        (version, declared): (Version, &Declared),
+        (times, sizes): (Times, Sizes),
+    ) -> Self {
+        base.insert(PROTOCOL_VERSION, HeaderValue::from_static(version.as_str()));
+        Self {
+            endpoint,
+            base,
+            said: ClientMeta::new(
+                version,
+                declared.capabilities.clone(),
+                &declared.client_name,
+                &declared.client_version,
+            ),
+            ids: Ids::new(),
+            sizes,
+            times,
+            tools: Mutex::default(),
+            standing: Standing::default(),
+        }
+    }
+
+    /// Asks `server/discover`, the only request without side effects.
+    pub(crate) async fn discover(&self) -> Result<Heard, Trouble> {
+        let id = self.ids.next();
+        let request = Request::new("server/discover", Params::empty());
+        let by = clock::now() + self.times.handshake;
+        let body = write_modern(id, &request, &self.said);
+        let headers = || self.headers(&request, &[]);
+        let arrival = self
+            .endpoint
+            .send(Method::POST, headers, body, by)
+            .await
+            .map_err(|lost| lost.trouble)?;
+        Ok(answer::hear(
+            &self.endpoint.server,
+            Era::Modern,
+            arrival,
+            id,
+            self.sizes,
+            by,
+        )
+        .await)
+    }
+
+    /// Sends one request and stays with it to its end.
+    pub(crate) async fn send(&self, request: Request, listener: &dyn Listener) -> Ending {
+        let ending = self.attempt(request, listener).await;
+        let Ending::Failed(failure) = ending else {
+            return ending;
+        };
+        let failure = *failure;
+        // The tool changed what it wants in headers since we saw it. The server refused, so the
+        // request may go out once more with what the list says now.
+        match failure.fate {
+            Fate::Refused(request) if failure.trouble.reason == Reason::HeaderMismatch => {
+                if self.learn_tools().await {
+                    self.attempt(request, listener).await
+                } else {
+                    failure.trouble.refused(request)
+                }
+            },
+            fate => Ending::Failed(Box::new(warmline_core::exchange::Failure {
+                fate,
+                trouble: failure.trouble,
+            })),
+        }
+    }
+
+    async fn attempt(&self, request: Request, listener: &dyn Listener) -> Ending {
+        let id = self.ids.next();
+        let limits = Limits::begin(request.patience());
+        let mirrored = match self.mirrored(&request) {
+            Ok(mirrored) => mirrored,
+            Err(trouble) => return trouble.unsent(request),
+        };
+        let body = write_modern(id, &request, &self.said);
+        let headers = || self.headers(&request, &mirrored);
+        let sent = self
+            .endpoint
+            .send(Method::POST, headers, body, limits.by())
+            .await;
+        let is_list = request.method() == "tools/list";
+        let ending = match sent {
+            Ok(arrival) => {
+                self.read(arrival, request, Watch::new(id, limits, listener))
+                    .await
+            },
+            Err(lost) => answer::lost(lost, request),
+        };
+        if let (true, Ending::Answered(Reply::Result(list))) = (is_list, &ending) {
+            self.note_tools(list);
+        }
+        ending
+    }
+
+    async fn read(&self, arrival: Arrival, request: Request, mut watch: Watch<'_>) -> Ending {
+        if arrival.status == StatusCode::OK && arrival.kind() == BodyKind::Stream {
+            return self.follow(arrival, &mut watch).await;
+        }
+        let sent = answer::Sent {
+            server: &self.endpoint.server,
+            era: Era::Modern,
+            with_session: false,
+            id: watch.id,
+            sizes: self.sizes,
+            standing: &self.standing,
+        };
+        answer::ending(sent, arrival, request, watch.limits.by()).await
+    }
+
+    async fn follow(&self, mut arrival: Arrival, watch: &mut Watch<'_>) -> Ending {
+        let server = &self.endpoint.server;
+        let mut parser = SseParser::new(self.sizes.event);
+        loop {
+            match watch.read(&mut arrival, &mut parser).await {
+                Pause::Reply(message) => {
+                    arrival.drain().await;
+                    return answer::replied(server, &message);
+                },
+                // A modern server must not send requests; there is no way to answer one.
+                Pause::Ask(asking) => {
+                    tracing::debug!(%server, method = asking.method, "request ignored");
+                },
+                Pause::Answered(..) => {},
+                Pause::Ended => {
+                    let why = "the server ended the stream without an answer";
+                    return answer::cut_stream(server, watch, why);
+                },
+                Pause::Broken(why) => return answer::cut_stream(server, watch, &why),
+                Pause::TooLarge { limit } => return answer::too_large(server, "event", limit),
+                Pause::Late => return answer::late(server),
+                Pause::Strays => return answer::strays(server, &self.standing),
+            }
+        }
+    }
+
+    /// Sends a notification. Modern servers over HTTP know none of ours; they drop it.
+    pub(crate) async fn notify(&self, method: &str, params: &[u8]) -> Result<(), Trouble> {
+        let mut body = Vec::new();
+        splice::write_notification(&mut body, method, Some(params));
+        let by = clock::now() + self.times.handshake;
+        let arrival = self
+            .endpoint
+            .send(Method::POST, || self.base.clone(), body.into(), by)
+            .await
+            .map_err(|lost| lost.trouble)?;
+        answer::accepted(&self.endpoint.server, arrival, by).await
+    }
+
+    fn headers(&self, request: &Request, mirrored: &[(HeaderName, HeaderValue)]) -> HeaderMap {
+        let mut map = with_headers(self.base.clone(), request.headers());
+        if let Some(method) = headers::mcp_method(request.method()) {
+            map.insert(METHOD, method);
+        }
+        if let Some(name) = headers::mcp_name(request.method(), request.params()) {
+            map.insert(NAME, name);
+        }
+        with_headers(map, mirrored)
+    }
+
+    /// The headers that a tool's schema asks for, made from the arguments.
+    fn mirrored(&self, request: &Request) -> Result<Vec<(HeaderName, HeaderValue)>, Trouble> {
+        if request.method() != "tools/call" {
+            return Ok(Vec::new());
+        }
+        let tools = self.tools.lock();
+        if tools.is_empty() {
+            return Ok(Vec::new());
+        }
+        let Some(name) = request.params().name() else {
+            return Ok(Vec::new());
+        };
+        let Some(wanted) = tools.get(&name).map(Arc::clone) else {
+            return Ok(Vec::new());
+        };
+        drop(tools);
+        let arguments = request.params().member("arguments").unwrap_or(b"{}");
+        wanted.of(arguments).map_err(|rule| {
+            Trouble::new(
+                Reason::InvalidRequest,
+                format!("an argument of `{name}` cannot be sent as the header its schema asks for"),
+            )
+            .because(rule.to_string())
+        })
+    }
+
+    /// Reads the whole list of tools again; whether it could be had.
+    async fn learn_tools(&self) -> bool {
+        let mut cursor: Option<Bytes> = None;
+        for _ in 0..MAX_PAGES {
+            let params = match &cursor {
+                Some(cursor) => {
+                    let mut raw = b"{\"cursor\":".to_vec();
+                    raw.extend_from_slice(cursor);
+                    raw.push(b'}');
+                    match Params::parse(raw.into()) {
+                        Ok(params) => params,
+                        Err(_) => return false,
+                    }
+                },
+                None => Params::empty(),
+            };
+            let request = Request::new("tools/list", params);
+            let Ending::Answered(Reply::Result(list)) = Box::pin(self.attempt(request, &())).await
+            else {
+                return false;
+            };
+            let next = next_cursor(&list);
+            if next.is_none() || next == cursor {
+                return true;
+            }
+            cursor = next;
+        }
+        true
+    }
+
+    fn note_tools(&self, list: &[u8]) {
+        let Ok(list) = serde_json::from_slice::<ToolList<'_>>(list) else {
+            return;
+        };
+        let mut tools = self.tools.lock();
+        for tool in list.tools {
+            match ToolHeaders::of_schema(tool.input_schema.get().as_bytes()) {
+                Ok(wanted) if wanted.is_empty() => {
+                    tools.remove(&tool.name);
+                },
+                Ok(wanted) => {
+                    tools.insert(tool.name, Arc::new(wanted));
+                },
+                Err(rule) => {
+                    let server = &self.endpoint.server;
+                    tracing::warn!(%server, tool = tool.name, %rule, "tool with bad x-mcp-header");
+                },
+            }
+        }
+    }
+}
+
+/// A list with more pages than this is not read to its end.
+const MAX_PAGES: usize = 100;
+
+#[derive(serde::Deserialize)]
+struct ToolList<'a> {
+    #[serde(borrow)]
+    tools: Vec<ListedTool<'a>>,
+}
+
+#[derive(serde::Deserialize)]
+struct ListedTool<'a> {
+    name: String,
+    #[serde(rename = "inputSchema", borrow)]
+    input_schema: &'a serde_json::value::RawValue,
+}
+
+/// The raw cursor of the next page.
+fn next_cursor(list: &[u8]) -> Option<Bytes> {
+    #[derive(serde::Deserialize)]
+    struct Page<'a> {
+        #[serde(rename = "nextCursor", borrow)]
+        next: Option<&'a serde_json::value::RawValue>,
+    }
+    let page: Page<'_> = serde_json::from_slice(list).ok()?;
+    page.next
+        .map(|raw| Bytes::copy_from_slice(raw.get().as_bytes()))
+}

@@ -1,0 +1,217 @@
+//! The drivers over stdio, both eras: one shared pipe, replies told apart by id.
+//!
+//! Asked by: [`session`](super::session).  The pipe itself (who owns the child, what was written,
+//! whose question it is) is [`stdio`](super::stdio).
+
+use bytes::Bytes;
+use warmline_core::code::Reason;
+use warmline_core::delivery::Delivery;
+use warmline_core::era::Era;
+use warmline_core::exchange::{Ending, QuestionKind, Request, Trouble};
+use warmline_core::protocol::meta::{self, ClientMeta};
+use warmline_core::protocol::splice::{self, Edit};
+
+use super::answer;
+use super::limits::{Digits, Ids, Limits};
+use super::listener::{self, Listener, Spoken};
+use super::modern::write_modern;
+use super::session::Standing;
+use super::stdio::{Abandoned, ChildReport, Pipe, PipeCall, PipeNews};
+use super::stream::{Asking, Pause, Watch};
+use crate::clock;
+
+/// A session over a child's standard streams.
+#[derive(Debug)]
+pub(crate) struct Piped {
+    server: String,
+    pipe: Pipe,
+    /// What each request says of us; nothing in the legacy era, where the handshake said it.
+    said: Option<ClientMeta>,
+    ids: Ids,
+    pub(crate) standing: Standing,
+}
+
+impl Piped {
+    pub(crate) fn new(server: &str, pipe: Pipe, ids: Ids, said: Option<ClientMeta>) -> Self {
+        Self {
+            server: server.to_owned(),
+            pipe,
+            said,
+            ids,
+            standing: Standing::default(),
+        }
+    }
+
+    fn era(&self) -> Era {
+        if self.said.is_some() {
+            Era::Modern
+        } else {
+            Era::Legacy
+        }
+    }
+
+    /// Sends one request and stays with it to its end.
+    pub(crate) async fn send(&self, request: Request, listener: &dyn Listener) -> Ending {
+        let id = self.ids.next();
+        let line = splice::one_line(self.write(id, &request));
+        let mut watch = Watch::new(id, Limits::begin(request.patience()), listener);
+        let mut cancel = CancelNotice {
+            pipe: Some(&self.pipe),
+            id,
+        };
+        let call = self.pipe.request(id, line);
+        let ending = self.follow(call, request, &mut watch).await;
+        let late = matches!(&ending, Ending::Failed(f) if f.trouble.reason == Reason::Timeout);
+        if !late {
+            cancel.pipe = None;
+        }
+        ending
+    }
+
+    async fn follow(&self, mut call: PipeCall, request: Request, watch: &mut Watch<'_>) -> Ending {
+        loop {
+            let by = if watch.open.is_empty() {
+                watch.limits.by()
+            } else {
+                watch.limits.total_by()
+            };
+            let news = tokio::select! {
+                biased;
+                (id, kind, answer) = watch.open.answered() => {
+                    watch.limits.sign_of_life();
+                    self.answer(&id, listener::spoken(kind, answer));
+                    continue;
+                },
+                news = call.next() => news,
+                () = clock::sleep_until(by) => return self.late(call, request).await,
+            };
+            match news {
+                PipeNews::Notice(message) => drop(watch.heed_message(message)),
+                PipeNews::Question(message) => {
+                    if let Some(Pause::Ask(asking)) = watch.heed_message(message) {
+                        self.hear_question(watch, asking);
+                    }
+                },
+                PipeNews::Reply(message) => return answer::replied(&self.server, &message),
+                PipeNews::Lost { delivery, trouble } => {
+                    self.standing.retire(trouble.reason);
+                    return match delivery {
+                        Delivery::Unsent => trouble.unsent(request),
+                        Delivery::Refused | Delivery::Answered | Delivery::Unknown => {
+                            trouble.unknown()
+                        },
+                    };
+                },
+            }
+        }
+    }
+
+    /// The time is over: what is known depends on how much of the line the pipe took.
+    async fn late(&self, call: PipeCall, request: Request) -> Ending {
+        let server = &self.server;
+        match call.abandon().await {
+            Abandoned::Written => answer::late(server),
+            Abandoned::Torn => {
+                self.standing.retire(Reason::TimeoutUnsent);
+                Trouble::new(
+                    Reason::TimeoutUnsent,
+                    format!("`{server}` stopped reading in the middle of the request"),
+                )
+                .because("the rest of the line would be read as another message, so it was ended")
+                .unsent(request)
+            },
+            Abandoned::Unsent => Trouble::new(
+                Reason::TimeoutUnsent,
+                format!("the request to `{server}` could not be written in time"),
+            )
+            .because("the program does not read its standard input")
+            .unsent(request),
+        }
+    }
+
+    fn hear_question(&self, watch: &mut Watch<'_>, asking: Asking) {
+        // A modern server must not ask over the pipe; nothing may be answered there.
+        if self.era() == Era::Modern {
+            tracing::debug!(
+                server = self.server,
+                method = asking.method,
+                "request ignored"
+            );
+            return;
+        }
+        match QuestionKind::of(&asking.method) {
+            Some(kind) => watch.ask(kind, asking),
+            None => self.answer(&asking.id, Spoken::Error(-32601, "method not found")),
+        }
+    }
+
+    fn answer(&self, id: &[u8], spoken: Spoken) {
+        let mut line = Vec::new();
+        match spoken {
+            Spoken::Result(raw) => splice::write_result(&mut line, id, &raw),
+            Spoken::Error(code, message) => splice::write_error(&mut line, id, code, message),
+        }
+        self.pipe.say(splice::one_line(line.into()));
+    }
+
+    /// Sends a notification; `params` is a raw JSON object.
+    pub(crate) fn notify(&self, method: &str, params: &[u8]) {
+        self.pipe.say(notification(method, Some(params)));
+    }
+
+    pub(crate) fn report(&self) -> ChildReport {
+        self.pipe.report()
+    }
+
+    pub(crate) async fn close(&self) {
+        self.pipe.close().await;
+    }
+
+    fn write(&self, id: u64, request: &Request) -> Bytes {
+        if let Some(said) = &self.said {
+            return write_modern(id, request, said);
+        }
+        write_legacy(id, request)
+    }
+}
+
+/// The bytes of a legacy request: its own id, and a progress token so that long tools can show
+/// life.
+pub(crate) fn write_legacy(id: u64, request: &Request) -> Bytes {
+    let token = Digits::of(id);
+    let mut body = Vec::with_capacity(128 + request.params().raw().len());
+    let meta = [Edit::Set(meta::PROGRESS_TOKEN, token.as_bytes())];
+    splice::write_request(
+        &mut body,
+        id,
+        request.method(),
+        request.params(),
+        &[],
+        &meta,
+    );
+    body.into()
+}
+
+/// One line that tells something.
+pub(crate) fn notification(method: &str, params: Option<&[u8]>) -> Bytes {
+    let mut line = Vec::new();
+    splice::write_notification(&mut line, method, params);
+    splice::one_line(line.into())
+}
+
+/// Tells the server that nobody waits for a call any more, when dropped armed.
+struct CancelNotice<'a> {
+    pipe: Option<&'a Pipe>,
+    id: u64,
+}
+
+impl Drop for CancelNotice<'_> {
+    fn drop(&mut self) {
+        if let Some(pipe) = self.pipe {
+            pipe.say(notification(
+                "notifications/cancelled",
+                Some(answer::cancelled(self.id).as_bytes()),
+            ));
+        }
+    }
+}

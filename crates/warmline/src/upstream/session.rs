@@ -1,0 +1,210 @@
+//! A session: one conversation with a server, whatever its era and transport.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use warmline_core::code::Reason;
+use warmline_core::era::{Era, Version};
+use warmline_core::exchange::{Ending, Request, Trouble};
+
+use super::legacy::LegacyHttp;
+use super::listener::Listener;
+use super::modern::ModernHttp;
+use super::pipes::Piped;
+use super::rounds;
+use super::stdio::ChildReport;
+
+/// An open session to a server.
+///
+/// Calls may run side by side. Dropping it closes a child in the background and forgets an HTTP
+/// session; [`Session::close`] ends both in order.
+#[derive(Debug)]
+pub struct Session {
+    pub(crate) driver: Driver,
+    facts: Facts,
+}
+
+#[derive(Debug)]
+pub(crate) enum Driver {
+    LegacyHttp(Arc<LegacyHttp>),
+    ModernHttp(ModernHttp),
+    Piped(Piped),
+}
+
+/// What we say of ourselves when a session is opened; fixed for its life.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Declared {
+    /// The name of the program that speaks.
+    pub client_name: String,
+    /// Its version.
+    pub client_version: String,
+    /// What it can answer, as raw JSON of the protocol's client capabilities.
+    pub capabilities: Bytes,
+}
+
+impl Default for Declared {
+    /// Warmline itself, which can answer nothing.
+    fn default() -> Self {
+        Self {
+            client_name: "warmline".to_owned(),
+            client_version: env!("CARGO_PKG_VERSION").to_owned(),
+            capabilities: Bytes::from_static(b"{}"),
+        }
+    }
+}
+
+/// What is known of a session since it was opened.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// The era it speaks.
+    pub era: Era,
+    /// The version both sides agreed on.
+    pub version: Version,
+    /// How bytes travel.
+    pub transport: Transport,
+    /// Whether the server keeps something for this session: an id was issued, or it is a process.
+    pub keeps_session: bool,
+    /// What the server says it is, as raw JSON. Self-declared: for display only.
+    pub server_info: Option<Bytes>,
+    /// What the server says it can do, as raw JSON.
+    pub capabilities: Bytes,
+    /// What the server wants models to know.
+    pub instructions: Option<String>,
+    /// What was asked to find this out, and what came back.
+    pub evidence: Vec<Evidence>,
+    /// How long opening took.
+    pub opened_in: Duration,
+}
+
+/// One step of opening a session and what the server made of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Evidence {
+    /// What was sent.
+    pub step: &'static str,
+    /// What came back, in a few words.
+    pub answer: String,
+}
+
+/// How a session's bytes travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Transport {
+    /// Streamable HTTP.
+    Http,
+    /// A child's standard streams.
+    Stdio,
+}
+
+impl Transport {
+    /// The word used in output.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Stdio => "stdio",
+        }
+    }
+}
+
+/// Whether a session may still be used.
+///
+/// Set once, by the exchange that saw why; a session whose state is in doubt is not used again.
+#[derive(Debug, Default)]
+pub(crate) struct Standing(AtomicU8);
+
+impl Standing {
+    /// Lets no new call in. The first reason stays.
+    pub(crate) fn retire(&self, reason: Reason) {
+        let place = Reason::ALL.iter().position(|r| *r == reason).unwrap_or(0);
+        let mark = u8::try_from(place + 1).unwrap_or(u8::MAX);
+        // A lost race means somebody else said why already.
+        self.0
+            .compare_exchange(0, mark, Ordering::Relaxed, Ordering::Relaxed)
+            .ok();
+    }
+
+    /// Why no new call is let in; none while the session is fine.
+    pub(crate) fn retired(&self) -> Option<Reason> {
+        let mark = usize::from(self.0.load(Ordering::Relaxed));
+        Reason::ALL.get(mark.checked_sub(1)?).copied()
+    }
+}
+
+impl Session {
+    pub(crate) fn new(driver: Driver, facts: Facts) -> Self {
+        Self { driver, facts }
+    }
+
+    /// What is known of this session since it was opened.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// Why this session should not be used any more: the server said it is gone, or something
+    /// happened that leaves its state in doubt. None while it is fine.
+    pub fn retired(&self) -> Option<Reason> {
+        match &self.driver {
+            Driver::LegacyHttp(driver) => driver.standing.retired(),
+            Driver::ModernHttp(driver) => driver.standing.retired(),
+            Driver::Piped(driver) => driver.standing.retired(),
+        }
+    }
+
+    /// Sends one request and stays with it to its end: one attempt, one ending.
+    ///
+    /// A modern server's `input_required` is an answer here; [`Session::call`] goes on from it.
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the call in the way of its era. What became of it is unknown.
+    pub async fn send(&self, request: Request, listener: &dyn Listener) -> Ending {
+        match &self.driver {
+            Driver::LegacyHttp(driver) => driver.send(request, listener).await,
+            Driver::ModernHttp(driver) => driver.send(request, listener).await,
+            Driver::Piped(driver) => driver.send(request, listener).await,
+        }
+    }
+
+    /// Sends a request and answers the server's questions until there is a final answer.
+    ///
+    /// # Cancel safety
+    /// As [`Session::send`].
+    pub async fn call(&self, request: Request, listener: &dyn Listener) -> Ending {
+        match self.facts.era {
+            Era::Legacy => self.send(request, listener).await,
+            Era::Modern => rounds::drive(self, request, listener).await,
+        }
+    }
+
+    /// Sends a notification; `params` is a raw JSON object.
+    ///
+    /// # Errors
+    /// With the trouble that kept it from being delivered.
+    pub async fn notify(&self, method: &str, params: &[u8]) -> Result<(), Trouble> {
+        match &self.driver {
+            Driver::LegacyHttp(driver) => driver.notify(method, params).await,
+            Driver::ModernHttp(driver) => driver.notify(method, params).await,
+            Driver::Piped(driver) => {
+                driver.notify(method, params);
+                Ok(())
+            },
+        }
+    }
+
+    /// What is known of the child behind this session, if it is one.
+    pub fn child(&self) -> Option<ChildReport> {
+        match &self.driver {
+            Driver::Piped(driver) => Some(driver.report()),
+            Driver::LegacyHttp(_) | Driver::ModernHttp(_) => None,
+        }
+    }
+
+    /// Ends the session: `DELETE` at the server, or the whole process tree. Takes a few seconds
+    /// at most.
+    pub async fn close(&self) {
+        match &self.driver {
+            Driver::LegacyHttp(driver) => driver.close().await,
+            Driver::ModernHttp(_) => {},
+            Driver::Piped(driver) => driver.close().await,
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! One SSE stream of a call, read until the response is there or the stream is over.
+//!
+//! Used by both drivers. What a broken stream means is theirs to say: a legacy stream may be
+//! resumed, a modern one is lost.
+
+use bytes::Bytes;
+use warmline_core::exchange::{News, Question, QuestionKind};
+use warmline_core::protocol::envelope::{Id, Kind, Message};
+use warmline_core::protocol::sse::{SseEvent, SseParser};
+
+use super::http::{Arrival, Cut};
+use super::limits::Limits;
+use super::listener::{Listener, Open};
+use crate::clock;
+
+/// A stream with more stray responses than this is not trusted any more.
+pub(crate) const MAX_STRAYS: u32 = 16;
+
+/// What is followed while a call's stream is read, over all its resumptions.
+pub(crate) struct Watch<'a> {
+    pub(crate) id: u64,
+    pub(crate) listener: &'a dyn Listener,
+    pub(crate) open: Open<'a>,
+    pub(crate) limits: Limits,
+    /// Responses to ids that are not ours.
+    pub(crate) strays: u32,
+    /// Why the last event that could not be read was bad.
+    pub(crate) bad: Option<String>,
+}
+
+/// Why reading a stream stopped.
+pub(crate) enum Pause {
+    /// The response is here.
+    Reply(Message),
+    /// The server asks something that must be answered on another request.
+    Ask(Asking),
+    /// A question was answered; this goes back to the server.
+    Answered(Bytes, QuestionKind, warmline_core::exchange::Answer),
+    /// The server ended the stream without a response.
+    Ended,
+    /// The connection broke.
+    Broken(String),
+    /// An event was larger than the limit.
+    TooLarge {
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// The limits of the call are over.
+    Late,
+    /// Too many responses that nobody asked for.
+    Strays,
+}
+
+/// A request of the server.
+pub(crate) struct Asking {
+    pub(crate) id: Bytes,
+    pub(crate) method: String,
+    pub(crate) params: Bytes,
+}
+
+impl<'a> Watch<'a> {
+    pub(crate) fn new(id: u64, limits: Limits, listener: &'a dyn Listener) -> Self {
+        Self {
+            id,
+            listener,
+            open: Open::default(),
+            limits,
+            strays: 0,
+            bad: None,
+        }
+    }
+
+    /// Reads until something happens that the driver must act on.
+    pub(crate) async fn read(&mut self, arrival: &mut Arrival, parser: &mut SseParser) -> Pause {
+        loop {
+            while let Some(event) = parser.next() {
+                let event = match event {
+                    Ok(event) => event,
+                    Err(large) => {
+                        return Pause::TooLarge {
+                            limit: large.max_event_bytes,
+                        };
+                    },
+                };
+                if let Some(pause) = self.heed(event) {
+                    return pause;
+                }
+            }
+            // While a person thinks about a question only the total limit runs.
+            let by = if self.open.is_empty() {
+                self.limits.by()
+            } else {
+                self.limits.total_by()
+            };
+            tokio::select! {
+                biased;
+                (id, kind, answer) = self.open.answered() => {
+                    self.limits.sign_of_life();
+                    return Pause::Answered(id, kind, answer);
+                },
+                piece = arrival.piece() => match piece {
+                    Some(Ok(bytes)) => parser.push(&bytes),
+                    Some(Err(Cut::Broken(why))) => return Pause::Broken(why),
+                    Some(Err(Cut::TooLarge { limit })) => return Pause::TooLarge { limit },
+                    Some(Err(Cut::Late)) => return Pause::Late,
+                    None => return Pause::Ended,
+                },
+                () = clock::sleep_until(by) => return Pause::Late,
+            }
+        }
+    }
+
+    fn heed(&mut self, event: SseEvent) -> Option<Pause> {
+        // Priming events have an id and no data; they are a sign of life all the same.
+        if event.data.is_empty() {
+            if event.id.is_some() {
+                self.limits.sign_of_life();
+            }
+            return None;
+        }
+        match Message::split(event.data) {
+            Ok(message) => self.heed_message(message),
+            Err(malformed) => {
+                self.bad = Some(malformed.to_string());
+                None
+            },
+        }
+    }
+
+    /// What one message of the server means for this call.
+    pub(crate) fn heed_message(&mut self, message: Message) -> Option<Pause> {
+        match message.kind() {
+            Kind::Result | Kind::Error => {
+                if is_for(&message, self.id) {
+                    return Some(Pause::Reply(message));
+                }
+                self.strays += 1;
+                (self.strays > MAX_STRAYS).then_some(Pause::Strays)
+            },
+            Kind::Notification => {
+                self.limits.sign_of_life();
+                self.notice(&message);
+                None
+            },
+            Kind::Request => {
+                self.limits.sign_of_life();
+                Some(Pause::Ask(Asking {
+                    id: Bytes::copy_from_slice(message.raw_id().unwrap_or(b"null")),
+                    method: message.method().unwrap_or_default().to_owned(),
+                    params: message
+                        .params()
+                        .unwrap_or_else(|| Bytes::from_static(b"{}")),
+                }))
+            },
+        }
+    }
+
+    fn notice(&mut self, message: &Message) {
+        let params = message
+            .params()
+            .unwrap_or_else(|| Bytes::from_static(b"{}"));
+        let news = match message.method().unwrap_or_default() {
+            "notifications/progress" => News::Progress(params),
+            "notifications/message" => News::Log(params),
+            "notifications/cancelled" => {
+                if let Some(id) = cancelled_id(&params) {
+                    self.open.withdraw(&id);
+                }
+                return;
+            },
+            method => News::Other(method.to_owned(), params),
+        };
+        self.listener.news(news);
+    }
+
+    /// Passes a question on to the listener.
+    pub(crate) fn ask(&mut self, kind: QuestionKind, asking: Asking) {
+        self.open.ask(
+            asking.id,
+            Question {
+                kind,
+                params: asking.params,
+            },
+            self.listener,
+        );
+    }
+}
+
+/// Whether a response belongs to our request on this very exchange. Errors made before a server
+/// could read the id carry none, null, or a word of their own (mcp-spec 2.1.5).
+pub(crate) fn is_for(message: &Message, id: u64) -> bool {
+    match message.id() {
+        Some(Id::Number(number)) => u64::try_from(number) == Ok(id),
+        None | Some(Id::Null) => message.kind() == Kind::Error,
+        Some(Id::Text(text)) => message.kind() == Kind::Error && text == "server-error",
+        Some(Id::Other) => false,
+    }
+}
+
+fn cancelled_id(params: &[u8]) -> Option<Bytes> {
+    #[derive(serde::Deserialize)]
+    struct Cancelled<'a> {
+        #[serde(rename = "requestId", borrow)]
+        id: &'a serde_json::value::RawValue,
+    }
+    let cancelled: Cancelled<'_> = serde_json::from_slice(params).ok()?;
+    Some(Bytes::copy_from_slice(cancelled.id.get().as_bytes()))
+}
