@@ -155,9 +155,9 @@ struct Writer<'a, 'o> {
     out: &'o mut Vec<u8>,
     // Where the text of the next member begins, behind the brace or the last comma.
     next: usize,
-    // Where the last member kept ended, so that its trailing white space can follow.
     is_first: bool,
-    met_edits: u64,
+    // Which of the first 64 edits found their member.
+    met: u64,
     met_nested: bool,
 }
 
@@ -177,7 +177,7 @@ impl<'a, 'o> Writer<'a, 'o> {
             out,
             next,
             is_first: true,
-            met_edits: 0,
+            met: 0,
             met_nested: false,
         }
     }
@@ -190,11 +190,7 @@ impl<'a, 'o> Writer<'a, 'o> {
             .edits
             .iter()
             .position(|edit| edit.name() == member.name);
-        if let Some(index) = edit {
-            self.met_edits |= 1_u64
-                .checked_shl(u32::try_from(index).unwrap_or(u32::MAX))
-                .unwrap_or(0);
-        }
+        self.met |= edit.and_then(bit).unwrap_or(0);
         match edit.and_then(|index| self.edits.get(index)) {
             Some(Edit::Remove(_)) => {},
             Some(Edit::Set(_, value)) => {
@@ -224,8 +220,7 @@ impl<'a, 'o> Writer<'a, 'o> {
     /// Adds what was not there yet, and closes the object.
     fn end(&mut self) -> Result<(), Malformed> {
         for (index, edit) in self.edits.iter().enumerate() {
-            let met =
-                u32::try_from(index).is_ok_and(|bit| bit < 64 && self.met_edits >> bit & 1 == 1);
+            let met = self.is_met(index, edit.name());
             let repeated = self
                 .edits
                 .iter()
@@ -247,6 +242,14 @@ impl<'a, 'o> Writer<'a, 'o> {
         }
         self.out.push(b'}');
         Ok(())
+    }
+
+    /// Whether an edit found its member. Beyond 64 edits it is looked up: nobody makes so many.
+    fn is_met(&self, index: usize, name: &str) -> bool {
+        bit(index).map_or_else(
+            || object::utf8(self.raw).is_ok_and(|text| object::member(text, name) != Ok(None)),
+            |bit| self.met & bit != 0,
+        )
     }
 
     /// The comma or brace behind a value.
@@ -280,4 +283,11 @@ impl<'a, 'o> Writer<'a, 'o> {
         write_text(self.out, name);
         self.out.push(b':');
     }
+}
+
+/// The place of an edit in [`Writer::met`].
+fn bit(index: usize) -> Option<u64> {
+    u32::try_from(index)
+        .ok()
+        .and_then(|index| 1_u64.checked_shl(index))
 }

@@ -10,7 +10,6 @@ use bytes::Bytes;
 use super::envelope::{Id, Kind, Message, RpcError};
 use super::gone::{self, Breadth, Dialect, Reply, SentSession};
 use crate::code::Reason;
-use crate::delivery::Delivery;
 use crate::era::Era;
 
 /// What is known of a reply to the POST of a request.
@@ -196,21 +195,20 @@ fn told_gone(facts: &StatusFacts<'_>, body: &Bytes) -> Option<Meaning> {
         our_id: facts.our_id,
     };
     let dialect = gone::read(&reply).filter(|dialect| dialect.breadth() <= facts.dialects)?;
-    let reason = match dialect {
-        Dialect::OtherUser => Reason::SessionMismatch,
-        Dialect::SingleSession => Reason::SingleSession,
-        Dialect::EndedWhileRunning => Reason::ServerError,
-        _ => Reason::SessionGone,
+    let reason = if dialect == Dialect::OtherUser {
+        Reason::SessionMismatch
+    } else if dialect == Dialect::SingleSession {
+        Reason::SingleSession
+    } else if dialect == Dialect::EndedWhileRunning {
+        Reason::ServerError
+    } else {
+        Reason::SessionGone
     };
-    Some(match dialect.delivery() {
-        Delivery::Refused => Meaning::Refused {
-            reason,
-            gone: Some(dialect),
-        },
-        _ => Meaning::Unknown {
-            reason,
-            gone: Some(dialect),
-        },
+    let gone = Some(dialect);
+    Some(if dialect.delivery().is_safe() {
+        Meaning::Refused { reason, gone }
+    } else {
+        Meaning::Unknown { reason, gone }
     })
 }
 

@@ -253,30 +253,28 @@ fn integer(raw: &str) -> Option<i64> {
 /// A string, an integer or a boolean; `null` may stand beside it, for then there is no header.
 fn is_plain_type(kind: &Value) -> bool {
     let is_plain = |kind: &Value| matches!(kind.as_str(), Some("string" | "integer" | "boolean"));
-    match kind {
-        Value::Array(kinds) => {
-            kinds.iter().filter(|kind| is_plain(kind)).count() == 1
-                && kinds.iter().all(|kind| is_plain(kind) || kind == "null")
-        },
-        _ => is_plain(kind),
-    }
+    let Value::Array(kinds) = kind else {
+        return is_plain(kind);
+    };
+    kinds.iter().filter(|kind| is_plain(kind)).count() == 1
+        && kinds.iter().all(|kind| is_plain(kind) || kind == "null")
 }
 
 /// Refuses an annotation anywhere in a schema, or a list of schemas, that is out of reach.
 fn forbid(schema: &Value) -> Result<(), HeaderRule> {
-    match schema {
-        Value::Array(schemas) => schemas.iter().try_for_each(forbid),
-        Value::Object(schema) => {
-            schema
-                .iter()
-                .try_for_each(|(keyword, below)| match keyword.as_str() {
-                    ANNOTATION => Err(HeaderRule::OutOfReach),
-                    "properties" => forbid_each(below),
-                    _ => forbid_below(keyword, below),
-                })
-        },
-        _ => Ok(()),
+    if let Value::Array(schemas) = schema {
+        return schemas.iter().try_for_each(forbid);
     }
+    let Value::Object(schema) = schema else {
+        return Ok(());
+    };
+    schema
+        .iter()
+        .try_for_each(|(keyword, below)| match keyword.as_str() {
+            ANNOTATION => Err(HeaderRule::OutOfReach),
+            "properties" => forbid_each(below),
+            _ => forbid_below(keyword, below),
+        })
 }
 
 /// The same for what a keyword holds. Other keywords hold data, where the word means nothing.
@@ -306,8 +304,8 @@ fn forbid_below(keyword: &str, below: &Value) -> Result<(), HeaderRule> {
 
 /// The same for an object whose values are schemas.
 fn forbid_each(schemas: &Value) -> Result<(), HeaderRule> {
-    match schemas {
-        Value::Object(schemas) => schemas.values().try_for_each(forbid),
-        _ => Ok(()),
-    }
+    let Value::Object(schemas) = schemas else {
+        return Ok(());
+    };
+    schemas.values().try_for_each(forbid)
 }
