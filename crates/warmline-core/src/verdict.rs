@@ -140,6 +140,7 @@ struct Rows {
     shares_modern: &'static str,
     only_legacy: &'static str,
     no_discover: &'static str,
+    refused: &'static str,
     unsupported_modern: &'static str,
     unsupported_legacy: &'static str,
     incompatible: &'static str,
@@ -150,6 +151,7 @@ const HTTP_ROWS: Rows = Rows {
     shares_modern: "P1",
     only_legacy: "P2",
     no_discover: "P3",
+    refused: "P9",
     unsupported_modern: "P4",
     unsupported_legacy: "P5",
     incompatible: "P6",
@@ -160,6 +162,7 @@ const STDIO_ROWS: Rows = Rows {
     shares_modern: "Q1",
     only_legacy: "Q3",
     no_discover: "Q4",
+    refused: "Q4",
     unsupported_modern: "Q2",
     unsupported_legacy: "Q3",
     incompatible: "Q2",
@@ -172,8 +175,9 @@ fn discovered(message: &Message, rows: Rows) -> Reading {
         .and_then(|raw| read_discover_result(&raw).ok());
     let Some(found) = found else {
         // An error that names no version says nothing more than any other refusal.
-        let row = if message.kind() == Kind::Error {
-            "P9"
+        let is_error = message.kind() == Kind::Error;
+        let row = if is_error {
+            rows.refused
         } else {
             rows.no_discover
         };

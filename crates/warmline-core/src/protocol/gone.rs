@@ -12,7 +12,7 @@
 
 use bytes::Bytes;
 
-use super::envelope::{Message, RpcError};
+use super::envelope::{Kind, Message, RpcError};
 use crate::delivery::Delivery;
 
 /// The form in which a server said that it does not know the session.
@@ -249,17 +249,18 @@ struct Words {
 impl Words {
     /// Nothing, if the body is a result: results are never searched.
     fn of(body: &[u8], our_id: u64) -> Option<Self> {
-        match Message::split(Bytes::copy_from_slice(body)) {
-            Ok(message) => {
-                let error = RpcError::parse(&message.error()?);
-                let is_for_us = message.is_response_to(our_id);
-                Some(match error {
-                    Ok(error) => Self::plain(error.message.as_bytes(), Some(error.code), is_for_us),
-                    Err(_) => Self::plain(body, None, is_for_us),
-                })
-            },
-            Err(_) => Some(Self::plain(body, None, false)),
+        let Ok(message) = Message::split(Bytes::copy_from_slice(body)) else {
+            return Some(Self::plain(body, None, false));
+        };
+        if message.kind() == Kind::Result {
+            return None;
         }
+        let is_for_us = message.is_response_to(our_id);
+        let error = message.error().and_then(|raw| RpcError::parse(&raw).ok());
+        Some(match error {
+            Some(error) => Self::plain(error.message.as_bytes(), Some(error.code), is_for_us),
+            None => Self::plain(body, None, is_for_us),
+        })
     }
 
     fn plain(text: &[u8], code: Option<i64>, is_for_us: bool) -> Self {
@@ -333,7 +334,7 @@ const BAD_REQUEST: &[(&[&str], Dialect)] = &[
     (&["session not found"],                              Dialect::BadRequestNotFound),
     (&["server not initialized"],                         Dialect::NotInitialized),
     (&["invalid session", "invalid or expired session", "unknown mcp-session-id",
-       "session has been terminated", "session id not found"],
+       "session has been terminated", "session id not found", "no transport found for sessionid"],
                                                           Dialect::InvalidId),
     (MISSING,                                             Dialect::Stripped),
 ];

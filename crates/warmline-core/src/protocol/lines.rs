@@ -37,6 +37,7 @@ pub enum Line {
 struct Skipped {
     head: Vec<u8>,
     bytes: usize,
+    ends_in_cr: bool,
 }
 
 /// How much of a line that is too long is searched for an id.
@@ -71,14 +72,13 @@ impl LineCodec {
             return Some(skipped.report());
         }
         let mut line = piece.freeze();
-        if line.last() == Some(&b'\r') {
-            line.truncate(line.len() - 1);
-        }
-        if line.len() > self.max_line {
+        let ends_in_cr = line.last() == Some(&b'\r');
+        if line.len() - usize::from(ends_in_cr) > self.max_line {
             let mut skipped = Skipped::new();
             skipped.add(&line);
             return Some(skipped.report());
         }
+        line.truncate(line.len() - usize::from(ends_in_cr));
         let is_blank = line.iter().all(|byte| object::is_blank(*byte));
         (!is_blank).then_some(Line::Full(line))
     }
@@ -124,6 +124,7 @@ impl Skipped {
         Self {
             head: Vec::new(),
             bytes: 0,
+            ends_in_cr: false,
         }
     }
 
@@ -132,12 +133,13 @@ impl Skipped {
         self.head
             .extend_from_slice(piece.get(..room).unwrap_or(piece));
         self.bytes += piece.len();
+        self.ends_in_cr = piece.last().map_or(self.ends_in_cr, |byte| *byte == b'\r');
     }
 
     fn report(self) -> Line {
         Line::TooLong {
             id: id_in(&self.head),
-            bytes: self.bytes,
+            bytes: self.bytes - usize::from(self.ends_in_cr),
         }
     }
 }

@@ -149,9 +149,10 @@ impl SseParser {
         self.event.held() + line > self.max_event_bytes
     }
 
-    /// Gives the event under way up. `line` tells whether the line it ended in is complete.
+    /// Gives the event under way up.
     fn skip(&mut self, skipping: Skipping) -> SseTooLarge {
         self.event = Draft::default();
+        self.is_first_line = false;
         self.skipping = skipping;
         SseTooLarge {
             max_event_bytes: self.max_event_bytes,

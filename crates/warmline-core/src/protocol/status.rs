@@ -83,7 +83,11 @@ pub fn read_status(facts: &StatusFacts<'_>) -> Meaning {
         Body::Cut | Body::TooLarge => return without_body(facts),
     };
     let answer = Answer::of(&body, facts.our_id);
-    if let Some(meaning) = told_gone(facts, &body) {
+    let is_result = |answer: &Answer| answer.message.kind() == Kind::Result;
+    // A result is never searched for words; it is also by far the most frequent reply.
+    if !answer.as_ref().is_some_and(is_result)
+        && let Some(meaning) = told_gone(facts, &body)
+    {
         return meaning;
     }
     if (200..300).contains(&facts.status) {

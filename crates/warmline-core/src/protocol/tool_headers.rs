@@ -8,7 +8,7 @@ use http::{HeaderName, HeaderValue};
 use serde_json::{Map, Value};
 
 use super::headers::{PARAM_PREFIX, encode_value};
-use super::malformed::{Fault, Malformed};
+use super::malformed::{Fault, Malformed, position};
 use super::object;
 
 /// The headers that the input schema of one tool asks for.
@@ -87,7 +87,7 @@ impl ToolHeaders {
         }
         let text = object::utf8(input_schema).map_err(HeaderRule::BadSchema)?;
         let schema: Value = serde_json::from_str(text)
-            .map_err(|error| HeaderRule::BadSchema(Malformed::of(&error, text)))?;
+            .map_err(|error| HeaderRule::BadSchema(depth_or(&error, text)))?;
         let Value::Object(root) = &schema else {
             return Err(HeaderRule::BadSchema(Malformed::new(Fault::NotObject, 0)));
         };
@@ -223,6 +223,14 @@ const RESERVED: &[&str] = &[
 ];
 
 const LARGEST: i64 = (1 << 53) - 1;
+
+/// `serde_json` reads trees of at most 128 levels, and says so only in words.
+fn depth_or(error: &serde_json::Error, text: &str) -> Malformed {
+    if error.to_string().starts_with("recursion limit") {
+        return Malformed::new(Fault::TooDeep, position(error, text));
+    }
+    Malformed::of(error, text)
+}
 
 /// The raw argument that a path leads to.
 fn argument<'a>(arguments: &'a str, path: &[String]) -> Result<Option<&'a str>, Malformed> {
