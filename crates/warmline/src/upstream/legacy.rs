@@ -322,7 +322,7 @@ impl LegacyHttp {
             Ok(arrival) => {
                 let status = arrival.status.as_u16();
                 tracing::debug!(server = %self.endpoint.server, status, "session ended");
-                drop(arrival.whole(64 << 10, by).await);
+                arrival.whole(64 << 10, by).await.ok();
             },
             Err(lost) => {
                 let trouble = lost.trouble;
