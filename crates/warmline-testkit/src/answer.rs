@@ -1,0 +1,320 @@
+//! What each method answers, in either era.
+
+use serde_json::{Value, json};
+
+use crate::call::{Call, Era};
+use crate::message::{Outcome, RpcError};
+use crate::personality::LegacyLeg;
+use crate::state::Listen;
+use crate::tools;
+
+/// The methods served in an era.
+pub(crate) fn is_known(era: Era, method: &str) -> bool {
+    let both = [
+        "tools/list",
+        "tools/call",
+        "resources/list",
+        "resources/templates/list",
+        "resources/read",
+        "prompts/list",
+        "prompts/get",
+        "completion/complete",
+    ];
+    let own: &[&str] = match era {
+        Era::Legacy => &[
+            "initialize",
+            "ping",
+            "logging/setLevel",
+            "resources/subscribe",
+            "resources/unsubscribe",
+        ],
+        Era::Modern => &["server/discover", "subscriptions/listen"],
+    };
+    both.contains(&method) || own.contains(&method)
+}
+
+/// Executes a request and writes its effect to the ledger.
+pub(crate) async fn answer(call: &Call) -> Outcome {
+    if call.method == "tools/call" {
+        return tools::call(call).await.map(|result| complete(call, result));
+    }
+    if !is_known(call.era, &call.method) {
+        return Err(RpcError::new(
+            -32601,
+            format!("Method not found: {}", call.method),
+        ));
+    }
+    call.begin();
+    let outcome = match call.method.as_str() {
+        "subscriptions/listen" => listen(call).await,
+        _ => plain(call),
+    };
+    call.commit();
+    outcome.map(|result| complete(call, result))
+}
+
+fn plain(call: &Call) -> Outcome {
+    match call.method.as_str() {
+        "initialize" => Ok(initialize(call)),
+        "server/discover" => Ok(discover(call)),
+        "tools/list" => tools_list(call),
+        "resources/list" => list(call, "resources", resources()),
+        "resources/templates/list" => list(call, "resourceTemplates", templates()),
+        "resources/read" => read_resource(call),
+        "resources/subscribe" | "resources/unsubscribe" => subscribe(call),
+        "prompts/list" => list(call, "prompts", prompts()),
+        "prompts/get" => get_prompt(call),
+        "completion/complete" => Ok(json!({"completion": {"values": ["one", "two"], "total": 2}})),
+        "logging/setLevel" => set_level(call),
+        _ => Ok(json!({})),
+    }
+}
+
+/// Adds what every modern result must carry.
+fn complete(call: &Call, mut result: Value) -> Value {
+    if call.era == Era::Legacy {
+        return result;
+    }
+    if result.get("resultType").is_none() {
+        result["resultType"] = json!("complete");
+    }
+    result["_meta"]["io.modelcontextprotocol/serverInfo"] = server_info(call);
+    let cacheable = [
+        "server/discover",
+        "tools/list",
+        "prompts/list",
+        "resources/list",
+    ];
+    let others = ["resources/templates/list", "resources/read"];
+    let is_complete = result["resultType"] == "complete";
+    if is_complete
+        && cacheable
+            .iter()
+            .chain(&others)
+            .any(|&method| method == call.method)
+    {
+        result["ttlMs"] = json!(0);
+        result["cacheScope"] = json!("private");
+    }
+    result
+}
+
+fn server_info(call: &Call) -> Value {
+    json!({"name": call.state.personality.name, "version": env!("CARGO_PKG_VERSION")})
+}
+
+fn capabilities() -> Value {
+    json!({
+        "tools": {"listChanged": true},
+        "resources": {"subscribe": true, "listChanged": true},
+        "prompts": {"listChanged": true},
+        "logging": {},
+        "completions": {},
+    })
+}
+
+fn initialize(call: &Call) -> Value {
+    json!({
+        "protocolVersion": negotiated(call),
+        "capabilities": capabilities(),
+        "serverInfo": server_info(call),
+        "instructions": "A server that writes down what it does.",
+    })
+}
+
+/// The version a client gets: its own if it is served, else our newest; or what a fault says.
+pub(crate) fn negotiated(call: &Call) -> String {
+    if let Some(version) = &call.quirk.version {
+        return version.clone();
+    }
+    let served = &call.state.personality.legacy_versions;
+    let asked = call.params["protocolVersion"].as_str().unwrap_or_default();
+    let same = served.iter().find(|version| version.as_str() == asked);
+    same.or_else(|| served.first()).cloned().unwrap_or_default()
+}
+
+fn discover(call: &Call) -> Value {
+    json!({
+        "supportedVersions": call.state.personality.told_versions,
+        "capabilities": capabilities(),
+        "instructions": "A server that writes down what it does.",
+    })
+}
+
+fn tools_list(call: &Call) -> Outcome {
+    let mut tools = tools::catalogue(call.state.memory().tools_changed);
+    tools.extend((0..call.quirk.extra_tools).map(
+        |number| json!({"name": format!("extra_{number}"), "inputSchema": {"type": "object"}}),
+    ));
+    list(call, "tools", tools)
+}
+
+/// One page of a list.
+fn list(call: &Call, name: &str, all: Vec<Value>) -> Outcome {
+    let cursor = &call.params["cursor"];
+    let from = match cursor
+        .as_str()
+        .map(|text| text.strip_prefix("from-").map(str::parse))
+    {
+        None => 0,
+        Some(Some(Ok(from))) if from <= all.len() => from,
+        Some(_) => return Err(RpcError::invalid_params("Invalid cursor")),
+    };
+    if call.quirk.cursor_loop {
+        return Ok(json!({name: all, "nextCursor": "from-1"}));
+    }
+    let size = call.state.personality.page_size.unwrap_or(usize::MAX);
+    let total = all.len();
+    let page: Vec<Value> = all.into_iter().skip(from).take(size).collect();
+    let next = from + page.len();
+    let mut result = json!({name: page});
+    if next < total {
+        result["nextCursor"] = json!(format!("from-{next}"));
+    }
+    Ok(result)
+}
+
+fn resources() -> Vec<Value> {
+    (1..=3)
+        .map(|number| json!({"uri": format!("ledger://page/{number}"), "name": format!("page {number}")}))
+        .collect()
+}
+
+fn templates() -> Vec<Value> {
+    vec![json!({"uriTemplate": "ledger://page/{number}", "name": "page"})]
+}
+
+fn read_resource(call: &Call) -> Outcome {
+    let uri = call.params["uri"].as_str().unwrap_or_default();
+    if !uri.starts_with("ledger://") {
+        let code = if call.era == Era::Legacy {
+            -32002
+        } else {
+            -32602
+        };
+        return Err(RpcError::with_data(
+            code,
+            "Resource not found",
+            json!({"uri": uri}),
+        ));
+    }
+    Ok(
+        json!({"contents": [{"uri": uri, "mimeType": "text/plain", "text": format!("this is {uri}")}]}),
+    )
+}
+
+fn subscribe(call: &Call) -> Outcome {
+    let uri = call.params["uri"].as_str().unwrap_or_default().to_owned();
+    let mut memory = call.state.memory();
+    let session = call
+        .session
+        .as_ref()
+        .and_then(|id| memory.sessions.get_mut(id));
+    let Some(session) = session else {
+        return Err(RpcError::new(
+            -32603,
+            "there is no session to keep a subscription in",
+        ));
+    };
+    if call.method == "resources/subscribe" {
+        session.subscriptions.insert(uri);
+    } else {
+        session.subscriptions.remove(&uri);
+    }
+    Ok(json!({}))
+}
+
+fn prompts() -> Vec<Value> {
+    vec![
+        json!({"name": "greet", "description": "Greets", "arguments": [{"name": "who", "required": true}]}),
+        json!({"name": "plain", "description": "Says nothing of note"}),
+    ]
+}
+
+fn get_prompt(call: &Call) -> Outcome {
+    let text = match call.params["name"].as_str() {
+        Some("greet") => {
+            format!(
+                "Greet {}.",
+                call.params["arguments"]["who"].as_str().unwrap_or("them")
+            )
+        },
+        Some("plain") => "Go on.".to_owned(),
+        _ => return Err(RpcError::invalid_params("Unknown prompt")),
+    };
+    Ok(json!({"messages": [{"role": "user", "content": {"type": "text", "text": text}}]}))
+}
+
+fn set_level(call: &Call) -> Outcome {
+    let level = call.params["level"].as_str().unwrap_or_default();
+    let known = [
+        "debug",
+        "info",
+        "notice",
+        "warning",
+        "error",
+        "critical",
+        "alert",
+        "emergency",
+    ];
+    if !known.contains(&level) {
+        return Err(RpcError::invalid_params("Unknown log level"));
+    }
+    let mut memory = call.state.memory();
+    if let Some(session) = call
+        .session
+        .as_ref()
+        .and_then(|id| memory.sessions.get_mut(id))
+    {
+        session.log_level = Some(level.to_owned());
+    }
+    Ok(json!({}))
+}
+
+/// Stays open until the client leaves or the server is told to end it.
+async fn listen(call: &Call) -> Outcome {
+    let wanted = call.params["notifications"].clone();
+    let listen = Listen {
+        id: call.id.clone(),
+        wanted: wanted.clone(),
+        stream: call.stream.clone(),
+    };
+    listen.say(
+        "notifications/subscriptions/acknowledged",
+        json!({"notifications": wanted}),
+    );
+    let ended = {
+        let mut memory = call.state.memory();
+        memory.listens.push(listen);
+        memory.listens_end.clone()
+    };
+    let _left = Left { call };
+    ended.notified().await;
+    Ok(json!({"_meta": {"io.modelcontextprotocol/subscriptionId": call.id}}))
+}
+
+/// Takes a listen out of the books however it ends.
+struct Left<'a> {
+    call: &'a Call,
+}
+
+impl Drop for Left<'_> {
+    fn drop(&mut self) {
+        let stream = &self.call.stream;
+        let id = &self.call.id;
+        let mut memory = self.call.state.memory();
+        memory
+            .listens
+            .retain(|one| !(std::sync::Arc::ptr_eq(&one.stream, stream) && one.id == *id));
+    }
+}
+
+/// Whether `initialize` is served at all.
+pub(crate) fn refuses_initialize(call: &Call) -> Option<RpcError> {
+    let personality = &call.state.personality;
+    (personality.legacy == LegacyLeg::Refused).then(|| {
+        let requested = &call.params["protocolVersion"];
+        let data = json!({"supported": personality.modern_versions, "requested": requested});
+        RpcError::with_data(-32022, "Unsupported protocol version", data)
+    })
+}

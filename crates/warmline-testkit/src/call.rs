@@ -1,0 +1,190 @@
+//! One request on its way through the server: who sent it, where its answer goes, how it ends.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio::sync::{Notify, oneshot};
+
+use crate::answer;
+use crate::fault::Fault;
+use crate::ledger::{Facts, Phase};
+use crate::message::{RpcError, notification, request, response};
+use crate::state::{Drawer, State};
+use crate::stream::Stream;
+
+/// Which family of the protocol a message belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Era {
+    Legacy,
+    Modern,
+}
+
+/// One admitted request.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) state: Arc<State>,
+    pub(crate) era: Era,
+    pub(crate) session: Option<String>,
+    pub(crate) id: Value,
+    pub(crate) method: String,
+    pub(crate) params: Value,
+    pub(crate) stream: Arc<Stream>,
+    pub(crate) facts: Facts,
+    pub(crate) quirk: Quirk,
+    /// Rings when the client no longer wants the answer.
+    pub(crate) cancelled: Arc<Notify>,
+}
+
+/// Faults that change what is answered rather than how.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Quirk {
+    pub(crate) version: Option<String>,
+    pub(crate) cursor_loop: bool,
+    pub(crate) extra_tools: usize,
+    pub(crate) flood: u32,
+    pub(crate) session_id: Option<String>,
+}
+
+impl Quirk {
+    pub(crate) fn of(fault: &Fault) -> Self {
+        let mut quirk = Self::default();
+        match fault {
+            Fault::Version(version) => quirk.version = Some(version.clone()),
+            Fault::CursorLoop => quirk.cursor_loop = true,
+            Fault::ManyTools(count) => quirk.extra_tools = *count,
+            Fault::Flood(count) => quirk.flood = *count,
+            Fault::SessionId(id) => quirk.session_id = Some(id.clone()),
+            Fault::GiantSessionId(size) => quirk.session_id = Some("x".repeat(*size)),
+            _ => {},
+        }
+        quirk
+    }
+}
+
+impl Era {
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Legacy => "legacy",
+            Self::Modern => "modern",
+        }
+    }
+}
+
+impl Call {
+    /// Executes it. The response, and all that comes before it, goes to its stream.
+    pub(crate) async fn run(self) {
+        let key = (self.session.clone(), self.id.to_string());
+        self.state
+            .memory()
+            .running
+            .insert(key.clone(), Arc::clone(&self.cancelled));
+        for number in 0..self.quirk.flood {
+            self.log("info", &json!(format!("flood {number}")), Wanted::Anyway);
+        }
+        let cancelled = Arc::clone(&self.cancelled);
+        let outcome = tokio::select! {
+            biased;
+            () = cancelled.notified() => None,
+            outcome = answer::answer(&self) => Some(outcome),
+        };
+        self.forget(&key);
+        match outcome {
+            Some(outcome) => self.stream.say(response(&self.id, &outcome)),
+            None => self.state.ledger.write(Phase::Abandoned, &self.facts),
+        }
+        self.stream.end();
+    }
+
+    fn forget(&self, key: &(Option<String>, String)) {
+        let mut memory = self.state.memory();
+        memory.running.remove(key);
+        let token = self.params["_meta"]["progressToken"].to_string();
+        if let Some(session) = self
+            .session
+            .as_ref()
+            .and_then(|id| memory.sessions.get_mut(id))
+        {
+            session.tokens.remove(&token);
+        }
+    }
+
+    pub(crate) fn begin(&self) {
+        self.state.ledger.write(Phase::Begin, &self.facts);
+    }
+
+    pub(crate) fn commit(&self) {
+        self.state.ledger.write(Phase::Commit, &self.facts);
+    }
+
+    /// Looks into what the session keeps; without a session it is empty and soon forgotten.
+    pub(crate) fn with_drawer<T>(&self, look: impl FnOnce(&mut Drawer) -> T) -> T {
+        let mut memory = self.state.memory();
+        let session = self
+            .session
+            .as_ref()
+            .and_then(|id| memory.sessions.get_mut(id));
+        match session {
+            Some(session) => look(&mut session.drawer),
+            None => look(&mut Drawer::default()),
+        }
+    }
+
+    /// What the client said it can do, for this request or for the session.
+    pub(crate) fn capabilities(&self) -> Value {
+        if self.era == Era::Modern {
+            return self.params["_meta"]["io.modelcontextprotocol/clientCapabilities"].clone();
+        }
+        let memory = self.state.memory();
+        let session = self.session.as_ref().and_then(|id| memory.sessions.get(id));
+        session.map_or(Value::Null, |session| session.capabilities.clone())
+    }
+
+    /// Says how far it has come, if the client asked to know.
+    pub(crate) fn progress(&self, done: u64, total: u64) {
+        let token = &self.params["_meta"]["progressToken"];
+        if !token.is_null() {
+            let params = json!({"progressToken": token, "progress": done, "total": total,
+                "message": format!("step {done} of {total}")});
+            self.stream
+                .say(notification("notifications/progress", &params));
+        }
+    }
+
+    /// Writes a line of log to the client, if it wants such lines.
+    pub(crate) fn log(&self, level: &str, data: &Value, wanted: Wanted) {
+        let asked = match self.era {
+            Era::Modern => self.params["_meta"]["io.modelcontextprotocol/logLevel"].is_string(),
+            Era::Legacy => true,
+        };
+        if asked || wanted == Wanted::Anyway {
+            let params = json!({"level": level, "logger": "ledger", "data": data});
+            self.stream
+                .say(notification("notifications/message", &params));
+        }
+    }
+
+    /// Asks the client something in the middle of a legacy call and waits for its answer.
+    pub(crate) async fn ask(&self, method: &str, params: &Value) -> Result<Value, RpcError> {
+        let (answer, wait) = oneshot::channel();
+        let id = {
+            let mut memory = self.state.memory();
+            memory.last_question += 1;
+            // Small numbers on purpose: they meet the client's own ids, which must not matter.
+            let id = json!(memory.last_question);
+            memory
+                .questions
+                .insert((self.session.clone(), id.to_string()), answer);
+            id
+        };
+        self.stream.say(request(&id, method, params));
+        wait.await
+            .map_err(|_| RpcError::new(-32603, "the session ended before the answer came"))
+    }
+}
+
+/// Whether a log line is sent to a client that did not ask for any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    IfAsked,
+    Anyway,
+}

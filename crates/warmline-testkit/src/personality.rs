@@ -1,0 +1,376 @@
+//! What kind of server the ledger server is: its eras, its sessions, the form of its replies.
+//!
+//! Start from one of the constructors and change what the test is about:
+//!
+//! ```
+//! use warmline_testkit::{Personality, ReplyForm, SseForm};
+//!
+//! let server = Personality::dual().reply(ReplyForm::Sse(SseForm::python()));
+//! ```
+
+use std::time::Duration;
+
+use crate::dialects::Dialect;
+
+/// Versions of the protocol that begin with `initialize`, newest first.
+pub const LEGACY_VERSIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+/// The version without a handshake.
+pub const MODERN_VERSION: &str = "2026-07-28";
+
+/// What the legacy side of a server does with sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LegacyLeg {
+    /// There is none: `initialize` is refused with the versions that are served.
+    Refused,
+    /// A session id is given at `initialize` and asked for ever after.
+    Sessions,
+    /// `initialize` works, no id is given, any id is ignored, state lives for one request.
+    Stateless,
+}
+
+/// Whether requests of the modern era are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModernLeg {
+    /// They are not: a modern request meets the rules of the legacy era.
+    Unknown,
+    /// They are refused with -32022 and a list of legacy versions (as stateful Go and C# do).
+    RefusedByVersion,
+    /// They are served.
+    Served,
+}
+
+/// The form of a reply to a request over HTTP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReplyForm {
+    /// One JSON object; a stream only where something must be said before the response.
+    Json,
+    /// Always a stream of events.
+    Sse(SseForm),
+}
+
+/// How a stream of events is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SseForm {
+    /// Whether events have ids, so that a broken stream can be resumed (legacy era only).
+    pub event_ids: EventIds,
+    /// `retry:` of the first, empty event; none: no such event. Needs event ids.
+    pub priming_retry_ms: Option<u64>,
+    /// How lines end.
+    pub newline: Newline,
+    /// Comment lines while nothing else is to be said.
+    pub keep_alive: Option<Duration>,
+    /// Whether `event: message` is written.
+    pub event_name: EventName,
+}
+
+/// Whether events have ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventIds {
+    /// No ids: a broken stream is lost.
+    Absent,
+    /// `<stream>.<n>`, before the data.
+    First,
+    /// The same, after the data (as rmcp writes them).
+    Last,
+}
+
+/// How lines of a stream end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Newline {
+    /// LF.
+    Lf,
+    /// CR LF, as Python writes.
+    CrLf,
+    /// CR alone: allowed, and met by nobody.
+    Cr,
+}
+
+/// Whether events are named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventName {
+    /// `event: message`.
+    Message,
+    /// No `event:` line.
+    Absent,
+}
+
+/// What `GET` gets on the legacy side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GetStream {
+    /// The standing stream of the session, one at a time.
+    Offered,
+    /// 405.
+    Refused,
+    /// 200 and silence for ever, with or without a session (as stateless Python).
+    Silent,
+}
+
+/// How replies leave the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writes {
+    /// Each reply or event in one write, TCP_NODELAY set.
+    Whole,
+    /// Head, chunk sizes and data in writes of their own, TCP_NODELAY not set: a client that
+    /// delays its acknowledgements waits about 40 ms for each reply.
+    Pieces,
+}
+
+/// What kind of server this is.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Personality {
+    /// `serverInfo.name`.
+    pub name: String,
+    /// The legacy side.
+    pub legacy: LegacyLeg,
+    /// The modern side.
+    pub modern: ModernLeg,
+    /// Form of replies.
+    pub reply: ReplyForm,
+    /// Versions accepted by `initialize`, newest first.
+    pub legacy_versions: Vec<String>,
+    /// Versions accepted in modern requests.
+    pub modern_versions: Vec<String>,
+    /// `supportedVersions` as told by `server/discover`, true or not.
+    pub told_versions: Vec<String>,
+    /// How an unknown session id is refused.
+    pub gone: &'static Dialect,
+    /// How a request without a session id is refused.
+    pub missing: &'static Dialect,
+    /// Tools, resources and prompts per page; none: all at once.
+    pub page_size: Option<usize>,
+    /// What `GET` gets.
+    pub get: GetStream,
+    /// How replies leave.
+    pub writes: Writes,
+    /// The path of the endpoint.
+    pub path: String,
+    /// `Authorization: Bearer` that every request must show; none: nobody is asked.
+    pub token: Option<String>,
+    /// A connection that was idle for so long is closed.
+    pub idle_close: Option<Duration>,
+    /// Longest life of a session without a request; none: for ever.
+    pub session_idle: Option<Duration>,
+}
+
+impl Personality {
+    /// Legacy only, with sessions, JSON replies.
+    pub fn legacy() -> Self {
+        Self {
+            name: "warmline-ledger".to_owned(),
+            legacy: LegacyLeg::Sessions,
+            modern: ModernLeg::Unknown,
+            reply: ReplyForm::Json,
+            legacy_versions: LEGACY_VERSIONS.map(str::to_owned).to_vec(),
+            modern_versions: vec![MODERN_VERSION.to_owned()],
+            told_versions: vec![MODERN_VERSION.to_owned()],
+            gone: &crate::dialects::SPECIFIED,
+            missing: &crate::dialects::MISSING_SPECIFIED,
+            page_size: None,
+            get: GetStream::Offered,
+            writes: Writes::Whole,
+            path: "/mcp".to_owned(),
+            token: None,
+            idle_close: None,
+            session_idle: None,
+        }
+    }
+
+    /// Legacy only, no session ids, state for one request.
+    pub fn legacy_stateless() -> Self {
+        Self {
+            legacy: LegacyLeg::Stateless,
+            get: GetStream::Refused,
+            ..Self::legacy()
+        }
+    }
+
+    /// Modern only.
+    pub fn modern() -> Self {
+        Self {
+            legacy: LegacyLeg::Refused,
+            modern: ModernLeg::Served,
+            ..Self::legacy()
+        }
+    }
+
+    /// Both eras; the legacy side keeps sessions.
+    pub fn dual() -> Self {
+        Self {
+            modern: ModernLeg::Served,
+            ..Self::legacy()
+        }
+    }
+
+    /// Both eras; the legacy side keeps none.
+    pub fn dual_stateless() -> Self {
+        Self {
+            modern: ModernLeg::Served,
+            ..Self::legacy_stateless()
+        }
+    }
+
+    /// Sets the form of replies.
+    #[must_use]
+    pub fn reply(mut self, form: ReplyForm) -> Self {
+        self.reply = form;
+        self
+    }
+
+    /// Sets the versions that `initialize` accepts, newest first.
+    #[must_use]
+    pub fn legacy_versions(mut self, versions: &[&str]) -> Self {
+        self.legacy_versions = versions.iter().map(|&version| version.to_owned()).collect();
+        self
+    }
+
+    /// Sets the versions that modern requests may name.
+    #[must_use]
+    pub fn modern_versions(mut self, versions: &[&str]) -> Self {
+        self.modern_versions = versions.iter().map(|&version| version.to_owned()).collect();
+        self
+    }
+
+    /// Sets `supportedVersions` of `server/discover`, true or not.
+    #[must_use]
+    pub fn told_versions(mut self, versions: &[&str]) -> Self {
+        self.told_versions = versions.iter().map(|&version| version.to_owned()).collect();
+        self
+    }
+
+    /// Sets what the modern side does.
+    #[must_use]
+    pub fn modern_leg(mut self, leg: ModernLeg) -> Self {
+        self.modern = leg;
+        self
+    }
+
+    /// Sets how unknown session ids are refused: one row of [`dialects::ALL`](crate::dialects::ALL).
+    #[must_use]
+    pub fn gone(mut self, dialect: &'static Dialect) -> Self {
+        self.gone = dialect;
+        self
+    }
+
+    /// Sets how requests without a session id are refused: a row of
+    /// [`dialects::MISSING`](crate::dialects::MISSING).
+    #[must_use]
+    pub fn missing(mut self, dialect: &'static Dialect) -> Self {
+        self.missing = dialect;
+        self
+    }
+
+    /// Lists come in pages of this size.
+    #[must_use]
+    pub fn page_size(mut self, size: usize) -> Self {
+        self.page_size = Some(size.max(1));
+        self
+    }
+
+    /// Sets what `GET` gets.
+    #[must_use]
+    pub fn get_stream(mut self, get: GetStream) -> Self {
+        self.get = get;
+        self
+    }
+
+    /// Sets how replies leave the server.
+    #[must_use]
+    pub fn writes(mut self, writes: Writes) -> Self {
+        self.writes = writes;
+        self
+    }
+
+    /// Every request must show this bearer token.
+    #[must_use]
+    pub fn token(mut self, token: &str) -> Self {
+        self.token = Some(token.to_owned());
+        self
+    }
+
+    /// Idle connections are closed after this time.
+    #[must_use]
+    pub fn idle_close(mut self, after: Duration) -> Self {
+        self.idle_close = Some(after);
+        self
+    }
+
+    /// Sessions without a request for so long are forgotten.
+    #[must_use]
+    pub fn session_idle(mut self, limit: Duration) -> Self {
+        self.session_idle = Some(limit);
+        self
+    }
+
+    pub(crate) fn sse_form(&self) -> SseForm {
+        match &self.reply {
+            ReplyForm::Json => SseForm::plain(),
+            ReplyForm::Sse(form) => form.clone(),
+        }
+    }
+}
+
+impl SseForm {
+    /// LF, named events, no ids.
+    pub fn plain() -> Self {
+        Self {
+            event_ids: EventIds::Absent,
+            priming_retry_ms: None,
+            newline: Newline::Lf,
+            keep_alive: None,
+            event_name: EventName::Message,
+        }
+    }
+
+    /// As Python servers write: CR LF, named events, no ids.
+    pub fn python() -> Self {
+        Self {
+            newline: Newline::CrLf,
+            ..Self::plain()
+        }
+    }
+
+    /// As rmcp writes: LF, no names, ids after the data, a first empty event with `retry`.
+    pub fn rmcp() -> Self {
+        Self {
+            event_ids: EventIds::Last,
+            priming_retry_ms: Some(3000),
+            event_name: EventName::Absent,
+            ..Self::plain()
+        }
+    }
+
+    /// Streams that can be resumed: ids, and a first empty event with a short `retry`.
+    pub fn resumable() -> Self {
+        Self {
+            event_ids: EventIds::First,
+            priming_retry_ms: Some(20),
+            ..Self::plain()
+        }
+    }
+
+    /// Adds comment lines while there is nothing to say.
+    #[must_use]
+    pub fn keep_alive(mut self, every: Duration) -> Self {
+        self.keep_alive = Some(every);
+        self
+    }
+
+    /// Sets how lines end.
+    #[must_use]
+    pub fn newline(mut self, newline: Newline) -> Self {
+        self.newline = newline;
+        self
+    }
+}
+
+impl Newline {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Lf => "\n",
+            Self::CrLf => "\r\n",
+            Self::Cr => "\r",
+        }
+    }
+}
