@@ -28,6 +28,8 @@ use crate::clock::{self, Instant};
 
 /// The body of a refusal is read up to here; what it says stands at its beginning.
 const REFUSAL_BODY: usize = 64 << 10;
+/// Nothing that belongs to a handshake is larger.
+const HANDSHAKE_BODY: usize = 1 << 20;
 
 /// What is known of a request when its reply arrives.
 #[derive(Clone, Copy)]
@@ -153,6 +155,10 @@ impl Said {
         }
     }
 
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "most refusals read the same"
+    )]
     fn trouble(&self, server: &str, status: u16, reason: Reason, body: &[u8]) -> Trouble {
         let what = match reason {
             Reason::BadReply => format!("what `{server}` answered is not an MCP answer"),
@@ -299,38 +305,18 @@ pub(crate) struct Heard {
 }
 
 /// Reads the reply to a message of the handshake to its end.
-pub(crate) async fn hear(
-    server: &str,
-    era: Era,
-    mut arrival: Arrival,
-    id: u64,
-    sizes: Sizes,
-    by: Instant,
-) -> Heard {
-    let status = arrival.status.as_u16();
-    if status == 200 && arrival.kind() == BodyKind::Stream {
-        let message = first_reply(&mut arrival, id, sizes, by).await;
-        let trouble = match &message {
-            Some(_) => {
-                arrival.drain().await;
-                None
-            },
-            None => Some(Trouble::new(
-                Reason::ReplyLost,
-                format!("the stream of `{server}` brought no answer to the handshake"),
-            )),
-        };
-        let words = words(status, message.as_ref(), b"");
-        return Heard {
-            status,
-            message,
-            trouble,
-            words,
-        };
+pub(crate) async fn hear(sent: Sent<'_>, arrival: Arrival, by: Instant) -> Heard {
+    if arrival.status.as_u16() == 200 && arrival.kind() == BodyKind::Stream {
+        return hear_stream(sent, arrival, by).await;
     }
+    let server = sent.server;
+    let status = arrival.status.as_u16();
     let said = Said::of(&arrival);
     let is_json = arrival.kind() == BodyKind::Json;
-    let body = match arrival.whole(sizes.reply.min(1 << 20), by).await {
+    let body = match arrival
+        .whole(sent.sizes.reply.min(HANDSHAKE_BODY), by)
+        .await
+    {
         Ok(body) => body,
         Err(cut) => {
             let trouble = cut_trouble(server, &cut);
@@ -343,15 +329,6 @@ pub(crate) async fn hear(
             };
         },
     };
-    let standing = Standing::default();
-    let sent = Sent {
-        server,
-        era,
-        with_session: false,
-        id,
-        sizes,
-        standing: &standing,
-    };
     let message = Message::split(body.clone()).ok();
     let words = words(status, message.as_ref(), &body);
     let trouble = match read_status(&sent.facts(status, Body::Whole(&body), &said)) {
@@ -361,6 +338,30 @@ pub(crate) async fn hear(
         Meaning::Refused { reason, .. } | Meaning::Unknown { reason, .. } => {
             Some(said.trouble(server, status, reason, &body))
         },
+    };
+    Heard {
+        status,
+        message,
+        trouble,
+        words,
+    }
+}
+
+async fn hear_stream(sent: Sent<'_>, mut arrival: Arrival, by: Instant) -> Heard {
+    let status = arrival.status.as_u16();
+    let message = first_reply(&mut arrival, sent.id, sent.sizes, by).await;
+    let words = words(status, message.as_ref(), b"");
+    let trouble = if message.is_some() {
+        arrival.drain().await;
+        None
+    } else {
+        Some(Trouble::new(
+            Reason::ReplyLost,
+            format!(
+                "the stream of `{}` brought no answer to the handshake",
+                sent.server
+            ),
+        ))
     };
     Heard {
         status,
@@ -411,10 +412,8 @@ fn cut_trouble(server: &str, cut: &Cut) -> Trouble {
 
 /// What came back, for people: the status, and the code and text of an error.
 fn words(status: u16, message: Option<&Message>, body: &[u8]) -> String {
-    let said = match message.map(|m| (m.kind(), m.error())) {
-        Some((Kind::Result, _)) => "a result".to_owned(),
-        Some((Kind::Error, Some(error))) => error_words(&error),
-        Some(_) => "a message that is no answer".to_owned(),
+    let said = match message {
+        Some(message) => message_words(message),
         None if body.is_empty() => "no body".to_owned(),
         None => {
             text_of(body).map_or_else(|| "an unreadable body".to_owned(), |t| format!("\"{t}\""))
@@ -423,8 +422,19 @@ fn words(status: u16, message: Option<&Message>, body: &[u8]) -> String {
     format!("HTTP {status}, {said}")
 }
 
+/// What a message says, in a few words.
+pub(crate) fn message_words(message: &Message) -> String {
+    match (message.kind(), message.error()) {
+        (Kind::Error, Some(error)) => error_words(&error),
+        (Kind::Result, _) => "a result".to_owned(),
+        (Kind::Error | Kind::Request | Kind::Notification, _) => {
+            "a message that is no answer".to_owned()
+        },
+    }
+}
+
 /// The code and the text of a JSON-RPC error.
-pub(crate) fn error_words(error: &[u8]) -> String {
+fn error_words(error: &[u8]) -> String {
     RpcError::parse(error).map_or_else(
         |_| "an unreadable error".to_owned(),
         |error| {
@@ -474,11 +484,13 @@ pub(crate) fn initialized(
     match (heard.message, heard.trouble) {
         (Some(message), None) => read_initialize(server, &message),
         (Some(message), Some(trouble)) if message.kind() == Kind::Error => {
-            // The server's own words say more than the status they came with.
-            match trouble.reason {
-                Reason::Unauthorized | Reason::Forbidden | Reason::RateLimited => Err(trouble),
-                _ => read_initialize(server, &message),
+            // The server's own words say more than the status they came with, but for those
+            // statuses that speak for themselves.
+            let plain = [Reason::Unauthorized, Reason::Forbidden, Reason::RateLimited];
+            if plain.contains(&trouble.reason) {
+                return Err(trouble);
             }
+            read_initialize(server, &message)
         },
         (_, Some(trouble)) => Err(trouble),
         (None, None) => Err(Trouble::new(

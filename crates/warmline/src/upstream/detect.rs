@@ -12,21 +12,21 @@ use warmline_core::code::Reason;
 use warmline_core::delivery::Delivery;
 use warmline_core::era::{Era, Version};
 use warmline_core::exchange::{Request, Trouble};
-use warmline_core::protocol::envelope::{Kind, Message};
+use warmline_core::protocol::envelope::Message;
 use warmline_core::protocol::handshake;
 use warmline_core::protocol::meta::ClientMeta;
 use warmline_core::protocol::params::Params;
 use warmline_core::verdict::{self, HttpAnswer, Probe, StdioAnswer};
 
 use super::Upstream;
-use super::answer::{self, Heard};
+use super::answer;
 use super::legacy::LegacyHttp;
 use super::limits::Ids;
 use super::modern::{ModernHttp, write_modern};
 use super::pipes::{Piped, notification};
 use super::server::{HttpReach, Reach, Server, StdioReach};
 use super::session::{Declared, Driver, Evidence, Facts, Session, Transport};
-use super::stdio::{Pipe, PipeCall, PipeNews, Questions};
+use super::stdio::{self, Pipe, PipeCall, PipeNews};
 use crate::clock;
 
 /// Opens a session, finding out the era unless it is said.
@@ -78,7 +78,7 @@ impl Opening<'_> {
             match reading.probe {
                 Probe::Modern(version) => {
                     let facts = self.discovered(version, &heard, Transport::Http)?;
-                    return Ok((Driver::ModernHttp(modern), facts));
+                    return Ok((Driver::ModernHttp(Box::new(modern)), facts));
                 },
                 Probe::RetryAt(_) if std::mem::take(&mut again) => {
                     heard = modern.discover().await?;
@@ -88,7 +88,12 @@ impl Opening<'_> {
                         .http_legacy(reach, best.unwrap_or(Version::NEWEST_LEGACY))
                         .await;
                 },
-                other => return Err(self.no_session(&other, heard)),
+                other @ (Probe::Legacy { .. }
+                | Probe::RetryAt(_)
+                | Probe::Incompatible { .. }
+                | Probe::NoVerdict { .. }
+                | Probe::AskBoth
+                | Probe::Broken) => return Err(self.no_session(&other, heard)),
             }
         }
     }
@@ -124,11 +129,8 @@ impl Opening<'_> {
                 let heard = heard_on_pipe(message);
                 let facts = self.discovered(version, &heard, Transport::Stdio)?;
                 let said = client_meta(version, self.declared);
-                pipe.set_questions(Questions::Ignored);
-                Ok((
-                    Driver::Piped(Piped::new(&self.server.name, pipe, ids, Some(said))),
-                    facts,
-                ))
+                pipe.set_questions(stdio::Questions::Ignored);
+                Ok((self.piped(pipe, ids, Some(said)), facts))
             },
             Probed::Initialized(message) => self.initialized(pipe, ids, &message),
             Probed::Legacy if self.server.era.is_none() => self.initialize(pipe, ids).await,
@@ -147,78 +149,109 @@ impl Opening<'_> {
     /// Asks `server/discover`, and after a silence `initialize` as well.
     async fn probe(&mut self, pipe: &Pipe, ids: &Ids) -> Probed {
         let start_by = clock::now() + self.server.times.start;
-        let silence_by = clock::now() + self.server.times.probe_silence;
-        let mut discover = self.ask_discover(pipe, ids);
-        let mut initialize: Option<PipeCall> = None;
-        let mut repeats = 2;
-        loop {
-            let waits = initialize.is_none() && self.server.era.is_none();
-            let by = if waits {
-                silence_by.min(start_by)
-            } else {
-                start_by
-            };
-            let news = tokio::select! {
-                biased;
-                news = discover.next() => (News::Discover, news),
-                news = next_of(&mut initialize) => (News::Initialize, news),
-                () = clock::sleep_until(by) => {
-                    if waits && clock::now() < start_by {
-                        self.note("server/discover", "silence, so `initialize` went out as well");
-                        initialize = Some(self.ask_initialize(pipe, ids, Version::NEWEST_LEGACY));
-                        continue;
-                    }
-                    return Probed::Failed(self.silent());
-                },
-            };
-            match news {
-                (_, PipeNews::Notice(_) | PipeNews::Question(_)) => {},
-                (_, PipeNews::Lost { trouble, .. }) => {
-                    self.note("server/discover", &trouble.what);
-                    return Probed::Ended(trouble);
-                },
-                (News::Discover, PipeNews::Reply(message)) => {
-                    let reading = verdict::read_probe_stdio(StdioAnswer::Probe(&message));
+        let silence_by = start_by.min(clock::now() + self.server.times.probe_silence);
+        let mut asked = Asked {
+            discover: self.ask_discover(pipe, ids),
+            initialize: None,
+        };
+        for _ in 0..=MAX_REPEATS {
+            let news = match asked.next(silence_by, start_by, self.server.era).await {
+                Heard::Silence => {
                     self.note(
                         "server/discover",
-                        &format!("{} ({})", words(&message), reading.row),
+                        "silence, so `initialize` went out as well",
                     );
-                    match reading.probe {
-                        Probe::Modern(version) => return Probed::Modern(version, message),
-                        Probe::RetryAt(_) if repeats > 0 => {
-                            repeats -= 1;
-                            discover = self.ask_discover(pipe, ids);
-                        },
-                        Probe::Incompatible { supported } => {
-                            return Probed::Failed(self.incompatible(&supported));
-                        },
-                        // The handshake is on its way already: its answer comes next.
-                        _ if initialize.is_some() => {
-                            return match self.await_initialize(initialize, start_by).await {
-                                Ok(message) => Probed::Initialized(message),
-                                Err(trouble) => Probed::Failed(trouble),
-                            };
-                        },
-                        _ => return Probed::Legacy,
-                    }
+                    let call = self.ask_initialize(pipe, ids, Version::NEWEST_LEGACY);
+                    asked.initialize = Some(call);
+                    asked.next(start_by, start_by, self.server.era).await
                 },
-                (News::Initialize, PipeNews::Reply(message)) => {
-                    let reading = verdict::read_probe_stdio(StdioAnswer::Initialize(&message));
-                    self.note(
-                        "initialize",
-                        &format!("{} ({})", words(&message), reading.row),
-                    );
-                    // The server was only slow, and has become modern by our late probe.
-                    if matches!(reading.probe, Probe::RetryAt(_)) && repeats > 0 {
-                        repeats -= 1;
-                        initialize = None;
-                        discover = self.ask_discover(pipe, ids);
-                        continue;
-                    }
-                    return Probed::Initialized(message);
+                news @ (Heard::Discover(_)
+                | Heard::Initialize(_)
+                | Heard::Ended(_)
+                | Heard::Nothing) => news,
+            };
+            let probe = match self.hear(news) {
+                Ok(probe) => probe,
+                Err(probed) => return probed,
+            };
+            match probe {
+                // Also the server that was only slow, and became modern by our late probe.
+                Probe::RetryAt(_) => {
+                    asked = Asked {
+                        discover: self.ask_discover(pipe, ids),
+                        initialize: None,
+                    };
+                },
+                Probe::Incompatible { supported } => {
+                    return Probed::Failed(self.incompatible(&supported));
+                },
+                Probe::Modern(_)
+                | Probe::Legacy { .. }
+                | Probe::NoVerdict { .. }
+                | Probe::AskBoth
+                | Probe::Broken => {
+                    return self.legacy_after_probe(asked.initialize, start_by).await;
                 },
             }
         }
+        Probed::Failed(self.silent())
+    }
+
+    /// What the news of a probe say: a verdict to go on with, or the end of the probe.
+    fn hear(&mut self, news: Heard) -> Result<Probe, Probed> {
+        match news {
+            Heard::Silence | Heard::Nothing => Err(Probed::Failed(self.silent())),
+            Heard::Ended(trouble) => {
+                self.note("server/discover", &trouble.what);
+                Err(Probed::Ended(trouble))
+            },
+            Heard::Discover(message) => {
+                match self.read("server/discover", StdioAnswer::Probe(&message)) {
+                    Probe::Modern(version) => Err(Probed::Modern(version, message)),
+                    probe @ (Probe::Legacy { .. }
+                    | Probe::RetryAt(_)
+                    | Probe::Incompatible { .. }
+                    | Probe::NoVerdict { .. }
+                    | Probe::AskBoth
+                    | Probe::Broken) => Ok(probe),
+                }
+            },
+            Heard::Initialize(message) => {
+                let probe = self.read("initialize", StdioAnswer::Initialize(&message));
+                if matches!(probe, Probe::RetryAt(_)) {
+                    return Ok(probe);
+                }
+                Err(Probed::Initialized(message))
+            },
+        }
+    }
+
+    /// The probe said legacy. If the handshake is on its way already, its answer comes next.
+    async fn legacy_after_probe(
+        &mut self,
+        initialize: Option<PipeCall>,
+        by: clock::Instant,
+    ) -> Probed {
+        let Some(call) = initialize else {
+            return Probed::Legacy;
+        };
+        match self.await_initialize(call, by).await {
+            Ok(message) => Probed::Initialized(message),
+            Err(trouble) => Probed::Failed(trouble),
+        }
+    }
+
+    fn read(&mut self, step: &'static str, answer: StdioAnswer<'_>) -> Probe {
+        let reading = verdict::read_probe_stdio(answer);
+        let words = match answer {
+            StdioAnswer::Probe(message) | StdioAnswer::Initialize(message) => {
+                answer::message_words(message)
+            },
+            StdioAnswer::Silence => "silence".to_owned(),
+            StdioAnswer::Exit => "the program ended".to_owned(),
+        };
+        self.note(step, &format!("{words} ({})", reading.row));
+        reading.probe
     }
 
     fn ask_discover(&self, pipe: &Pipe, ids: &Ids) -> PipeCall {
@@ -245,9 +278,9 @@ impl Opening<'_> {
     async fn initialize(mut self, pipe: Pipe, ids: Ids) -> Result<(Driver, Facts), Trouble> {
         let call = self.ask_initialize(&pipe, &ids, Version::NEWEST_LEGACY);
         let by = clock::now() + self.server.times.start;
-        match self.await_initialize(Some(call), by).await {
+        match self.await_initialize(call, by).await {
             Ok(message) => {
-                self.note("initialize", &words(&message));
+                self.note("initialize", &answer::message_words(&message));
                 self.initialized(pipe, ids, &message)
             },
             Err(trouble) => Err(self.in_start(trouble, &pipe)),
@@ -256,11 +289,11 @@ impl Opening<'_> {
 
     async fn await_initialize(
         &mut self,
-        mut call: Option<PipeCall>,
+        mut call: PipeCall,
         by: clock::Instant,
     ) -> Result<Message, Trouble> {
         loop {
-            match clock::timeout_at(by, next_of(&mut call)).await {
+            match clock::timeout_at(by, call.next()).await {
                 Ok(PipeNews::Reply(message)) => return Ok(message),
                 Ok(PipeNews::Notice(_) | PipeNews::Question(_)) => {},
                 Ok(PipeNews::Lost { trouble, .. }) => return Err(trouble),
@@ -277,19 +310,21 @@ impl Opening<'_> {
     ) -> Result<(Driver, Facts), Trouble> {
         let opened = answer::read_initialize(&self.server.name, message)?;
         pipe.say(notification("notifications/initialized", None));
+        let driver = self.piped(pipe, ids, None);
         let mut facts = opened.facts(Transport::Stdio, true);
         facts.evidence = self.evidence;
-        Ok((
-            Driver::Piped(Piped::new(&self.server.name, pipe, ids, None)),
-            facts,
-        ))
+        Ok((driver, facts))
+    }
+
+    fn piped(&self, pipe: Pipe, ids: Ids, said: Option<ClientMeta>) -> Driver {
+        Driver::Piped(Box::new(Piped::new(&self.server.name, pipe, ids, said)))
     }
 
     /// The facts of a modern server, from what it said of itself.
     fn discovered(
         &mut self,
         version: Version,
-        heard: &Heard,
+        heard: &answer::Heard,
         transport: Transport,
     ) -> Result<Facts, Trouble> {
         let result = heard
@@ -321,7 +356,7 @@ impl Opening<'_> {
         })
     }
 
-    fn no_session(&self, probe: &Probe, heard: Heard) -> Trouble {
+    fn no_session(&self, probe: &Probe, heard: answer::Heard) -> Trouble {
         match probe {
             Probe::Legacy { .. } => self.not_offered(&heard.words),
             Probe::Incompatible { supported } => self.incompatible(supported),
@@ -402,9 +437,53 @@ enum Probed {
     Failed(Trouble),
 }
 
-enum News {
-    Discover,
-    Initialize,
+/// How often the probe is repeated: once at another version, once more for a slow server.
+const MAX_REPEATS: u32 = 2;
+
+/// The requests of a probe that wait for their answers.
+struct Asked {
+    discover: PipeCall,
+    initialize: Option<PipeCall>,
+}
+
+/// What the pipe brought for a probe.
+enum Heard {
+    Discover(Message),
+    Initialize(Message),
+    Ended(Trouble),
+    /// Nothing yet; the time for a probe alone is over.
+    Silence,
+    /// Nothing; the time to start is over.
+    Nothing,
+}
+
+impl Asked {
+    async fn next(
+        &mut self,
+        silence_by: clock::Instant,
+        start_by: clock::Instant,
+        era: Option<Era>,
+    ) -> Heard {
+        // Where the era is said there is nothing else to ask.
+        let alone = self.initialize.is_none() && era.is_none() && silence_by < start_by;
+        let by = if alone { silence_by } else { start_by };
+        loop {
+            let (news, of_discover) = tokio::select! {
+                biased;
+                news = self.discover.next() => (news, true),
+                news = next_of(&mut self.initialize) => (news, false),
+                () = clock::sleep_until(by) => {
+                    return if alone { Heard::Silence } else { Heard::Nothing };
+                },
+            };
+            match news {
+                PipeNews::Notice(_) | PipeNews::Question(_) => {},
+                PipeNews::Lost { trouble, .. } => return Heard::Ended(trouble),
+                PipeNews::Reply(message) if of_discover => return Heard::Discover(message),
+                PipeNews::Reply(message) => return Heard::Initialize(message),
+            }
+        }
+    }
 }
 
 async fn next_of(call: &mut Option<PipeCall>) -> PipeNews {
@@ -423,21 +502,12 @@ fn client_meta(version: Version, declared: &Declared) -> ClientMeta {
     )
 }
 
-fn heard_on_pipe(message: Message) -> Heard {
-    Heard {
+fn heard_on_pipe(message: Message) -> answer::Heard {
+    answer::Heard {
         status: 200,
-        words: words(&message),
+        words: answer::message_words(&message),
         message: Some(message),
         trouble: None,
-    }
-}
-
-/// What a message over the pipe says, in a few words.
-fn words(message: &Message) -> String {
-    match (message.kind(), message.error()) {
-        (Kind::Error, Some(error)) => answer::error_words(&error),
-        (Kind::Result, _) => "a result".to_owned(),
-        _ => "a message that is no answer".to_owned(),
     }
 }
 

@@ -144,13 +144,12 @@ impl Endpoint {
             .because(error.to_string())
             .hint("check the host name in the URL"),
             ConnectError::Tcp(error) => {
-                let reason = match error.kind() {
-                    io::ErrorKind::ConnectionRefused => Reason::ConnectRefused,
-                    io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
-                        Reason::Unreachable
-                    },
-                    _ if is_local(&error) => Reason::LocalResources,
-                    _ => Reason::Unreachable,
+                let reason = if error.kind() == io::ErrorKind::ConnectionRefused {
+                    Reason::ConnectRefused
+                } else if is_local(&error) {
+                    Reason::LocalResources
+                } else {
+                    Reason::Unreachable
                 };
                 Trouble::new(
                     reason,

@@ -78,7 +78,16 @@ impl LegacyHttp {
             .await
             .map_err(|lost| lost.trouble)?;
         let session_id = arrival.headers.get(SESSION_ID).cloned();
-        let heard = answer::hear(&server, Era::Legacy, arrival, id, sizes, by).await;
+        let standing = Standing::default();
+        let sent = answer::Sent {
+            server: &server,
+            era: Era::Legacy,
+            with_session: false,
+            id,
+            sizes,
+            standing: &standing,
+        };
+        let heard = answer::hear(sent, arrival, by).await;
         let opened = answer::initialized(&server, heard, evidence)?;
         if let Some(id) = &session_id {
             check_session_id(&server, id)?;
@@ -95,7 +104,7 @@ impl LegacyHttp {
             ids,
             sizes,
             times,
-            standing: Standing::default(),
+            standing,
         });
         session.tell_initialized().await?;
         let facts = opened.facts(Transport::Http, session_id.is_some());

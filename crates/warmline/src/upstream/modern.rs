@@ -104,38 +104,27 @@ impl ModernHttp {
             .send(Method::POST, headers, body, by)
             .await
             .map_err(|lost| lost.trouble)?;
-        Ok(answer::hear(
-            &self.endpoint.server,
-            Era::Modern,
-            arrival,
-            id,
-            self.sizes,
-            by,
-        )
-        .await)
+        Ok(answer::hear(self.sent(id), arrival, by).await)
     }
 
     /// Sends one request and stays with it to its end.
     pub(crate) async fn send(&self, request: Request, listener: &dyn Listener) -> Ending {
         let ending = self.attempt(request, listener).await;
-        let Ending::Failed(failure) = ending else {
-            return ending;
-        };
-        let failure = *failure;
         // The tool changed what it wants in headers since we saw it. The server refused, so the
         // request may go out once more with what the list says now.
-        match failure.fate {
-            Fate::Refused(request) if failure.trouble.reason == Reason::HeaderMismatch => {
-                if self.learn_tools().await {
-                    self.attempt(request, listener).await
-                } else {
-                    failure.trouble.refused(request)
+        let request = match &ending {
+            Ending::Failed(failure) if failure.trouble.reason == Reason::HeaderMismatch => {
+                match &failure.fate {
+                    Fate::Refused(request) => request.clone(),
+                    Fate::Unsent(_) | Fate::Unknown => return ending,
                 }
             },
-            fate => Ending::Failed(Box::new(warmline_core::exchange::Failure {
-                fate,
-                trouble: failure.trouble,
-            })),
+            Ending::Failed(_) | Ending::Answered(_) => return ending,
+        };
+        if self.learn_tools().await {
+            self.attempt(request, listener).await
+        } else {
+            ending
         }
     }
 
@@ -170,15 +159,18 @@ impl ModernHttp {
         if arrival.status == StatusCode::OK && arrival.kind() == BodyKind::Stream {
             return self.follow(arrival, &mut watch).await;
         }
-        let sent = answer::Sent {
+        answer::ending(self.sent(watch.id), arrival, request, watch.limits.by()).await
+    }
+
+    fn sent(&self, id: u64) -> answer::Sent<'_> {
+        answer::Sent {
             server: &self.endpoint.server,
             era: Era::Modern,
             with_session: false,
-            id: watch.id,
+            id,
             sizes: self.sizes,
             standing: &self.standing,
-        };
-        answer::ending(sent, arrival, request, watch.limits.by()).await
+        }
     }
 
     async fn follow(&self, mut arrival: Arrival, watch: &mut Watch<'_>) -> Ending {

@@ -29,8 +29,8 @@ pub struct Session {
 #[derive(Debug)]
 pub(crate) enum Driver {
     LegacyHttp(Arc<LegacyHttp>),
-    ModernHttp(ModernHttp),
-    Piped(Piped),
+    ModernHttp(Box<ModernHttp>),
+    Piped(Box<Piped>),
 }
 
 /// What we say of ourselves when a session is opened; fixed for its life.

@@ -73,7 +73,7 @@ impl<'a> Watch<'a> {
     /// Reads until something happens that the driver must act on.
     pub(crate) async fn read(&mut self, arrival: &mut Arrival, parser: &mut SseParser) -> Pause {
         loop {
-            while let Some(event) = parser.next() {
+            for event in &mut *parser {
                 let event = match event {
                     Ok(event) => event,
                     Err(large) => {
