@@ -1,0 +1,196 @@
+use super::*;
+use crate::upstream::server::{Reach, Server};
+
+/// A folder that is removed at the end of a test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        let path = std::env::temp_dir().join(format!("warmline-path-{:016x}", fastrand::u64(..)));
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    /// A program in a folder below. A link, because a file that was just written cannot be run
+    /// while another thread of this process starts a child.
+    fn program(&self, folder: &str, name: &str) -> PathBuf {
+        let folder = self.0.join(folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        std::os::unix::fs::symlink("/bin/sh", folder.join(name)).unwrap();
+        folder.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+fn reach(program: &str) -> StdioReach {
+    let Reach::Stdio(reach) = Server::stdio("files", program, [""; 0]).reach else {
+        panic!("a program is reached over stdio");
+    };
+    reach
+}
+
+fn searching(folders: &[PathBuf]) -> Environment {
+    Environment::from([(PATH.into(), std::env::join_paths(folders).unwrap())])
+}
+
+#[tokio::test]
+async fn a_name_is_searched_in_the_folders_of_path_in_their_order() {
+    let folder = Folder::new();
+    folder.program("second", "tool");
+    folder.program("third", "tool");
+    std::fs::create_dir_all(folder.0.join("first/tool")).unwrap();
+    let folders = ["first", "second", "third"].map(|name| folder.0.join(name));
+    let program = find("files", &reach("tool"), &mut searching(&folders))
+        .await
+        .unwrap();
+    assert_eq!(program.path, folder.0.join("second/tool"));
+    assert_eq!(program.found_by, FoundBy::Path { index: 1 });
+}
+
+#[tokio::test]
+async fn a_path_counts_from_the_working_folder() {
+    let folder = Folder::new();
+    let tool = folder.program("bin", "tool");
+    for given in ["bin/tool", "./bin/tool", &tool.display().to_string()] {
+        let reach = StdioReach {
+            cwd: Some(folder.0.clone()),
+            ..reach(given)
+        };
+        let program = find("files", &reach, &mut Environment::new())
+            .await
+            .unwrap();
+        assert_eq!(program.path, folder.0.join(given), "{given}");
+        assert_eq!(program.found_by, FoundBy::Given);
+    }
+}
+
+#[tokio::test]
+async fn a_path_in_the_configuration_is_the_only_one_searched() {
+    let folder = Folder::new();
+    let mut reach = reach("no-such-program");
+    reach
+        .env
+        .insert(PATH.to_owned(), folder.0.display().to_string());
+    let mut environment = searching(std::slice::from_ref(&folder.0));
+    let trouble = find("files", &reach, &mut environment).await.unwrap_err();
+    assert_eq!(trouble.reason, Reason::ProgramMissing);
+    assert_eq!(
+        trouble.what,
+        "files: the program `no-such-program` was not found"
+    );
+    assert_eq!(
+        trouble.why,
+        Some(format!("searched PATH {}", folder.0.display()))
+    );
+}
+
+#[tokio::test]
+async fn what_cannot_be_started_is_said_before_it_is_tried() {
+    let folder = Folder::new();
+    std::fs::write(folder.0.join("text"), "no program").unwrap();
+    let table = [
+        ("./missing", Reason::ProgramMissing, "there is no program"),
+        ("./text", Reason::Spawn, "may not be executed"),
+        ("./.", Reason::ProgramMissing, "it is a folder"),
+    ];
+    for (program, reason, words) in table {
+        let reach = StdioReach {
+            cwd: Some(folder.0.clone()),
+            ..reach(program)
+        };
+        let trouble = find("files", &reach, &mut Environment::new())
+            .await
+            .unwrap_err();
+        assert_eq!(trouble.reason, reason, "{program}");
+        assert!(trouble.what.contains(words), "{}", trouble.what);
+        assert!(trouble.hint.is_some());
+    }
+    let nowhere = StdioReach {
+        cwd: Some(folder.0.join("nowhere")),
+        ..reach("sh")
+    };
+    let trouble = find("files", &nowhere, &mut Environment::new())
+        .await
+        .unwrap_err();
+    assert_eq!(trouble.reason, Reason::Spawn);
+    assert!(trouble.what.contains("working folder"), "{}", trouble.what);
+}
+
+fn home(folder: &Folder, profile: &str) -> Environment {
+    std::fs::write(folder.0.join(".profile"), profile).unwrap();
+    Environment::from([
+        ("HOME".into(), folder.0.clone().into()),
+        (PATH.into(), "/bare".into()),
+    ])
+}
+
+#[tokio::test]
+async fn the_login_shell_is_heard_through_the_noise_of_its_profile() {
+    let folder = Folder::new();
+    let profile = "echo welcome; echo careful >&2; PATH=/from/profile:$PATH; sleep 1000 & ";
+    let path = ask_shell(Path::new("/bin/sh"), &home(&folder, profile))
+        .await
+        .unwrap();
+    let path = path.to_string_lossy().into_owned();
+    // The system's own profile may have set PATH before.
+    assert!(path.starts_with("/from/profile:"), "{path}");
+    assert!(!path.contains("welcome"), "{path}");
+}
+
+#[tokio::test]
+async fn a_login_shell_that_fails_or_floods_is_no_answer() {
+    let folder = Folder::new();
+    for profile in ["exit 1", "while :; do echo flood; done", "PATH="] {
+        let path = ask_shell(Path::new("/bin/sh"), &home(&folder, profile)).await;
+        assert_eq!(path, None, "{profile}");
+    }
+    assert_eq!(
+        ask_shell(Path::new("/no/shell"), &Environment::new()).await,
+        None
+    );
+}
+
+#[tokio::test]
+async fn a_login_shell_that_hangs_is_given_up_and_killed() {
+    let folder = Folder::new();
+    let mark = folder.0.join("pid");
+    let profile = format!("echo $$ > {}; trap '' TERM; sleep 1000", mark.display());
+    let began = clock::now();
+    let path = ask_shell(Path::new("/bin/sh"), &home(&folder, &profile)).await;
+    assert_eq!(path, None);
+    assert!(clock::now() - began < PROBE_TIME + PROBE_END);
+    let pid: u32 = std::fs::read_to_string(&mark)
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    assert!(
+        !Path::new(&format!("/proc/{pid}")).exists(),
+        "it is gone and reaped"
+    );
+}
+
+#[test]
+fn the_login_path_comes_first_and_loses_nothing_of_ours() {
+    let joined = joined(OsStr::new("/a:/b"), OsStr::new("/b::/c"));
+    assert_eq!(joined, "/a:/b:/c");
+}
+
+#[test]
+fn fences_must_both_be_there() {
+    let table: [(&[u8], Option<&[u8]>); 5] = [
+        (b"noise##/bin##noise", Some(b"/bin")),
+        (b"####", Some(b"")),
+        (b"##/bin", None),
+        (b"/bin", None),
+        (b"", None),
+    ];
+    for (text, expected) in table {
+        assert_eq!(between(text, b"##"), expected);
+    }
+}

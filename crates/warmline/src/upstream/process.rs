@@ -1,0 +1,292 @@
+//! A child process: started in a group of its own, waited for, and ended with its whole tree.
+//!
+//! Asked by: [`stdio`](super::stdio) for servers, [`path`](super::path) for the login shell.
+//!
+//! Where there is a [`warden`](super::warden), the child runs under it and the warden does the
+//! killing, also when we are gone. Where there is none, the child leads a process group and we
+//! kill the group. Dropping a [`Process`] ends the tree in both cases.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::AsyncReadExt;
+use tokio::net::UnixStream;
+use tokio::net::unix::pipe::Sender;
+use tokio::process::{Child, ChildStderr, ChildStdout, Command};
+
+use super::environment::Environment;
+use super::warden;
+use super::warden::post::{self, Order, Told};
+use crate::clock;
+
+/// What to start.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Start<'a> {
+    /// The program as a path; nothing is searched any more.
+    pub(crate) program: &'a Path,
+    pub(crate) args: &'a [String],
+    /// All the child gets; nothing of ours is added.
+    pub(crate) environment: &'a Environment,
+    pub(crate) cwd: Option<&'a Path>,
+}
+
+/// Our ends of a child's standard streams.
+#[derive(Debug)]
+pub(crate) struct Streams {
+    pub(crate) stdin: Sender,
+    pub(crate) stdout: ChildStdout,
+    pub(crate) stderr: ChildStderr,
+}
+
+/// A child and all that it started.
+#[derive(Debug)]
+pub(crate) struct Process {
+    /// The warden, or the server itself.
+    child: Child,
+    guard: Guard,
+    server: Pid,
+    exit: Option<Exit>,
+}
+
+/// Who ends the tree.
+#[derive(Debug)]
+enum Guard {
+    /// The warden at the other end of this socket; it also does so when the socket ends.
+    Warden(UnixStream),
+    /// We, by a signal to the group.
+    Group,
+}
+
+/// How a child ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    Code(i32),
+    Signal(i32),
+    /// The system, or a warden that was killed, did not tell.
+    Untold,
+}
+
+impl Process {
+    /// Starts a child. An error names what the system said; nothing is left running then.
+    pub(crate) async fn start(start: Start<'_>) -> io::Result<(Self, Streams)> {
+        let (input, stdin) = pipe_with(PipeFlags::CLOEXEC)?;
+        let stdin = Sender::from_owned_fd(stdin)?;
+        let (mut process, stdout, stderr) = match warden::binary() {
+            Some(binary) => Self::start_guarded(start, &binary, input).await?,
+            None => Self::start_in_group(start, input)?,
+        };
+        let (stdout, stderr) = match (stdout, stderr) {
+            (Some(stdout), Some(stderr)) => (stdout, stderr),
+            _ => {
+                process.kill();
+                return Err(io::ErrorKind::BrokenPipe.into());
+            },
+        };
+        Ok((
+            process,
+            Streams {
+                stdin,
+                stdout,
+                stderr,
+            },
+        ))
+    }
+
+    async fn start_guarded(
+        start: Start<'_>,
+        binary: &Path,
+        input: OwnedFd,
+    ) -> io::Result<(Self, Option<ChildStdout>, Option<ChildStderr>)> {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        let mut control = UnixStream::from_std(ours)?;
+        let mut command = Command::new(binary);
+        command
+            .arg0("warmline")
+            .arg(warden::ARGUMENT)
+            .arg(start.program)
+            .args(start.args);
+        let mut child = launch(command, start, OwnedFd::from(theirs).into())?;
+        post::greet(control.as_fd(), input.as_fd())?;
+        drop(input);
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let server = hear_of_start(&mut control).await?;
+        let guard = Guard::Warden(control);
+        Ok((
+            Self {
+                child,
+                guard,
+                server,
+                exit: None,
+            },
+            stdout,
+            stderr,
+        ))
+    }
+
+    fn start_in_group(
+        start: Start<'_>,
+        input: OwnedFd,
+    ) -> io::Result<(Self, Option<ChildStdout>, Option<ChildStderr>)> {
+        let mut command = Command::new(start.program);
+        command.args(start.args).process_group(0);
+        let mut child = launch(command, start, input.into())?;
+        let server = child
+            .id()
+            .and_then(|id| i32::try_from(id).ok())
+            .and_then(Pid::from_raw);
+        let server = server.ok_or(io::ErrorKind::NotFound)?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        Ok((
+            Self {
+                child,
+                guard: Guard::Group,
+                server,
+                exit: None,
+            },
+            stdout,
+            stderr,
+        ))
+    }
+
+    /// The server's process id; it is also the id of its group.
+    pub(crate) fn pid(&self) -> u32 {
+        self.server.as_raw_nonzero().get().unsigned_abs()
+    }
+
+    /// Whether a warden ends the tree also when we are killed.
+    pub(crate) fn has_warden(&self) -> bool {
+        matches!(self.guard, Guard::Warden(_))
+    }
+
+    /// Waits until the child has ended and its tree is gone. May be dropped and asked again.
+    pub(crate) async fn exited(&mut self) -> Exit {
+        if let Some(exit) = self.exit {
+            return exit;
+        }
+        let status = self.child.wait().await;
+        let exit = match &self.guard {
+            Guard::Warden(control) => match hear_of_sweep(control) {
+                Some(status) => Exit::of(status),
+                None => {
+                    self.signal_group(Signal::KILL);
+                    Exit::Untold
+                },
+            },
+            Guard::Group => {
+                // The leader is gone, those it started may not be.
+                self.signal_group(Signal::KILL);
+                status.map_or(Exit::Untold, Exit::of)
+            },
+        };
+        self.exit = Some(exit);
+        exit
+    }
+
+    /// Asks the child and its group to end.
+    pub(crate) fn terminate(&mut self) {
+        self.order(Order::Terminate, Signal::TERM);
+    }
+
+    /// Kills the child and all below it.
+    pub(crate) fn kill(&mut self) {
+        self.order(Order::Kill, Signal::KILL);
+    }
+
+    fn order(&self, order: Order, signal: Signal) {
+        if self.exit.is_some() {
+            return;
+        }
+        match &self.guard {
+            Guard::Warden(control) => {
+                if control.try_write(&[order.byte()]).is_err() {
+                    self.signal_group(signal);
+                }
+            },
+            Guard::Group => self.signal_group(signal),
+        }
+    }
+
+    fn signal_group(&self, signal: Signal) {
+        // The group may have ended by itself; there is nothing else to do about it.
+        kill_process_group(self.server, signal).ok();
+    }
+}
+
+impl Drop for Process {
+    /// A warden learns of our end by its socket, which closes with us.
+    fn drop(&mut self) {
+        if self.exit.is_none() && matches!(self.guard, Guard::Group) {
+            self.signal_group(Signal::KILL);
+        }
+    }
+}
+
+impl Exit {
+    fn of(status: ExitStatus) -> Self {
+        match (status.code(), status.signal()) {
+            (Some(code), _) => Self::Code(code),
+            (None, Some(signal)) => Self::Signal(signal),
+            (None, None) => Self::Untold,
+        }
+    }
+}
+
+impl std::fmt::Display for Exit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "exit status {code}"),
+            Self::Signal(signal) => write!(f, "signal {signal}"),
+            Self::Untold => f.write_str("unknown exit status"),
+        }
+    }
+}
+
+/// Starts a command with the child's environment and folder, and our pipes.
+fn launch(mut command: Command, start: Start<'_>, stdin: Stdio) -> io::Result<Child> {
+    command.env_clear().envs(start.environment);
+    command
+        .stdin(stdin)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    if let Some(cwd) = start.cwd {
+        command.current_dir(cwd);
+    }
+    command.spawn()
+}
+
+/// Waits for the warden's first word.
+async fn hear_of_start(control: &mut UnixStream) -> io::Result<Pid> {
+    let mut frame = [0; Told::BYTES];
+    let heard = clock::timeout(WARDEN_START, control.read_exact(&mut frame)).await;
+    heard.map_err(|_| io::ErrorKind::TimedOut)??;
+    match Told::parse(frame) {
+        Some(Told::Started(pid)) => Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidData.into()),
+        Some(Told::Failed(errno)) => Err(io::Error::from_raw_os_error(errno)),
+        Some(Told::Swept(_)) | None => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+/// The warden's last word, once it has ended: none if it was killed before it could sweep.
+fn hear_of_sweep(control: &UnixStream) -> Option<ExitStatus> {
+    let mut frame = [0; Told::BYTES];
+    match control.try_read(&mut frame) {
+        Ok(Told::BYTES) => match Told::parse(frame)? {
+            Told::Swept(status) => Some(ExitStatus::from_raw(status)),
+            Told::Started(_) | Told::Failed(_) => None,
+        },
+        Ok(_) | Err(_) => None,
+    }
+}
+
+/// For the warden to start; the time of the server itself does not count.
+const WARDEN_START: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,292 @@
+//! The pipe: messages to and from one child, and what became of each.
+//!
+//! Asked by: the drivers of both eras, which write and read the messages.
+//!
+//! One owner task per child reads its output, writes its input and waits for its end; reading and
+//! writing never wait for each other. Whose message it is decides [`routing`]; who waits for what,
+//! and how much of each line the pipe has taken, stands in the [`desk`]; the [`owner`] moves bytes
+//! and ends the child.
+//!
+//! What is known of a request (reliability 4.2): a line of which the pipe took less than its JSON
+//! text is unsent, because a prefix of JSON is no message. A line of which it took the whole text
+//! is unknown until its reply comes, even if the newline is missing: readers run such a line.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+use warmline_core::code::Reason;
+use warmline_core::delivery::Delivery;
+use warmline_core::exchange::Trouble;
+use warmline_core::protocol::envelope::Message;
+use warmline_core::protocol::splice::one_line;
+
+use super::path::FoundBy;
+use super::server::{Server, StdioReach};
+use super::stderr::{self, StderrTail};
+use super::{environment, path, process};
+use crate::clock;
+use desk::Desk;
+use owner::Owner;
+
+mod desk;
+mod owner;
+mod routing;
+
+/// A child and the way to talk to it. Dropping the last one closes the child in the background.
+#[derive(Clone, Debug)]
+pub(crate) struct Pipe {
+    handle: Arc<Handle>,
+}
+
+#[derive(Debug)]
+struct Handle {
+    desk: Arc<Desk>,
+    stderr: Arc<StderrTail>,
+    child: ChildFacts,
+}
+
+/// What does not change about a child.
+#[derive(Debug)]
+struct ChildFacts {
+    pid: u32,
+    program: PathBuf,
+    found_by: FoundBy,
+    path: String,
+    warden: bool,
+}
+
+/// What is known of a child, for `doctor` and error pages.
+#[derive(Clone, Debug)]
+pub struct ChildReport {
+    /// Its process id, which is also the id of its process group.
+    pub pid: u32,
+    /// The program that was started.
+    pub program: PathBuf,
+    /// How it was found.
+    pub found_by: FoundBy,
+    /// The PATH it was given.
+    pub path: String,
+    /// The last lines of its standard error, as harmless text.
+    pub stderr_tail: String,
+    /// How it ended, once it has.
+    pub exit: Option<String>,
+    /// How many lines of its output were no messages.
+    pub skipped_lines: u64,
+    /// Whether its whole tree ends also when we are killed.
+    pub warden: bool,
+}
+
+/// A request on its way, and the place where its news arrive.
+#[derive(Debug)]
+#[must_use = "dropping a call gives it up"]
+pub(crate) struct PipeCall {
+    desk: Arc<Desk>,
+    id: u64,
+    wake: Arc<Notify>,
+    /// Why it was never queued.
+    refused: Option<Trouble>,
+}
+
+/// What a call hears. The last one is a reply or a loss, and there is exactly one of these.
+#[derive(Debug)]
+pub(crate) enum PipeNews {
+    /// A notification that belongs to the call.
+    Notice(Message),
+    /// The server asks something; the answer goes back by [`Pipe::say`].
+    Question(Message),
+    /// The answer.
+    Reply(Message),
+    /// There will be no answer.
+    Lost {
+        /// Unsent or unknown.
+        delivery: Delivery,
+        trouble: Trouble,
+    },
+}
+
+/// What was known of a call when it was given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Abandoned {
+    /// No byte of it left.
+    Unsent,
+    /// A part of it left, no whole message; the child is ended, because its input is torn.
+    Torn,
+    /// All of it left.
+    Written,
+}
+
+/// Whether the era lets us answer what a server asks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Questions {
+    /// Legacy: servers may ask.
+    #[default]
+    Allowed,
+    /// Modern: servers must not ask, and we must not answer.
+    Ignored,
+}
+
+impl Pipe {
+    /// Starts the server's program. Nothing was sent if this fails, and nothing is left running.
+    pub(crate) async fn spawn(server: &Server, reach: &StdioReach) -> Result<Self, Trouble> {
+        let mut environment = environment::of_child(reach);
+        let program = path::find(&server.name, reach, &mut environment).await?;
+        let start = process::Start {
+            program: &program.path,
+            args: &reach.args,
+            environment: &environment,
+            cwd: reach.cwd.as_deref(),
+        };
+        let (process, streams) = process::Process::start(start)
+            .await
+            .map_err(|error| start_failed(&server.name, &program.path, &error))?;
+        let tail = Arc::new(StderrTail::default());
+        let child = ChildFacts {
+            pid: process.pid(),
+            program: program.path,
+            found_by: program.found_by,
+            path: environment
+                .get(std::ffi::OsStr::new("PATH"))
+                .map(|path| path.to_string_lossy().into_owned())
+                .unwrap_or_default(),
+            warden: process.has_warden(),
+        };
+        let draining = stderr::drain(streams.stderr, Arc::clone(&tail));
+        let draining = clock::spawn("stderr of a child", draining);
+        let desk = Arc::new(Desk::new(server.name.clone()));
+        let owner = Owner::new(
+            Arc::clone(&desk),
+            process,
+            streams.stdout,
+            server.sizes.line,
+        )
+        .with_stderr(draining, Arc::clone(&tail));
+        // Ends by itself: when the child does, or when the last handle is dropped.
+        drop(clock::spawn("owner of a child", owner.run(streams.stdin)));
+        Ok(Self {
+            handle: Arc::new(Handle {
+                desk,
+                stderr: tail,
+                child,
+            }),
+        })
+    }
+
+    /// Sends a request: one JSON message without a newline, whose id is `id`.
+    pub(crate) fn request(&self, id: u64, line: Bytes) -> PipeCall {
+        let desk = &self.handle.desk;
+        let (wake, refused) = match desk.register(id, one_line(line)) {
+            Ok(wake) => (wake, None),
+            Err(trouble) => (Arc::default(), Some(trouble)),
+        };
+        PipeCall {
+            desk: Arc::clone(desk),
+            id,
+            wake,
+            refused,
+        }
+    }
+
+    /// Sends a message that nobody waits for: a notification, or the answer to a question.
+    pub(crate) fn say(&self, line: Bytes) {
+        self.handle.desk.say(one_line(line));
+    }
+
+    /// Sets whether servers may ask, once the era is known.
+    pub(crate) fn set_questions(&self, questions: Questions) {
+        self.handle.desk.set_questions(questions);
+    }
+
+    /// What is known of the child.
+    pub(crate) fn report(&self) -> ChildReport {
+        let Handle {
+            desk,
+            stderr,
+            child,
+        } = &*self.handle;
+        ChildReport {
+            pid: child.pid,
+            program: child.program.clone(),
+            found_by: child.found_by,
+            path: child.path.clone(),
+            stderr_tail: stderr.text(),
+            exit: desk.exit().map(|exit| exit.to_string()),
+            skipped_lines: desk.skipped_lines(),
+            warden: child.warden,
+        }
+    }
+
+    /// Ends the child: its input, 2 s, TERM to its group, 2 s, KILL. The tree is gone when this
+    /// returns. Calls under way are lost at once. Dropped half-way, the closing goes on.
+    pub(crate) async fn close(&self) {
+        self.handle.desk.ask_to_close();
+        self.handle.desk.gone().await;
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.desk.ask_to_close();
+    }
+}
+
+impl PipeCall {
+    /// Waits for the next news. May be dropped and asked again without losing any.
+    pub(crate) async fn next(&mut self) -> PipeNews {
+        if let Some(trouble) = self.refused.take() {
+            return PipeNews::Lost {
+                delivery: Delivery::Unsent,
+                trouble,
+            };
+        }
+        loop {
+            if let Some(news) = self.desk.take_news(self.id) {
+                return news;
+            }
+            self.wake.notified().await;
+        }
+    }
+
+    /// Gives the call up and says how much of it has left.
+    #[expect(
+        clippy::unused_async,
+        reason = "the drivers await it as they do over HTTP"
+    )]
+    pub(crate) async fn abandon(self) -> Abandoned {
+        self.desk.abandon(self.id)
+    }
+}
+
+impl Drop for PipeCall {
+    /// A line that is half-way out is still written to its end: torn input would cost the others.
+    fn drop(&mut self) {
+        self.desk.unregister(self.id);
+    }
+}
+
+/// Why a program that exists could not be started.
+fn start_failed(server: &str, program: &std::path::Path, error: &std::io::Error) -> Trouble {
+    use rustix::io::Errno;
+    let program = program.display();
+    let (reason, hint) = match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NOENT) => (
+            Reason::ProgramMissing,
+            "the interpreter in its first line may be missing",
+        ),
+        Some(Errno::ACCESS) => (Reason::Spawn, "check that it may be executed"),
+        Some(Errno::NOEXEC) => (Reason::Spawn, "check that it is built for this machine"),
+        Some(Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE) => (
+            Reason::LocalResources,
+            "this machine has no room for another process: raise its limits",
+        ),
+        _ => (Reason::Spawn, "try to run it in a terminal"),
+    };
+    let what = format!("{server}: {program} could not be started");
+    Trouble::new(reason, what)
+        .because(error.to_string())
+        .hint(hint)
+}
+
+#[cfg(test)]
+mod tests;

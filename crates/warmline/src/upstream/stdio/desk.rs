@@ -1,0 +1,466 @@
+//! The desk between callers and the owner task: who waits for what, and what is still to be
+//! written, down to the byte.
+//!
+//! One short lock. The write itself happens under it (the pipe never blocks), so that a caller who
+//! gives up learns exactly how much of its line has left.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::net::unix::pipe::Sender;
+use tokio::sync::{Notify, watch};
+use warmline_core::code::Reason;
+use warmline_core::delivery::Delivery;
+use warmline_core::exchange::Trouble;
+use warmline_core::protocol::envelope::Message;
+
+use super::{Abandoned, PipeNews, Questions};
+use crate::sync::Mutex;
+use crate::upstream::process::Exit;
+
+/// What callers and the owner task share.
+#[derive(Debug)]
+pub(super) struct Desk {
+    server: String,
+    state: Mutex<State>,
+    /// Wakes the owner.
+    work: Notify,
+    /// True once the child and its tree are gone.
+    gone: watch::Sender<bool>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// By id; ids count up, so the first is the oldest.
+    pub(super) calls: BTreeMap<u64, Slot>,
+    outbox: Outbox,
+    /// Ids of calls that were given up after they were written: their replies may still come.
+    pub(super) late: BTreeSet<u64>,
+    pub(super) questions: Questions,
+    pub(super) skipped: Skipped,
+    wish: Option<Wish>,
+    ended: Option<Trouble>,
+    exit: Option<Exit>,
+}
+
+/// What was dropped on the way in.
+#[derive(Debug, Default)]
+pub(super) struct Skipped {
+    /// Lines that were no messages.
+    pub(super) lines: u64,
+    /// Lines and bytes of it since the last message.
+    pub(super) lines_in_a_row: usize,
+    pub(super) bytes_in_a_row: usize,
+    /// Replies to nothing we asked, and second replies.
+    pub(super) strays: usize,
+    /// Notices and questions that nobody could take.
+    pub(super) unheard: u64,
+}
+
+/// One call and what it has not heard yet.
+#[derive(Debug)]
+pub(super) struct Slot {
+    written: Written,
+    inbox: VecDeque<PipeNews>,
+    inbox_bytes: usize,
+    over: Over,
+    wake: Arc<Notify>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Written {
+    NotYet,
+    /// The pipe took the whole JSON text.
+    Whole,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Over {
+    No,
+    /// Its reply or loss is in the inbox, or was taken from there.
+    Yes,
+}
+
+/// Lines to be written, the first of them perhaps in part.
+#[derive(Debug, Default)]
+struct Outbox {
+    lines: VecDeque<Outgoing>,
+    bytes: usize,
+    /// How much of the first line (and its newline) the pipe has taken.
+    taken: usize,
+}
+
+#[derive(Debug)]
+struct Outgoing {
+    call: Option<u64>,
+    line: Bytes,
+}
+
+/// What callers want of the owner, besides writing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// End the child in an orderly way.
+    Close,
+    /// End it now: a part of a message is in its input.
+    EndTorn,
+}
+
+/// What the owner has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    Nothing,
+    Write,
+    End(Wish),
+}
+
+impl Desk {
+    pub(super) fn new(server: String) -> Self {
+        Self {
+            server,
+            state: Mutex::default(),
+            work: Notify::new(),
+            gone: watch::Sender::new(false),
+        }
+    }
+
+    pub(super) fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// Registers a call and queues its line; the error says why it will never be sent.
+    pub(super) fn register(&self, id: u64, line: Bytes) -> Result<Arc<Notify>, Trouble> {
+        let mut state = self.state.lock();
+        if let Some(trouble) = &state.ended {
+            return Err(trouble.clone());
+        }
+        if state.wish.is_some() {
+            return Err(Trouble::new(
+                Reason::Closed,
+                format!("{}: it is being closed", self.server),
+            ));
+        }
+        if state.calls.contains_key(&id) || state.late.contains(&id) {
+            let what = format!("{}: the request id {id} is in use", self.server);
+            return Err(Trouble::new(Reason::Internal, what));
+        }
+        if !state.outbox.push(Outgoing {
+            call: Some(id),
+            line,
+        }) {
+            let what = format!(
+                "{}: {} messages wait for the program to read its input",
+                self.server,
+                state.outbox.lines.len()
+            );
+            return Err(Trouble::new(Reason::LocalResources, what));
+        }
+        let slot = Slot::new();
+        let wake = Arc::clone(&slot.wake);
+        state.calls.insert(id, slot);
+        self.work.notify_one();
+        Ok(wake)
+    }
+
+    /// Queues a line that nobody waits for. A child that does not read loses it.
+    pub(super) fn say(&self, line: Bytes) {
+        let mut state = self.state.lock();
+        if state.ended.is_none() && !state.say(line) {
+            tracing::warn!(
+                server = self.server,
+                "a message was dropped, the queue was full"
+            );
+        }
+        self.work.notify_one();
+    }
+
+    pub(super) fn set_questions(&self, questions: Questions) {
+        self.state.lock().questions = questions;
+    }
+
+    pub(super) fn take_news(&self, id: u64) -> Option<PipeNews> {
+        let mut state = self.state.lock();
+        match state.calls.get_mut(&id) {
+            Some(slot) => slot
+                .take()
+                .or_else(|| (slot.over == Over::Yes).then(|| self.heard_all())),
+            None => Some(self.heard_all()),
+        }
+    }
+
+    /// Nobody should ask again after the end; whoever does must not wait for ever.
+    fn heard_all(&self) -> PipeNews {
+        let what = format!("{}: the call has ended already", self.server);
+        let trouble = Trouble::new(Reason::Internal, what);
+        PipeNews::Lost {
+            delivery: Delivery::Unknown,
+            trouble,
+        }
+    }
+
+    /// Gives a call up and says how much of its line has left.
+    pub(super) fn abandon(&self, id: u64) -> Abandoned {
+        let mut state = self.state.lock();
+        let Some(slot) = state.calls.remove(&id) else {
+            return Abandoned::Unsent;
+        };
+        if slot.written == Written::Whole {
+            state.expect_late_reply(id, &slot);
+            return Abandoned::Written;
+        }
+        if state.outbox.withdraw(id) == Withdrawn::InPart {
+            state.wish = Some(Wish::EndTorn);
+            self.work.notify_one();
+            return Abandoned::Torn;
+        }
+        Abandoned::Unsent
+    }
+
+    /// Forgets a call. A line that is half-way out is written to its end.
+    pub(super) fn unregister(&self, id: u64) {
+        let mut state = self.state.lock();
+        let Some(slot) = state.calls.remove(&id) else {
+            return;
+        };
+        if slot.written == Written::Whole || state.outbox.withdraw(id) == Withdrawn::InPart {
+            state.expect_late_reply(id, &slot);
+        }
+    }
+
+    pub(super) fn ask_to_close(&self) {
+        let mut state = self.state.lock();
+        state.wish.get_or_insert(Wish::Close);
+        self.work.notify_one();
+    }
+
+    /// Waits until the child and its tree are gone.
+    pub(super) async fn gone(&self) {
+        let mut gone = self.gone.subscribe();
+        // The sender lives in us, so this ends only when it is true.
+        drop(gone.wait_for(|gone| *gone).await);
+    }
+
+    pub(super) fn exit(&self) -> Option<Exit> {
+        self.state.lock().exit
+    }
+
+    pub(super) fn skipped_lines(&self) -> u64 {
+        self.state.lock().skipped.lines
+    }
+
+    /// Owner: waits for a change of [`Desk::work`].
+    pub(super) async fn wait_for_work(&self) {
+        self.work.notified().await;
+    }
+
+    /// Owner: what there is to do.
+    pub(super) fn work(&self) -> Work {
+        let state = self.state.lock();
+        match state.wish {
+            Some(wish) => Work::End(wish),
+            None if state.outbox.lines.is_empty() => Work::Nothing,
+            None => Work::Write,
+        }
+    }
+
+    /// Owner: writes what the pipe takes now.
+    pub(super) fn write_some(&self, stdin: &Sender) -> io::Result<()> {
+        let mut state = self.state.lock();
+        let Some(whole) = state.outbox.write_some(stdin)? else {
+            return Ok(());
+        };
+        if let Some(slot) = state.calls.get_mut(&whole) {
+            slot.written = Written::Whole;
+        }
+        Ok(())
+    }
+
+    /// Owner: gives the state to the routing of one line.
+    pub(super) fn route<T>(&self, routing: impl FnOnce(&mut State) -> T) -> T {
+        routing(&mut self.state.lock())
+    }
+
+    /// Owner: no call can be answered any more. The first trouble counts.
+    pub(super) fn end(&self, trouble: Trouble) {
+        let mut state = self.state.lock();
+        if state.ended.is_some() {
+            return;
+        }
+        for slot in state
+            .calls
+            .values_mut()
+            .filter(|slot| slot.over == Over::No)
+        {
+            let delivery = match slot.written {
+                Written::NotYet => Delivery::Unsent,
+                Written::Whole => Delivery::Unknown,
+            };
+            slot.end(PipeNews::Lost {
+                delivery,
+                trouble: trouble.clone(),
+            });
+        }
+        state.outbox = Outbox::default();
+        state.ended = Some(trouble);
+    }
+
+    pub(super) fn set_exit(&self, exit: Exit) {
+        self.state.lock().exit = Some(exit);
+    }
+
+    pub(super) fn set_gone(&self) {
+        self.gone.send_replace(true);
+    }
+}
+
+impl State {
+    /// Queues a line that nobody waits for, if there is room.
+    pub(super) fn say(&mut self, line: Bytes) -> bool {
+        self.outbox.push(Outgoing { call: None, line })
+    }
+
+    /// Calls that were written and not answered yet, oldest first.
+    pub(super) fn in_flight(&self) -> impl Iterator<Item = u64> + '_ {
+        self.calls
+            .iter()
+            .filter(|(_, slot)| slot.is_in_flight())
+            .map(|(id, _)| *id)
+    }
+
+    pub(super) fn is_in_flight(&self, id: u64) -> bool {
+        self.calls.get(&id).is_some_and(Slot::is_in_flight)
+    }
+
+    /// Ends a call that is in flight.
+    pub(super) fn end_call(&mut self, id: u64, news: PipeNews) {
+        if let Some(slot) = self.calls.get_mut(&id) {
+            slot.end(news);
+        }
+    }
+
+    /// Gives news to a call, if its inbox has room.
+    pub(super) fn tell(
+        &mut self,
+        id: u64,
+        message: Message,
+        as_news: fn(Message) -> PipeNews,
+    ) -> bool {
+        self.calls
+            .get_mut(&id)
+            .is_some_and(|slot| slot.tell(message, as_news))
+    }
+
+    fn expect_late_reply(&mut self, id: u64, slot: &Slot) {
+        if slot.over == Over::Yes {
+            return;
+        }
+        self.late.insert(id);
+        if self.late.len() > LATE_IDS {
+            self.late.pop_first();
+        }
+    }
+}
+
+impl Slot {
+    fn new() -> Self {
+        Self {
+            written: Written::NotYet,
+            inbox: VecDeque::new(),
+            inbox_bytes: 0,
+            over: Over::No,
+            wake: Arc::default(),
+        }
+    }
+
+    fn is_in_flight(&self) -> bool {
+        self.written == Written::Whole && self.over == Over::No
+    }
+
+    fn tell(&mut self, message: Message, as_news: fn(Message) -> PipeNews) -> bool {
+        let bytes = message.raw().len();
+        if self.inbox.len() >= INBOX_NEWS || self.inbox_bytes + bytes > INBOX_BYTES {
+            return false;
+        }
+        self.inbox_bytes += bytes;
+        self.inbox.push_back(as_news(message));
+        self.wake.notify_one();
+        true
+    }
+
+    /// The last news always has room.
+    fn end(&mut self, news: PipeNews) {
+        self.over = Over::Yes;
+        self.inbox.push_back(news);
+        self.wake.notify_one();
+    }
+
+    fn take(&mut self) -> Option<PipeNews> {
+        let news = self.inbox.pop_front();
+        if let Some(PipeNews::Notice(message) | PipeNews::Question(message)) = &news {
+            self.inbox_bytes = self.inbox_bytes.saturating_sub(message.raw().len());
+        }
+        news
+    }
+}
+
+/// How much of a line that was taken out of the queue had left.
+#[derive(PartialEq, Eq)]
+enum Withdrawn {
+    Whole,
+    /// It stays in the queue, because a part of it has left.
+    InPart,
+}
+
+impl Outbox {
+    fn push(&mut self, line: Outgoing) -> bool {
+        if self.lines.len() >= QUEUED_LINES || self.bytes >= QUEUED_BYTES {
+            return false;
+        }
+        self.bytes += line.line.len();
+        self.lines.push_back(line);
+        true
+    }
+
+    fn withdraw(&mut self, id: u64) -> Withdrawn {
+        let Some(place) = self.lines.iter().position(|line| line.call == Some(id)) else {
+            return Withdrawn::Whole;
+        };
+        if place == 0 && self.taken > 0 {
+            return Withdrawn::InPart;
+        }
+        if let Some(line) = self.lines.remove(place) {
+            self.bytes -= line.line.len();
+        }
+        Withdrawn::Whole
+    }
+
+    /// Writes once; returns the call whose JSON text is whole by now.
+    fn write_some(&mut self, stdin: &Sender) -> io::Result<Option<u64>> {
+        let Some(first) = self.lines.front() else {
+            return Ok(None);
+        };
+        let text = first.line.get(self.taken..).unwrap_or_default();
+        let taken = stdin.try_write_vectored(&[io::IoSlice::new(text), io::IoSlice::new(b"\n")])?;
+        if taken == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        self.taken += taken;
+        let whole = first.call.filter(|_| self.taken >= first.line.len());
+        if self.taken > first.line.len() {
+            self.bytes -= first.line.len();
+            self.taken = 0;
+            self.lines.pop_front();
+        }
+        Ok(whole)
+    }
+}
+
+/// Lines and bytes that may wait for a child to read. One line of any size may always wait.
+const QUEUED_LINES: usize = 1024;
+const QUEUED_BYTES: usize = 64 << 20;
+/// News that may wait for a caller to hear. The reply always has room.
+const INBOX_NEWS: usize = 64;
+const INBOX_BYTES: usize = 4 << 20;
+/// Calls that were given up and whose replies are still expected.
+const LATE_IDS: usize = 1024;

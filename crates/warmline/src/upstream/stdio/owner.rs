@@ -1,0 +1,290 @@
+//! The owner task of a child: moves bytes, notices its end, and ends it.
+//!
+//! It ends for one reason ([`Why`]); then it collects what the child said last, tells all callers,
+//! and only then takes the time to close.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe::Sender;
+use tokio::process::ChildStdout;
+use tokio::task::JoinHandle;
+use warmline_core::code::Reason;
+use warmline_core::exchange::Trouble;
+use warmline_core::protocol::lines::{Line, LineCodec};
+
+use super::desk::{Desk, Wish, Work};
+use super::routing::{self, Fed};
+use crate::clock;
+use crate::upstream::process::{Exit, Process};
+use crate::upstream::stderr::StderrTail;
+
+/// The one task that has a child's streams.
+pub(super) struct Owner {
+    desk: Arc<Desk>,
+    process: Process,
+    stdout: Output,
+    draining: Option<JoinHandle<()>>,
+    stderr: Arc<StderrTail>,
+}
+
+/// A child's output, read line by line.
+struct Output {
+    stdout: ChildStdout,
+    codec: LineCodec,
+    line_limit: usize,
+    chunk: Vec<u8>,
+    open: bool,
+}
+
+/// Why a child is not served any longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    Exited,
+    OutputClosed,
+    InputClosed,
+    Fed(Fed),
+    Asked(Wish),
+}
+
+impl Owner {
+    pub(super) fn new(
+        desk: Arc<Desk>,
+        process: Process,
+        stdout: ChildStdout,
+        line_limit: usize,
+    ) -> Self {
+        let stdout = Output {
+            stdout,
+            codec: LineCodec::new(line_limit),
+            line_limit,
+            chunk: vec![0; CHUNK_BYTES],
+            open: true,
+        };
+        Self {
+            desk,
+            process,
+            stdout,
+            draining: None,
+            stderr: Arc::default(),
+        }
+    }
+
+    pub(super) fn with_stderr(mut self, draining: JoinHandle<()>, tail: Arc<StderrTail>) -> Self {
+        self.draining = Some(draining);
+        self.stderr = tail;
+        self
+    }
+
+    /// Serves the child until it ends or has to. Its input is closed when serving ends.
+    pub(super) async fn run(mut self, stdin: Sender) {
+        let why = self.serve(stdin).await;
+        let exit = self.hear_the_last(why).await;
+        let trouble = self.trouble(why, exit);
+        if why != Why::Asked(Wish::Close) {
+            let said = trouble.why.as_deref().unwrap_or_default();
+            tracing::warn!(
+                server = self.desk.server(),
+                why = trouble.what,
+                said,
+                "child lost"
+            );
+        }
+        self.desk.end(trouble);
+        self.close(why).await;
+    }
+
+    async fn serve(&mut self, stdin: Sender) -> Why {
+        loop {
+            let work = self.desk.work();
+            if let Work::End(wish) = work {
+                return Why::Asked(wish);
+            }
+            tokio::select! {
+                read = self.stdout.read(&self.desk) => match read {
+                    Ok(()) if self.stdout.open => {},
+                    Ok(()) => return Why::OutputClosed,
+                    Err(fed) => return Why::Fed(fed),
+                },
+                () = self.desk.wait_for_work() => {},
+                ready = stdin.writable(), if work == Work::Write => {
+                    match ready.and_then(|()| self.desk.write_some(&stdin)) {
+                        Ok(()) => {},
+                        Err(error) if is_passing(&error) => {},
+                        Err(_) => return Why::InputClosed,
+                    }
+                },
+                exit = self.process.exited() => {
+                    self.desk.set_exit(exit);
+                    return Why::Exited;
+                },
+            }
+        }
+    }
+
+    /// Takes in what the child said before it ended: replies in the pipe still count.
+    async fn hear_the_last(&mut self, why: Why) -> Option<Exit> {
+        let by = clock::now() + LAST_WORDS;
+        if matches!(why, Why::Exited | Why::OutputClosed | Why::InputClosed) {
+            let Self {
+                stdout,
+                desk,
+                process,
+                draining,
+                ..
+            } = self;
+            let hearing = async {
+                while stdout.open && stdout.read(desk).await.is_ok() {}
+                desk.set_exit(process.exited().await);
+                if let Some(draining) = draining.as_mut() {
+                    drop(draining.await);
+                }
+            };
+            drop(clock::timeout_at(by, hearing).await);
+        }
+        self.desk.exit()
+    }
+
+    /// What callers are told.
+    fn trouble(&self, why: Why, exit: Option<Exit>) -> Trouble {
+        let server = self.desk.server();
+        let (reason, what) = match (why, exit) {
+            (Why::Asked(Wish::Close), _) => (Reason::Closed, "it was closed".to_owned()),
+            (Why::Asked(Wish::EndTorn), _) => {
+                let what = "it was ended, because a message to it was cut off by a deadline";
+                (Reason::ReplyLost, what.to_owned())
+            },
+            (Why::Fed(Fed::UpWithGarbage), _) => {
+                let what =
+                    "it was ended, because its output is no MCP: 100 lines or 1 MiB in a row";
+                (Reason::BadReply, what.to_owned())
+            },
+            (Why::Fed(Fed::UpWithStrays), _) => {
+                let what = format!(
+                    "it was ended, because {} replies belonged to nothing we asked",
+                    routing::STRAYS
+                );
+                (Reason::BadReply, what)
+            },
+            (Why::Exited | Why::OutputClosed | Why::InputClosed, Some(exit)) => {
+                (Reason::ChildExit, format!("its program ended with {exit}"))
+            },
+            (Why::InputClosed | Why::Exited, None) => {
+                (Reason::ChildExit, "its program closed its input".to_owned())
+            },
+            (Why::OutputClosed, None) => (
+                Reason::ReplyLost,
+                "its program closed its output and went on running".to_owned(),
+            ),
+        };
+        let trouble = Trouble::new(reason, format!("{server}: {what}"));
+        match self.stderr.text() {
+            said if said.is_empty() || why == Why::Asked(Wish::Close) => trouble,
+            said => trouble.because(said),
+        }
+    }
+
+    /// Ends the child and all below it, step by step. Its input is closed already.
+    async fn close(&mut self, why: Why) {
+        if why == Why::Asked(Wish::Close) && self.ended_within(AFTER_INPUT).await {
+            return;
+        }
+        self.process.terminate();
+        if self.ended_within(AFTER_TERM).await {
+            return;
+        }
+        self.process.kill();
+        if !self.ended_within(AFTER_KILL).await {
+            tracing::error!(server = self.desk.server(), "a child cannot be killed");
+        }
+    }
+
+    /// Waits for the child's end. Its output is still read, or it might hang in a last word.
+    async fn ended_within(&mut self, limit: Duration) -> bool {
+        let Self {
+            process,
+            stdout,
+            desk,
+            ..
+        } = self;
+        let ending = async {
+            loop {
+                tokio::select! {
+                    exit = process.exited() => return desk.set_exit(exit),
+                    () = stdout.discard(), if stdout.open => {},
+                }
+            }
+        };
+        clock::timeout(limit, ending).await.is_ok()
+    }
+}
+
+impl Drop for Owner {
+    /// Also reached by a panic and by the end of the runtime: nobody waits for ever.
+    fn drop(&mut self) {
+        let what = format!("{}: the task that served it ended", self.desk.server());
+        self.desk.end(Trouble::new(Reason::Internal, what));
+        if let Some(draining) = &self.draining {
+            draining.abort();
+        }
+        self.desk.set_gone();
+    }
+}
+
+impl Output {
+    /// Reads once and routes all whole lines. May be dropped without losing any.
+    async fn read(&mut self, desk: &Desk) -> Result<(), Fed> {
+        let read = self.fill().await;
+        self.codec.push(self.chunk.get(..read).unwrap_or_default());
+        while let Some(line) = self.codec.next() {
+            self.route(desk, line)?;
+        }
+        if self.open {
+            return Ok(());
+        }
+        // A last line without a newline is a line all the same.
+        self.codec
+            .finish()
+            .map_or(Ok(()), |line| self.route(desk, line))
+    }
+
+    fn route(&self, desk: &Desk, line: Line) -> Result<(), Fed> {
+        match line {
+            Line::Full(line) => desk.route(|state| routing::take_in(state, line)),
+            Line::TooLong { id, bytes } => {
+                let limit = (desk.server(), self.line_limit);
+                desk.route(|state| routing::take_in_too_long(state, limit, id, bytes));
+                Ok(())
+            },
+        }
+    }
+
+    async fn discard(&mut self) {
+        self.fill().await;
+    }
+
+    /// Reads into the chunk. A failed read is the end, as there is no other way to go on.
+    async fn fill(&mut self) -> usize {
+        let read = self.stdout.read(&mut self.chunk).await.unwrap_or(0);
+        self.open = read > 0;
+        read
+    }
+}
+
+/// The pipe was full after all, or a signal came.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
+}
+
+const CHUNK_BYTES: usize = 64 << 10;
+/// For what is still in the pipes of a child that ended: its calls fail within 100 ms.
+const LAST_WORDS: Duration = Duration::from_millis(90);
+const AFTER_INPUT: Duration = Duration::from_secs(2);
+const AFTER_TERM: Duration = Duration::from_secs(2);
+/// The kernel's own time; only a process that waits for a dead disk takes longer.
+const AFTER_KILL: Duration = Duration::from_secs(2);

@@ -1,0 +1,205 @@
+//! Whose message is it? One line of a child's output in, its consequences out.
+//!
+//! Replies go by id. Notices and questions go to the call they name, else to the oldest call in
+//! flight (mcp-spec 4.4.5); a question with no call in flight is refused here, at once.
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use warmline_core::code::Reason;
+use warmline_core::delivery::Delivery;
+use warmline_core::exchange::{QuestionKind, Trouble};
+use warmline_core::protocol::envelope::{Id, Kind, Message};
+use warmline_core::protocol::splice::{write_error, write_result};
+
+use super::desk::State;
+use super::{PipeNews, Questions};
+
+/// Why a child that says such things is ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fed {
+    /// Too many lines in a row were no messages.
+    UpWithGarbage,
+    /// Too many replies belonged to nothing we asked.
+    UpWithStrays,
+}
+
+/// Takes in one line.
+pub(super) fn take_in(state: &mut State, line: Bytes) -> Result<(), Fed> {
+    let bytes = line.len();
+    let message = if line.contains(&b'\r') {
+        None
+    } else {
+        Message::split(line).ok()
+    };
+    let Some(message) = message else {
+        return skip(state, bytes);
+    };
+    state.skipped.lines_in_a_row = 0;
+    state.skipped.bytes_in_a_row = 0;
+    match message.kind() {
+        Kind::Result | Kind::Error => return reply(state, message),
+        Kind::Notification => notice(state, message),
+        Kind::Request => question(state, &message),
+    }
+    Ok(())
+}
+
+/// Takes in a line that was over the limit and is gone.
+pub(super) fn take_in_too_long(
+    state: &mut State,
+    (server, limit): (&str, usize),
+    id: Option<u64>,
+    bytes: usize,
+) {
+    state.skipped.lines += 1;
+    let Some(id) = id.filter(|id| state.is_in_flight(*id)) else {
+        return;
+    };
+    let what = format!("{server}: its reply of {bytes} bytes is over the limit of {limit}");
+    let trouble = Trouble::new(Reason::ReplyTooLarge, what).hint("raise the limit for one line");
+    state.end_call(
+        id,
+        PipeNews::Lost {
+            delivery: Delivery::Unknown,
+            trouble,
+        },
+    );
+}
+
+fn skip(state: &mut State, bytes: usize) -> Result<(), Fed> {
+    let skipped = &mut state.skipped;
+    skipped.lines += 1;
+    skipped.lines_in_a_row += 1;
+    skipped.bytes_in_a_row += bytes;
+    if skipped.lines_in_a_row >= GARBAGE_LINES || skipped.bytes_in_a_row >= GARBAGE_BYTES {
+        return Err(Fed::UpWithGarbage);
+    }
+    Ok(())
+}
+
+fn reply(state: &mut State, message: Message) -> Result<(), Fed> {
+    let id = match message.id() {
+        Some(Id::Number(number)) => u64::try_from(number).ok(),
+        Some(Id::Null) | None if message.kind() == Kind::Error => {
+            let Some(only) = only_call(state) else {
+                state.skipped.unheard += 1;
+                return Ok(());
+            };
+            Some(only)
+        },
+        Some(Id::Null | Id::Text(_) | Id::Other) | None => None,
+    };
+    if let Some(id) = id {
+        if state.is_in_flight(id) {
+            state.end_call(id, PipeNews::Reply(message));
+            return Ok(());
+        }
+        if state.late.remove(&id) {
+            return Ok(());
+        }
+    }
+    state.skipped.strays += 1;
+    if state.skipped.strays >= STRAYS {
+        Err(Fed::UpWithStrays)
+    } else {
+        Ok(())
+    }
+}
+
+fn notice(state: &mut State, message: Message) {
+    let told = match (named_call(&message), message.method()) {
+        (Some(id), _) if state.is_in_flight(id) => state.tell(id, message, PipeNews::Notice),
+        // Progress for a call that is over is nobody's.
+        (Some(_), Some("notifications/progress")) => false,
+        _ => match oldest(state) {
+            Some(id) => state.tell(id, message, PipeNews::Notice),
+            None => false,
+        },
+    };
+    state.skipped.unheard += u64::from(!told);
+}
+
+fn question(state: &mut State, message: &Message) {
+    if state.questions == Questions::Ignored {
+        state.skipped.unheard += 1;
+        return;
+    }
+    if message.method() == Some("ping") {
+        return answer(state, message, |out, id| write_result(out, id, b"{}"));
+    }
+    let named = named_call(message).filter(|id| state.is_in_flight(*id));
+    let whose = named.or_else(|| oldest(state));
+    if whose.is_some_and(|id| state.tell(id, message.clone(), PipeNews::Question)) {
+        return;
+    }
+    state.skipped.unheard += 1;
+    if message.method() == Some(QuestionKind::Elicitation.method()) {
+        return answer(state, message, |out, id| {
+            write_result(out, id, br#"{"action":"cancel"}"#)
+        });
+    }
+    answer(state, message, |out, id| {
+        write_error(out, id, METHOD_NOT_FOUND, "nobody is there to answer this");
+    });
+}
+
+fn answer(state: &mut State, message: &Message, write: impl FnOnce(&mut Vec<u8>, &[u8])) {
+    let mut out = Vec::new();
+    write(&mut out, message.raw_id().unwrap_or(b"null"));
+    // A child that asks without end and never reads: the queue is full, the answer is lost.
+    if !state.say(out.into()) {
+        state.skipped.unheard += 1;
+    }
+}
+
+/// The call an error without an id can only be meant for: the one that is alone.
+fn only_call(state: &State) -> Option<u64> {
+    let mut running = state.in_flight();
+    let first = running.next()?;
+    running.next().is_none().then_some(first)
+}
+
+fn oldest(state: &State) -> Option<u64> {
+    state.in_flight().next()
+}
+
+/// The call a message of the server names: by our progress token, by the request it cancels, or by
+/// the subscription it belongs to. All of them are ids of ours.
+fn named_call(message: &Message) -> Option<u64> {
+    let params = message.params()?;
+    let named: Named<'_> = serde_json::from_slice(&params).ok()?;
+    let meta = named.meta.unwrap_or_default();
+    [
+        named.progress_token,
+        named.request_id,
+        meta.subscription_id,
+        meta.progress_token,
+    ]
+    .into_iter()
+    .flatten()
+    .find_map(|raw| raw.get().parse().ok())
+}
+
+#[derive(Deserialize)]
+struct Named<'a> {
+    #[serde(borrow, default, rename = "progressToken")]
+    progress_token: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "requestId")]
+    request_id: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "_meta")]
+    meta: Option<NamedInMeta<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+struct NamedInMeta<'a> {
+    #[serde(borrow, default, rename = "progressToken")]
+    progress_token: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "io.modelcontextprotocol/subscriptionId")]
+    subscription_id: Option<&'a RawValue>,
+}
+
+pub(super) const GARBAGE_LINES: usize = 100;
+pub(super) const GARBAGE_BYTES: usize = 1 << 20;
+pub(super) const STRAYS: usize = 16;
+const METHOD_NOT_FOUND: i64 = -32601;

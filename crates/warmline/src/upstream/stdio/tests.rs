@@ -1,0 +1,233 @@
+//! Children here are shell scripts. Each answers `{"id":N}` lines as its test needs.
+
+use std::time::Duration;
+
+use super::*;
+use crate::upstream::server::Reach;
+
+mod delivery;
+mod news;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Reads requests and sets `id` for each; what to do with it is the test's.
+const READ: &str = r#"read_id() { IFS= read -r line || exit 0; id=${line#*\"id\":}; id=${id%%[,\}]*}; }
+reply() { printf '{"jsonrpc":"2.0","id":%s,"result":{%s}}\n' "$1" "$2"; }
+"#;
+
+async fn spawn(script: &str) -> Pipe {
+    spawn_with(script, |_| {}).await
+}
+
+async fn spawn_with(script: &str, change: impl FnOnce(&mut Server)) -> Pipe {
+    let mut server = Server::stdio("files", "sh", ["-c", &format!("{READ}{script}")]);
+    change(&mut server);
+    let Reach::Stdio(reach) = &server.reach else {
+        panic!("a program is reached over stdio");
+    };
+    Pipe::spawn(&server, reach).await.unwrap()
+}
+
+fn line(id: u64) -> Bytes {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/list"}}"#).into()
+}
+
+/// A request whose line has this many bytes.
+fn long_line(id: u64, bytes: usize) -> Bytes {
+    let head = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"m","params":{{"x":""#);
+    let rest = bytes - head.len() - 3;
+    format!(r#"{head}{}"}}}}"#, "x".repeat(rest)).into()
+}
+
+async fn next(call: &mut PipeCall) -> PipeNews {
+    clock::timeout(PATIENCE, call.next())
+        .await
+        .expect("news must come")
+}
+
+async fn reply(call: &mut PipeCall) -> String {
+    match next(call).await {
+        PipeNews::Reply(message) => String::from_utf8(message.raw().to_vec()).unwrap(),
+        other => panic!("no reply: {other:?}"),
+    }
+}
+
+async fn loss(call: &mut PipeCall) -> (Delivery, Trouble) {
+    match next(call).await {
+        PipeNews::Lost { delivery, trouble } => (delivery, trouble),
+        other => panic!("not lost: {other:?}"),
+    }
+}
+
+async fn until(mut condition: impl FnMut() -> bool) {
+    let waiting = async {
+        while !condition() {
+            clock::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    clock::timeout(PATIENCE, waiting)
+        .await
+        .expect("it must happen");
+}
+
+fn is_alive(pid: u32) -> bool {
+    std::path::Path::new(&format!("/proc/{pid}")).exists()
+}
+
+#[tokio::test]
+async fn a_call_is_answered_and_a_closed_child_is_gone() {
+    let pipe = spawn("while read_id; do reply $id; done").await;
+    for id in [7, 8] {
+        let mut call = pipe.request(id, line(id));
+        assert_eq!(
+            reply(&mut call).await,
+            format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#)
+        );
+    }
+    let report = pipe.report();
+    assert!(is_alive(report.pid));
+    assert_eq!(report.exit, None);
+    assert!(!report.warden, "this binary cannot be a warden");
+    assert!(report.path.contains("/bin"), "{}", report.path);
+    clock::timeout(PATIENCE, pipe.close()).await.unwrap();
+    assert!(!is_alive(report.pid), "gone and reaped");
+    assert_eq!(pipe.report().exit.as_deref(), Some("exit status 0"));
+
+    let (delivery, trouble) = loss(&mut pipe.request(9, line(9))).await;
+    assert_eq!(
+        (delivery, trouble.reason),
+        (Delivery::Unsent, Reason::Closed)
+    );
+}
+
+#[tokio::test]
+async fn replies_in_any_order_reach_their_own_calls() {
+    let pipe = spawn("read_id; a=$id; read_id; b=$id; reply $b; reply $a; read_id").await;
+    let (mut first, mut second) = (pipe.request(1, line(1)), pipe.request(2, line(2)));
+    assert!(reply(&mut first).await.contains(r#""id":1"#));
+    assert!(reply(&mut second).await.contains(r#""id":2"#));
+}
+
+#[tokio::test]
+async fn the_environment_arguments_and_folder_reach_the_child_exactly() {
+    let script = r#"read_id; reply $id "\"v\":\"$V|$1|$2|$(pwd)|${HIDDEN-unset}\"""#;
+    let pipe = spawn_with(script, |server| {
+        let Reach::Stdio(reach) = &mut server.reach else {
+            panic!("stdio")
+        };
+        reach
+            .args
+            .extend(["zero".to_owned(), "a b".to_owned(), "*".to_owned()]);
+        reach.env.insert("V".to_owned(), "x  y".to_owned());
+        reach.cwd = Some("/".into());
+    })
+    .await;
+    assert!(
+        reply(&mut pipe.request(1, line(1)))
+            .await
+            .contains("x  y|a b|*|/|unset")
+    );
+}
+
+#[tokio::test]
+async fn a_stubborn_child_is_gone_when_close_returns() {
+    let script = "trap '' TERM; sh -c 'trap \"\" TERM; echo $$ >&2; while :; do sleep 1; done' &
+        echo $$ >&2; while :; do sleep 1; done";
+    let pipe = spawn(script).await;
+    until(|| pipe.report().stderr_tail.lines().count() == 2).await;
+    let tail = pipe.report().stderr_tail;
+    let pids: Vec<u32> = tail.lines().map(|pid| pid.parse().unwrap()).collect();
+    let began = clock::now();
+    pipe.close().await;
+    let took = clock::now() - began;
+    assert!(
+        took >= Duration::from_secs(4),
+        "input and TERM get 2 s each, not {took:?}"
+    );
+    assert!(took < Duration::from_secs(6), "{took:?}");
+    assert_eq!(pipe.report().exit.as_deref(), Some("signal 9"));
+    for pid in pids {
+        until(|| !is_alive(pid)).await;
+    }
+}
+
+#[tokio::test]
+async fn dropping_the_last_pipe_closes_the_child_in_the_background() {
+    let pipe = spawn("while read_id; do reply $id; done").await;
+    let other = pipe.clone();
+    let pid = pipe.report().pid;
+    drop(pipe);
+    assert!(
+        reply(&mut other.request(1, line(1)))
+            .await
+            .contains("result")
+    );
+    drop(other);
+    until(|| !is_alive(pid)).await;
+}
+
+#[tokio::test]
+async fn a_close_that_is_dropped_goes_on() {
+    let pipe = spawn("trap '' TERM; while :; do sleep 1; done").await;
+    let pid = pipe.report().pid;
+    drop(clock::timeout(Duration::from_millis(1), pipe.close()).await);
+    drop(pipe);
+    until(|| !is_alive(pid)).await;
+}
+
+#[tokio::test]
+async fn the_end_of_the_runtime_ends_the_child() {
+    let pid = std::thread::spawn(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let pipe = spawn("trap '' TERM; while :; do sleep 1; done").await;
+            pipe.report().pid
+        })
+    })
+    .join()
+    .unwrap();
+    // Nobody of that runtime is left to reap it; it is dead all the same.
+    let is_dead = || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        !stat.contains(") S") && !stat.contains(") R")
+    };
+    until(is_dead).await;
+}
+
+#[tokio::test]
+async fn programs_that_do_not_start_are_errors_with_a_reason() {
+    let missing = Server::stdio("files", "/no/such/program", [""; 0]);
+    let Reach::Stdio(reach) = &missing.reach else {
+        panic!("stdio")
+    };
+    let trouble = Pipe::spawn(&missing, reach).await.unwrap_err();
+    assert_eq!(trouble.reason, Reason::ProgramMissing);
+    for (errno, reason) in [
+        (rustix::io::Errno::NOENT, Reason::ProgramMissing),
+        (rustix::io::Errno::ACCESS, Reason::Spawn),
+        (rustix::io::Errno::NOEXEC, Reason::Spawn),
+        (rustix::io::Errno::TOOBIG, Reason::Spawn),
+        (rustix::io::Errno::AGAIN, Reason::LocalResources),
+        (rustix::io::Errno::NOMEM, Reason::LocalResources),
+        (rustix::io::Errno::MFILE, Reason::LocalResources),
+        (rustix::io::Errno::NFILE, Reason::LocalResources),
+    ] {
+        let trouble = start_failed("files", std::path::Path::new("/bin/x"), &errno.into());
+        assert_eq!(trouble.reason, reason, "{errno}");
+        assert!(trouble.what.starts_with("files: "), "{}", trouble.what);
+        assert!(trouble.why.is_some_and(|why| !why.is_empty()));
+    }
+}
+
+#[tokio::test]
+async fn a_thousand_quick_children_leave_no_zombie() {
+    for _ in 0..20 {
+        let pipes = futures_util::future::join_all((0..50).map(|_| spawn("exit 0"))).await;
+        let pids: Vec<u32> = pipes.iter().map(|pipe| pipe.report().pid).collect();
+        futures_util::future::join_all(pipes.iter().map(Pipe::close)).await;
+        assert!(!pids.into_iter().any(is_alive));
+    }
+}

@@ -1,0 +1,275 @@
+//! What is known of a request when its child fails it: reliability 4.8, row by row.
+
+use super::*;
+
+/// More than a pipe holds.
+const OVER_THE_PIPE: usize = 300 << 10;
+
+#[tokio::test]
+async fn d99_and_d104_a_child_that_exits_fails_its_calls_at_once_with_status_and_last_words() {
+    let script = "read_id; echo 'cannot open \u{1b}[31mconfig' >&2; exit 3";
+    let pipe = spawn(script).await;
+    let mut call = pipe.request(1, line(1));
+    let (delivery, trouble) = loss(&mut call).await;
+    assert_eq!(
+        (delivery, trouble.reason),
+        (Delivery::Unknown, Reason::ChildExit)
+    );
+    assert_eq!(trouble.what, "files: its program ended with exit status 3");
+    assert_eq!(trouble.why.as_deref(), Some("cannot open config"));
+    // Whoever asks again hears an end, and does not wait.
+    assert_eq!(loss(&mut call).await.0, Delivery::Unknown);
+}
+
+#[tokio::test]
+async fn d115_a_child_that_is_killed_is_told_by_its_signal() {
+    let pipe = spawn("read_id; kill -9 $$").await;
+    let (delivery, trouble) = loss(&mut pipe.request(1, line(1))).await;
+    assert_eq!(
+        (delivery, trouble.reason),
+        (Delivery::Unknown, Reason::ChildExit)
+    );
+    assert_eq!(trouble.what, "files: its program ended with signal 9");
+}
+
+#[tokio::test]
+async fn a_reply_in_the_pipe_of_a_child_that_ended_still_counts() {
+    for ending in ["exit 0", "kill -9 $$"] {
+        let pipe = spawn(&format!("read_id; a=$id; read_id; reply $a; {ending}")).await;
+        let (mut first, mut second) = (pipe.request(1, line(1)), pipe.request(2, line(2)));
+        assert!(reply(&mut first).await.contains("result"));
+        assert_eq!(loss(&mut second).await.0, Delivery::Unknown);
+    }
+}
+
+#[tokio::test]
+async fn a_last_reply_without_a_newline_counts() {
+    let pipe = spawn(r#"read_id; printf '{"jsonrpc":"2.0","id":%s,"result":{}}' $id"#).await;
+    assert!(
+        reply(&mut pipe.request(1, line(1)))
+            .await
+            .contains("result")
+    );
+}
+
+#[tokio::test]
+async fn d100_a_child_that_ended_before_a_byte_was_taken_leaves_the_request_unsent() {
+    let pipe = spawn("exec 0<&-; echo ready >&2; sleep 0.05; exit 1").await;
+    until(|| pipe.report().stderr_tail == "ready").await;
+    let (delivery, trouble) = loss(&mut pipe.request(1, line(1))).await;
+    assert_eq!(
+        (delivery, trouble.reason),
+        (Delivery::Unsent, Reason::ChildExit)
+    );
+    assert_eq!(trouble.what, "files: its program ended with exit status 1");
+}
+
+#[tokio::test]
+async fn d101_a_part_of_the_message_is_unsent() {
+    let pipe = spawn("sleep 0.2; exit 1").await;
+    let mut call = pipe.request(1, long_line(1, OVER_THE_PIPE));
+    let (delivery, trouble) = loss(&mut call).await;
+    assert_eq!(
+        (delivery, trouble.reason),
+        (Delivery::Unsent, Reason::ChildExit)
+    );
+}
+
+#[tokio::test]
+async fn w4_the_last_byte_of_the_json_text_decides() {
+    // A pipe that nobody reads takes exactly 65536 bytes.
+    for (bytes, expected) in [
+        (65_535, Delivery::Unknown),
+        (65_536, Delivery::Unknown),
+        (65_537, Delivery::Unsent),
+    ] {
+        let pipe = spawn("sleep 0.2; exit 1").await;
+        let (delivery, _) = loss(&mut pipe.request(1, long_line(1, bytes))).await;
+        assert_eq!(delivery, expected, "{bytes} bytes");
+    }
+}
+
+#[tokio::test]
+async fn w5_a_line_behind_a_full_pipe_was_never_taken() {
+    let pipe = spawn("sleep 0.2; exit 1").await;
+    let mut first = pipe.request(1, long_line(1, OVER_THE_PIPE));
+    let mut second = pipe.request(2, line(2));
+    assert_eq!(loss(&mut first).await.0, Delivery::Unsent);
+    assert_eq!(loss(&mut second).await.0, Delivery::Unsent);
+}
+
+#[tokio::test]
+async fn d102_a_call_given_up_before_a_byte_left_is_unsent_and_harmless() {
+    let blocked = spawn("sleep 0.3; while read_id; do reply $id; done").await;
+    let mut first = blocked.request(1, long_line(1, OVER_THE_PIPE));
+    let second = blocked.request(2, line(2));
+    let mut third = blocked.request(3, line(3));
+    assert_eq!(second.abandon().await, Abandoned::Unsent);
+    assert!(reply(&mut first).await.contains(r#""id":1,"#));
+    assert!(reply(&mut third).await.contains(r#""id":3,"#));
+}
+
+#[tokio::test]
+async fn d103_a_torn_message_ends_the_child_and_others_in_flight_are_unknown() {
+    let pipe = spawn("read_id; while :; do sleep 1; done").await;
+    let mut other = pipe.request(1, line(1));
+    let torn = pipe.request(2, long_line(2, OVER_THE_PIPE));
+    let mut behind = pipe.request(3, line(3));
+    let early = clock::timeout(Duration::from_millis(100), other.next()).await;
+    assert!(early.is_err(), "nothing happens while nobody gives up");
+    assert_eq!(torn.abandon().await, Abandoned::Torn);
+    assert_eq!(loss(&mut other).await.0, Delivery::Unknown);
+    assert_eq!(loss(&mut behind).await.0, Delivery::Unsent);
+    let pid = pipe.report().pid;
+    until(|| !is_alive(pid)).await;
+}
+
+#[tokio::test]
+async fn a_dropped_call_does_not_tear_the_message_of_others() {
+    let pipe = spawn("sleep 0.2; while read_id; do reply $id; done").await;
+    let dropped = pipe.request(1, long_line(1, OVER_THE_PIPE));
+    let mut next = pipe.request(2, line(2));
+    let early = clock::timeout(Duration::from_millis(50), next.next()).await;
+    assert!(early.is_err());
+    drop(dropped);
+    assert!(reply(&mut next).await.contains(r#""id":2,"#));
+}
+
+#[tokio::test]
+async fn d105_a_child_that_closes_its_output_and_lives_is_ended() {
+    let pipe = spawn("read_id; exec 1>&-; while :; do sleep 1; done").await;
+    let (delivery, trouble) = loss(&mut pipe.request(1, line(1))).await;
+    assert_eq!(
+        (delivery, trouble.reason),
+        (Delivery::Unknown, Reason::ReplyLost)
+    );
+    let pid = pipe.report().pid;
+    until(|| !is_alive(pid)).await;
+}
+
+#[tokio::test]
+async fn d106_and_d107_a_written_call_is_given_up_and_its_late_reply_dropped() {
+    let pipe =
+        spawn("read_id; a=$id; read_id; reply $a; reply $id; while read_id; do reply $id; done")
+            .await;
+    let mut first = pipe.request(1, line(1));
+    let early = clock::timeout(Duration::from_millis(50), first.next()).await;
+    assert!(early.is_err());
+    assert_eq!(first.abandon().await, Abandoned::Written);
+    assert!(
+        reply(&mut pipe.request(2, line(2)))
+            .await
+            .contains(r#""id":2,"#)
+    );
+    // Late replies never add up to a reason to end the child.
+    for id in 10..40 {
+        let mut call = pipe.request(id, line(id));
+        let taken = clock::timeout(Duration::ZERO, call.next()).await;
+        drop(taken);
+        drop(call);
+    }
+    assert!(
+        reply(&mut pipe.request(50, line(50)))
+            .await
+            .contains(r#""id":50,"#)
+    );
+}
+
+#[tokio::test]
+async fn d109_a_reply_over_the_limit_fails_its_call_alone() {
+    let script = r#"read_id; printf '{"jsonrpc":"2.0","id":%s,"result":{"x":"' $id
+        head -c 100000 /dev/zero | tr '\0' x; echo '"}}'; while read_id; do reply $id; done"#;
+    let pipe = spawn_with(script, |server| server.sizes.line = 50_000).await;
+    let (delivery, trouble) = loss(&mut pipe.request(1, line(1))).await;
+    assert_eq!(
+        (delivery, trouble.reason),
+        (Delivery::Unknown, Reason::ReplyTooLarge)
+    );
+    assert!(
+        trouble.what.contains("over the limit of 50000"),
+        "{}",
+        trouble.what
+    );
+    assert!(
+        reply(&mut pipe.request(2, line(2)))
+            .await
+            .contains("result")
+    );
+}
+
+#[tokio::test]
+async fn d118_closing_during_a_call_ends_it_at_once() {
+    let pipe = spawn("trap '' TERM; read_id; while :; do sleep 1; done").await;
+    let mut call = pipe.request(1, line(1));
+    let early = clock::timeout(Duration::from_millis(50), call.next()).await;
+    assert!(early.is_err());
+    let closing = pipe.close();
+    let began = clock::now();
+    let ending = async {
+        let lost = loss(&mut call).await;
+        (lost, clock::now() - began)
+    };
+    let (((delivery, trouble), took), ()) = tokio::join!(ending, closing);
+    assert_eq!(
+        (delivery, trouble.reason),
+        (Delivery::Unknown, Reason::Closed)
+    );
+    assert!(
+        took < Duration::from_secs(1),
+        "the result comes first: {took:?}"
+    );
+}
+
+/// Sends each request back within its reply, while the request is still being written.
+fn echo(bytes: usize) -> String {
+    let head = r#"printf '{"jsonrpc":"2.0","id":%s,"result":'"#;
+    format!(
+        "id=1; while {head} $id; head -c {bytes}; echo '}}'; read -r rest; do id=$((id+1)); done"
+    )
+}
+
+#[tokio::test]
+async fn p69_large_messages_pass_both_ways_at_once() {
+    const BYTES: usize = 4 << 20;
+    let pipe = spawn(&echo(BYTES)).await;
+    let mut calls: Vec<PipeCall> = (1..=8)
+        .map(|id| pipe.request(id, long_line(id, BYTES)))
+        .collect();
+    for call in &mut calls {
+        assert!(reply(call).await.len() > BYTES);
+    }
+}
+
+#[tokio::test]
+async fn p69_a_hundred_megabytes_fail_by_the_stated_limit_and_nothing_hangs() {
+    const BYTES: usize = 100 << 20;
+    let pipe = spawn(&echo(BYTES)).await;
+    let (delivery, trouble) = loss(&mut pipe.request(1, long_line(1, BYTES))).await;
+    assert_eq!(
+        (delivery, trouble.reason),
+        (Delivery::Unknown, Reason::ReplyTooLarge)
+    );
+    let mut again = pipe.request(2, long_line(2, BYTES));
+    assert_eq!(
+        loss(&mut again).await.0,
+        Delivery::Unknown,
+        "it goes on reading"
+    );
+}
+
+#[tokio::test]
+async fn a_queue_that_nobody_reads_has_an_end() {
+    let pipe = spawn("while :; do sleep 1; done").await;
+    let _first = pipe.request(1, long_line(1, OVER_THE_PIPE));
+    let waiting: Vec<PipeCall> = (2..=1024).map(|id| pipe.request(id, line(id))).collect();
+    let (delivery, trouble) = loss(&mut pipe.request(2000, line(2000))).await;
+    assert_eq!(
+        (delivery, trouble.reason),
+        (Delivery::Unsent, Reason::LocalResources)
+    );
+    drop(waiting);
+    assert!(
+        pipe.request(3000, line(3000)).refused.is_none(),
+        "there is room again"
+    );
+}

@@ -1,0 +1,211 @@
+//! What else a child may say: notices, questions, noise.
+
+use super::*;
+
+#[tokio::test]
+async fn progress_reaches_the_call_whose_token_it_bears() {
+    let script = r#"read_id; a=$id; read_id; b=$id
+        for t in $b $a $b 999; do printf '{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":1}}\n' $t; done
+        reply $a; reply $b; read_id"#;
+    let pipe = spawn(script).await;
+    let (mut first, mut second) = (pipe.request(1, line(1)), pipe.request(2, line(2)));
+    for (call, id, notices) in [(&mut first, 1, 1), (&mut second, 2, 2)] {
+        for _ in 0..notices {
+            let PipeNews::Notice(message) = next(call).await else {
+                panic!("progress of {id}")
+            };
+            let params = String::from_utf8(message.params().unwrap().to_vec()).unwrap();
+            assert!(
+                params.contains(&format!(r#""progressToken":{id},"#)),
+                "{params}"
+            );
+        }
+        reply(call).await;
+    }
+}
+
+#[tokio::test]
+async fn news_that_nobody_hears_are_dropped_but_the_reply_never() {
+    let script = r#"read_id; i=0; while [ $i -lt 500 ]; do i=$((i+1))
+        printf '{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%s}}\n' $id $i; done
+        reply $id; read_id; reply $id; read_id"#;
+    let pipe = spawn(script).await;
+    let mut first = pipe.request(1, line(1));
+    // The second is answered after the first: by then all is in, and nobody listened.
+    reply(&mut pipe.request(2, line(2))).await;
+    let mut notices = 0;
+    while let PipeNews::Notice(_) = next(&mut first).await {
+        notices += 1;
+    }
+    assert_eq!(notices, 64);
+}
+
+#[tokio::test]
+async fn subscriptions_and_cancels_reach_the_call_they_name() {
+    let script = r#"read_id; a=$id; read_id; b=$id
+        printf '{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}\n' $b
+        printf '{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s}}\n' $b
+        printf '{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}\n'
+        reply $a; reply $b; read_id"#;
+    let pipe = spawn(script).await;
+    let (mut first, mut second) = (pipe.request(1, line(1)), pipe.request(2, line(2)));
+    let mut heard = |news| match news {
+        PipeNews::Notice(message) => message.method().unwrap().to_owned(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(
+        heard(next(&mut second).await),
+        "notifications/tools/list_changed"
+    );
+    assert_eq!(heard(next(&mut second).await), "notifications/cancelled");
+    reply(&mut second).await;
+    assert_eq!(
+        heard(next(&mut first).await),
+        "notifications/message",
+        "the oldest gets the rest"
+    );
+    reply(&mut first).await;
+}
+
+#[tokio::test]
+async fn a_question_goes_to_the_call_it_names_or_to_the_oldest() {
+    let script = r#"read_id; a=$id; read_id; b=$id
+        printf '{"jsonrpc":"2.0","id":"q1","method":"elicitation/create","params":{"_meta":{"progressToken":%s}}}\n' $b
+        printf '{"jsonrpc":"2.0","id":"q2","method":"roots/list"}\n'
+        read -r answer; reply $a; reply $b "\"got\":$answer"; read_id"#;
+    let pipe = spawn(script).await;
+    let (mut first, mut second) = (pipe.request(1, line(1)), pipe.request(2, line(2)));
+    let PipeNews::Question(question) = next(&mut second).await else {
+        panic!("a question")
+    };
+    assert_eq!(question.raw_id(), Some(&br#""q1""#[..]));
+    let PipeNews::Question(question) = next(&mut first).await else {
+        panic!("a question")
+    };
+    assert_eq!(question.method(), Some("roots/list"));
+    pipe.say(Bytes::from_static(b"{\"my\":\n\"answer\"}"));
+    reply(&mut first).await;
+    assert!(
+        reply(&mut second)
+            .await
+            .contains(r#""got":{"my":"answer"}"#),
+        "on one line"
+    );
+}
+
+#[tokio::test]
+async fn without_a_call_a_ping_is_answered_and_questions_are_refused() {
+    let script = r#"
+        ask() { printf '{"jsonrpc":"2.0","id":%s,"method":"%s"}\n' "$1" "$2"; IFS= read -r got; all="$all$got,"; }
+        ask 1 ping; ask '"two"' elicitation/create; ask 3 sampling/createMessage; ask 4 no/such
+        read_id; reply $id "\"all\":[${all%,}]"; read_id"#;
+    let pipe = spawn(script).await;
+    let answered = pipe.clone();
+    until(move || answered.report().exit.is_none()).await;
+    // The call is queued behind the answers only once the questions are answered.
+    clock::sleep(Duration::from_millis(200)).await;
+    let all = reply(&mut pipe.request(9, line(9))).await;
+    for expected in [
+        r#"{"jsonrpc":"2.0","id":1,"result":{}}"#,
+        r#"{"jsonrpc":"2.0","id":"two","result":{"action":"cancel"}}"#,
+        r#"{"jsonrpc":"2.0","id":3,"error":{"code":-32601,"#,
+        r#"{"jsonrpc":"2.0","id":4,"error":{"code":-32601,"#,
+    ] {
+        assert!(all.contains(expected), "{expected} in {all}");
+    }
+}
+
+#[tokio::test]
+async fn d117_a_modern_server_that_asks_is_ignored() {
+    let script = r#"read_id; echo '{"jsonrpc":"2.0","id":5,"method":"ping"}'
+        echo '{"jsonrpc":"2.0","id":6,"method":"roots/list"}'; reply $id; read_id; reply $id "\"next\":$line"; read_id"#;
+    let pipe = spawn(script).await;
+    pipe.set_questions(Questions::Ignored);
+    reply(&mut pipe.request(1, line(1))).await;
+    assert!(
+        reply(&mut pipe.request(2, line(2)))
+            .await
+            .contains(r#""next":{"jsonrpc":"2.0","id":2,"#)
+    );
+}
+
+#[tokio::test]
+async fn d108_and_d110_noise_is_skipped_and_counted() {
+    let script = r#"echo 'Listening on stdio...'; echo; printf '{"a":1\r,"b":2}\n'; printf '\377\376\n'; printf 'a\0b\n'
+        echo '[]'; echo '{"no":"rpc"}'; echo '{"jsonrpc":"2.0","id":1,"id":1,"result":{}}'
+        while read_id; do printf '{"jsonrpc":"2.0","id":%s,"result":{}}\r\n' $id; done"#;
+    let pipe = spawn(script).await;
+    reply(&mut pipe.request(1, line(1))).await;
+    assert_eq!(pipe.report().skipped_lines, 7);
+}
+
+#[tokio::test]
+async fn d108_a_message_between_the_noise_starts_the_count_anew() {
+    let noise = "i=0; while [ $i -lt 60 ]; do i=$((i+1)); echo noise; done;";
+    let script = format!("{noise} read_id; reply $id; {noise} read_id; reply $id; read_id");
+    let pipe = spawn(&script).await;
+    reply(&mut pipe.request(1, line(1))).await;
+    reply(&mut pipe.request(2, line(2))).await;
+    assert_eq!(pipe.report().skipped_lines, 120);
+}
+
+#[tokio::test]
+async fn d108_nothing_but_noise_ends_the_child() {
+    for script in [
+        "read_id; while :; do echo noise; done",
+        "read_id; head -c 600000 /dev/zero | tr '\\0' x; echo; head -c 600000 /dev/zero | tr '\\0' x; echo; sleep 1000",
+    ] {
+        let pipe = spawn(script).await;
+        let (delivery, trouble) = loss(&mut pipe.request(1, line(1))).await;
+        assert_eq!(
+            (delivery, trouble.reason),
+            (Delivery::Unknown, Reason::BadReply)
+        );
+        let pid = pipe.report().pid;
+        until(|| !is_alive(pid)).await;
+    }
+}
+
+#[tokio::test]
+async fn d111_the_first_reply_wins_and_too_many_strays_end_the_child() {
+    let script = "read_id; reply $id '\"n\":1'; reply $id '\"n\":2'; read_id
+        i=0; while [ $i -lt 15 ]; do i=$((i+1)); reply 4$i; done; sleep 1000";
+    let pipe = spawn(script).await;
+    assert!(
+        reply(&mut pipe.request(1, line(1)))
+            .await
+            .contains(r#""n":1"#)
+    );
+    let (delivery, trouble) = loss(&mut pipe.request(2, line(2))).await;
+    assert_eq!(
+        (delivery, trouble.reason),
+        (Delivery::Unknown, Reason::BadReply)
+    );
+    assert!(trouble.what.contains("16 replies"), "{}", trouble.what);
+}
+
+#[tokio::test]
+async fn d112_an_error_without_an_id_belongs_to_a_call_that_is_alone() {
+    let error = r#"echo '{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"parse"}}'"#;
+    let pipe = spawn(&format!(
+        "read_id; {error}; read_id; a=$id; read_id; {error}; reply $a; reply $id; read_id"
+    ))
+    .await;
+    assert!(
+        reply(&mut pipe.request(1, line(1)))
+            .await
+            .contains("-32700")
+    );
+    let (mut second, mut third) = (pipe.request(2, line(2)), pipe.request(3, line(3)));
+    assert!(reply(&mut second).await.contains("result"));
+    assert!(reply(&mut third).await.contains("result"));
+}
+
+#[tokio::test]
+async fn d113_a_flood_on_stderr_stops_nobody() {
+    let script = "head -c 5000000 /dev/zero | tr '\\0' 'e' >&2; echo >&2; echo last >&2; while read_id; do reply $id; done";
+    let pipe = spawn(script).await;
+    reply(&mut pipe.request(1, line(1))).await;
+    until(|| pipe.report().stderr_tail.ends_with("last")).await;
+    assert!(pipe.report().stderr_tail.len() < 64 << 10);
+}
