@@ -31,6 +31,7 @@ mod stdio;
 mod stream;
 mod survey;
 mod tls;
+mod verdicts;
 pub mod warden;
 
 use std::collections::HashMap;
@@ -49,9 +50,11 @@ pub use self::server::{HttpReach, Reach, Server, Sizes, StdioReach, Times};
 pub use self::session::{Declared, Evidence, Facts, Session, Transport};
 pub use self::stdio::ChildReport;
 pub use self::survey::{Leg, Survey};
+pub use self::verdicts::Verdict;
 
 use self::connections::Connections;
 use self::http::Endpoint;
+use self::verdicts::Verdicts;
 use crate::net::Origin;
 use crate::sync::Mutex;
 
@@ -59,6 +62,7 @@ use crate::sync::Mutex;
 #[derive(Clone, Debug, Default)]
 pub struct Upstream {
     connections: Arc<Mutex<HashMap<Identity, Arc<Connections>>>>,
+    verdicts: Arc<Verdicts>,
 }
 
 /// What kept connections belong to: where they lead, and whom we trust there.
@@ -84,6 +88,12 @@ impl Upstream {
     /// may hold a session that nobody knows.
     pub async fn open(&self, server: &Server, declared: &Declared) -> Result<Session, Trouble> {
         detect::open(self, server, declared).await
+    }
+
+    /// What is remembered of a server: the legs it was seen to speak on. After a
+    /// [survey](Self::survey) of a dual-era server these are both.
+    pub fn verdict(&self, server: &Server, declared: &Declared) -> Option<Verdict> {
+        self.verdicts.recall(server, declared)
     }
 
     /// Tries both legs of a server, one after the other, and ends what it opened.

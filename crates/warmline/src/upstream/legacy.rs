@@ -17,7 +17,7 @@ use warmline_core::code::Reason;
 use warmline_core::era::{Era, Version};
 use warmline_core::exchange::{Ending, QuestionKind, Request, Trouble};
 use warmline_core::protocol::handshake;
-use warmline_core::protocol::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
+use warmline_core::protocol::headers::{self, LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
 use warmline_core::protocol::splice;
 use warmline_core::protocol::sse::SseParser;
 
@@ -35,8 +35,8 @@ use crate::clock;
 const RESUME_AFTER: Duration = Duration::from_secs(1);
 /// How often in a row a resumption may fail to bring anything before the answer counts as lost.
 const RESUME_TRIES: u32 = 5;
-/// The longest session id we accept.
-const MAX_SESSION_ID: usize = 1024;
+/// The second half of the handshake.
+pub(crate) const INITIALIZED: &str = "notifications/initialized";
 
 /// A legacy session over HTTP.
 #[derive(Debug)]
@@ -106,7 +106,14 @@ impl LegacyHttp {
             times,
             standing,
         });
-        session.tell_initialized().await?;
+        if let Err(trouble) = session.tell_initialized().await {
+            evidence.push(Evidence {
+                step: INITIALIZED,
+                answer: trouble.what.clone(),
+            });
+            session.close().await;
+            return Err(trouble);
+        }
         let facts = opened.facts(Transport::Http, session_id.is_some());
         Ok((session, facts))
     }
@@ -355,26 +362,14 @@ pub(crate) fn with_headers(mut base: HeaderMap, own: &[(HeaderName, HeaderValue)
     base
 }
 
-/// Visible ASCII, of bearable length (mcp-spec 5.3 S2).
+/// A session id that cannot be sent back is no session.
 fn check_session_id(server: &str, id: &HeaderValue) -> Result<(), Trouble> {
-    let bytes = id.as_bytes();
-    let why = if bytes.is_empty() {
-        "it is empty".to_owned()
-    } else if bytes.len() > MAX_SESSION_ID {
-        format!(
-            "it has {} bytes, the limit is {MAX_SESSION_ID}",
-            bytes.len()
-        )
-    } else if bytes.iter().any(|byte| !(0x21..=0x7e).contains(byte)) {
-        "it holds characters outside visible ASCII".to_owned()
-    } else {
+    if headers::is_session_id(id.as_bytes()) {
         return Ok(());
-    };
-    Err(Trouble::new(
-        Reason::BadSessionId,
-        format!("`{server}` issued a session id that cannot be used"),
-    )
-    .because(why))
+    }
+    let what = format!("`{server}` issued a session id that cannot be used");
+    let why = format!("its {} bytes are not 1 to 1024 of visible ASCII", id.len());
+    Err(Trouble::new(Reason::BadSessionId, what).because(why))
 }
 
 /// Tells the server that nobody waits for a call any more, when dropped armed.

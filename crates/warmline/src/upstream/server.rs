@@ -24,7 +24,7 @@ pub struct Server {
 }
 
 /// How a server is reached.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Reach {
     /// Streamable HTTP at a URL.
     Http(HttpReach),
@@ -33,7 +33,7 @@ pub enum Reach {
 }
 
 /// A server behind a URL.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HttpReach {
     /// The endpoint.
     pub url: Url,
@@ -44,7 +44,7 @@ pub struct HttpReach {
 }
 
 /// A server that is a program.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StdioReach {
     /// The program, by name or path.
     pub program: String,

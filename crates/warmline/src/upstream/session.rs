@@ -34,7 +34,7 @@ pub(crate) enum Driver {
 }
 
 /// What we say of ourselves when a session is opened; fixed for its life.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Declared {
     /// The name of the program that speaks.
     pub client_name: String,

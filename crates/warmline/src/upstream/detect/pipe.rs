@@ -1,0 +1,295 @@
+//! Detection over a child's pipes: one shared channel, on which silence is no verdict.
+
+use std::ops::ControlFlow;
+
+use warmline_core::era::{Era, Version};
+use warmline_core::exchange::{Request, Trouble};
+use warmline_core::protocol::envelope::Message;
+use warmline_core::protocol::handshake;
+use warmline_core::protocol::params::Params;
+use warmline_core::verdict::{self, Probe, StdioAnswer};
+
+use super::{Opening, client_meta};
+use crate::clock;
+use crate::upstream::answer;
+use crate::upstream::limits::Ids;
+use crate::upstream::modern::write_modern;
+use crate::upstream::pipes::notification;
+use crate::upstream::server::StdioReach;
+use crate::upstream::session::{Driver, Facts, Transport};
+use crate::upstream::stdio::{self, Pipe, PipeCall, PipeNews};
+
+impl Opening<'_> {
+    pub(super) async fn stdio(mut self, reach: &StdioReach) -> Result<(Driver, Facts), Trouble> {
+        if self.server.era == Some(Era::Legacy) {
+            let pipe = Pipe::spawn(self.server, reach).await?;
+            return self.initialize(pipe, Ids::new()).await;
+        }
+        let pipe = Pipe::spawn(self.server, reach).await?;
+        let ids = Ids::new();
+        match self.probe(&pipe, &ids).await {
+            Probed::Modern(version, message) => {
+                let heard = heard_on_pipe(message);
+                let facts = self.discovered(version, &heard, Transport::Stdio)?;
+                let said = client_meta(version, self.declared);
+                pipe.set_questions(stdio::Questions::Ignored);
+                Ok((self.piped(pipe, ids, Some(said)), facts))
+            },
+            Probed::Initialized(message) => self.initialized(pipe, ids, &message),
+            Probed::Legacy if self.server.era.is_none() => self.initialize(pipe, ids).await,
+            // Some servers end on any request before `initialize`: a new one gets it first.
+            Probed::Ended(_) if self.server.era.is_none() => {
+                let fresh = Pipe::spawn(self.server, reach).await?;
+                self.initialize(fresh, Ids::new()).await
+            },
+            Probed::Legacy => {
+                Err(self.not_offered("it answers `server/discover` as a legacy server does"))
+            },
+            Probed::Ended(trouble) | Probed::Failed(trouble) => Err(self.in_start(trouble, &pipe)),
+        }
+    }
+
+    /// Asks `server/discover`, and after a silence `initialize` as well.
+    async fn probe(&mut self, pipe: &Pipe, ids: &Ids) -> Probed {
+        let start_by = clock::now() + self.server.times.start;
+        let silence_by = start_by.min(clock::now() + self.server.times.probe_silence);
+        let mut asked = Asked {
+            discover: self.ask_discover(pipe, ids),
+            initialize: None,
+        };
+        for _ in 0..=MAX_REPEATS {
+            let news = match asked.next(silence_by, start_by, self.server.era).await {
+                Heard::Silence => {
+                    self.note(
+                        "server/discover",
+                        "silence, so `initialize` went out as well",
+                    );
+                    let call = self.ask_initialize(pipe, ids, Version::NEWEST_LEGACY);
+                    asked.initialize = Some(call);
+                    asked.next(start_by, start_by, self.server.era).await
+                },
+                news @ (Heard::Discover(_)
+                | Heard::Initialize(_)
+                | Heard::Ended(_)
+                | Heard::Nothing) => news,
+            };
+            let probe = match self.hear(news) {
+                ControlFlow::Continue(probe) => probe,
+                ControlFlow::Break(probed) => return probed,
+            };
+            match probe {
+                // Also the server that was only slow, and became modern by our late probe.
+                Probe::RetryAt(_) => {
+                    asked = Asked {
+                        discover: self.ask_discover(pipe, ids),
+                        initialize: None,
+                    };
+                },
+                Probe::Incompatible { supported } => {
+                    return Probed::Failed(self.incompatible(&supported));
+                },
+                Probe::Modern(_)
+                | Probe::Legacy { .. }
+                | Probe::NoVerdict { .. }
+                | Probe::AskBoth
+                | Probe::Broken => {
+                    return self.legacy_after_probe(asked.initialize, start_by).await;
+                },
+            }
+        }
+        Probed::Failed(self.silent())
+    }
+
+    /// What the news of a probe say: a verdict to go on with, or the end of the probe.
+    fn hear(&mut self, news: Heard) -> ControlFlow<Probed, Probe> {
+        match news {
+            Heard::Silence | Heard::Nothing => ControlFlow::Break(Probed::Failed(self.silent())),
+            Heard::Ended(trouble) => {
+                self.note("server/discover", &trouble.what);
+                ControlFlow::Break(Probed::Ended(trouble))
+            },
+            Heard::Discover(message) => {
+                match self.read("server/discover", StdioAnswer::Probe(&message)) {
+                    Probe::Modern(version) => ControlFlow::Break(Probed::Modern(version, message)),
+                    probe @ (Probe::Legacy { .. }
+                    | Probe::RetryAt(_)
+                    | Probe::Incompatible { .. }
+                    | Probe::NoVerdict { .. }
+                    | Probe::AskBoth
+                    | Probe::Broken) => ControlFlow::Continue(probe),
+                }
+            },
+            Heard::Initialize(message) => {
+                let probe = self.read("initialize", StdioAnswer::Initialize(&message));
+                if matches!(probe, Probe::RetryAt(_)) {
+                    return ControlFlow::Continue(probe);
+                }
+                ControlFlow::Break(Probed::Initialized(message))
+            },
+        }
+    }
+
+    /// The probe said legacy. If the handshake is on its way already, its answer comes next.
+    async fn legacy_after_probe(
+        &mut self,
+        initialize: Option<PipeCall>,
+        by: clock::Instant,
+    ) -> Probed {
+        let Some(call) = initialize else {
+            return Probed::Legacy;
+        };
+        match self.await_initialize(call, by).await {
+            Ok(message) => Probed::Initialized(message),
+            Err(trouble) => Probed::Failed(trouble),
+        }
+    }
+
+    fn read(&mut self, step: &'static str, answer: StdioAnswer<'_>) -> Probe {
+        let reading = verdict::read_probe_stdio(answer);
+        let words = match answer {
+            StdioAnswer::Probe(message) | StdioAnswer::Initialize(message) => {
+                answer::message_words(message)
+            },
+            StdioAnswer::Silence => "silence".to_owned(),
+            StdioAnswer::Exit => "the program ended".to_owned(),
+        };
+        self.note(step, &format!("{words} ({})", reading.row));
+        reading.probe
+    }
+
+    fn ask_discover(&self, pipe: &Pipe, ids: &Ids) -> PipeCall {
+        let id = ids.next();
+        let request = Request::new("server/discover", Params::empty());
+        let said = client_meta(Version::NEWEST_MODERN, self.declared);
+        pipe.request(id, write_modern(id, &request, &said))
+    }
+
+    fn ask_initialize(&self, pipe: &Pipe, ids: &Ids, offer: Version) -> PipeCall {
+        let id = ids.next();
+        let mut line = Vec::with_capacity(256);
+        handshake::write_initialize(
+            &mut line,
+            id,
+            offer,
+            &self.declared.capabilities,
+            &self.declared.client_name,
+            &self.declared.client_version,
+        );
+        pipe.request(id, line.into())
+    }
+
+    async fn initialize(mut self, pipe: Pipe, ids: Ids) -> Result<(Driver, Facts), Trouble> {
+        let call = self.ask_initialize(&pipe, &ids, Version::NEWEST_LEGACY);
+        let by = clock::now() + self.server.times.start;
+        match self.await_initialize(call, by).await {
+            Ok(message) => {
+                self.note("initialize", &answer::message_words(&message));
+                self.initialized(pipe, ids, &message)
+            },
+            Err(trouble) => Err(self.in_start(trouble, &pipe)),
+        }
+    }
+
+    async fn await_initialize(
+        &mut self,
+        mut call: PipeCall,
+        by: clock::Instant,
+    ) -> Result<Message, Trouble> {
+        loop {
+            match clock::timeout_at(by, call.next()).await {
+                Ok(PipeNews::Reply(message)) => return Ok(message),
+                Ok(PipeNews::Notice(_) | PipeNews::Question(_)) => {},
+                Ok(PipeNews::Lost { trouble, .. }) => return Err(trouble),
+                Err(clock::Elapsed) => return Err(self.silent()),
+            }
+        }
+    }
+
+    fn initialized(
+        self,
+        pipe: Pipe,
+        ids: Ids,
+        message: &Message,
+    ) -> Result<(Driver, Facts), Trouble> {
+        let opened = answer::read_initialize(&self.server.name, message)?;
+        pipe.say(notification("notifications/initialized", None));
+        let driver = self.piped(pipe, ids, None);
+        let mut facts = opened.facts(Transport::Stdio, true);
+        facts.evidence = self.evidence;
+        Ok((driver, facts))
+    }
+}
+
+/// What a probe over stdio came to.
+enum Probed {
+    Modern(Version, Message),
+    Legacy,
+    Initialized(Message),
+    Ended(Trouble),
+    Failed(Trouble),
+}
+
+/// How often the probe is repeated: once at another version, once more for a slow server.
+const MAX_REPEATS: u32 = 2;
+
+/// The requests of a probe that wait for their answers.
+struct Asked {
+    discover: PipeCall,
+    initialize: Option<PipeCall>,
+}
+
+/// What the pipe brought for a probe.
+enum Heard {
+    Discover(Message),
+    Initialize(Message),
+    Ended(Trouble),
+    /// Nothing yet; the time for a probe alone is over.
+    Silence,
+    /// Nothing; the time to start is over.
+    Nothing,
+}
+
+impl Asked {
+    async fn next(
+        &mut self,
+        silence_by: clock::Instant,
+        start_by: clock::Instant,
+        era: Option<Era>,
+    ) -> Heard {
+        // Where the era is said there is nothing else to ask.
+        let alone = self.initialize.is_none() && era.is_none() && silence_by < start_by;
+        let by = if alone { silence_by } else { start_by };
+        loop {
+            let (news, of_discover) = tokio::select! {
+                biased;
+                news = self.discover.next() => (news, true),
+                news = next_of(&mut self.initialize) => (news, false),
+                () = clock::sleep_until(by) => {
+                    return if alone { Heard::Silence } else { Heard::Nothing };
+                },
+            };
+            match news {
+                PipeNews::Notice(_) | PipeNews::Question(_) => {},
+                PipeNews::Lost { trouble, .. } => return Heard::Ended(trouble),
+                PipeNews::Reply(message) if of_discover => return Heard::Discover(message),
+                PipeNews::Reply(message) => return Heard::Initialize(message),
+            }
+        }
+    }
+}
+
+async fn next_of(call: &mut Option<PipeCall>) -> PipeNews {
+    match call {
+        Some(call) => call.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn heard_on_pipe(message: Message) -> answer::Heard {
+    answer::Heard {
+        status: 200,
+        words: answer::message_words(&message),
+        message: Some(message),
+        trouble: None,
+    }
+}
