@@ -7,3 +7,9 @@ mod meeting;
 mod official;
 mod parts;
 mod running;
+
+#[test]
+#[should_panic(expected = "run `make parts`")]
+fn a_missing_part_is_a_failure_that_says_what_to_do() {
+    parts::part("node/not-there.mjs");
+}

@@ -103,9 +103,3 @@ pub(crate) fn kubernetes() -> Program {
 pub(crate) fn text(path: &Path) -> String {
     path.to_str().unwrap().to_owned()
 }
-
-#[test]
-#[should_panic(expected = "run `make parts`")]
-fn a_missing_part_is_a_failure_that_says_what_to_do() {
-    part("node/not-there.mjs");
-}
