@@ -9,6 +9,7 @@
 //! and whatever is answered first decides.
 
 mod pipe;
+mod two_endpoints;
 
 use warmline_core::code::Reason;
 use warmline_core::delivery::Delivery;
@@ -69,6 +70,9 @@ fn speaks_of_the_era(trouble: &Trouble) -> bool {
     ];
     reasons.contains(&trouble.reason)
 }
+
+/// What a POST to a URL gets where nothing takes one.
+const NO_POST: [Reason; 2] = [Reason::NotFound, Reason::Rejected];
 
 /// An opening under way, and what it has learnt.
 struct Opening<'a> {
@@ -178,6 +182,10 @@ impl<'a> Opening<'a> {
                 // The answer broke off, or the second half of the handshake was not taken: both
                 // may be chance, so there is one more try.
                 Err(trouble) if tries == 1 && self.was_chance(&trouble) => {},
+                Err(trouble) if NO_POST.contains(&trouble.reason) => {
+                    let trouble = self.or_two_endpoints(reach, trouble).await;
+                    return Err(in_handshake(trouble));
+                },
                 Err(trouble) => return Err(in_handshake(trouble)),
             }
         }
