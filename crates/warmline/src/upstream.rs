@@ -19,6 +19,7 @@ mod http;
 mod legacy;
 mod limits;
 mod listener;
+mod lists;
 mod modern;
 mod path;
 mod pipes;
@@ -45,6 +46,7 @@ use warmline_core::exchange::Trouble;
 
 pub use self::environment::withheld;
 pub use self::listener::{Asked, Listener};
+pub use self::lists::List;
 pub use self::path::FoundBy;
 pub use self::server::{HttpReach, Reach, Server, Sizes, StdioReach, Times};
 pub use self::session::{Declared, Evidence, Facts, Session, Transport};

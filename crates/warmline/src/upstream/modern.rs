@@ -13,7 +13,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use warmline_core::code::Reason;
 use warmline_core::era::{Era, Version};
 use warmline_core::exchange::{Ending, Fate, Reply, Request, Trouble};
-use warmline_core::protocol::headers::{self, METHOD, NAME, PROTOCOL_VERSION, ToolHeaders};
+use warmline_core::protocol::headers::{
+    self, HeaderRule, METHOD, NAME, PROTOCOL_VERSION, ToolHeaders,
+};
 use warmline_core::protocol::meta::{self, ClientMeta};
 use warmline_core::protocol::params::Params;
 use warmline_core::protocol::splice::{self, Edit};
@@ -24,6 +26,7 @@ use super::http::{Arrival, BodyKind, Endpoint};
 use super::legacy::with_headers;
 use super::limits::{Digits, Ids, Limits};
 use super::listener::Listener;
+use super::lists::{self, List};
 use super::server::{Sizes, Times};
 use super::session::{Declared, Standing};
 use super::stream::{Pause, Watch};
@@ -40,9 +43,12 @@ pub(crate) struct ModernHttp {
     sizes: Sizes,
     times: Times,
     /// What the tools seen so far want mirrored into headers (`x-mcp-header`), by name.
-    tools: Mutex<HashMap<String, Arc<ToolHeaders>>>,
+    tools: Mutex<HashMap<String, Wanted>>,
     pub(crate) standing: Standing,
 }
+
+/// What a tool's schema asks for; an error where it breaks the rules, and the tool is not used.
+type Wanted = Result<Arc<ToolHeaders>, HeaderRule>;
 
 /// The bytes of a modern request: what its sender is and can do, and a progress token.
 pub(crate) fn write_modern(id: u64, request: &Request, said: &ClientMeta) -> Bytes {
@@ -228,103 +234,70 @@ impl ModernHttp {
         if request.method() != "tools/call" {
             return Ok(Vec::new());
         }
-        let tools = self.tools.lock();
-        if tools.is_empty() {
-            return Ok(Vec::new());
-        }
         let Some(name) = request.params().name() else {
             return Ok(Vec::new());
         };
-        let Some(wanted) = tools.get(&name).map(Arc::clone) else {
-            return Ok(Vec::new());
-        };
-        drop(tools);
+        let wanted = self.tools.lock().get(&name).cloned();
         let arguments = request.params().member("arguments").unwrap_or(b"{}");
-        wanted.of(arguments).map_err(|rule| {
+        let mirrored = match wanted {
+            None => return Ok(Vec::new()),
+            Some(Ok(wanted)) => wanted.of(arguments),
+            Some(Err(rule)) => Err(rule),
+        };
+        mirrored.map_err(|rule| {
             Trouble::new(
                 Reason::InvalidRequest,
-                format!("an argument of `{name}` cannot be sent as the header its schema asks for"),
+                format!(
+                    "`{name}` cannot be called: a header that its schema asks for is not valid"
+                ),
             )
             .because(rule.to_string())
         })
     }
 
-    /// Reads the whole list of tools again; whether it could be had.
+    /// Reads the list of tools again, page by page; whether it could be had.
     async fn learn_tools(&self) -> bool {
-        let mut cursor: Option<Bytes> = None;
+        let mut params = Params::empty();
         for _ in 0..MAX_PAGES {
-            let params = match &cursor {
-                Some(cursor) => {
-                    let mut raw = b"{\"cursor\":".to_vec();
-                    raw.extend_from_slice(cursor);
-                    raw.push(b'}');
-                    match Params::parse(raw.into()) {
-                        Ok(params) => params,
-                        Err(_) => return false,
-                    }
-                },
-                None => Params::empty(),
-            };
             let request = Request::new("tools/list", params);
-            let Ending::Answered(Reply::Result(list)) = Box::pin(self.attempt(request, &())).await
+            let Ending::Answered(Reply::Result(page)) = Box::pin(self.attempt(request, &())).await
             else {
                 return false;
             };
-            let next = next_cursor(&list);
-            if next.is_none() || next == cursor {
-                return true;
+            match lists::read_page(List::Tools, &page) {
+                Ok((_, Some(next))) => params = lists::first_or_next(Some(&next)),
+                Ok((_, None)) => return true,
+                Err(_) => return false,
             }
-            cursor = next;
         }
-        true
+        false
     }
 
-    fn note_tools(&self, list: &[u8]) {
-        let Ok(list) = serde_json::from_slice::<ToolList<'_>>(list) else {
+    fn note_tools(&self, page: &[u8]) {
+        let Ok((items, _)) = lists::read_page(List::Tools, page) else {
             return;
         };
         let mut tools = self.tools.lock();
-        for tool in list.tools {
+        for item in items {
+            let Ok(tool) = serde_json::from_slice::<lists::Tool<'_>>(&item) else {
+                continue;
+            };
             match ToolHeaders::of_schema(tool.input_schema.get().as_bytes()) {
                 Ok(wanted) if wanted.is_empty() => {
                     tools.remove(&tool.name);
                 },
                 Ok(wanted) => {
-                    tools.insert(tool.name, Arc::new(wanted));
+                    tools.insert(tool.name, Ok(Arc::new(wanted)));
                 },
                 Err(rule) => {
                     let server = &self.endpoint.server;
                     tracing::warn!(%server, tool = tool.name, %rule, "tool with bad x-mcp-header");
+                    tools.insert(tool.name, Err(rule));
                 },
             }
         }
     }
 }
 
-/// A list with more pages than this is not read to its end.
+/// So many pages are read to learn what one tool wants in headers.
 const MAX_PAGES: usize = 100;
-
-#[derive(serde::Deserialize)]
-struct ToolList<'a> {
-    #[serde(borrow)]
-    tools: Vec<ListedTool<'a>>,
-}
-
-#[derive(serde::Deserialize)]
-struct ListedTool<'a> {
-    name: String,
-    #[serde(rename = "inputSchema", borrow)]
-    input_schema: &'a serde_json::value::RawValue,
-}
-
-/// The raw cursor of the next page.
-fn next_cursor(list: &[u8]) -> Option<Bytes> {
-    #[derive(serde::Deserialize)]
-    struct Page<'a> {
-        #[serde(rename = "nextCursor", borrow)]
-        next: Option<&'a serde_json::value::RawValue>,
-    }
-    let page: Page<'_> = serde_json::from_slice(list).ok()?;
-    page.next
-        .map(|raw| Bytes::copy_from_slice(raw.get().as_bytes()))
-}

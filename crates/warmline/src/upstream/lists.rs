@@ -1,0 +1,177 @@
+//! Lists: all pages of a list, or an error. A part never looks whole.
+
+use std::collections::HashSet;
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+use warmline_core::code::Reason;
+use warmline_core::exchange::{Ending, Patience, Reply, Request, Trouble};
+use warmline_core::protocol::headers::ToolHeaders;
+use warmline_core::protocol::params::Params;
+use warmline_core::protocol::splice::Edit;
+
+use super::session::{Driver, Session};
+
+/// A list with more pages than this does not end.
+const MAX_PAGES: usize = 1000;
+/// A list with more bytes than this is not held.
+const MAX_BYTES: usize = 64 << 20;
+
+/// What a server can list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum List {
+    /// `tools/list`.
+    Tools,
+    /// `resources/list`.
+    Resources,
+    /// `resources/templates/list`.
+    Templates,
+    /// `prompts/list`.
+    Prompts,
+}
+
+impl List {
+    /// The method that lists it.
+    pub const fn method(self) -> &'static str {
+        match self {
+            Self::Tools => "tools/list",
+            Self::Resources => "resources/list",
+            Self::Templates => "resources/templates/list",
+            Self::Prompts => "prompts/list",
+        }
+    }
+
+    /// The member of the result that holds it.
+    const fn member(self) -> &'static str {
+        match self {
+            Self::Tools => "tools",
+            Self::Resources => "resources",
+            Self::Templates => "resourceTemplates",
+            Self::Prompts => "prompts",
+        }
+    }
+}
+
+impl Session {
+    /// Reads a list to its end. Each item is raw JSON.
+    ///
+    /// Over modern HTTP, tools whose `x-mcp-header` breaks the rules are left out with a warning,
+    /// as the protocol asks of clients.
+    ///
+    /// # Errors
+    /// With the ending of the request that brought no page. A cursor that comes back, or a list
+    /// beyond the limits of pages and bytes, is a bad answer.
+    ///
+    /// # Cancel safety
+    /// As [`Session::send`].
+    pub async fn list(&self, list: List, patience: Patience) -> Result<Vec<Bytes>, Ending> {
+        let mut items = Vec::new();
+        let mut seen = HashSet::new();
+        let mut bytes = 0;
+        let mut cursor: Option<Bytes> = None;
+        for _ in 0..MAX_PAGES {
+            let params = first_or_next(cursor.as_ref());
+            let request = Request::new(list.method(), params).patient(patience);
+            let ending = self.call(request, &()).await;
+            let Ending::Answered(Reply::Result(page)) = &ending else {
+                return Err(ending);
+            };
+            bytes += page.len();
+            if bytes > MAX_BYTES {
+                return Err(endless(
+                    list,
+                    &format!("it is larger than {MAX_BYTES} bytes"),
+                ));
+            }
+            let (more, next) = read_page(list, page)?;
+            items.extend(more.into_iter().filter(|item| self.may_use(list, item)));
+            match next {
+                None => return Ok(items),
+                Some(next) if seen.insert(next.clone()) => cursor = Some(next),
+                Some(_) => return Err(endless(list, "a cursor came back a second time")),
+            }
+        }
+        Err(endless(
+            list,
+            &format!("it has more than {MAX_PAGES} pages"),
+        ))
+    }
+
+    fn may_use(&self, list: List, item: &[u8]) -> bool {
+        if list != List::Tools || !matches!(self.driver, Driver::ModernHttp(_)) {
+            return true;
+        }
+        let Ok(tool) = serde_json::from_slice::<Tool<'_>>(item) else {
+            return true;
+        };
+        match ToolHeaders::of_schema(tool.input_schema.get().as_bytes()) {
+            Ok(_) => true,
+            Err(rule) => {
+                tracing::warn!(tool = tool.name, %rule, "tool left out: bad x-mcp-header");
+                false
+            },
+        }
+    }
+}
+
+/// What is read of a listed tool here.
+#[derive(serde::Deserialize)]
+pub(crate) struct Tool<'a> {
+    pub(crate) name: String,
+    #[serde(rename = "inputSchema", borrow)]
+    pub(crate) input_schema: &'a RawValue,
+}
+
+/// The parameters that ask for a page.
+pub(crate) fn first_or_next(cursor: Option<&Bytes>) -> Params {
+    let Some(cursor) = cursor else {
+        return Params::empty();
+    };
+    let mut raw = Vec::with_capacity(cursor.len() + 16);
+    Params::empty().write_with(&mut raw, &[Edit::Set("cursor", cursor)], &[]);
+    // The cursor was cut out of valid JSON, so what is made of it is valid too.
+    Params::parse(raw.into()).unwrap_or_else(|_| Params::empty())
+}
+
+/// The items of a page, and the raw cursor of the next one.
+pub(crate) fn read_page(list: List, page: &[u8]) -> Result<(Vec<Bytes>, Option<Bytes>), Ending> {
+    let bad = |error: serde_json::Error| {
+        Trouble::new(
+            Reason::BadReply,
+            format!("the answer to `{}` is not a list", list.method()),
+        )
+        .because(error.to_string())
+        .unknown()
+    };
+    let page: std::collections::HashMap<String, &RawValue> =
+        serde_json::from_slice(page).map_err(bad)?;
+    let items: Vec<&RawValue> = match page.get(list.member()) {
+        Some(raw) => serde_json::from_str(raw.get()).map_err(bad)?,
+        None => {
+            let what = format!(
+                "the answer to `{}` has no `{}`",
+                list.method(),
+                list.member()
+            );
+            return Err(Trouble::new(Reason::BadReply, what).unknown());
+        },
+    };
+    let next = page.get("nextCursor").filter(|raw| raw.get() != "null");
+    Ok((
+        items.into_iter().map(raw_bytes).collect(),
+        next.copied().map(raw_bytes),
+    ))
+}
+
+fn raw_bytes(raw: &RawValue) -> Bytes {
+    Bytes::copy_from_slice(raw.get().as_bytes())
+}
+
+fn endless(list: List, why: &str) -> Ending {
+    Trouble::new(
+        Reason::BadReply,
+        format!("the list that `{}` gives does not end", list.method()),
+    )
+    .because(why)
+    .unknown()
+}
