@@ -191,3 +191,6 @@ pub const fn rpc_number(delivery: Delivery) -> Option<i64> {
         Delivery::Answered => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -270,3 +270,6 @@ const fn legacy(row: &'static str, best: Option<Version>) -> Reading {
 const fn no_verdict(row: &'static str, reason: Reason) -> Reading {
     at(row, Probe::NoVerdict { reason })
 }
+
+#[cfg(test)]
+mod tests;

@@ -305,3 +305,6 @@ fn method_text(member: &Member<'_>) -> Result<MethodText, Malformed> {
         std::borrow::Cow::Owned(text) => Ok(MethodText::Unescaped(text.into())),
     }
 }
+
+#[cfg(test)]
+mod tests;

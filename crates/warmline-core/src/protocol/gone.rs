@@ -414,3 +414,6 @@ const GONE_WORDS: &[&str] = &[
 ];
 
 const OTHER_USER: &[&str] = &["session user mismatch", "does not match the user"];
+
+#[cfg(test)]
+mod tests;

@@ -183,3 +183,6 @@ impl Said {
 const fn missing(member: &'static str) -> Malformed {
     Malformed::new(Fault::Missing(member), 0)
 }
+
+#[cfg(test)]
+mod tests;

@@ -78,3 +78,6 @@ fn may_stand_plain(text: &str) -> bool {
         .is_some_and(|head| head.eq_ignore_ascii_case(MARK));
     is_printable && !is_marked && text.trim() == text
 }
+
+#[cfg(test)]
+mod tests;

@@ -161,3 +161,6 @@ fn id_in(head: &[u8]) -> Option<u64> {
     });
     walked.map_or(id, |()| id)
 }
+
+#[cfg(test)]
+mod tests;

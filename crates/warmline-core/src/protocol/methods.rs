@@ -220,3 +220,6 @@ const TABLE: &[Method] = &[
     notice("notifications/tasks").sent(Direction::ToClient).between(LAST, LAST),
     notice("notifications/subscriptions/acknowledged").sent(Direction::ToClient).between(LAST, LAST),
 ];
+
+#[cfg(test)]
+mod tests;

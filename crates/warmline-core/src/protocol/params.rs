@@ -118,3 +118,6 @@ impl Default for Params {
         Self::empty()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -112,3 +112,6 @@ fn input_requests(raw: &str) -> Result<Vec<InputRequest>, Malformed> {
     })?;
     Ok(requests)
 }
+
+#[cfg(test)]
+mod tests;

@@ -291,3 +291,6 @@ fn bit(index: usize) -> Option<u64> {
         .ok()
         .and_then(|index| 1_u64.checked_shl(index))
 }
+
+#[cfg(test)]
+mod tests;

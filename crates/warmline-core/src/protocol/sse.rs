@@ -323,3 +323,6 @@ fn digits(value: &[u8]) -> Option<u64> {
     let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     plain.then(|| text.parse().ok()).flatten()
 }
+
+#[cfg(test)]
+mod tests;

@@ -271,3 +271,6 @@ const fn refused(reason: Reason) -> Meaning {
 const fn unknown(reason: Reason) -> Meaning {
     Meaning::Unknown { reason, gone: None }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! Codes and reasons: each once, each with a page.
+
+use std::collections::BTreeSet;
+
+use super::*;
+
+fn is_kebab_case(word: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_lowercase() || c == '-';
+    word.chars().all(is_plain) && !word.starts_with('-') && !word.ends_with('-')
+}
+
+#[test]
+fn words_of_codes_are_kebab_case_and_unique() {
+    let words: BTreeSet<&str> = Code::ALL.map(Code::word).into();
+    assert_eq!(words.len(), Code::ALL.len());
+    assert!(words.into_iter().all(is_kebab_case));
+}
+
+#[test]
+fn words_of_reasons_are_kebab_case_and_unique() {
+    let words: BTreeSet<&str> = Reason::ALL.map(Reason::word).into();
+    assert_eq!(words.len(), Reason::ALL.len());
+    assert!(words.into_iter().all(is_kebab_case));
+}
+
+#[test]
+fn a_code_is_found_by_its_word() {
+    for code in Code::ALL {
+        assert_eq!(Code::parse(code.word()), Some(code));
+        assert_eq!(code.to_string(), code.word());
+    }
+    assert_eq!(Code::parse("no-such-code"), None);
+}
+
+#[test]
+fn every_code_has_a_page() {
+    for code in Code::ALL {
+        assert!(code.meaning().ends_with('.'), "{code}");
+        assert!(!code.causes().is_empty(), "{code}");
+        assert!(!code.try_this().is_empty(), "{code}");
+        let lines = code.causes().iter().chain(code.try_this());
+        for line in lines {
+            assert!(
+                !line.ends_with('.') && !line.contains('!'),
+                "{code}: {line}"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_reason_belongs_to_a_code_that_reports_failures() {
+    for reason in Reason::ALL {
+        let code = reason.code();
+        assert!(Code::ALL.contains(&code), "{reason}");
+        assert_ne!(
+            code,
+            Code::ToolFailed,
+            "{reason}: a tool that answered is no failure"
+        );
+    }
+}
+
+#[test]
+fn exit_codes_carry_delivery() {
+    use Delivery::{Answered, Refused, Unknown, Unsent};
+    #[rustfmt::skip]
+    let table = [
+        (Code::ConfigUnreadable,  [2, 2, 2, 2]),
+        (Code::ConfigUnknownKey,  [2, 2, 2, 2]),
+        (Code::ConfigBadValue,    [2, 2, 2, 2]),
+        (Code::ConfigUntrusted,   [2, 2, 2, 2]),
+        (Code::UsageBadArgument,  [2, 2, 2, 2]),
+        (Code::ServerUnknown,     [2, 2, 2, 2]),
+        (Code::ToolUnknown,       [2, 2, 2, 2]),
+        (Code::CredentialRefused, [3, 3, 4, 1]),
+        (Code::BadMessage,        [2, 2, 2, 2]),
+        (Code::EraUnknown,        [2, 2, 2, 2]),
+        (Code::CannotReach,       [3, 3, 4, 1]),
+        (Code::OpenFailed,        [3, 3, 4, 1]),
+        (Code::RequestRefused,    [3, 3, 4, 1]),
+        (Code::Deadline,          [3, 3, 4, 1]),
+        (Code::SessionLost,       [3, 3, 4, 1]),
+        (Code::AnswerLost,        [3, 3, 4, 1]),
+        (Code::BadAnswer,         [3, 3, 4, 1]),
+        (Code::ToolFailed,        [1, 1, 1, 1]),
+        (Code::Cancelled,         [3, 3, 4, 1]),
+        (Code::Closed,            [3, 3, 4, 1]),
+        (Code::Bug,               [3, 3, 4, 1]),
+    ];
+    assert_eq!(table.map(|row| row.0), Code::ALL);
+    for (code, exits) in table {
+        assert_eq!(
+            [Unsent, Refused, Unknown, Answered].map(|d| code.exit(d)),
+            exits,
+            "{code}"
+        );
+    }
+}
+
+#[test]
+fn errors_of_ours_have_numbers_outside_the_reserved_range() {
+    let numbers = [
+        Delivery::Unsent,
+        Delivery::Refused,
+        Delivery::Unknown,
+        Delivery::Answered,
+    ];
+    assert_eq!(
+        numbers.map(rpc_number),
+        [Some(7501), Some(7502), Some(7503), None]
+    );
+}

@@ -1,0 +1,266 @@
+//! Rows D39 to D71 of the delivery chapter, and what they rest on.
+
+use super::*;
+
+const OURS: u64 = 7;
+
+fn facts(status: u16, body: &Bytes) -> StatusFacts<'_> {
+    StatusFacts {
+        status,
+        era: Era::Legacy,
+        sent: SentSession::WithoutId,
+        our_id: OURS,
+        body: Body::Whole(body),
+        challenge: None,
+        dialects: Breadth::Sure,
+        standing: Standing::None,
+    }
+}
+
+fn error(id: &str, code: i64, message: &str) -> Bytes {
+    let text =
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":"{message}"}}}}"#);
+    text.into()
+}
+
+/// A meaning as one word, for tables.
+fn word(meaning: &Meaning) -> String {
+    let with = |kind: &str, reason: &Reason, gone: &Option<Dialect>| match gone {
+        Some(dialect) => format!("{kind} {reason} {dialect}"),
+        None => format!("{kind} {reason}"),
+    };
+    match meaning {
+        Meaning::Answer(_) => "answered".to_owned(),
+        Meaning::Wait => "wait".to_owned(),
+        Meaning::Refused { reason, gone } => with("refused", reason, gone),
+        Meaning::Unknown { reason, gone } => with("unknown", reason, gone),
+    }
+}
+
+#[test]
+fn answers_are_told_from_everything_else() {
+    let result = |id: &str| Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#));
+    #[rustfmt::skip]
+    let table: Vec<(&str, u16, Bytes, &str)> = vec![
+        ("D41", 200, result("7"),                                     "answered"),
+        ("D41", 200, error("7", -32603, "no"),                        "answered"),
+        ("D41", 200, error("null", -32603, "no"),                     "answered"),
+        ("D41", 200, error("\"server-error\"", -32603, "no"),         "answered"),
+        ("D41", 200, error("7", -32022, "no"),                        "answered"),
+        ("D41", 206, result("7"),                                     "answered"),
+        ("D42", 400, error("7", -32000, "no"),                        "answered"),
+        ("D42", 403, error("7", -32000, "no"),                        "answered"),
+        ("D42", 409, error("7", -32000, "no"),                        "answered"),
+        ("D42", 500, error("7", -32603, "no"),                        "answered"),
+        ("D42", 503, error("7", -32603, "no"),                        "answered"),
+        ("D42", 500, result("7"),                                     "answered"),
+        ("D28", 200, Bytes::new(),                                    "unknown bad-reply"),
+        ("D28", 204, Bytes::new(),                                    "unknown bad-reply"),
+        ("D28", 200, Bytes::from_static(b"<html>"),                   "unknown bad-reply"),
+        ("D28", 200, Bytes::from_static(b"{\"ok\":true}"),            "unknown bad-reply"),
+        ("D28", 200, Bytes::from_static(b"{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"ping\"}"), "unknown bad-reply"),
+        ("D28", 200, Bytes::from_static(b"[{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{}}]"), "unknown bad-reply"),
+        ("D30", 200, result("8"),                                     "unknown bad-reply"),
+        ("D30", 200, result("\"7\""),                                 "unknown bad-reply"),
+        ("D47", 400, error("7", -32021, "no"),                        "answered"),
+        ("D47", 400, error("null", -32602, "no"),                     "answered"),
+        ("D48", 400, error("null", -32700, "no"),                     "refused rejected"),
+        ("D48", 400, error("7", -32600, "no"),                        "refused rejected"),
+        ("D45", 400, error("7", -32022, "no"),                        "refused version"),
+        ("D45", 400, error("null", -32022, "no"),                     "refused version"),
+        ("D46", 400, error("7", -32020, "no"),                        "refused header-mismatch"),
+        ("D50", 400, error("8", -32022, "for another"),               "refused rejected"),
+        ("D50", 400, error("null", -32000, "no"),                     "refused rejected"),
+        ("D54", 404, error("7", -32601, "no"),                        "answered"),
+        ("D54", 404, error("null", -32601, "no"),                     "answered"),
+        ("D51", 401, error("7", -32000, "no"),                        "refused unauthorized"),
+        ("D67", 429, error("7", -32000, "slow down"),                 "refused rate-limited"),
+        ("D68", 500, error("null", -32603, "no"),                     "unknown server-error"),
+        ("D68", 500, error("null", -32603, "Session terminated before the request completed"), "unknown server-error"),
+    ];
+    for (row, status, body, meaning) in table {
+        let read = read_status(&facts(status, &body));
+        assert_eq!(word(&read), meaning, "{row}: {status} {body:?}");
+    }
+}
+
+#[test]
+fn statuses_speak_for_themselves_where_the_body_does_not() {
+    #[rustfmt::skip]
+    let table: &[(&str, &[u16], &str)] = &[
+        ("D39", &[301, 302, 303],                          "unknown redirect"),
+        ("D40", &[307, 308],                               "refused redirect"),
+        ("D44", &[202],                                    "unknown no-reply-channel"),
+        ("D50", &[400],                                    "refused rejected"),
+        ("D51", &[401],                                    "refused unauthorized"),
+        ("D52", &[403],                                    "refused forbidden"),
+        ("D55", &[404],                                    "refused not-found"),
+        ("D56", &[405],                                    "refused rejected"),
+        ("D57", &[406, 415, 417, 426, 428, 451, 501, 505], "refused rejected"),
+        ("D58", &[407],                                    "refused proxy"),
+        ("D59", &[408],                                    "unknown timeout"),
+        ("D60", &[409],                                    "unknown conflict"),
+        ("D61", &[410],                                    "refused not-found"),
+        ("D62", &[411, 413, 414, 431],                     "refused too-large"),
+        ("D63", &[421],                                    "refused rejected"),
+        ("D64", &[422],                                    "refused rejected"),
+        ("D65", &[402, 418, 424, 423, 499],                "unknown rejected-unclear"),
+        ("D66", &[425],                                    "refused too-early"),
+        ("D67", &[429],                                    "refused rate-limited"),
+        ("D68", &[500, 507, 511, 599],                     "unknown server-error"),
+        ("D69", &[502, 504, 520, 523, 527, 530],           "unknown gateway-error"),
+        ("D70", &[503],                                    "unknown unavailable"),
+        ("D72", &[100, 199, 600, 999],                     "unknown bad-reply"),
+    ];
+    for era in [Era::Legacy, Era::Modern] {
+        for (row, statuses, meaning) in table {
+            for status in *statuses {
+                let body = Bytes::from_static(b"some words");
+                let read = read_status(&StatusFacts {
+                    era,
+                    ..facts(*status, &body)
+                });
+                assert_eq!(word(&read), *meaning, "{row}: {status} {era}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_request_taken_without_an_answer_waits_only_where_one_can_come() {
+    let empty = Bytes::new();
+    let open = StatusFacts {
+        standing: Standing::Open,
+        ..facts(202, &empty)
+    };
+    assert_eq!(word(&read_status(&open)), "wait");
+    let modern = StatusFacts {
+        era: Era::Modern,
+        ..open
+    };
+    assert_eq!(word(&read_status(&modern)), "unknown no-reply-channel");
+}
+
+#[test]
+fn a_lost_session_is_told_by_its_dialect() {
+    #[rustfmt::skip]
+    let table: Vec<(&str, u16, Bytes, &str, &str)> = vec![
+        // row, status, body                                                          with our id, read wide
+        ("D49", 400, error("null", -32000, "No valid session ID provided"), "refused session-gone no-valid-id", "refused session-gone no-valid-id"),
+        ("D53", 404, Bytes::new(),                                          "refused session-gone not-found",   "refused session-gone not-found"),
+        ("D53", 404, error("7", -32001, "Session not found"),               "refused session-gone not-found",   "refused session-gone not-found"),
+        ("D53", 404, error("null", -32601, "Not found"),                    "refused session-gone not-found",   "refused session-gone not-found"),
+        ("D54", 404, error("7", -32601, "Method not found"),                "answered",                         "answered"),
+        ("D61", 410, Bytes::new(),                                          "refused session-gone gone",        "refused session-gone gone"),
+        ("D68", 500, error("null", -32603, "Session terminated before the request completed"), "unknown server-error ended-while-running", "unknown server-error ended-while-running"),
+        ("G3b", 403, Bytes::from_static(b"session user mismatch"),          "refused session-mismatch other-user", "refused session-mismatch other-user"),
+        ("E20", 400, error("7", -32600, "Server already initialized"),      "refused single-session single-session", "refused single-session single-session"),
+        ("G6",  401, Bytes::from_static(b"Unauthorized: Session not found"), "refused session-gone unauthorized-not-found", "refused session-gone unauthorized-not-found"),
+        ("G7",  409, Bytes::from_static(b"stale session"),                  "unknown conflict",                 "unknown session-gone conflict"),
+        ("G8",  503, Bytes::from_static(b"unknown session"),                "unknown unavailable",              "unknown session-gone unavailable"),
+        ("G9",  500, Bytes::from_static(b"(HTTP 400) no valid session id"), "unknown server-error",             "unknown session-gone wrapped"),
+        ("G10", 200, error("7", -32001, "Session not found"),               "answered",                         "unknown session-gone in-band"),
+        ("E21", 500, error("7", -32603, "Session not found"),               "answered",                         "unknown session-gone internal"),
+    ];
+    for (row, status, body, sure, wide) in table {
+        let with_id = StatusFacts {
+            sent: SentSession::WithId,
+            ..facts(status, &body)
+        };
+        assert_eq!(
+            word(&read_status(&with_id)),
+            sure,
+            "{row}: {status} {body:?}"
+        );
+        let read_wide = StatusFacts {
+            dialects: Breadth::Wide,
+            ..with_id
+        };
+        assert_eq!(
+            word(&read_status(&read_wide)),
+            wide,
+            "{row} wide: {status} {body:?}"
+        );
+    }
+}
+
+#[test]
+fn a_modern_server_has_no_session_to_lose() {
+    let body = error("7", -32000, "No valid session ID provided");
+    for (status, meaning) in [(400, "answered"), (404, "answered"), (410, "answered")] {
+        let modern = StatusFacts {
+            era: Era::Modern,
+            sent: SentSession::WithId,
+            ..facts(status, &body)
+        };
+        assert_eq!(word(&read_status(&modern)), meaning, "{status}");
+    }
+}
+
+#[test]
+fn a_request_that_needs_a_session_is_refused() {
+    let body = error("null", -32600, "Bad Request: Missing session ID");
+    assert_eq!(
+        word(&read_status(&facts(400, &body))),
+        "refused session-gone needs-session"
+    );
+}
+
+#[test]
+fn a_body_that_did_not_arrive_leaves_only_what_the_status_says() {
+    #[rustfmt::skip]
+    let table = [
+        ("D27", 200, Body::Cut,      "unknown reply-lost"),
+        ("D29", 200, Body::TooLarge, "unknown reply-too-large"),
+        ("D71", 500, Body::Cut,      "unknown server-error"),
+        ("D71", 500, Body::TooLarge, "unknown server-error"),
+        ("D50", 400, Body::Cut,      "refused rejected"),
+        ("D53", 404, Body::Cut,      "refused session-gone not-found"),
+        ("D51", 401, Body::TooLarge, "refused unauthorized"),
+    ];
+    let empty = Bytes::new();
+    for (row, status, body, meaning) in table {
+        let cut = StatusFacts {
+            body,
+            sent: SentSession::WithId,
+            ..facts(status, &empty)
+        };
+        assert_eq!(
+            word(&read_status(&cut)),
+            meaning,
+            "{row}: {status} {body:?}"
+        );
+    }
+}
+
+#[test]
+fn no_status_is_called_refused_unless_a_row_says_so() {
+    let refusing = [
+        307, 308, 400, 401, 403, 404, 405, 406, 407, 410, 411, 413, 414, 415, 417, 421, 422, 425,
+        426, 428, 429, 431, 451, 501, 505,
+    ];
+    let body = Bytes::from_static(b"words");
+    for status in 0..=1000 {
+        let read = read_status(&StatusFacts {
+            era: Era::Modern,
+            ..facts(status, &body)
+        });
+        let is_refused = matches!(read, Meaning::Refused { .. });
+        assert_eq!(is_refused, refusing.contains(&status), "{status}");
+    }
+}
+
+#[test]
+fn what_a_server_said_becomes_one_bounded_printable_line() {
+    #[rustfmt::skip]
+    let table: Vec<(Bytes, Option<&str>)> = vec![
+        (error("7", -32000, "Bad Request: no"),                          Some("Bad Request: no (-32000)")),
+        (Bytes::from_static(b"  two\r\nlines\x1b[31m \xff "),            Some("two lines [31m \u{fffd}")),
+        (Bytes::from_static(b" \n "),                                    None),
+        (Bytes::new(),                                                   None),
+    ];
+    for (body, words) in table {
+        assert_eq!(words_of(&body).as_deref(), words, "{body:?}");
+    }
+    assert!(words_of(&vec![b'x'; 100_000]).is_some_and(|line| line.len() <= 300));
+}

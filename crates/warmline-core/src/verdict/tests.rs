@@ -1,0 +1,216 @@
+//! Every row of the detection tables.
+
+use bytes::Bytes;
+
+use super::*;
+
+fn message(text: &str) -> Message {
+    Message::split(Bytes::copy_from_slice(text.as_bytes())).expect(text)
+}
+
+fn error(code: i64, data: &str) -> Message {
+    message(&format!(
+        r#"{{"jsonrpc":"2.0","id":1,"error":{{"code":{code},"message":"no","data":{data}}}}}"#
+    ))
+}
+
+fn discovered_with(versions: &str) -> Message {
+    message(&format!(
+        r#"{{"jsonrpc":"2.0","id":1,"result":{{"supportedVersions":{versions},"capabilities":{{}}}}}}"#
+    ))
+}
+
+const NEW: Version = Version::V2026_07_28;
+const ANY: Probe = Probe::Legacy { best: None };
+
+fn legacy_at(version: Version) -> Probe {
+    Probe::Legacy {
+        best: Some(version),
+    }
+}
+
+fn incompatible(date: &str) -> Probe {
+    Probe::Incompatible {
+        supported: vec![date.to_owned()],
+    }
+}
+
+#[test]
+fn messages_over_http_are_read_row_by_row() {
+    #[rustfmt::skip]
+    let table: Vec<(&str, u16, Message, Probe)> = vec![
+        ("P1",  200, discovered_with(r#"["2026-07-28"]"#),                            Probe::Modern(NEW)),
+        ("P1",  200, discovered_with(r#"["2024-11-05","2025-03-26","2026-07-28"]"#),  Probe::Modern(NEW)),
+        ("P1",  200, discovered_with(r#"["2027-01-01","2026-07-28"]"#),               Probe::Modern(NEW)),
+        ("P2",  200, discovered_with(r#"["2025-03-26","2025-11-25","2025-06-18"]"#),  legacy_at(Version::V2025_11_25)),
+        ("P2",  200, discovered_with(r#"["2024-10-07"]"#),                            ANY),
+        ("P3",  200, discovered_with("[]"),                                           ANY),
+        ("P3",  200, discovered_with(r#""2026-07-28""#),                              ANY),
+        ("P3",  200, message(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#),              ANY),
+        ("P3",  200, message(r#"{"jsonrpc":"2.0","id":1,"result":"ok"}"#),            ANY),
+        ("P4",  400, error(-32022, r#"{"supported":["2026-07-28"]}"#),                Probe::RetryAt(NEW)),
+        ("P4",  200, error(-32022, r#"{"supported":["2025-11-25","2026-07-28"]}"#),   Probe::RetryAt(NEW)),
+        ("P5",  400, error(-32022, r#"{"supported":["2025-06-18","2024-11-05"]}"#),   legacy_at(Version::V2025_06_18)),
+        ("P5",  400, error(-32022, r#"{"supported":["2027-01-01","2025-06-18"]}"#),   legacy_at(Version::V2025_06_18)),
+        ("P6",  400, error(-32022, r#"{"supported":["2027-01-01"]}"#),                incompatible("2027-01-01")),
+        ("P6",  200, discovered_with(r#"["2027-01-01"]"#),                            incompatible("2027-01-01")),
+        ("P7",  400, error(-32022, "{}"),                                             ANY),
+        ("P7",  400, error(-32022, "null"),                                           ANY),
+        ("P7",  400, error(-32022, r#"{"supported":[]}"#),                            ANY),
+        ("P7",  400, error(-32022, r#"{"supported":["draft",7]}"#),                   ANY),
+        ("P8",  400, error(-32020, "null"),                                           Probe::Modern(NEW)),
+        ("P8",  400, error(-32021, "{}"),                                             Probe::Modern(NEW)),
+        ("P9",  400, error(-32600, "null"),                                           ANY),
+        ("P9",  400, error(-32000, "null"),                                           ANY),
+        ("P9",  200, error(-32601, "null"),                                           ANY),
+        ("P10", 404, error(-32601, "null"),                                           ANY),
+        ("P11", 404, error(-32001, "null"),                                           ANY),
+        ("P12", 415, error(-32600, "null"),                                           ANY),
+        ("P13", 401, error(-32000, "null"),                           Probe::NoVerdict { reason: Reason::Unauthorized }),
+        ("P14", 500, error(-32603, "null"),                           Probe::NoVerdict { reason: Reason::ServerError }),
+    ];
+    for (row, status, message, probe) in table {
+        let read = read_probe_http(HttpAnswer::Status(status, Some(&message)), NEW);
+        assert_eq!(read, Reading { row, probe }, "{status} {:?}", message.raw());
+    }
+}
+
+#[test]
+fn statuses_without_a_message_are_read_row_by_row() {
+    let none = |reason| Probe::NoVerdict { reason };
+    #[rustfmt::skip]
+    let table: Vec<(&str, &[u16], Probe)> = vec![
+        ("P3",  &[200, 204],                                ANY),
+        ("P9",  &[400],                                     ANY),
+        ("P11", &[404, 405],                                ANY),
+        ("P12", &[402, 406, 409, 410, 413, 415, 421, 422, 428, 430, 499], ANY),
+        ("P13", &[401],                                     none(Reason::Unauthorized)),
+        ("P13", &[403],                                     none(Reason::Forbidden)),
+        ("P14", &[429],                                     none(Reason::RateLimited)),
+        ("P14", &[407],                                     none(Reason::Proxy)),
+        ("P14", &[408],                                     none(Reason::Timeout)),
+        ("P14", &[302, 308],                                none(Reason::Redirect)),
+        ("P14", &[500, 501, 599],                           none(Reason::ServerError)),
+        ("P14", &[502, 504, 522, 530],                      none(Reason::GatewayError)),
+        ("P14", &[503],                                     none(Reason::Unavailable)),
+        ("P17", &[202],                                     Probe::Broken),
+    ];
+    for (row, statuses, probe) in table {
+        for status in statuses {
+            let read = read_probe_http(HttpAnswer::Status(*status, None), NEW);
+            assert_eq!(
+                read,
+                Reading {
+                    row,
+                    probe: probe.clone()
+                },
+                "{status}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_outage_is_not_a_legacy_server() {
+    for reason in [
+        Reason::ConnectRefused,
+        Reason::Timeout,
+        Reason::Tls,
+        Reason::ReplyLost,
+    ] {
+        let read = read_probe_http(HttpAnswer::None(reason), NEW);
+        assert_eq!(
+            read,
+            Reading {
+                row: "P15",
+                probe: Probe::NoVerdict { reason }
+            }
+        );
+    }
+}
+
+/// Rows a reader of P16 gets: the message of an event stream counts as that of a body.
+#[test]
+fn every_client_error_but_those_of_access_and_the_way_is_evidence_for_legacy() {
+    for status in 400..=499 {
+        let read = read_probe_http(HttpAnswer::Status(status, None), NEW);
+        let is_evidence = ![401, 403, 407, 408, 429].contains(&status);
+        assert_eq!(read.probe == ANY, is_evidence, "{status}: {read:?}");
+    }
+}
+
+#[test]
+fn answers_over_stdio_are_read_row_by_row() {
+    #[rustfmt::skip]
+    let table: Vec<(&str, Message, Probe)> = vec![
+        ("Q1", discovered_with(r#"["2026-07-28","2025-11-25"]"#),             Probe::Modern(NEW)),
+        ("Q2", error(-32022, r#"{"supported":["2026-07-28"]}"#),              Probe::RetryAt(NEW)),
+        ("Q2", error(-32022, r#"{"supported":["2027-01-01"]}"#),              incompatible("2027-01-01")),
+        ("Q3", error(-32022, r#"{"supported":["2025-11-25"]}"#),              legacy_at(Version::V2025_11_25)),
+        ("Q3", error(-32022, "null"),                                         ANY),
+        ("Q3", discovered_with(r#"["2025-03-26"]"#),                          legacy_at(Version::V2025_03_26)),
+        ("Q4", error(-32601, "null"),                                         ANY),
+        ("Q4", error(-32602, "null"),                                         ANY),
+        ("Q4", message(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#),            ANY),
+        ("Q4", message(r#"{"jsonrpc":"2.0","id":1,"error":{}}"#),             ANY),
+    ];
+    for (row, message, probe) in table {
+        let read = read_probe_stdio(StdioAnswer::Probe(&message));
+        assert_eq!(read, Reading { row, probe }, "{:?}", message.raw());
+    }
+}
+
+#[test]
+fn a_child_that_stays_silent_is_asked_in_both_eras() {
+    assert_eq!(
+        read_probe_stdio(StdioAnswer::Silence),
+        Reading {
+            row: "Q5",
+            probe: Probe::AskBoth
+        }
+    );
+    let greeted = message(r#"{"jsonrpc":"2.0","id":2,"result":{"protocolVersion":"2025-11-25"}}"#);
+    let read = read_probe_stdio(StdioAnswer::Initialize(&greeted));
+    assert_eq!(
+        read,
+        Reading {
+            row: "Q5",
+            probe: ANY
+        }
+    );
+    let broken = error(-32603, "null");
+    let read = read_probe_stdio(StdioAnswer::Initialize(&broken));
+    assert_eq!(
+        read,
+        Reading {
+            row: "Q5",
+            probe: Probe::NoVerdict {
+                reason: Reason::Handshake
+            }
+        }
+    );
+}
+
+#[test]
+fn a_child_that_ends_at_the_probe_is_started_anew_as_legacy() {
+    assert_eq!(
+        read_probe_stdio(StdioAnswer::Exit),
+        Reading {
+            row: "Q6",
+            probe: ANY
+        }
+    );
+}
+
+#[test]
+fn a_child_that_was_only_slow_is_probed_once_more() {
+    let locked = error(-32022, r#"{"supported":["2026-07-28"]}"#);
+    let read = read_probe_stdio(StdioAnswer::Initialize(&locked));
+    assert_eq!(
+        read,
+        Reading {
+            row: "Q7",
+            probe: Probe::RetryAt(NEW)
+        }
+    );
+}
