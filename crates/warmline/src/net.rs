@@ -28,6 +28,13 @@ pub(crate) struct Origin {
     pub(crate) tls: bool,
 }
 
+impl Origin {
+    /// The host without the brackets that a URL puts around an IPv6 address.
+    fn bare_host(&self) -> &str {
+        self.host.trim_start_matches('[').trim_end_matches(']')
+    }
+}
+
 /// Why a connection could not be made. Nothing of a request has left us then.
 #[derive(Debug)]
 pub(crate) enum ConnectError {
@@ -59,7 +66,7 @@ pub(crate) async fn connect(
     let Some(config) = tls else {
         return Ok(Socket::Plain(TokioIo::new(stream)));
     };
-    let name = ServerName::try_from(origin.host.clone())
+    let name = ServerName::try_from(origin.bare_host().to_owned())
         .map_err(|error| ConnectError::Tls(io::Error::other(error)))?;
     let stream = TlsConnector::from(config)
         .connect(name, stream)
@@ -70,8 +77,7 @@ pub(crate) async fn connect(
 
 /// Tries the addresses of a name one after the other.
 async fn dial(origin: &Origin) -> Result<TcpStream, ConnectError> {
-    let host = origin.host.trim_start_matches('[').trim_end_matches(']');
-    let addresses = tokio::net::lookup_host((host, origin.port))
+    let addresses = tokio::net::lookup_host((origin.bare_host(), origin.port))
         .await
         .map_err(ConnectError::Dns)?;
     let mut last = None;

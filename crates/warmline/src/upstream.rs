@@ -172,18 +172,19 @@ fn origin(server: &Server, reach: &HttpReach) -> Result<Origin, Trouble> {
             .hint("a URL begins with http:// or https://"));
         },
     };
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(bad_url(server, &"it holds a user name or a password")
+            .hint("send credentials in a header: `--header-env Authorization=VARIABLE`"));
+    }
     let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
         return Err(bad_url(server, &"it names no host"));
     };
     Ok(Origin { host: host.to_owned(), port, tls })
 }
 
-/// The URL as people may see it: no user, no password, no query.
+/// The URL as people may see it: queries sometimes carry tokens.
 fn place(url: &url::Url) -> String {
     let mut shown = url.clone();
-    // Both can only fail for URLs without a host, which were refused before.
-    shown.set_username("").ok();
-    shown.set_password(None).ok();
     shown.set_query(None);
     shown.set_fragment(None);
     shown.to_string()

@@ -94,7 +94,10 @@ impl Piped {
                 },
                 PipeNews::Reply(message) => return answer::replied(&self.server, &message),
                 PipeNews::Lost { delivery, trouble } => {
-                    self.standing.retire(trouble.reason);
+                    // An answer that was too large is the trouble of its call alone.
+                    if trouble.reason != Reason::ReplyTooLarge {
+                        self.standing.retire(trouble.reason);
+                    }
                     return match delivery {
                         Delivery::Unsent => trouble.unsent(request),
                         Delivery::Refused | Delivery::Answered | Delivery::Unknown => {

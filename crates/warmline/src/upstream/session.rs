@@ -157,6 +157,12 @@ impl Session {
     /// # Cancel safety
     /// Dropping the future cancels the call in the way of its era. What became of it is unknown.
     pub async fn send(&self, request: Request, listener: &dyn Listener) -> Ending {
+        if let Some(reason) = self.retired() {
+            return Trouble::new(Reason::Closed, "this session is not used any more")
+                .because(format!("it was retired before: {}", reason.word()))
+                .hint("open a new session; what the old one remembered is lost")
+                .unsent(request);
+        }
         match &self.driver {
             Driver::LegacyHttp(driver) => driver.send(request, listener).await,
             Driver::ModernHttp(driver) => driver.send(request, listener).await,
