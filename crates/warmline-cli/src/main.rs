@@ -1,2 +1,90 @@
-//! The binary.
-fn main() {}
+//! The binary `warmline`: parse, run, exit.
+
+mod args;
+mod ask;
+mod clock;
+mod command;
+mod content;
+mod conversation;
+mod interrupt;
+mod problem;
+mod report;
+mod target;
+mod values;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::args::{Complaint, Look, Typed};
+use crate::problem::{Outcome, Problem};
+use crate::report::Report;
+
+fn main() -> ExitCode {
+    // Children die with us, whatever kills us: this binary is also their warden.
+    warmline::warden::run_if_asked();
+    let typed = match Typed::try_parse() {
+        Ok(typed) => typed,
+        Err(error) => return complain(&error),
+    };
+    start_log();
+    let report = Report::new(&typed.look);
+    let exit = match run(typed, &report) {
+        Ok(exit) => exit,
+        Err(problem) => {
+            report.problem(&problem);
+            problem.exit()
+        },
+    };
+    ExitCode::from(exit)
+}
+
+/// Says what is wrong with the command line, or shows the help that was asked for.
+fn complain(error: &clap::Error) -> ExitCode {
+    let report = Report::new(&Look::guessed(std::env::args_os()));
+    match Complaint::of(error) {
+        Complaint::Answer(text) => {
+            report.data(&text);
+            ExitCode::SUCCESS
+        },
+        Complaint::Help(text) => {
+            report.say(text.trim_end());
+            ExitCode::from(2)
+        },
+        Complaint::Problem(problem) => {
+            report.problem(&problem);
+            ExitCode::from(problem.exit())
+        },
+    }
+}
+
+/// Runs the command on a small runtime; the exit code says how it went.
+fn run(typed: Typed, report: &Report) -> Outcome<u8> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| {
+            Problem::new(
+                warmline::core::code::Code::Bug,
+                "no runtime could be started",
+            )
+            .because(error.to_string())
+        })?;
+    let outcome = runtime.block_on(command::run(typed.command, report));
+    // Somebody who was asked something may still sit before an empty line: nobody waits for that.
+    runtime.shutdown_background();
+    outcome
+}
+
+/// Logs go to stderr, and only if `WARMLINE_LOG` asks for them.
+fn start_log() {
+    let Some(filter) = warmline::config::process_variable("WARMLINE_LOG") else {
+        return;
+    };
+    let filter = tracing_subscriber::EnvFilter::new(filter);
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    // It fails only where another logger is set already, and then that one serves.
+    subscriber.try_init().ok();
+}

@@ -28,6 +28,7 @@ pub use declaration::{
 };
 pub use duration::parse_duration;
 pub use find::{Folders, Origin};
+pub use mcp_servers::plain_name;
 pub use nearest::nearest;
 use place::Source;
 pub use place::{ConfigError, Excerpt, Place};

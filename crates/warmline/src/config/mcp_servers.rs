@@ -170,7 +170,7 @@ fn reach(entry: Entry, written: &str) -> Result<DeclaredReach, (String, Option<&
 }
 
 /// Other programs allow any name; ours is made of `[a-z0-9-]` and has at most 24.
-pub(crate) fn plain_name(written: &str) -> Option<String> {
+pub fn plain_name(written: &str) -> Option<String> {
     let mut name = String::new();
     for letter in written.chars() {
         match letter.to_ascii_lowercase() {

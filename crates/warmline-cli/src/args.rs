@@ -1,0 +1,285 @@
+//! The command line: what can be typed, and what `--help` says about it.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+mod complaint;
+mod texts;
+
+pub(crate) use complaint::Complaint;
+
+/// Everything that was typed.
+#[derive(Debug, Parser)]
+#[command(
+    name = "warmline",
+    version,
+    about = texts::ABOUT,
+    after_help = texts::AFTER,
+    override_usage = "warmline COMMAND [TARGET] …",
+    disable_help_subcommand = false,
+    help_template = "{about}\n\n{usage-heading} {usage}\n\n{subcommands}\n{after-help}",
+    max_term_width = 100
+)]
+pub(crate) struct Typed {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+    #[command(flatten)]
+    pub(crate) look: Look,
+}
+
+/// What can be done.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Call a tool and print its answer
+    #[command(long_about = texts::CALL, after_long_help = texts::CALL_EXAMPLES, override_usage = texts::CALL_USAGE)]
+    Call(Call),
+    /// Send any MCP request and print its result
+    #[command(long_about = texts::REQUEST, after_long_help = texts::REQUEST_EXAMPLES, override_usage = texts::REQUEST_USAGE)]
+    Request(Request),
+    /// List the tools of a server
+    #[command(after_long_help = texts::TOOLS_EXAMPLES, override_usage = texts::TOOLS_USAGE)]
+    Tools(Tools),
+    /// Find out what is wrong with a server, and what to do about it
+    #[command(long_about = texts::DOCTOR, after_long_help = texts::DOCTOR_EXAMPLES, override_usage = texts::DOCTOR_USAGE)]
+    Doctor(Doctor),
+    /// Explain an error code
+    #[command(after_long_help = texts::EXPLAIN_EXAMPLES)]
+    Explain(Explain),
+    /// Look at a configuration file of this folder and accept it
+    #[command(long_about = texts::TRUST, after_long_help = texts::TRUST_EXAMPLES)]
+    Trust(Trust),
+    /// See what Warmline is for, in twenty seconds
+    Demo(Demo),
+    /// Run the server of the demo, to try things against
+    #[command(after_long_help = texts::demo_server())]
+    DemoServer(DemoServer),
+    /// Print completions for a shell
+    #[command(after_long_help = texts::COMPLETIONS_EXAMPLES)]
+    Completions(Completions),
+}
+
+/// How things are said. Works with every command.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct Look {
+    /// Print one JSON object per line instead of text
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Use colours or not; the variable `NO_COLOR` is honoured too
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    pub(crate) color: Color,
+    /// Print answers and errors, nothing else
+    #[arg(long, short, global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+    /// Tell on stderr what is sent and received; values are struck out
+    #[arg(long, short, global = true)]
+    pub(crate) verbose: bool,
+}
+
+impl Look {
+    /// How things are said when the command line does not parse: as far as it can be told.
+    pub(crate) fn guessed(words: impl Iterator<Item = OsString>) -> Self {
+        let words: Vec<OsString> = words.take_while(|word| word != "--").collect();
+        let has = |option: &str| words.iter().any(|word| word == option);
+        Self {
+            json: has("--json"),
+            color: if has("--color=never") {
+                Color::Never
+            } else {
+                Color::Auto
+            },
+            quiet: false,
+            verbose: false,
+        }
+    }
+}
+
+/// When colours are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    Auto,
+    Always,
+    Never,
+}
+
+/// How a server is reached, where the configuration does not say it.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Reaching the server")]
+pub(crate) struct Connect {
+    /// A configuration file, instead of those in the usual places
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// A header for every HTTP request; other users can read it in the process list
+    #[arg(long, value_name = "NAME: VALUE")]
+    pub(crate) header: Vec<String>,
+    /// A header whose value stands in an environment variable
+    #[arg(long, value_name = "NAME=VARIABLE")]
+    pub(crate) header_env: Vec<String>,
+    /// Speak one era instead of finding out
+    #[arg(long, value_name = "ERA", default_value = "auto")]
+    pub(crate) era: EraChoice,
+    /// A PEM file of certificate authorities, instead of the system's
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca_file: Option<PathBuf>,
+    /// A variable for the program
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) env: Vec<String>,
+    /// A variable of ours that the program gets too
+    #[arg(long, value_name = "NAME")]
+    pub(crate) env_pass: Vec<String>,
+    /// The working folder of the program
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) cwd: Option<PathBuf>,
+    /// How long each step may take: 500ms, 30s, 2min
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// Which era to speak.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EraChoice {
+    #[default]
+    Auto,
+    Legacy,
+    Modern,
+}
+
+/// `warmline call`.
+#[derive(Debug, Args)]
+pub(crate) struct Call {
+    /// TARGET TOOL KEY=VALUE…, or TOOL KEY=VALUE… with a command behind `--`
+    #[arg(value_name = "WORD", num_args = 0.., hide = true)]
+    pub(crate) words: Vec<String>,
+    /// A program that speaks MCP over stdio, with its arguments
+    #[arg(last = true, value_name = "COMMAND", hide = true)]
+    pub(crate) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) values: Values,
+    #[command(flatten)]
+    pub(crate) connect: Connect,
+    #[command(flatten)]
+    pub(crate) answers: Answers,
+}
+
+/// `warmline request`.
+#[derive(Debug, Args)]
+pub(crate) struct Request {
+    /// TARGET METHOD KEY=VALUE…, or METHOD KEY=VALUE… with a command behind `--`
+    #[arg(value_name = "WORD", num_args = 0.., hide = true)]
+    pub(crate) words: Vec<String>,
+    /// A program that speaks MCP over stdio, with its arguments
+    #[arg(last = true, value_name = "COMMAND", hide = true)]
+    pub(crate) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) values: Values,
+    #[command(flatten)]
+    pub(crate) connect: Connect,
+    #[command(flatten)]
+    pub(crate) answers: Answers,
+}
+
+/// Values given as a whole.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Values")]
+pub(crate) struct Values {
+    /// All values as one JSON object: text, `@file`, or `-` for stdin
+    #[arg(long, value_name = "JSON")]
+    pub(crate) args: Option<String>,
+    /// Show values of arguments in the account of --verbose
+    #[arg(long)]
+    pub(crate) show_values: bool,
+}
+
+/// What a server that asks may get.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Questions of the server")]
+pub(crate) struct Answers {
+    /// A folder the server may be told of when it asks for roots
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) root: Vec<PathBuf>,
+    /// Decline every question, also on a terminal
+    #[arg(long)]
+    pub(crate) no_ask: bool,
+}
+
+/// `warmline tools`.
+#[derive(Debug, Args)]
+pub(crate) struct Tools {
+    /// TARGET, or nothing with a command behind `--`
+    #[arg(value_name = "TARGET", num_args = 0.., hide = true)]
+    pub(crate) words: Vec<String>,
+    /// A program that speaks MCP over stdio, with its arguments
+    #[arg(last = true, value_name = "COMMAND", hide = true)]
+    pub(crate) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) connect: Connect,
+}
+
+/// `warmline doctor`.
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// TARGET, or nothing for every configured server
+    #[arg(value_name = "TARGET", num_args = 0.., hide = true)]
+    pub(crate) words: Vec<String>,
+    /// A program that speaks MCP over stdio, with its arguments
+    #[arg(last = true, value_name = "COMMAND", hide = true)]
+    pub(crate) command: Vec<OsString>,
+    /// Start nothing and contact nobody
+    #[arg(long)]
+    pub(crate) offline: bool,
+    #[command(flatten)]
+    pub(crate) connect: Connect,
+}
+
+/// `warmline explain`.
+#[derive(Debug, Args)]
+pub(crate) struct Explain {
+    /// The word in `error[…]`; nothing lists them all
+    pub(crate) code: Option<String>,
+}
+
+/// `warmline trust`.
+#[derive(Debug, Args)]
+pub(crate) struct Trust {
+    /// The file; nothing takes those of the working folder
+    pub(crate) file: Option<PathBuf>,
+    /// Accept without asking
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+/// `warmline demo`.
+#[derive(Debug, Args)]
+pub(crate) struct Demo {}
+
+/// `warmline demo-server`.
+#[derive(Debug, Args)]
+pub(crate) struct DemoServer {
+    /// Speak Streamable HTTP on a port of 127.0.0.1; without a number on any free one
+    #[arg(long, value_name = "PORT", num_args = 0..=1, default_missing_value = "0")]
+    pub(crate) http: Option<u16>,
+    /// Speak over stdin and stdout (default)
+    #[arg(long, conflicts_with = "http")]
+    pub(crate) stdio: bool,
+    /// Which era to speak; `auto` speaks both
+    #[arg(long, value_name = "ERA", default_value = "auto")]
+    pub(crate) era: EraChoice,
+    /// What it shall do wrong, and other options listed below
+    #[arg(last = true, value_name = "MORE")]
+    pub(crate) more: Vec<String>,
+}
+
+/// `warmline completions`.
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// Which shell
+    pub(crate) shell: clap_complete::Shell,
+}
+
+fn duration(written: &str) -> Result<Duration, String> {
+    warmline::config::parse_duration(written)
+        .ok_or_else(|| "write a number and a unit: 500ms, 30s, 2min, 1h".to_owned())
+}

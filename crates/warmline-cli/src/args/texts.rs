@@ -1,0 +1,127 @@
+//! The longer texts of `--help`, in one place, so that they can be read as one.
+
+pub(super) const ABOUT: &str =
+    "Call any MCP server, of either era, over HTTP or stdio, and know what became of every call.";
+
+pub(super) const AFTER: &str = "\
+A target is a URL, a name from warmline.toml or an mcpServers file, or a command behind `--`:
+  warmline tools https://example.com/mcp
+  warmline call github list_issues owner=acme repo=lamp
+  warmline call echo message=hi -- npx -y some-server
+  warmline doctor -- npx -y some-server
+  warmline demo
+
+With every command: --json, --color WHEN, -q/--quiet, -v/--verbose.
+Exit: 0 fine · 1 the tool said no · 2 usage or configuration · 3 not executed, safe to call
+again · 4 may have been executed. `warmline help COMMAND` tells all.";
+
+pub(super) const CALL_USAGE: &str = "\
+warmline call TARGET TOOL [KEY=VALUE]… [OPTIONS]
+       warmline call TOOL [KEY=VALUE]… [OPTIONS] -- COMMAND…";
+
+pub(super) const CALL: &str = "\
+Call a tool and print its answer.
+
+The answer goes to stdout, everything else to stderr. The exit code says what became of the
+call: 0 fine, 1 the tool said no, 2 usage or configuration, 3 not executed and safe to call
+again, 4 may have been executed.
+
+Values:
+  KEY=VALUE    typed by the tool's schema: 10 is a number where it wants one. Where it allows
+               a text, or says nothing, the value stays a text. Of a list each KEY=VALUE is
+               one item.
+  KEY:=JSON    exactly this JSON
+  KEY=@FILE    the text of a file (of JSON, where the schema wants no text)
+  --args JSON  all values as one object; alone, it is sent without looking at the tool's schema";
+
+pub(super) const CALL_EXAMPLES: &str = "\
+Examples:
+  warmline call https://example.com/mcp add a=1 b=2
+  warmline call github create_issue title='Lamp stays on' labels=bug labels=lamp
+  warmline call notes save text=@draft.md 'meta:={\"draft\":true}'
+  warmline call echo message=hi -- npx -y some-server
+  warmline call https://example.com/mcp whoami --header-env 'Authorization=MY_AUTH'
+  warmline call github list_issues owner=acme repo=lamp --json | jq .call_ms";
+
+pub(super) const REQUEST_USAGE: &str = "\
+warmline request TARGET METHOD [KEY=VALUE]… [OPTIONS]
+       warmline request METHOD [KEY=VALUE]… [OPTIONS] -- COMMAND…";
+
+pub(super) const REQUEST: &str = "\
+Send any MCP request and print its result as JSON.
+
+KEY=VALUE is a text, KEY:=JSON is exactly this JSON, KEY=@FILE is the text of a file; --args
+gives all parameters as one object.";
+
+pub(super) const REQUEST_EXAMPLES: &str = "\
+Examples:
+  warmline request https://example.com/mcp resources/list
+  warmline request notes resources/read uri=note://today
+  warmline request notes prompts/get name=summary 'arguments:={\"day\":\"today\"}'
+  warmline request tools/list -- npx -y some-server";
+
+pub(super) const TOOLS_USAGE: &str = "\
+warmline tools TARGET [OPTIONS]
+       warmline tools [OPTIONS] -- COMMAND…";
+
+pub(super) const TOOLS_EXAMPLES: &str = "\
+Examples:
+  warmline tools https://example.com/mcp
+  warmline tools github --json
+  warmline tools -- npx -y some-server";
+
+pub(super) const DOCTOR_USAGE: &str = "\
+warmline doctor [TARGET] [OPTIONS]
+       warmline doctor [OPTIONS] -- COMMAND…";
+
+pub(super) const DOCTOR: &str = "\
+Find out what is wrong with a server, and what to do about it.
+
+One line per question: ok, look or broken, with the evidence, and a hint where something is
+wrong. Nothing is called but lists. Without a target every configured server is looked at
+without starting or contacting it. Exit 2 if anything is broken.";
+
+pub(super) const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  warmline doctor
+  warmline doctor github
+  warmline doctor https://example.com/mcp --timeout 5s
+  warmline doctor --offline github
+  warmline doctor -- npx -y some-server";
+
+pub(super) const EXPLAIN_EXAMPLES: &str = "\
+Examples:
+  warmline explain answer-lost
+  warmline explain";
+
+pub(super) const TRUST: &str = "\
+Look at a configuration file of this folder and accept it.
+
+A configuration file can start programs. One that lies in the working folder may come from
+somebody else, so nothing in it is used until its commands, URLs and variables were shown here
+and accepted. What is accepted are the bytes: a changed file asks again.";
+
+pub(super) const TRUST_EXAMPLES: &str = "\
+Examples:
+  warmline trust
+  warmline trust .mcp.json --yes";
+
+/// Examples, and what the server itself can be told.
+pub(super) fn demo_server() -> String {
+    format!(
+        "{DEMO_SERVER_EXAMPLES}\n\nBehind `--`:\n{}",
+        warmline_testkit::demo_server::HELP
+    )
+}
+
+const DEMO_SERVER_EXAMPLES: &str = "\
+Examples:
+  warmline demo-server --http
+  warmline demo-server --http 8400 --era legacy
+  warmline demo-server --http -- --fault '{\"tool\":\"pay\",\"fault\":{\"silence\":\"after-executing\"}}'
+  warmline tools -- warmline demo-server --stdio";
+
+pub(super) const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  warmline completions bash > ~/.local/share/bash-completion/completions/warmline
+  warmline completions fish > ~/.config/fish/completions/warmline.fish";

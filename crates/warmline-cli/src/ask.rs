@@ -1,0 +1,160 @@
+//! Questions of a server, asked on the terminal; declined where there is none.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+use warmline::core::exchange::{Answer, News, Question, QuestionKind};
+use warmline::upstream::{Asked, Declared, Listener};
+
+use crate::args::Answers;
+use crate::problem::{Outcome, Problem};
+use crate::report::{Report, sanitised, style, text::cut};
+
+mod form;
+
+/// Hears what a server tells during a call, and asks the person what it asks.
+#[derive(Debug)]
+pub(crate) struct Person<'r> {
+    report: &'r Report,
+    server: String,
+    roots: Vec<Value>,
+    asks: Asks,
+    /// One question at a time: there is one terminal.
+    turn: Mutex<()>,
+}
+
+/// Whether there is somebody to ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asks {
+    Terminal,
+    Nobody,
+}
+
+impl<'r> Person<'r> {
+    pub(crate) fn new(report: &'r Report, server: &str, answers: &Answers) -> Outcome<Self> {
+        let asks = match report.can_ask() && !answers.no_ask {
+            true => Asks::Terminal,
+            false => Asks::Nobody,
+        };
+        let roots = answers
+            .root
+            .iter()
+            .map(|folder| root(folder))
+            .collect::<Outcome<_>>()?;
+        Ok(Self {
+            report,
+            server: server.to_owned(),
+            roots,
+            asks,
+            turn: Mutex::new(()),
+        })
+    }
+
+    /// What we say that we can answer. Elicitation always: declining is an answer too.
+    pub(crate) fn declared(&self) -> Declared {
+        let mut capabilities = json!({"elicitation": {"form": {}, "url": {}}});
+        if !self.roots.is_empty() {
+            capabilities["roots"] = json!({});
+        }
+        Declared {
+            client_name: "warmline".to_owned(),
+            client_version: env!("CARGO_PKG_VERSION").to_owned(),
+            capabilities: Bytes::from(capabilities.to_string()),
+        }
+    }
+
+    async fn answer(&self, question: Question) -> Answer {
+        let turn = self.turn.lock().await;
+        let answer = match question.kind {
+            QuestionKind::Roots if !self.roots.is_empty() => {
+                Answer::Result(Bytes::from(json!({ "roots": self.roots }).to_string()))
+            },
+            QuestionKind::Elicitation => self.elicit(&question.params).await,
+            QuestionKind::Roots | QuestionKind::Sampling => {
+                self.decline(question.kind);
+                Answer::Declined
+            },
+        };
+        drop(turn);
+        answer
+    }
+
+    async fn elicit(&self, params: &[u8]) -> Answer {
+        let params: Value = serde_json::from_slice(params).unwrap_or_default();
+        if self.asks == Asks::Nobody {
+            self.decline(QuestionKind::Elicitation);
+            return Answer::Declined;
+        }
+        let message = params
+            .get("message")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        let head = format!("{} asks:", style::name(&format!("`{}`", self.server)));
+        self.report.say(&format!("{head} {}", sanitised(message)));
+        let result = match params.get("url").and_then(Value::as_str) {
+            Some(url) => self.consent(url).await,
+            None => form::fill(self.report, &params["requestedSchema"]).await,
+        };
+        Answer::Result(Bytes::from(result.to_string()))
+    }
+
+    /// A URL is shown and never opened: what opens it is the reader's browser and decision.
+    async fn consent(&self, url: &str) -> Value {
+        self.report.say(&format!(
+            "  it wants you to open {}",
+            style::name(&sanitised(url))
+        ));
+        self.report
+            .say("  open it yourself if you trust this server; nothing is opened here");
+        let typed = self.report.ask("  go on? [y/N] ").await;
+        match typed.as_deref().map(str::trim) {
+            Some("y" | "Y" | "yes") => json!({"action": "accept"}),
+            Some(_) => json!({"action": "decline"}),
+            None => json!({"action": "cancel"}),
+        }
+    }
+
+    fn decline(&self, kind: QuestionKind) {
+        let why = match kind {
+            QuestionKind::Elicitation => "there is no terminal to ask on",
+            QuestionKind::Sampling => "there is no model here",
+            QuestionKind::Roots => "no --root was given",
+        };
+        self.report.note(&format!(
+            "`{}` asked `{}`, declined: {why}",
+            self.server,
+            kind.method()
+        ));
+    }
+}
+
+impl Listener for Person<'_> {
+    fn news(&self, news: News) {
+        let told = |kind: &str, params: &[u8]| {
+            let text = sanitised(&String::from_utf8_lossy(params));
+            self.report
+                .account(&format!("← {kind} {}", cut(&text, 400)));
+        };
+        match news {
+            News::Progress(params) => told("progress", &params),
+            News::Log(params) => told("log", &params),
+            News::Other(method, params) => told(&sanitised(&method), &params),
+        }
+    }
+
+    fn question(&self, question: Question) -> Asked<'_> {
+        Box::pin(self.answer(question))
+    }
+}
+
+fn root(folder: &std::path::Path) -> Outcome<Value> {
+    let bad = |why: String| {
+        Problem::usage(format!("`{}` cannot be a root", folder.display())).because(why)
+    };
+    let path = std::fs::canonicalize(folder).map_err(|error| bad(error.to_string()))?;
+    let uri = url::Url::from_directory_path(&path).map_err(|()| bad("it has no URL".to_owned()))?;
+    let name = path
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned());
+    Ok(json!({"uri": uri.as_str().trim_end_matches('/'), "name": name}))
+}

@@ -1,0 +1,231 @@
+//! A form of a server, filled in line by line.
+
+use serde_json::{Map, Value, json};
+
+use crate::report::{Report, sanitised, style};
+use crate::values::Schema;
+
+/// Asks for each field. The end of input declines the whole form.
+pub(super) async fn fill(report: &Report, schema: &Value) -> Value {
+    let properties = schema.get("properties").and_then(Value::as_object);
+    let fields: Vec<Field<'_>> = properties
+        .into_iter()
+        .flatten()
+        .map(|(name, of)| Field::of(name, of, schema))
+        .collect();
+    report.say(&style::dim(
+        "  an empty line takes the default; Ctrl-D declines",
+    ));
+    if fields.is_empty() {
+        return match report
+            .ask("  go on? [y/N] ")
+            .await
+            .as_deref()
+            .map(str::trim)
+        {
+            Some("y" | "Y" | "yes") => json!({"action": "accept", "content": {}}),
+            _ => json!({"action": "decline"}),
+        };
+    }
+    let mut content = Map::new();
+    for field in fields {
+        match ask(report, &field).await {
+            Filled::Value(value) => drop(content.insert(field.name.to_owned(), value)),
+            Filled::LeftOut => {},
+            Filled::Declined => return json!({"action": "decline"}),
+        }
+    }
+    json!({"action": "accept", "content": content})
+}
+
+enum Filled {
+    Value(Value),
+    LeftOut,
+    Declined,
+}
+
+/// One field of a form.
+struct Field<'s> {
+    name: &'s str,
+    of: &'s Value,
+    schema: Schema,
+    is_required: bool,
+}
+
+impl<'s> Field<'s> {
+    fn of(name: &'s str, of: &'s Value, form: &'s Value) -> Self {
+        let schema = Schema::of(form.clone());
+        let is_required = schema.required().contains(&name);
+        Self {
+            name,
+            of,
+            schema: schema.property(name),
+            is_required,
+        }
+    }
+
+    fn text(&self, member: &str) -> Option<&'s str> {
+        self.of.get(member).and_then(Value::as_str)
+    }
+
+    /// `name (a whole number, 1 to 5, needed) [3]: `
+    fn prompt(&self) -> String {
+        let mut about: Vec<String> = Vec::new();
+        let choices = self.choices();
+        if choices.is_empty() {
+            about.extend(self.schema.wanted());
+        } else {
+            about.push(choices.join(" | "));
+        }
+        about.extend(self.bounds());
+        about.extend(self.text("format").map(str::to_owned));
+        about.push(
+            if self.is_required {
+                "needed"
+            } else {
+                "may be left out"
+            }
+            .to_owned(),
+        );
+        let title = self.text("title").unwrap_or(self.name);
+        let default = match self.of.get("default") {
+            Some(Value::String(text)) => format!(" [{text}]"),
+            Some(other) => format!(" [{other}]"),
+            None => String::new(),
+        };
+        format!(
+            "  {} ({}){default}: ",
+            style::bold(&sanitised(title)),
+            sanitised(&about.join(", "))
+        )
+    }
+
+    fn is_list(&self) -> bool {
+        self.text("type") == Some("array")
+    }
+
+    fn choices(&self) -> Vec<String> {
+        let of = if self.is_list() {
+            &self.of["items"]
+        } else {
+            self.of
+        };
+        Schema::of(of.clone()).typed_choices()
+    }
+
+    fn bounds(&self) -> Option<String> {
+        let number = |member: &str| self.of.get(member).and_then(Value::as_f64);
+        let low = number("minimum")
+            .or(number("minLength"))
+            .or(number("minItems"));
+        let high = number("maximum")
+            .or(number("maxLength"))
+            .or(number("maxItems"));
+        match (low, high) {
+            (Some(low), Some(high)) => Some(format!("{low} to {high}")),
+            (Some(low), None) => Some(format!("at least {low}")),
+            (None, Some(high)) => Some(format!("at most {high}")),
+            (None, None) => None,
+        }
+    }
+
+    /// The value that was typed, or what is wrong with it.
+    fn read(&self, typed: &str) -> Result<Value, String> {
+        if self.is_list() {
+            let items = Schema::of(self.of["items"].clone());
+            let words = typed
+                .split(',')
+                .map(str::trim)
+                .filter(|word| !word.is_empty());
+            let values = words
+                .map(|word| parsed(&items, word))
+                .collect::<Result<Vec<_>, _>>()?;
+            return self.within(Value::from(values));
+        }
+        self.within(parsed(&self.schema, typed)?)
+    }
+
+    fn within(&self, value: Value) -> Result<Value, String> {
+        let count = |count: usize| u32::try_from(count).map_or(f64::INFINITY, f64::from);
+        let (size, low, high) = match &value {
+            Value::Number(number) => (number.as_f64(), "minimum", "maximum"),
+            Value::String(text) => (Some(count(text.chars().count())), "minLength", "maxLength"),
+            Value::Array(items) => (Some(count(items.len())), "minItems", "maxItems"),
+            Value::Null | Value::Bool(_) | Value::Object(_) => return Ok(value),
+        };
+        let bound = |member: &str| self.of.get(member).and_then(Value::as_f64);
+        let size = size.unwrap_or_default();
+        let is_outside =
+            bound(low).is_some_and(|low| size < low) || bound(high).is_some_and(|high| size > high);
+        match (is_outside, self.bounds()) {
+            (true, Some(bounds)) => Err(format!("it must be {bounds}")),
+            _ => Ok(value),
+        }
+    }
+}
+
+fn parsed(schema: &Schema, typed: &str) -> Result<Value, String> {
+    let raw = schema.typed(typed)?;
+    serde_json::from_str(raw.get()).map_err(|error| error.to_string())
+}
+
+async fn ask(report: &Report, field: &Field<'_>) -> Filled {
+    if let Some(description) = field.text("description") {
+        report.say(&format!("  {}", style::dim(&sanitised(description))));
+    }
+    loop {
+        let Some(typed) = report.ask(&field.prompt()).await else {
+            return Filled::Declined;
+        };
+        let default = field.of.get("default").cloned();
+        match (typed.is_empty(), default) {
+            (true, Some(default)) => return Filled::Value(default),
+            (true, None) if !field.is_required => return Filled::LeftOut,
+            (true, None) => report.say("  this one is needed"),
+            (false, _) => match field.read(&typed) {
+                Ok(value) => return Filled::Value(value),
+                Err(why) => report.say(&format!("  that does not fit: {why}")),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_says_what_it_wants_and_takes_nothing_else() {
+        let form = json!({
+            "properties": {
+                "age": {"type": "integer", "minimum": 1, "maximum": 150, "default": 30},
+                "name": {"type": "string", "title": "Your name", "minLength": 2},
+                "size": {"type": "string", "enum": ["s", "m"]},
+                "tags": {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}, "maxItems": 1},
+                "yes": {"type": "boolean"},
+            },
+            "required": ["name"],
+        });
+        #[rustfmt::skip]
+        let table = [
+            ("age",  "(a whole number, 1 to 150, may be left out) [30]", "200", Err("it must be 1 to 150")),
+            ("age",  "(a whole number, 1 to 150, may be left out) [30]", "20",  Ok(json!(20))),
+            ("age",  "(a whole number, 1 to 150, may be left out) [30]", "x",   Err("it must be a whole number")),
+            ("name", "(a text, at least 2, needed)",                     "x",   Err("it must be at least 2")),
+            ("size", "(s | m, may be left out)",                         "l",   Err("it is one of `s`, `m`")),
+            ("size", "(s | m, may be left out)",                         "m",   Ok(json!("m"))),
+            ("tags", "(a | b, at most 1, may be left out)",              "a,b", Err("it must be at most 1")),
+            ("tags", "(a | b, at most 1, may be left out)",              "a",   Ok(json!(["a"]))),
+            ("yes",  "(`true` or `false`, may be left out)",             "true", Ok(json!(true))),
+        ];
+        for (name, prompt, typed, read) in table {
+            let field = Field::of(name, &form["properties"][name], &form);
+            assert!(field.prompt().contains(prompt), "{}", field.prompt());
+            assert_eq!(
+                field.read(typed),
+                read.map_err(str::to_owned),
+                "{name}={typed}"
+            );
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! `warmline call`: the answer is the output.
+
+use bytes::Bytes;
+use serde_json::Value;
+use warmline::config::nearest;
+use warmline::core::code::Code;
+use warmline::core::delivery::Delivery;
+use warmline::core::exchange::Reply;
+use warmline::core::protocol::params::Params;
+
+use crate::args;
+use crate::ask::Person;
+use crate::content::{is_error, rendered};
+use crate::conversation::{Conversation, Told, Tool};
+use crate::problem::{Outcome, Problem};
+use crate::report::{Fields, Report, text::seconds};
+use crate::target::{Named, Target, split};
+use crate::values::{GivenValues, Schema};
+
+/// Calls a tool, prints its answer, and says by the exit code what became of the call.
+pub(super) async fn run(typed: &args::Call, report: &Report) -> Outcome<u8> {
+    let (aim, tool, words) = split(&typed.words, &typed.command, Named::Tool)?;
+    let (Some(aim), Some(tool)) = (aim, tool) else {
+        return Err(Problem::usage("neither a target nor a tool is named"));
+    };
+    let given = GivenValues::read(words, typed.values.args.as_deref())?;
+    let target = Target::find(&aim, &typed.connect)?;
+    let person = Person::new(report, &target.server.name, &typed.answers)?;
+    let conversation = Conversation::open(&target, &person.declared(), report).await?;
+    let outcome = call(&conversation, tool, &given, &person, typed, report).await;
+    conversation.close().await;
+    outcome
+}
+
+async fn call(
+    conversation: &Conversation<'_>,
+    tool: &str,
+    given: &GivenValues,
+    person: &Person<'_>,
+    typed: &args::Call,
+    report: &Report,
+) -> Outcome<u8> {
+    let schema = schema(conversation, tool, given, report).await?;
+    if let Some(warning) = given.check_names(tool, &schema).map_err(unsent)? {
+        report.note(&format!("note: {warning}"));
+    }
+    let arguments = given.arguments(&schema).map_err(unsent)?;
+    tell_arguments(&arguments, typed.values.show_values, report);
+    let params = params(tool, &arguments)?;
+    let told = conversation.ask("tools/call", params, person).await?;
+    answer(conversation, tool, &told, report)
+}
+
+/// The schema of the tool's arguments. `--args` alone is sent without asking for it.
+async fn schema(
+    conversation: &Conversation<'_>,
+    tool: &str,
+    given: &GivenValues,
+    report: &Report,
+) -> Outcome<Schema> {
+    if given.is_exact() {
+        return Ok(Schema::nothing());
+    }
+    let tools = match conversation.tools().await {
+        Ok(tools) => tools,
+        // A server that lists nothing may still have the tool. One that is gone has not.
+        Err(problem) if problem.parts().delivery == Some(Delivery::Answered) => {
+            report.note("note: the server lists no tools, so values are sent as texts");
+            return Ok(Schema::nothing());
+        },
+        Err(problem) => return Err(nothing_called(problem)),
+    };
+    match tools.iter().find(|listed| listed.name() == tool) {
+        Some(listed) => Ok(listed.schema()),
+        None => Err(unknown(conversation.name(), tool, &tools)),
+    }
+}
+
+/// A list that failed has executed nothing, whatever became of its request.
+fn nothing_called(problem: Problem) -> Problem {
+    problem.delivered(Delivery::Unsent)
+}
+
+fn unknown(server: &str, tool: &str, tools: &[Tool]) -> Problem {
+    let what = format!("`{server}` has no tool `{}`", tool.escape_debug());
+    let problem = Problem::new(Code::ToolUnknown, what).of_server(server);
+    let names = tools.iter().map(Tool::name);
+    problem.hint(match (nearest(tool, names.clone()), tools.len()) {
+        (Some(near), _) => format!("did you mean `{near}`?"),
+        (None, 0) => "it has no tools at all".to_owned(),
+        (None, 1..=12) => {
+            let all: Vec<String> = names.map(|name| format!("`{name}`")).collect();
+            format!("it has {}", all.join(", "))
+        },
+        (None, count) => format!("it has {count} others; `warmline tools` lists them"),
+    })
+}
+
+fn unsent(problem: Problem) -> Problem {
+    problem.delivered(Delivery::Unsent)
+}
+
+/// The account shows names of arguments; values only where somebody asked for them.
+fn tell_arguments(arguments: &Bytes, show: bool, report: &Report) {
+    if !report.is_verbose() {
+        return;
+    }
+    if show {
+        report.account(&format!(
+            "  arguments: {}",
+            String::from_utf8_lossy(arguments)
+        ));
+        return;
+    }
+    let value: Value = serde_json::from_slice(arguments).unwrap_or_default();
+    let names: Vec<String> = value
+        .as_object()
+        .into_iter()
+        .flat_map(|all| all.keys().map(|name| format!("{name}=…")))
+        .collect();
+    report.account(&format!(
+        "  arguments: {} (values with --show-values)",
+        names.join(" ")
+    ));
+}
+
+fn params(tool: &str, arguments: &Bytes) -> Outcome<Params> {
+    let name = Value::from(tool).to_string();
+    let raw = format!(
+        "{{\"name\":{name},\"arguments\":{}}}",
+        String::from_utf8_lossy(arguments)
+    );
+    Params::parse(Bytes::from(raw))
+        .map_err(|error| Problem::usage("these values make no request").because(error.to_string()))
+}
+
+/// Prints what came back. A tool that said no is an error with its own exit code.
+fn answer(
+    conversation: &Conversation<'_>,
+    tool: &str,
+    told: &Told,
+    report: &Report,
+) -> Outcome<u8> {
+    let subject = format!("tools/call {tool}");
+    let result = told.result(conversation.name(), &subject)?;
+    let failed = is_error(&result);
+    if report.is_json() {
+        report.object("reply", &fields(conversation, tool, told, &result));
+        return Ok(u8::from(failed));
+    }
+    if failed {
+        let text = rendered(&result);
+        let problem = Problem::new(
+            Code::ToolFailed,
+            format!("`{tool}` of `{}` said no", conversation.name()),
+        );
+        let problem = if text.is_empty() {
+            problem
+        } else {
+            problem.because(text)
+        };
+        return Err(problem.at(subject).delivered(Delivery::Answered));
+    }
+    report.answer(&rendered(&result));
+    report.cost(&cost(conversation, told));
+    Ok(0)
+}
+
+fn cost(conversation: &Conversation<'_>, told: &Told) -> String {
+    let facts = conversation.session.facts();
+    let line = format!(
+        "{} · cold · opened {} · call {}",
+        conversation.name(),
+        seconds(facts.opened_in),
+        seconds(told.took)
+    );
+    format!("{line:>78}")
+}
+
+fn fields(conversation: &Conversation<'_>, tool: &str, told: &Told, result: &Value) -> Fields {
+    let facts = conversation.session.facts();
+    let fields = Fields::new()
+        .put("server", conversation.name())
+        .put("tool", tool)
+        .put("era", facts.era.word())
+        .put("warm", false)
+        .put("open_ms", facts.opened_in.as_millis())
+        .put("call_ms", told.took.as_millis())
+        .put("delivery", "answered")
+        .put("is_error", is_error(result));
+    match &told.reply {
+        Reply::Result(raw) => fields.raw("result", raw),
+        Reply::Error(raw) => fields.raw("error", raw),
+    }
+}

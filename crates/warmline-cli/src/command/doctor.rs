@@ -1,0 +1,253 @@
+//! `warmline doctor`: one line per question, each with its evidence, and what to do if it is bad.
+//!
+//! Nothing is called but lists. Each step has its own deadline, so there is always an answer.
+
+use std::time::Duration;
+
+use crate::args;
+use crate::problem::{Outcome, Parts, Problem};
+use crate::report::text::{count, padded};
+use crate::report::{Fields, Report, sanitised, style};
+use crate::target::{Aim, Named, Target, TargetSource, place_of, split};
+
+mod environment;
+mod meeting;
+mod overview;
+mod program;
+mod sending;
+
+use warmline::config::Origin;
+use warmline::core::code::Code;
+
+/// How one question was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum State {
+    Ok,
+    Look,
+    Broken,
+}
+
+/// One question and its answer.
+#[derive(Clone, Debug)]
+struct Finding {
+    question: String,
+    state: State,
+    says: String,
+    why: Option<String>,
+    hint: Option<String>,
+}
+
+impl Finding {
+    fn new(question: &str, state: State, says: impl Into<String>) -> Self {
+        Self {
+            question: question.to_owned(),
+            state,
+            says: says.into(),
+            why: None,
+            hint: None,
+        }
+    }
+
+    fn ok(question: &str, says: impl Into<String>) -> Self {
+        Self::new(question, State::Ok, says)
+    }
+
+    fn look(question: &str, says: impl Into<String>) -> Self {
+        Self::new(question, State::Look, says)
+    }
+
+    fn of_problem(question: &str, parts: &Parts) -> Self {
+        let place = parts
+            .place
+            .as_ref()
+            .map(|place| format!("{place}: "))
+            .unwrap_or_default();
+        Self {
+            question: question.to_owned(),
+            state: State::Broken,
+            says: format!("{place}{}", parts.what),
+            why: parts.why.clone(),
+            hint: parts.hint.clone(),
+        }
+    }
+
+    fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+/// Looks at one target, or at everything that is configured.
+pub(super) async fn run(typed: &args::Doctor, report: &Report) -> Outcome<u8> {
+    let (aim, _, _) = split(&typed.words, &typed.command, Named::Nothing)?;
+    let findings = match aim {
+        Some(aim) => examine(&aim, typed, report).await?,
+        None => overview::look(&typed.connect)?,
+    };
+    Ok(tell(findings, report))
+}
+
+async fn examine(aim: &Aim, typed: &args::Doctor, report: &Report) -> Outcome<Vec<Finding>> {
+    let mut connect = typed.connect.clone();
+    connect.timeout = Some(connect.timeout.unwrap_or(STEP));
+    let target = match Target::find(aim, &connect) {
+        Ok(target) => target,
+        Err(problem) => return not_found(problem),
+    };
+    let mut findings = source(&target);
+    if typed.offline {
+        findings.extend(program::look_without_starting(&target.server));
+    } else {
+        findings.extend(Box::pin(meeting::meet(&target, report)).await);
+    }
+    findings.extend(environment::look(&target.server));
+    findings.extend(sending::look(&target));
+    Ok(findings)
+}
+
+/// A target that cannot be used for what its file says is a finding; a slip of the hand is not.
+fn not_found(problem: Problem) -> Outcome<Vec<Finding>> {
+    let config = [
+        Code::ConfigUnreadable,
+        Code::ConfigUnknownKey,
+        Code::ConfigBadValue,
+    ];
+    let code = problem.parts().code;
+    let question = if code == Code::ConfigUntrusted {
+        "trust"
+    } else if config.contains(&code) {
+        "config"
+    } else {
+        return Err(problem);
+    };
+    let mut findings = Vec::new();
+    if question == "trust" {
+        findings.push(Finding::ok(
+            "config",
+            "the file can be read, no unknown keys",
+        ));
+    }
+    findings.push(Finding::of_problem(question, problem.parts()));
+    Ok(findings)
+}
+
+/// Where the target comes from, and what was put together for it.
+fn source(target: &Target) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    match &target.source {
+        TargetSource::Typed => {
+            findings.push(Finding::ok(
+                "config",
+                format!("typed: {}", place_of(&target.server)),
+            ));
+        },
+        TargetSource::Configured {
+            place,
+            origin,
+            elsewhere,
+        } => {
+            let more = match elsewhere.as_slice() {
+                [] => String::new(),
+                names => format!("; not used by single commands: {}", names.join(", ")),
+            };
+            findings.push(Finding::ok(
+                "config",
+                format!("{place}, no unknown keys{more}"),
+            ));
+            let trust = if *origin == Origin::Folder {
+                "accepted with `warmline trust`".to_owned()
+            } else {
+                format!("a {} file needs none", origin.word())
+            };
+            findings.push(Finding::ok("trust", trust));
+        },
+    }
+    findings.extend(
+        target
+            .notes
+            .iter()
+            .map(|note| Finding::look("config", note.clone())),
+    );
+    findings
+}
+
+/// Prints the findings, worst last, and says how many are bad.
+fn tell(mut findings: Vec<Finding>, report: &Report) -> u8 {
+    findings.sort_by_key(|finding| finding.state);
+    let width = findings
+        .iter()
+        .map(|f| f.question.chars().count())
+        .max()
+        .unwrap_or(0)
+        .max(10);
+    for finding in &findings {
+        if report.is_json() {
+            report.object("finding", &fields(finding));
+        } else {
+            report.data(&line(finding, width));
+        }
+    }
+    let many = |state| {
+        findings
+            .iter()
+            .filter(|finding| finding.state == state)
+            .count()
+    };
+    let (look, broken) = (many(State::Look), many(State::Broken));
+    if report.is_json() {
+        let fields = Fields::new()
+            .put("questions", findings.len())
+            .put("look", look);
+        report.object("summary", &fields.put("broken", broken));
+    } else {
+        let mut parts = vec![count(findings.len(), "question")];
+        parts.extend((look > 0).then(|| style::look(&format!("{look} to look at"))));
+        parts.extend((broken > 0).then(|| style::broken(&format!("{broken} broken"))));
+        report.data(&format!("\n{}", parts.join(" · ")));
+    }
+    if broken > 0 { 2 } else { 0 }
+}
+
+fn line(finding: &Finding, width: usize) -> String {
+    let state = match finding.state {
+        State::Ok => style::good("ok    "),
+        State::Look => style::look("look  "),
+        State::Broken => style::broken("broken"),
+    };
+    let indent = " ".repeat(width + 2);
+    let under = |text: &str| {
+        sanitised(text)
+            .lines()
+            .collect::<Vec<_>>()
+            .join(&format!("\n{indent}     "))
+    };
+    let mut line = format!(
+        "{}  {state}  {}",
+        padded(&finding.question, width),
+        sanitised(&finding.says)
+    );
+    if let Some(why) = &finding.why {
+        line.push_str(&format!("\n{indent}why: {}", under(why)));
+    }
+    if let Some(hint) = &finding.hint {
+        line.push_str(&format!("\n{indent}hint: {}", under(hint)));
+    }
+    line
+}
+
+fn fields(finding: &Finding) -> Fields {
+    let state = match finding.state {
+        State::Ok => "ok",
+        State::Look => "look",
+        State::Broken => "broken",
+    };
+    Fields::new()
+        .put("question", &finding.question)
+        .put("state", state)
+        .put("says", &finding.says)
+        .put("why", &finding.why)
+        .put("hint", &finding.hint)
+}
+
+/// How long one step may take unless `--timeout` says otherwise.
+const STEP: Duration = Duration::from_secs(30);

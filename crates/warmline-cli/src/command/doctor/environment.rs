@@ -1,0 +1,114 @@
+//! What of our environment a child will miss, and variables that are no longer read.
+
+use warmline::config::process_variable;
+use warmline::upstream::{Reach, Server, StdioReach, withheld};
+
+use super::Finding;
+use crate::report::text::count;
+
+/// What stands in the environment that a reader may have counted on.
+pub(super) fn look(server: &Server) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if let Reach::Stdio(stdio) = &server.reach {
+        findings.push(missed(server, stdio));
+    }
+    for name in RETIRED {
+        if process_variable(name).is_some() {
+            findings.push(
+                Finding::look("settings", format!("{name} is set, and nothing reads it"))
+                    .hint("name the variable for its server: `credential = { env = \"…\" }`"),
+            );
+        }
+    }
+    findings
+}
+
+fn missed(server: &Server, stdio: &StdioReach) -> Finding {
+    let withheld = withheld(stdio);
+    let wanted: Vec<&str> = withheld
+        .iter()
+        .map(String::as_str)
+        .filter(|name| speaks_of(name, server))
+        .collect();
+    if let [first, ..] = wanted.as_slice() {
+        return Finding::look(
+            "environment",
+            format!(
+                "the program will not see {}, which may be meant for it",
+                wanted.join(", ")
+            ),
+        )
+        .hint(format!(
+            "pass it on with `--env-pass {first}`, or `env_pass = [\"{first}\"]`"
+        ));
+    }
+    let secrets = withheld.iter().filter(|name| looks_secret(name)).count();
+    let variables = count(withheld.len(), "variable");
+    Finding::ok(
+        "environment",
+        format!("{variables} of ours are not passed on, {secrets} of them look like secrets"),
+    )
+}
+
+/// Whether a variable seems to be meant for this server: it shares a word with its name.
+fn speaks_of(variable: &str, server: &Server) -> bool {
+    if !looks_secret(variable) {
+        return false;
+    }
+    let variable = variable.to_ascii_lowercase();
+    let words = server
+        .name
+        .split(['-', '.', ':', '_'])
+        .filter(|word| word.len() >= 4);
+    words
+        .filter(|word| !COMMON.contains(word))
+        .any(|word| variable.split('_').any(|part| part == word))
+}
+
+fn looks_secret(variable: &str) -> bool {
+    let variable = variable.to_ascii_uppercase();
+    SECRET_WORDS
+        .iter()
+        .any(|word| variable.split('_').any(|part| part == *word))
+}
+
+const SECRET_WORDS: &[&str] = &[
+    "TOKEN",
+    "KEY",
+    "APIKEY",
+    "SECRET",
+    "PASSWORD",
+    "PASSWD",
+    "PAT",
+    "CREDENTIALS",
+    "DSN",
+];
+/// Words that say nothing of which server it is.
+const COMMON: &[&str] = &["server", "mcp", "stdio", "http"];
+/// Variables of older programs that name no server.
+const RETIRED: &[&str] = &["GITHUB_PAT", "MCP_USE_SESSION_MGMT"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_speaks_of_a_server_by_a_word_of_its_name() {
+        let server = |name: &str| Server::stdio(name, "x", [""; 0]);
+        #[rustfmt::skip]
+        let table = [
+            ("GITHUB_TOKEN", "github",        true),
+            ("GITHUB_TOKEN", "github-server", true),
+            ("GITHUB_TOKEN", "gitlab",        false),
+            ("GITHUB_URL",   "github",        false),
+            ("SERVER_KEY",   "some-server",   false),
+        ];
+        for (variable, name, speaks) in table {
+            assert_eq!(
+                speaks_of(variable, &server(name)),
+                speaks,
+                "{variable} {name}"
+            );
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Every configured server, looked at without starting or contacting it.
+
+use warmline::config::{Config, ConfigFile, Declaration, process_variable};
+use warmline::trust::TrustStore;
+
+use super::{Finding, State, program};
+use crate::args::Connect;
+use crate::problem::{Outcome, Problem};
+use crate::report::text::count;
+use crate::target::{folders, place_of};
+
+/// Files first, then their servers.
+pub(super) fn look(connect: &Connect) -> Outcome<Vec<Finding>> {
+    let folders = folders()?;
+    let store = TrustStore::in_state_folder(folders.state.as_deref());
+    let config = match Config::read(connect.config.as_deref(), &folders) {
+        Ok(config) => config,
+        Err(error) => {
+            return Ok(vec![Finding::of_problem(
+                "config",
+                Problem::from(error).parts(),
+            )]);
+        },
+    };
+    if config.files().is_empty() {
+        let places: Vec<String> = [Some(folders.working), folders.user, Some(folders.system)]
+            .into_iter()
+            .flatten()
+            .map(|folder| folder.display().to_string())
+            .collect();
+        return Ok(vec![
+            Finding::look(
+                "config",
+                format!("no configuration file in {}", places.join(", ")),
+            )
+            .hint("name a target: `warmline doctor URL`, or `warmline doctor -- COMMAND`"),
+        ]);
+    }
+    let mut findings = Vec::new();
+    for file in config.files() {
+        findings.push(describe(file));
+        match file.trusted(&store) {
+            Ok(trusted) => findings.extend(file.declarations().iter().map(|declaration| {
+                match trusted.server(declaration, &process_variable) {
+                    Ok(configured) => server(declaration, &configured.server),
+                    Err(error) => {
+                        Finding::of_problem(&declaration.name, Problem::from(error).parts())
+                    },
+                }
+            })),
+            Err(error) => findings.push(Finding::of_problem("trust", Problem::from(error).parts())),
+        }
+    }
+    Ok(findings)
+}
+
+fn describe(file: &ConfigFile) -> Finding {
+    let servers = count(file.declarations().len(), "server");
+    Finding::ok(
+        "config",
+        format!("{}: {servers}, no unknown keys", file.path().display()),
+    )
+}
+
+fn server(declaration: &Declaration, server: &warmline::upstream::Server) -> Finding {
+    let broken = program::look_without_starting(server)
+        .into_iter()
+        .find(|finding| finding.state == State::Broken);
+    match broken {
+        Some(finding) => Finding {
+            question: declaration.name.clone(),
+            ..finding
+        },
+        None => Finding::ok(&declaration.name, place_of(server)),
+    }
+}

@@ -1,0 +1,99 @@
+//! `warmline explain`: the page of an error code.
+
+use warmline::config::nearest;
+use warmline::core::code::Code;
+
+use crate::args;
+use crate::problem::{Outcome, Problem};
+use crate::report::text::padded;
+use crate::report::{Fields, Report, style};
+
+/// Prints the page of a code, or the list of all of them.
+pub(super) fn run(typed: &args::Explain, report: &Report) -> Outcome<u8> {
+    match &typed.code {
+        Some(word) => page(find(word)?, report),
+        None => list(report),
+    }
+    Ok(0)
+}
+
+fn find(word: &str) -> Outcome<Code> {
+    // People paste what they saw.
+    let plain = word
+        .trim()
+        .trim_start_matches("error[")
+        .trim_end_matches(':')
+        .trim_end_matches(']');
+    Code::parse(plain).ok_or_else(|| {
+        let problem = Problem::usage(format!("`{}` is no error code", plain.escape_debug()));
+        problem.hint(match nearest(plain, Code::ALL.map(Code::word)) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => "`warmline explain` lists them all".to_owned(),
+        })
+    })
+}
+
+fn list(report: &Report) {
+    let width = Code::ALL
+        .iter()
+        .map(|code| code.word().len())
+        .max()
+        .unwrap_or(0);
+    for code in Code::ALL {
+        if report.is_json() {
+            report.object("code", &fields(code));
+        } else {
+            report.data(&format!(
+                "{}  {}",
+                style::name(&padded(code.word(), width)),
+                code.meaning()
+            ));
+        }
+    }
+}
+
+fn page(code: Code, report: &Report) {
+    if report.is_json() {
+        let fields = fields(code)
+            .put("causes", code.causes())
+            .put("try", code.try_this());
+        return report.object("code", &fields);
+    }
+    let mut lines = vec![
+        style::bold(code.word()),
+        format!("  {}", code.meaning()),
+        String::new(),
+    ];
+    lines.push(format!("  whom it concerns: {}", code.party()));
+    if let Some(delivery) = code.usual_delivery() {
+        let sentence = delivery
+            .sentence()
+            .map_or(String::new(), |sentence| format!(" ({sentence})"));
+        lines.push(format!("  delivery, as a rule: {delivery}{sentence}"));
+        lines.push(format!("  exit code, as a rule: {}", code.exit(delivery)));
+    } else {
+        let exit = code.exit(warmline::core::delivery::Delivery::Unsent);
+        lines.push(format!("  exit code: {exit}"));
+    }
+    section(&mut lines, "usual causes", code.causes());
+    section(&mut lines, "what to try", code.try_this());
+    report.data(&lines.join("\n"));
+}
+
+fn section(lines: &mut Vec<String>, title: &str, items: &[&str]) {
+    if !items.is_empty() {
+        lines.push(format!("\n  {title}:"));
+        lines.extend(items.iter().map(|item| format!("  - {item}")));
+    }
+}
+
+fn fields(code: Code) -> Fields {
+    Fields::new()
+        .put("code", code.word())
+        .put("meaning", code.meaning())
+        .put("party", code.party().word())
+        .put(
+            "delivery",
+            code.usual_delivery().map(|delivery| delivery.word()),
+        )
+}

@@ -1,0 +1,65 @@
+//! `warmline request`: any method, its result as JSON.
+
+use warmline::core::exchange::Reply;
+use warmline::core::protocol::params::Params;
+
+use crate::args;
+use crate::ask::Person;
+use crate::content::pretty;
+use crate::conversation::{Conversation, Told};
+use crate::problem::{Outcome, Problem};
+use crate::report::{Fields, Report, text::seconds};
+use crate::target::{Named, Target, split};
+use crate::values::{GivenValues, Schema};
+
+/// Sends a request and prints its result.
+pub(super) async fn run(typed: &args::Request, report: &Report) -> Outcome<u8> {
+    let (aim, method, words) = split(&typed.words, &typed.command, Named::Method)?;
+    let (Some(aim), Some(method)) = (aim, method) else {
+        return Err(Problem::usage("neither a target nor a method is named"));
+    };
+    let given = GivenValues::read(words, typed.values.args.as_deref())?;
+    let raw = given.arguments(&Schema::nothing())?;
+    let params = Params::parse(raw).map_err(|error| {
+        Problem::usage("these values make no request").because(error.to_string())
+    })?;
+    let target = Target::find(&aim, &typed.connect)?;
+    let person = Person::new(report, &target.server.name, &typed.answers)?;
+    let conversation = Conversation::open(&target, &person.declared(), report).await?;
+    let outcome = conversation.ask(method, params, &person).await;
+    let outcome = outcome.and_then(|told| answer(&conversation, method, &told, report));
+    conversation.close().await;
+    outcome
+}
+
+fn answer(
+    conversation: &Conversation<'_>,
+    method: &str,
+    told: &Told,
+    report: &Report,
+) -> Outcome<u8> {
+    let result = told.result(conversation.name(), method)?;
+    if !report.is_json() {
+        report.answer(&pretty(&result));
+        let line = format!(
+            "{} · {method} · {}",
+            conversation.name(),
+            seconds(told.took)
+        );
+        report.cost(&format!("{line:>78}"));
+        return Ok(0);
+    }
+    let facts = conversation.session.facts();
+    let fields = Fields::new()
+        .put("server", conversation.name())
+        .put("method", method)
+        .put("era", facts.era.word())
+        .put("open_ms", facts.opened_in.as_millis())
+        .put("call_ms", told.took.as_millis());
+    let fields = match &told.reply {
+        Reply::Result(raw) => fields.raw("result", raw),
+        Reply::Error(raw) => fields.raw("error", raw),
+    };
+    report.object("reply", &fields);
+    Ok(0)
+}

@@ -1,0 +1,92 @@
+//! `warmline tools`: what a server can do, one line each.
+
+use warmline::upstream::Declared;
+
+use crate::args;
+use crate::conversation::{Conversation, Tool, summary};
+use crate::problem::{Outcome, Problem};
+use crate::report::text::{count, cut, first_line, padded, seconds};
+use crate::report::{Fields, Report, sanitised, style};
+use crate::target::{Named, Target, split};
+
+/// Lists the tools of a server.
+pub(super) async fn run(typed: &args::Tools, report: &Report) -> Outcome<u8> {
+    let (Some(aim), _, _) = split(&typed.words, &typed.command, Named::Nothing)? else {
+        return Err(Problem::usage("no target is named")
+            .hint("give a URL, a name, or a command behind `--`"));
+    };
+    let target = Target::find(&aim, &typed.connect)?;
+    let conversation = Conversation::open(&target, &Declared::default(), report).await?;
+    let tools = conversation.tools().await;
+    let facts = conversation.session.facts().clone();
+    let name = conversation.name().to_owned();
+    conversation.close().await;
+    let tools = tools?;
+    if report.is_json() {
+        for tool in &tools {
+            let fields = Fields::new().put("server", &name).put("tool", tool.name());
+            report.object("tool", &fields.put("definition", &tool.0));
+        }
+        return Ok(0);
+    }
+    let head = format!(
+        "{} · {} · {}",
+        style::name(&name),
+        count(tools.len(), "tool"),
+        summary(&facts)
+    );
+    report.note(&head);
+    for line in lines(&tools, report.width()) {
+        report.data(&line);
+    }
+    report.cost(&format!(
+        "{:>78}",
+        format!("opened {}", seconds(facts.opened_in))
+    ));
+    Ok(0)
+}
+
+/// Name, title, arguments and hint of each tool, in columns that fit the terminal.
+fn lines(tools: &[Tool], width: usize) -> Vec<String> {
+    let widest = |of: &dyn Fn(&Tool) -> usize, most: usize| {
+        tools.iter().map(of).max().unwrap_or(0).min(most)
+    };
+    let name_width = widest(&|tool| sanitised(tool.name()).chars().count(), 32);
+    let hint_width = widest(&|tool| tool.repeats().len(), 13);
+    let room = width.saturating_sub(2 + name_width + 2 + 2 + hint_width + 2);
+    let title_width = widest(&|tool| title(tool, 60).chars().count(), room * 3 / 5);
+    let args_width = room.saturating_sub(title_width);
+    let line = |tool: &Tool| {
+        let line = format!(
+            "  {}  {}  {}  {}",
+            style::name(&padded(
+                &cut(&sanitised(tool.name()), name_width),
+                name_width
+            )),
+            padded(&title(tool, title_width), title_width),
+            padded(&cut(&arguments(tool), args_width), args_width),
+            tool.repeats()
+        );
+        line.trim_end().to_owned()
+    };
+    tools.iter().map(line).collect()
+}
+
+fn title(tool: &Tool, width: usize) -> String {
+    first_line(&sanitised(tool.title()), width)
+}
+
+/// Names of the arguments, those that are needed first, the others in brackets.
+fn arguments(tool: &Tool) -> String {
+    let schema = tool.schema();
+    let required = schema.required();
+    let needed = required.iter().map(|name| sanitised(name));
+    let optional = schema
+        .names()
+        .into_iter()
+        .filter(|name| !required.contains(name));
+    needed
+        .chain(optional.map(|name| format!("[{}]", sanitised(name))))
+        .collect::<Vec<_>>()
+        .join(" ")
+}

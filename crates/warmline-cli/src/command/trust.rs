@@ -1,0 +1,131 @@
+//! `warmline trust`: show what a file of this folder would do, and remember that it may.
+
+use warmline::config::{ConfigFile, Declaration, Origin};
+use warmline::core::code::Code;
+use warmline::trust::TrustStore;
+
+use crate::args;
+use crate::problem::{Outcome, Problem};
+use crate::report::text::count;
+use crate::report::{Fields, Report, sanitised, style};
+use crate::target::folders;
+
+/// Shows each file and asks, unless `--yes` was given.
+pub(super) async fn run(typed: &args::Trust, report: &Report) -> Outcome<u8> {
+    let folders = folders()?;
+    let store = TrustStore::in_state_folder(folders.state.as_deref());
+    let paths = match &typed.file {
+        Some(file) => vec![folders.working.join(file)],
+        None => {
+            let found = folders.files().into_iter();
+            found
+                .filter(|(_, origin)| *origin == Origin::Folder)
+                .map(|(path, _)| path)
+                .collect()
+        },
+    };
+    if paths.is_empty() {
+        return Err(Problem::usage("there is nothing to trust in this folder")
+            .hint("`warmline.toml` and `.mcp.json` are looked for; or name a file"));
+    }
+    for path in paths {
+        let file = ConfigFile::read(&path, Origin::Folder)?;
+        if file.is_trusted(&store) {
+            tell(&file, "already", report);
+            continue;
+        }
+        show(&file, report);
+        if !typed.yes && !accepted(&file, report).await? {
+            tell(&file, "refused", report);
+            return Ok(2);
+        }
+        store.trust(file.path(), file.digest()).map_err(|error| {
+            Problem::new(
+                Code::ConfigUnreadable,
+                "what is trusted cannot be remembered",
+            )
+            .because(error.to_string())
+            .hint("Warmline keeps it in the state folder (XDG_STATE_HOME)")
+        })?;
+        tell(&file, "trusted", report);
+    }
+    Ok(0)
+}
+
+async fn accepted(file: &ConfigFile, report: &Report) -> Outcome<bool> {
+    if !report.can_ask() {
+        return Err(
+            Problem::new(Code::ConfigUntrusted, "there is no terminal to ask on")
+                .at(file.path().display().to_string())
+                .hint("look at the file, then accept it with `warmline trust --yes`"),
+        );
+    }
+    let typed = report
+        .ask("may this folder's servers be started and contacted? [y/N] ")
+        .await;
+    Ok(matches!(
+        typed.as_deref().map(str::trim),
+        Some("y" | "Y" | "yes")
+    ))
+}
+
+/// Commands, URLs and names of variables; never a value.
+fn show(file: &ConfigFile, report: &Report) {
+    if report.is_json() {
+        for declaration in file.declarations() {
+            report.object("declaration", &fields(file, declaration));
+        }
+        return;
+    }
+    let servers = count(file.declarations().len(), "server");
+    report.say(&format!(
+        "{} declares {servers}:",
+        style::name(&file.path().display().to_string())
+    ));
+    for declaration in file.declarations() {
+        let outline = declaration.outline();
+        report.say(&format!(
+            "  {}",
+            style::bold(&sanitised(&declaration.written))
+        ));
+        report.say(&format!("    reaches    {}", sanitised(&outline.reaches)));
+        let rows = [
+            ("sets", outline.sets),
+            ("reads", outline.reads),
+            ("headers", outline.headers),
+        ];
+        for (word, names) in rows.into_iter().filter(|(_, names)| !names.is_empty()) {
+            report.say(&format!("    {word:<9}  {}", sanitised(&names.join(" "))));
+        }
+        for path in outline.files {
+            report.say(&format!(
+                "    file       {}",
+                sanitised(&path.display().to_string())
+            ));
+        }
+    }
+}
+
+fn fields(file: &ConfigFile, declaration: &Declaration) -> Fields {
+    let outline = declaration.outline();
+    Fields::new()
+        .put("file", file.path().display().to_string())
+        .put("server", &declaration.written)
+        .put("reaches", outline.reaches)
+        .put("sets", outline.sets)
+        .put("reads", outline.reads)
+        .put("headers", outline.headers)
+}
+
+fn tell(file: &ConfigFile, word: &str, report: &Report) {
+    let path = file.path().display().to_string();
+    if report.is_json() {
+        let fields = Fields::new().put("file", path).put("answer", word);
+        return report.object("trust", &fields.put("sha256", file.digest().hex()));
+    }
+    report.note(&match word {
+        "trusted" => format!("{} {path}", style::good("trusted")),
+        "already" => format!("{path} is trusted already"),
+        _ => format!("{path} stays untrusted"),
+    });
+}

@@ -1,0 +1,210 @@
+//! A conversation with a target: opened, used, closed, with an account of it for `--verbose`.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use warmline::core::code::Code;
+use warmline::core::delivery::Delivery;
+use warmline::core::exchange::{Ending, Patience, Reply, Request};
+use warmline::core::protocol::params::Params;
+use warmline::upstream::{Declared, Facts, Listener, Session, Transport, Upstream};
+
+use crate::clock;
+use crate::interrupt::until_interrupted;
+use crate::problem::{Outcome, Problem};
+use crate::report::{Report, sanitised, text::seconds};
+use crate::target::Target;
+
+mod tools;
+
+pub(crate) use tools::Tool;
+
+/// An open session and everything a command needs around it.
+#[derive(Debug)]
+pub(crate) struct Conversation<'r> {
+    pub(crate) session: Session,
+    report: &'r Report,
+    name: String,
+    patience: Patience,
+}
+
+/// An answer, and how long it took.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) reply: Reply,
+    pub(crate) took: Duration,
+}
+
+impl<'r> Conversation<'r> {
+    /// Opens a session to the target.
+    pub(crate) async fn open(
+        target: &Target,
+        declared: &Declared,
+        report: &'r Report,
+    ) -> Outcome<Self> {
+        let name = target.server.name.clone();
+        for note in &target.notes {
+            report.note(&format!("note: {note}"));
+        }
+        report.account(&format!(
+            "· opening a session to `{name}`: {}",
+            target.place()
+        ));
+        let upstream = Upstream::new();
+        let what = format!("opening a session to {name}");
+        let opening = Box::pin(upstream.open(&target.server, declared));
+        let opened = until_interrupted(report.while_waiting(&what, opening)).await;
+        let session = opened
+            .map_err(|_| interrupted(&name, Delivery::Unsent))?
+            .map_err(|trouble| {
+                Problem::of_trouble(&trouble, Delivery::Unsent)
+                    .at(target.place())
+                    .of_server(&name)
+            })?;
+        Ok(Self::new(session, target, report))
+    }
+
+    /// A conversation on a session that is open already.
+    pub(crate) fn new(session: Session, target: &Target, report: &'r Report) -> Self {
+        tell_facts(session.facts(), report);
+        let name = target.server.name.clone();
+        Self {
+            session,
+            report,
+            name,
+            patience: target.patience,
+        }
+    }
+
+    /// The name of the server.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Sends a request and waits for its answer.
+    pub(crate) async fn ask(
+        &self,
+        method: &str,
+        params: Params,
+        listener: &dyn Listener,
+    ) -> Outcome<Told> {
+        let subject = match params.name() {
+            Some(name) => format!("{method} {name}"),
+            None => method.to_owned(),
+        };
+        let request = Request::new(method.to_owned(), params).patient(self.patience);
+        self.report.account(&format!("→ {subject}"));
+        let begun = clock::now();
+        let what = format!("waiting for {} of {}", sanitised(&subject), self.name);
+        let calling = Box::pin(self.session.call(request, listener));
+        let ending = until_interrupted(self.report.while_waiting(&what, calling)).await;
+        let took = begun.elapsed();
+        match ending {
+            Ok(Ending::Answered(reply)) => {
+                let (word, size) = match &reply {
+                    Reply::Result(raw) => ("result", raw.len()),
+                    Reply::Error(raw) => ("error", raw.len()),
+                };
+                self.report
+                    .account(&format!("← {word}, {size} bytes, after {}", seconds(took)));
+                Ok(Told { reply, took })
+            },
+            Ok(Ending::Failed(failure)) => Err(Problem::of_failure(&failure)
+                .at(format!("{subject}, {} after sending", seconds(took)))
+                .of_server(&self.name)),
+            // The future was dropped, which cancels the call; whether it came in time is not known.
+            Err(_) => Err(interrupted(&self.name, Delivery::Unknown).at(subject)),
+        }
+    }
+
+    /// Ends the session. What the child said is part of the account.
+    pub(crate) async fn close(self) {
+        let child = self.session.child();
+        self.session.close().await;
+        let Some(child) = child.filter(|child| !child.stderr_tail.trim().is_empty()) else {
+            return;
+        };
+        self.report
+            .account(&format!("· stderr of `{}`:", self.name));
+        for line in child.stderr_tail.lines() {
+            self.report.account(&format!("    {}", sanitised(line)));
+        }
+    }
+}
+
+impl Told {
+    /// The result as a tree; an error of the server is a problem.
+    pub(crate) fn result(&self, server: &str, subject: &str) -> Outcome<Value> {
+        match &self.reply {
+            Reply::Result(raw) => serde_json::from_slice(raw).map_err(|error| {
+                Problem::new(
+                    Code::BadAnswer,
+                    format!("the answer of `{server}` to {subject} cannot be read"),
+                )
+                .because(error.to_string())
+                .delivered(Delivery::Answered)
+            }),
+            Reply::Error(raw) => Err(said_no(raw, server, subject)),
+        }
+    }
+}
+
+/// An error of the protocol, as the server put it.
+pub(crate) fn said_no(raw: &[u8], server: &str, subject: &str) -> Problem {
+    let error: Value = serde_json::from_slice(raw).unwrap_or_default();
+    let code = error
+        .get("code")
+        .map_or_else(|| "none".to_owned(), Value::to_string);
+    let message = error
+        .get("message")
+        .and_then(Value::as_str)
+        .unwrap_or("it gave no reason");
+    let data = error.get("data").filter(|data| !data.is_null());
+    let why = match data {
+        Some(data) => format!(
+            "{message} ({})",
+            crate::report::text::cut(&data.to_string(), 300)
+        ),
+        None => message.to_owned(),
+    };
+    Problem::new(
+        Code::ToolFailed,
+        format!("`{server}` answered {subject} with error {code}"),
+    )
+    .because(why)
+    .delivered(Delivery::Answered)
+    .of_server(server)
+}
+
+/// What a session says of itself, in a few words.
+pub(crate) fn summary(facts: &Facts) -> String {
+    let keeps = match (facts.keeps_session, facts.transport) {
+        (true, Transport::Http) => "keeps state per session",
+        (true, Transport::Stdio) => "one process per session",
+        (false, Transport::Http | Transport::Stdio) => "keeps no sessions",
+    };
+    format!(
+        "{} {} · {} · {keeps}",
+        facts.era,
+        facts.version,
+        facts.transport.word()
+    )
+}
+
+fn tell_facts(facts: &Facts, report: &Report) {
+    for evidence in &facts.evidence {
+        report.account(&format!("→ {}", evidence.step));
+        report.account(&format!("← {}", sanitised(&evidence.answer)));
+    }
+    report.account(&format!(
+        "· open after {}: {}",
+        seconds(facts.opened_in),
+        summary(facts)
+    ));
+}
+
+fn interrupted(server: &str, delivery: Delivery) -> Problem {
+    Problem::new(Code::Cancelled, "interrupted")
+        .delivered(delivery)
+        .of_server(server)
+}

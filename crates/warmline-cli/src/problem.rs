@@ -1,0 +1,123 @@
+//! A problem as it is told to people and to machines: what, where, why, delivery, hint.
+
+use std::time::Duration;
+
+use warmline::config::{ConfigError, Excerpt};
+use warmline::core::code::Code;
+use warmline::core::delivery::Delivery;
+use warmline::core::exchange::{Failure, Trouble};
+
+/// Something that ends a command, with everything the reader needs to go on.
+#[derive(Clone, Debug)]
+pub(crate) struct Problem(Box<Parts>);
+
+/// The parts of a [`Problem`], in the order in which they are told.
+#[derive(Clone, Debug)]
+pub(crate) struct Parts {
+    pub(crate) code: Code,
+    pub(crate) what: String,
+    pub(crate) place: Option<String>,
+    pub(crate) why: Option<String>,
+    pub(crate) delivery: Option<Delivery>,
+    pub(crate) hint: Option<String>,
+    /// The line of a file that is meant, and its number.
+    pub(crate) excerpt: Option<(usize, Excerpt)>,
+    pub(crate) reason: Option<&'static str>,
+    pub(crate) retry_after: Option<Duration>,
+    pub(crate) server: Option<String>,
+}
+
+/// What a command that can fail gives back.
+pub(crate) type Outcome<T> = Result<T, Problem>;
+
+impl Problem {
+    pub(crate) fn new(code: Code, what: impl Into<String>) -> Self {
+        Self(Box::new(Parts {
+            code,
+            what: what.into(),
+            place: None,
+            why: None,
+            delivery: None,
+            hint: None,
+            excerpt: None,
+            reason: None,
+            retry_after: None,
+            server: None,
+        }))
+    }
+
+    /// Something was typed that cannot be meant so.
+    pub(crate) fn usage(what: impl Into<String>) -> Self {
+        Self::new(Code::UsageBadArgument, what)
+    }
+
+    /// What kept a session from being opened, or a request from being answered.
+    pub(crate) fn of_trouble(trouble: &Trouble, delivery: Delivery) -> Self {
+        let mut problem = Self::new(trouble.code, trouble.what.clone());
+        problem.0.why.clone_from(&trouble.why);
+        problem.0.hint = trouble.hint.clone().or_else(|| advice(trouble.code));
+        problem.0.delivery = Some(delivery);
+        problem.0.reason = Some(trouble.reason.word());
+        problem.0.retry_after = trouble.retry_after;
+        problem
+    }
+
+    /// What kept a request from being answered.
+    pub(crate) fn of_failure(failure: &Failure) -> Self {
+        Self::of_trouble(&failure.trouble, failure.delivery())
+    }
+
+    pub(crate) fn at(mut self, place: impl Into<String>) -> Self {
+        self.0.place = Some(place.into());
+        self
+    }
+
+    pub(crate) fn because(mut self, why: impl Into<String>) -> Self {
+        self.0.why = Some(why.into());
+        self
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.0.hint = Some(hint.into());
+        self
+    }
+
+    pub(crate) fn delivered(mut self, delivery: Delivery) -> Self {
+        self.0.delivery = Some(delivery);
+        self
+    }
+
+    pub(crate) fn of_server(mut self, server: &str) -> Self {
+        self.0.server = Some(server.to_owned());
+        self
+    }
+
+    pub(crate) fn parts(&self) -> &Parts {
+        &self.0
+    }
+
+    /// The exit code: it carries the delivery where there is one.
+    pub(crate) fn exit(&self) -> u8 {
+        self.0
+            .code
+            .exit(self.0.delivery.unwrap_or(Delivery::Unsent))
+    }
+}
+
+impl From<ConfigError> for Problem {
+    fn from(error: ConfigError) -> Self {
+        let mut problem = Self::new(error.code, error.what);
+        problem.0.why = error.why;
+        problem.0.hint = error.hint;
+        if let Some(place) = error.place {
+            problem.0.place = Some(place.to_string());
+            problem.0.excerpt = place.at.map(|(line, _)| line).zip(place.excerpt);
+        }
+        problem
+    }
+}
+
+/// The general advice of a code, where the trouble has none of its own.
+fn advice(code: Code) -> Option<String> {
+    code.try_this().first().map(|advice| (*advice).to_owned())
+}

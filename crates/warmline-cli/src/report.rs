@@ -1,0 +1,198 @@
+//! The only place that prints: answers to stdout, everything else to stderr.
+//!
+//! Asked by: every command.  Decides: text or JSON, colour or none, what quiet and verbose mean,
+//! and that nothing of a server reaches the terminal as a control character.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anstream::ColorChoice;
+
+use crate::args::{Color, Look};
+use crate::problem::Problem;
+
+mod error;
+mod fields;
+mod progress;
+pub(crate) mod style;
+pub(crate) mod text;
+
+pub(crate) use fields::Fields;
+pub(crate) use text::sanitised;
+
+/// How much is said on stderr.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Volume {
+    Quiet,
+    Normal,
+    Verbose,
+}
+
+/// Whether people or programs read the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Text,
+    Json,
+}
+
+/// Prints for one command.
+#[derive(Debug)]
+pub(crate) struct Report {
+    form: Form,
+    volume: Volume,
+    color: ColorChoice,
+    terminal: bool,
+    line_open: AtomicBool,
+}
+
+impl Report {
+    pub(crate) fn new(look: &Look) -> Self {
+        let color = match look.color {
+            Color::Auto => ColorChoice::Auto,
+            Color::Always => ColorChoice::Always,
+            Color::Never => ColorChoice::Never,
+        };
+        Self {
+            form: if look.json { Form::Json } else { Form::Text },
+            volume: match (look.quiet, look.verbose) {
+                (true, _) => Volume::Quiet,
+                (false, true) => Volume::Verbose,
+                (false, false) => Volume::Normal,
+            },
+            color,
+            terminal: std::io::stderr().is_terminal(),
+            line_open: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether programs read the output.
+    pub(crate) fn is_json(&self) -> bool {
+        self.form == Form::Json
+    }
+
+    pub(crate) fn is_verbose(&self) -> bool {
+        self.volume == Volume::Verbose
+    }
+
+    /// Whether a person can be asked: both ends of the conversation are a terminal.
+    pub(crate) fn can_ask(&self) -> bool {
+        self.terminal && std::io::stdin().is_terminal()
+    }
+
+    /// How wide the terminal is, as far as anybody told us.
+    pub(crate) fn width(&self) -> usize {
+        let told = warmline::config::process_variable("COLUMNS").and_then(|c| c.parse().ok());
+        told.unwrap_or(80).clamp(40, 200)
+    }
+
+    /// An answer, or a part of one. The text may be styled.
+    pub(crate) fn data(&self, text: &str) {
+        self.clear_progress();
+        let mut out = anstream::AutoStream::new(std::io::stdout().lock(), self.color_of_stdout());
+        // Whoever closed our output does not want to read on, also not a complaint about it.
+        writeln!(out, "{}", text.trim_end_matches('\n')).ok();
+    }
+
+    /// What a server answered: harmless on a terminal, untouched for a program that reads it.
+    pub(crate) fn answer(&self, text: &str) {
+        if std::io::stdout().is_terminal() {
+            self.data(&sanitised(text));
+        } else {
+            self.bytes(format!("{}\n", text.trim_end_matches('\n')).as_bytes());
+        }
+    }
+
+    /// Bytes of an answer as they are.
+    pub(crate) fn bytes(&self, bytes: &[u8]) {
+        self.clear_progress();
+        let mut out = std::io::stdout().lock();
+        out.write_all(bytes).and_then(|()| out.flush()).ok();
+    }
+
+    /// One object on a line of its own; `kind` comes first.
+    pub(crate) fn object(&self, kind: &str, fields: &Fields) {
+        self.clear_progress();
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{}", fields.line(kind)).ok();
+    }
+
+    /// A line beside the answer: left out by `--quiet`, and for programs.
+    pub(crate) fn note(&self, text: &str) {
+        if self.volume > Volume::Quiet && self.form == Form::Text {
+            self.say(text);
+        }
+    }
+
+    /// A line of the account that `--verbose` asks for.
+    pub(crate) fn account(&self, text: &str) {
+        if self.is_verbose() {
+            self.say(&style::dim(text));
+        }
+    }
+
+    /// What an answer cost: for people who look, not for logs.
+    pub(crate) fn cost(&self, text: &str) {
+        let wanted = self.is_verbose() || (self.terminal && self.volume == Volume::Normal);
+        if wanted && self.form == Form::Text {
+            self.say(&style::dim(text));
+        }
+    }
+
+    /// What ends the command.
+    pub(crate) fn problem(&self, problem: &Problem) {
+        match self.form {
+            Form::Text => self.say(&error::in_text(problem)),
+            Form::Json => self.object("error", &error::in_fields(problem)),
+        }
+    }
+
+    /// A question to the person at the terminal, and what was typed; none at the end of input.
+    pub(crate) async fn ask(&self, prompt: &str) -> Option<String> {
+        self.prompt(prompt);
+        let read = tokio::task::spawn_blocking(|| {
+            let mut line = String::new();
+            std::io::stdin()
+                .read_line(&mut line)
+                .map(|count| (count > 0).then_some(line))
+        });
+        let line = read.await.ok()?.ok()??;
+        Some(line.trim_end_matches(['\r', '\n']).to_owned())
+    }
+
+    fn prompt(&self, prompt: &str) {
+        self.clear_progress();
+        let mut out = self.stderr();
+        write!(out, "{prompt}").and_then(|()| out.flush()).ok();
+    }
+
+    /// A line on stderr whatever the volume.
+    pub(crate) fn say(&self, text: &str) {
+        self.clear_progress();
+        writeln!(self.stderr(), "{text}").ok();
+    }
+
+    fn stderr(&self) -> anstream::AutoStream<std::io::StderrLock<'static>> {
+        anstream::AutoStream::new(std::io::stderr().lock(), self.color_of_stderr())
+    }
+
+    fn color_of_stdout(&self) -> ColorChoice {
+        if self.color == ColorChoice::Auto {
+            return anstream::AutoStream::choice(&std::io::stdout());
+        }
+        self.color
+    }
+
+    fn color_of_stderr(&self) -> ColorChoice {
+        if self.color == ColorChoice::Auto {
+            return anstream::AutoStream::choice(&std::io::stderr());
+        }
+        self.color
+    }
+
+    /// Takes the line of progress away, if there is one.
+    fn clear_progress(&self) {
+        if self.line_open.swap(false, Ordering::Relaxed) {
+            write!(std::io::stderr().lock(), "\r\u{1b}[2K").ok();
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! The line that says what is being waited for: on a terminal only, and only after a while.
+
+use std::future::Future;
+use std::io::Write as _;
+use std::pin::pin;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::{Report, Volume, text::seconds};
+use crate::clock;
+
+impl Report {
+    /// Waits for a future, and says so if it takes long.
+    pub(crate) async fn while_waiting<F: Future>(&self, what: &str, future: F) -> F::Output {
+        let mut future = pin!(future);
+        if !self.terminal || self.volume == Volume::Quiet || self.is_json() {
+            return future.await;
+        }
+        let begun = clock::now();
+        let mut pause = PATIENCE;
+        for frame in FRAMES.iter().cycle() {
+            if let Ok(output) = tokio::time::timeout(pause, &mut future).await {
+                self.clear_progress();
+                return output;
+            }
+            self.line_open.store(true, Ordering::Relaxed);
+            let mut out = std::io::stderr().lock();
+            write!(
+                out,
+                "\r\u{1b}[2K{frame} {what} … {}",
+                seconds(begun.elapsed())
+            )
+            .and_then(|()| out.flush())
+            .ok();
+            pause = FRAME;
+        }
+        future.await
+    }
+}
+
+/// What is done sooner needs no line.
+const PATIENCE: Duration = Duration::from_millis(300);
+const FRAME: Duration = Duration::from_millis(100);
+const FRAMES: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];

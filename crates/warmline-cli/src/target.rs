@@ -1,0 +1,391 @@
+//! The target: a URL, a name from a configuration file, or a command behind `--`.
+
+use std::ffi::OsString;
+
+use http::header::AUTHORIZATION;
+use warmline::config::{
+    Config, Declaration, Folders, Origin, bearer, header, parse_url, plain_name, process_variable,
+    public_url,
+};
+use warmline::core::code::Code;
+use warmline::core::era::Era;
+use warmline::core::exchange::Patience;
+use warmline::trust::TrustStore;
+use warmline::upstream::{HttpReach, Reach, Server, StdioReach};
+
+use crate::args::{Connect, EraChoice};
+use crate::problem::{Outcome, Problem};
+
+mod split;
+
+pub(crate) use split::{Named, split};
+
+/// A server that a command speaks to.
+#[derive(Debug)]
+pub(crate) struct Target {
+    pub(crate) server: Server,
+    pub(crate) patience: Patience,
+    pub(crate) source: TargetSource,
+    /// Things worth knowing about how it was put together.
+    pub(crate) notes: Vec<String>,
+}
+
+/// Where a target comes from.
+#[derive(Clone, Debug)]
+pub(crate) enum TargetSource {
+    /// It was typed.
+    Typed,
+    /// A configuration file declares it there.
+    Configured {
+        place: String,
+        origin: Origin,
+        elsewhere: Vec<String>,
+    },
+}
+
+/// What a command was told to speak to, before it was looked up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Aim {
+    Url(String),
+    Name(String),
+    Command(Vec<OsString>),
+}
+
+impl Target {
+    /// Looks a target up and applies what was typed beside it.
+    pub(crate) fn find(aim: &Aim, connect: &Connect) -> Outcome<Self> {
+        let mut target = match aim {
+            Aim::Url(url) => Self::of_url(url)?,
+            Aim::Command(words) => Self::of_command(words)?,
+            Aim::Name(name) => Self::of_name(name, connect)?,
+        };
+        target.apply(connect)?;
+        Ok(target)
+    }
+
+    /// How it is reached, for people: a URL without secrets, or a command line.
+    pub(crate) fn place(&self) -> String {
+        place_of(&self.server)
+    }
+
+    fn of_url(url: &str) -> Outcome<Self> {
+        let parsed = parse_url(url).map_err(|why| {
+            Problem::usage(format!("`{}` is not the URL of a server", public_url(url))).because(why)
+        })?;
+        let host = parsed.host_str().unwrap_or_default();
+        let name = match parsed.port() {
+            Some(port) => format!("{host}:{port}"),
+            None => host.to_owned(),
+        };
+        Ok(Self::typed(Server::http(name, parsed)))
+    }
+
+    fn of_command(words: &[OsString]) -> Outcome<Self> {
+        let texts: Option<Vec<&str>> = words.iter().map(|word| word.to_str()).collect();
+        let Some([program, args @ ..]) = texts.as_deref() else {
+            return Err(Problem::usage("the command behind `--` is not text"));
+        };
+        let name = command_name(program, args);
+        Ok(Self::typed(Server::stdio(
+            name,
+            *program,
+            args.iter().copied(),
+        )))
+    }
+
+    fn of_name(name: &str, connect: &Connect) -> Outcome<Self> {
+        let folders = folders()?;
+        let store = TrustStore::in_state_folder(folders.state.as_deref());
+        let config = Config::read(connect.config.as_deref(), &folders)?;
+        let (file, declaration) = config.find(name, &store).map_err(|error| {
+            let mut problem = Problem::from(error);
+            if let Some(hint) = looks_like(name) {
+                problem = problem.hint(hint);
+            }
+            problem
+        })?;
+        let trusted = file.trusted(&store)?;
+        let configured = trusted.server(declaration, &process_variable)?;
+        let mut target = Self {
+            server: configured.server,
+            patience: configured.patience,
+            source: TargetSource::Configured {
+                place: declaration.place.to_string(),
+                origin: file.origin(),
+                elsewhere: declaration.elsewhere.clone(),
+            },
+            notes: Vec::new(),
+        };
+        let is_alone = config.declarations().count() == 1;
+        target.take_general_variables(declaration, is_alone)?;
+        target
+            .notes
+            .extend(shadows(&config, name, declaration, &store));
+        Ok(target)
+    }
+
+    fn typed(server: Server) -> Self {
+        Self {
+            server,
+            patience: Patience::default(),
+            source: TargetSource::Typed,
+            notes: Vec::new(),
+        }
+    }
+
+    /// `MCP_SERVER_URL` and `MCP_AUTH_TOKEN` name no server: they speak for the only one.
+    fn take_general_variables(&mut self, of: &Declaration, is_alone: bool) -> Outcome<()> {
+        if !is_alone || of.url_env().is_some() {
+            return Ok(());
+        }
+        if let (Reach::Http(http), Some(url)) =
+            (&mut self.server.reach, process_variable(URL_VARIABLE))
+        {
+            http.url = parse_url(&url).map_err(|why| {
+                Problem::new(
+                    Code::ConfigBadValue,
+                    format!("`{URL_VARIABLE}` is not a URL"),
+                )
+                .because(why)
+            })?;
+            self.notes
+                .push(format!("the URL comes from {URL_VARIABLE}"));
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, connect: &Connect) -> Outcome<()> {
+        let name = self.server.name.clone();
+        match &mut self.server.reach {
+            Reach::Http(http) => apply_http(http, connect, &name)?,
+            Reach::Stdio(stdio) => apply_stdio(stdio, connect, &name)?,
+        }
+        self.take_general_token();
+        match connect.era {
+            EraChoice::Auto => {},
+            EraChoice::Legacy => self.server.era = Some(Era::Legacy),
+            EraChoice::Modern => self.server.era = Some(Era::Modern),
+        }
+        if let Some(limit) = connect.timeout {
+            let times = &mut self.server.times;
+            (times.connect, times.handshake, times.start) = (limit, limit, limit);
+            self.patience = Patience {
+                idle: limit,
+                total: limit,
+            };
+        }
+        Ok(())
+    }
+
+    /// A token that names no server goes to the one that was typed, and never in the clear.
+    fn take_general_token(&mut self) {
+        let TargetSource::Typed = self.source else {
+            return;
+        };
+        let Reach::Http(http) = &mut self.server.reach else {
+            return;
+        };
+        let Some(token) = process_variable(TOKEN_VARIABLE) else {
+            return;
+        };
+        if http.headers.iter().any(|(name, _)| name == AUTHORIZATION) {
+            return;
+        }
+        if http.url.scheme() != "https" && !is_loopback(&http.url) {
+            self.notes.push(format!(
+                "{TOKEN_VARIABLE} is set, but not sent over plain HTTP"
+            ));
+        } else if let Some(value) = bearer(&token) {
+            http.headers.push((AUTHORIZATION, value));
+            self.notes
+                .push(format!("the token comes from {TOKEN_VARIABLE}"));
+        }
+    }
+}
+
+/// How a server is reached, for people.
+pub(crate) fn place_of(server: &Server) -> String {
+    match &server.reach {
+        Reach::Http(http) => public_url(http.url.as_str()),
+        Reach::Stdio(stdio) => {
+            let words = std::iter::once(&stdio.program).chain(&stdio.args);
+            shell_words::join(words)
+        },
+    }
+}
+
+/// The folders of this process.
+pub(crate) fn folders() -> Outcome<Folders> {
+    Folders::of_this_process().map_err(|error| {
+        Problem::new(Code::ConfigUnreadable, "the working folder cannot be read")
+            .because(error.to_string())
+    })
+}
+
+/// Whether a URL stays on this machine.
+pub(crate) fn is_loopback(url: &url::Url) -> bool {
+    match url.host() {
+        Some(url::Host::Ipv4(address)) => address.is_loopback(),
+        Some(url::Host::Ipv6(address)) => address.is_loopback(),
+        Some(url::Host::Domain(name)) => name == "localhost",
+        None => false,
+    }
+}
+
+fn apply_http(http: &mut HttpReach, connect: &Connect, name: &str) -> Outcome<()> {
+    let program_only = [
+        (!connect.env.is_empty(), "--env"),
+        (!connect.env_pass.is_empty(), "--env-pass"),
+        (connect.cwd.is_some(), "--cwd"),
+    ];
+    if let Some((_, option)) = program_only.iter().find(|(given, _)| *given) {
+        return Err(Problem::usage(format!(
+            "`{option}` is for a program, and `{name}` is a URL"
+        )));
+    }
+    for written in &connect.header {
+        let Some((header_name, value)) = written.split_once(':') else {
+            return Err(
+                Problem::usage("a --header has no `:`").hint("write --header 'Name: value'")
+            );
+        };
+        set_header(http, header_name, value)?;
+    }
+    for written in &connect.header_env {
+        let Some((header_name, variable)) = written.split_once('=') else {
+            return Err(Problem::usage("a --header-env has no `=`")
+                .hint("write --header-env Authorization=MY_VARIABLE"));
+        };
+        let value = process_variable(variable).ok_or_else(|| {
+            Problem::usage(format!(
+                "`{variable}` is not set, and `{header_name}` takes its value from it"
+            ))
+            .hint(format!(
+                "set `{variable}` in the environment of this command"
+            ))
+        })?;
+        set_header(http, header_name, &value)?;
+    }
+    if let Some(file) = &connect.ca_file {
+        http.ca_file = Some(file.clone());
+    }
+    Ok(())
+}
+
+fn set_header(http: &mut HttpReach, name: &str, value: &str) -> Outcome<()> {
+    let (name, value) = header(name, value).map_err(Problem::usage)?;
+    http.headers.retain(|(other, _)| *other != name);
+    http.headers.push((name, value));
+    Ok(())
+}
+
+fn apply_stdio(stdio: &mut StdioReach, connect: &Connect, name: &str) -> Outcome<()> {
+    let url_only = [
+        (!connect.header.is_empty(), "--header"),
+        (!connect.header_env.is_empty(), "--header-env"),
+        (connect.ca_file.is_some(), "--ca-file"),
+    ];
+    if let Some((_, option)) = url_only.iter().find(|(given, _)| *given) {
+        return Err(Problem::usage(format!(
+            "`{option}` is for a URL, and `{name}` is a program"
+        ))
+        .hint("a program gets its settings by --env NAME=VALUE or --env-pass NAME"));
+    }
+    for written in &connect.env {
+        let Some((variable, value)) = written.split_once('=') else {
+            return Err(Problem::usage("an --env has no `=`")
+                .hint("write --env NAME=VALUE, or --env-pass NAME to pass on a variable of ours"));
+        };
+        stdio.env.insert(variable.to_owned(), value.to_owned());
+    }
+    stdio.env_pass.extend(connect.env_pass.iter().cloned());
+    if let Some(folder) = &connect.cwd {
+        stdio.cwd = Some(folder.clone());
+    }
+    Ok(())
+}
+
+/// A name for a command: what it starts, not what starts it.
+fn command_name(program: &str, args: &[&str]) -> String {
+    let stem = |path: &str| {
+        let file = path.rsplit('/').next().unwrap_or(path);
+        file.trim_end_matches(".js")
+            .trim_end_matches(".py")
+            .to_owned()
+    };
+    let starter = stem(program);
+    let started = match starter.as_str() {
+        "npx" | "pnpx" | "bunx" | "uvx" | "node" | "python" | "python3" => {
+            let package = args.iter().find(|word| !word.starts_with('-'));
+            package.map(|word| word.trim_end_matches("@latest").to_owned())
+        },
+        _ => None,
+    };
+    let plain = started.as_deref().map(|word| {
+        if word.starts_with('@') {
+            word.to_owned()
+        } else {
+            stem(word)
+        }
+    });
+    plain
+        .as_deref()
+        .and_then(plain_name)
+        .or_else(|| plain_name(&starter))
+        .unwrap_or_else(|| "server".to_owned())
+}
+
+/// What somebody who typed an unknown name may have wanted.
+fn looks_like(name: &str) -> Option<String> {
+    if name.contains(' ') {
+        return Some("a command goes last, behind `--`, unquoted".to_owned());
+    }
+    let host = name.split(['/', ':']).next().unwrap_or_default();
+    let is_host = host == "localhost" || (host.contains('.') && !host.starts_with('.'));
+    is_host.then(|| format!("a URL begins with `https://` or `http://`: `http://{name}`"))
+}
+
+/// Says when a nearer file declares the same name and is not trusted.
+fn shadows(config: &Config, name: &str, used: &Declaration, store: &TrustStore) -> Option<String> {
+    let (file, _) = config
+        .declarations()
+        .find(|(file, d)| (d.name == name || d.written == name) && !file.is_trusted(store))?;
+    let used = used.place.file.display();
+    Some(format!(
+        "`{name}` is also declared in {}, which is not trusted; {used} is used",
+        file.path().display()
+    ))
+}
+
+const URL_VARIABLE: &str = "MCP_SERVER_URL";
+pub(crate) const TOKEN_VARIABLE: &str = "MCP_AUTH_TOKEN";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_named_after_what_it_starts() {
+        #[rustfmt::skip]
+        let table: [(&str, &[&str], &str); 7] = [
+            ("npx", &["-y", "@playwright/mcp@latest"], "playwright-mcp"),
+            ("npx", &["-y", "some-server"],            "some-server"),
+            ("uvx", &["mcp-server-git"],               "mcp-server-git"),
+            ("python3", &["/opt/things/server.py"],    "server"),
+            ("/usr/bin/thing", &["--stdio"],           "thing"),
+            ("node", &[],                              "node"),
+            ("…", &[],                                 "server"),
+        ];
+        for (program, args, name) in table {
+            assert_eq!(command_name(program, args), name);
+        }
+    }
+
+    #[test]
+    fn a_slip_is_recognised() {
+        assert!(looks_like("localhost:8400/mcp").is_some());
+        assert!(looks_like("example.com").is_some());
+        assert!(looks_like("npx -y thing").is_some());
+        assert!(looks_like("github").is_none());
+    }
+}

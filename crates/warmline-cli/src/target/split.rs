@@ -1,0 +1,141 @@
+//! The words of a command line, split into target, what is asked for, and the rest.
+
+use std::ffi::OsString;
+
+use super::Aim;
+use crate::problem::{Outcome, Problem};
+
+/// What a command names besides its target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Named {
+    Tool,
+    Method,
+    Nothing,
+}
+
+/// Splits `TARGET NAME REST…`, or `NAME REST…` with a command behind `--`.
+///
+/// No target at all is none; whether that is an error is the caller's to say.
+pub(crate) fn split<'w>(
+    words: &'w [String],
+    command: &[OsString],
+    named: Named,
+) -> Outcome<(Option<Aim>, Option<&'w str>, &'w [String])> {
+    let (aim, words) = match (command, words) {
+        ([], []) => (None, words),
+        ([], [target, rest @ ..]) => (Some(aim_of(target)?), rest),
+        (command, words) => {
+            refuse_two_targets(words)?;
+            (Some(Aim::Command(command.to_vec())), words)
+        },
+    };
+    match (named, words) {
+        (Named::Nothing, []) => Ok((aim, None, words)),
+        (Named::Nothing, [extra, ..]) => Err(Problem::usage(format!(
+            "`{}` is one word too many",
+            extra.escape_debug()
+        ))
+        .hint(match command {
+            [] => "give one target: a URL, a name, or a command behind `--`",
+            _ => "with a command behind `--` there is no other target",
+        })),
+        (Named::Tool | Named::Method, [name, rest @ ..]) if !name.contains('=') => {
+            Ok((aim, Some(name.as_str()), rest))
+        },
+        (Named::Tool, _) => Err(missing("tool", "tools", aim.as_ref())),
+        (Named::Method, _) => Err(missing("method", "request", aim.as_ref())),
+    }
+}
+
+/// What a first word aims at.
+pub(crate) fn aim_of(word: &str) -> Outcome<Aim> {
+    if word.contains("://") {
+        return Ok(Aim::Url(word.to_owned()));
+    }
+    if word.contains('=') {
+        return Err(Problem::usage(format!(
+            "`{}` stands where a target should",
+            word.escape_debug()
+        ))
+        .hint("the target comes first: a URL or a name; or a command last, behind `--`"));
+    }
+    Ok(Aim::Name(word.to_owned()))
+}
+
+fn refuse_two_targets(words: &[String]) -> Outcome<()> {
+    match words.first() {
+        Some(first) if first.contains("://") => Err(Problem::usage(
+            "there are two targets: a URL and a command behind `--`",
+        )
+        .hint("leave one of them out")),
+        _ => Ok(()),
+    }
+}
+
+fn missing(noun: &str, command: &str, aim: Option<&Aim>) -> Problem {
+    match (aim, noun) {
+        (None, _) => {
+            Problem::usage(format!("neither a target nor a {noun} is named")).hint(format!(
+                "`warmline help {}` shows how",
+                if noun == "tool" { "call" } else { command }
+            ))
+        },
+        (Some(Aim::Name(name)), "tool") => {
+            Problem::usage(format!("no tool is named after `{name}`")).hint(format!(
+                "`warmline tools {name}` lists the tools of `{name}`"
+            ))
+        },
+        (Some(Aim::Url(_)), "tool") => Problem::usage("no tool is named after the URL")
+            .hint("`warmline tools URL` lists the tools of a server"),
+        (Some(_), "tool") => Problem::usage("no tool is named")
+            .hint("`warmline tools -- COMMAND` lists the tools of a server"),
+        (Some(_), _) => Problem::usage(format!("no {noun} is named"))
+            .hint("name one, as `tools/list` or `resources/list`"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(words: &[&str], command: &[&str], named: Named) -> String {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        let command: Vec<OsString> = command.iter().map(OsString::from).collect();
+        match split(&words, &command, named) {
+            Ok((aim, name, rest)) => {
+                let aim = match aim {
+                    Some(Aim::Url(url)) => url,
+                    Some(Aim::Name(name)) => format!("name {name}"),
+                    Some(Aim::Command(words)) => format!("command of {}", words.len()),
+                    None => "nothing".to_owned(),
+                };
+                format!("{aim} | {} | {}", name.unwrap_or("-"), rest.join(" "))
+            },
+            Err(problem) => problem.parts().what.clone(),
+        }
+    }
+
+    #[test]
+    fn words_are_split_by_where_the_target_stands() {
+        use Named::{Method, Nothing, Tool};
+        #[rustfmt::skip]
+        let table: [(&[&str], &[&str], Named, &str); 13] = [
+            (&["http://x/mcp", "add", "a=1"],  &[],           Tool,    "http://x/mcp | add | a=1"),
+            (&["github", "add"],               &[],           Tool,    "name github | add | "),
+            (&["add", "a=1"],                  &["npx", "s"], Tool,    "command of 2 | add | a=1"),
+            (&["github", "tools/list"],        &[],           Method,  "name github | tools/list | "),
+            (&["github"],                      &[],           Nothing, "name github | - | "),
+            (&[],                              &["npx"],      Nothing, "command of 1 | - | "),
+            (&[],                              &[],           Nothing, "nothing | - | "),
+            (&["github"],                      &[],           Tool,    "no tool is named after `github`"),
+            (&["github", "a=1"],               &[],           Tool,    "no tool is named after `github`"),
+            (&[],                              &[],           Tool,    "neither a target nor a tool is named"),
+            (&["a=1"],                         &[],           Tool,    "`a=1` stands where a target should"),
+            (&["http://x", "add"],             &["npx"],      Tool,    "there are two targets: a URL and a command behind `--`"),
+            (&["github", "more"],              &[],           Nothing, "`more` is one word too many"),
+        ];
+        for (words, command, named, expected) in table {
+            assert_eq!(told(words, command, named), expected);
+        }
+    }
+}
