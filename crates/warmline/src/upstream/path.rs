@@ -102,13 +102,13 @@ fn working_folder(server: &str, reach: &StdioReach) -> Result<PathBuf, Trouble> 
         Ok(cwd) if cwd.is_dir() => Ok(cwd),
         Ok(cwd) => {
             let what = format!(
-                "{server}: its working folder {} does not exist",
+                "`{server}` cannot start in {}: there is no such folder",
                 cwd.display()
             );
             Err(Trouble::new(Reason::Spawn, what).hint("create the folder, or change `cwd`"))
         },
         Err(error) => {
-            let what = format!("{server}: its working folder cannot be found");
+            let what = format!("the working folder of `{server}` cannot be found");
             Err(Trouble::new(Reason::Spawn, what).because(error.to_string()))
         },
     }
@@ -124,12 +124,18 @@ fn given(server: &str, program: &str, cwd: &Path) -> Result<Program, Trouble> {
             });
         },
         Ok(metadata) if metadata.is_file() => {
-            let what = format!("{server}: {} may not be executed", path.display());
+            let what = format!(
+                "the program of `{server}` may not be executed: {}",
+                path.display()
+            );
             let hint = format!("make it executable: chmod +x {}", path.display());
             return Err(Trouble::new(Reason::Spawn, what).hint(hint));
         },
-        Ok(_) => format!("{server}: {} is no program, it is a folder", path.display()),
-        Err(error) => format!("{server}: there is no program {}: {error}", path.display()),
+        Ok(_) => format!("the program of `{server}` is a folder: {}", path.display()),
+        Err(error) => format!(
+            "the program of `{server}` was not found: {} ({error})",
+            path.display()
+        ),
     };
     Err(Trouble::new(Reason::ProgramMissing, what).hint("check `command`; paths count from `cwd`"))
 }
@@ -156,7 +162,7 @@ fn look_up(program: &str, search: &OsStr, cwd: &Path) -> Option<Program> {
 }
 
 fn missing(server: &str, program: &str, search: &OsStr, login: Option<&OsStr>) -> Trouble {
-    let what = format!("{server}: the program `{program}` was not found");
+    let what = format!("the program of `{server}` was not found: `{program}`");
     let mut why = format!("searched PATH {}", search.display());
     if let Some(login) = login {
         why = format!("{why}, then the login shell's PATH {}", login.display());
@@ -217,7 +223,7 @@ async fn ask_shell(shell: &Path, environment: &Environment) -> Option<OsString> 
     let path = clock::timeout(PROBE_TIME, both).await;
     process.kill();
     // Reaped within a moment; if not, dropping it does the rest in the background.
-    drop(clock::timeout(PROBE_END, process.exited()).await);
+    clock::timeout(PROBE_END, process.exited()).await.ok();
     path.ok().flatten()
 }
 

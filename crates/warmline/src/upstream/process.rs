@@ -81,12 +81,9 @@ impl Process {
             Some(binary) => Self::start_guarded(start, &binary, input).await?,
             None => Self::start_in_group(start, input)?,
         };
-        let (stdout, stderr) = match (stdout, stderr) {
-            (Some(stdout), Some(stderr)) => (stdout, stderr),
-            _ => {
-                process.kill();
-                return Err(io::ErrorKind::BrokenPipe.into());
-            },
+        let (Some(stdout), Some(stderr)) = (stdout, stderr) else {
+            process.kill();
+            return Err(io::ErrorKind::BrokenPipe.into());
         };
         Ok((
             process,

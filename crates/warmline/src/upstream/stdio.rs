@@ -282,7 +282,7 @@ fn start_failed(server: &str, program: &std::path::Path, error: &std::io::Error)
         ),
         _ => (Reason::Spawn, "try to run it in a terminal"),
     };
-    let what = format!("{server}: {program} could not be started");
+    let what = format!("`{server}` could not be started: {program}");
     Trouble::new(reason, what)
         .because(error.to_string())
         .hint(hint)

@@ -81,7 +81,7 @@ async fn a_path_in_the_configuration_is_the_only_one_searched() {
     assert_eq!(trouble.reason, Reason::ProgramMissing);
     assert_eq!(
         trouble.what,
-        "files: the program `no-such-program` was not found"
+        "the program of `files` was not found: `no-such-program`"
     );
     assert_eq!(
         trouble.why,
@@ -94,9 +94,9 @@ async fn what_cannot_be_started_is_said_before_it_is_tried() {
     let folder = Folder::new();
     std::fs::write(folder.0.join("text"), "no program").unwrap();
     let table = [
-        ("./missing", Reason::ProgramMissing, "there is no program"),
+        ("./missing", Reason::ProgramMissing, "was not found"),
         ("./text", Reason::Spawn, "may not be executed"),
-        ("./.", Reason::ProgramMissing, "it is a folder"),
+        ("./.", Reason::ProgramMissing, "is a folder"),
     ];
     for (program, reason, words) in table {
         let reach = StdioReach {
@@ -118,7 +118,7 @@ async fn what_cannot_be_started_is_said_before_it_is_tried() {
         .await
         .unwrap_err();
     assert_eq!(trouble.reason, Reason::Spawn);
-    assert!(trouble.what.contains("working folder"), "{}", trouble.what);
+    assert!(trouble.what.contains("no such folder"), "{}", trouble.what);
 }
 
 fn home(folder: &Folder, profile: &str) -> Environment {

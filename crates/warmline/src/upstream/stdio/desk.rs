@@ -138,11 +138,11 @@ impl Desk {
         if state.wish.is_some() {
             return Err(Trouble::new(
                 Reason::Closed,
-                format!("{}: it is being closed", self.server),
+                format!("`{}` is being closed", self.server),
             ));
         }
         if state.calls.contains_key(&id) || state.late.contains(&id) {
-            let what = format!("{}: the request id {id} is in use", self.server);
+            let what = format!("the request id {id} of `{}` is in use", self.server);
             return Err(Trouble::new(Reason::Internal, what));
         }
         if !state.outbox.push(Outgoing {
@@ -150,7 +150,7 @@ impl Desk {
             line,
         }) {
             let what = format!(
-                "{}: {} messages wait for the program to read its input",
+                "`{}` does not read: {} messages wait already",
                 self.server,
                 state.outbox.lines.len()
             );
@@ -191,7 +191,7 @@ impl Desk {
 
     /// Nobody should ask again after the end; whoever does must not wait for ever.
     fn heard_all(&self) -> PipeNews {
-        let what = format!("{}: the call has ended already", self.server);
+        let what = format!("a call to `{}` was asked after its end", self.server);
         let trouble = Trouble::new(Reason::Internal, what);
         PipeNews::Lost {
             delivery: Delivery::Unknown,

@@ -142,7 +142,7 @@ impl Owner {
                     drop(draining.await);
                 }
             };
-            drop(clock::timeout_at(by, hearing).await);
+            clock::timeout_at(by, hearing).await.ok();
         }
         self.desk.exit()
     }
@@ -151,35 +151,34 @@ impl Owner {
     fn trouble(&self, why: Why, exit: Option<Exit>) -> Trouble {
         let server = self.desk.server();
         let (reason, what) = match (why, exit) {
-            (Why::Asked(Wish::Close), _) => (Reason::Closed, "it was closed".to_owned()),
-            (Why::Asked(Wish::EndTorn), _) => {
-                let what = "it was ended, because a message to it was cut off by a deadline";
-                (Reason::ReplyLost, what.to_owned())
-            },
+            (Why::Asked(Wish::Close), _) => (Reason::Closed, "was closed".to_owned()),
+            (Why::Asked(Wish::EndTorn), _) => (
+                Reason::ReplyLost,
+                "was ended: a message to it was cut by a deadline".to_owned(),
+            ),
             (Why::Fed(Fed::UpWithGarbage), _) => {
-                let what =
-                    "it was ended, because its output is no MCP: 100 lines or 1 MiB in a row";
+                let what = "was ended: its output is not MCP (100 lines or 1 MiB in a row)";
                 (Reason::BadReply, what.to_owned())
             },
             (Why::Fed(Fed::UpWithStrays), _) => {
-                let what = format!(
-                    "it was ended, because {} replies belonged to nothing we asked",
-                    routing::STRAYS
-                );
-                (Reason::BadReply, what)
+                let strays = routing::STRAYS;
+                (
+                    Reason::BadReply,
+                    format!("was ended: {strays} replies to nothing we asked"),
+                )
             },
             (Why::Exited | Why::OutputClosed | Why::InputClosed, Some(exit)) => {
-                (Reason::ChildExit, format!("its program ended with {exit}"))
+                (Reason::ChildExit, format!("ended with {exit}"))
             },
             (Why::InputClosed | Why::Exited, None) => {
-                (Reason::ChildExit, "its program closed its input".to_owned())
+                (Reason::ChildExit, "closed its input".to_owned())
             },
             (Why::OutputClosed, None) => (
                 Reason::ReplyLost,
-                "its program closed its output and went on running".to_owned(),
+                "closed its output and went on running".to_owned(),
             ),
         };
-        let trouble = Trouble::new(reason, format!("{server}: {what}"));
+        let trouble = Trouble::new(reason, format!("`{server}` {what}"));
         match self.stderr.text() {
             said if said.is_empty() || why == Why::Asked(Wish::Close) => trouble,
             said => trouble.because(said),
@@ -224,7 +223,7 @@ impl Owner {
 impl Drop for Owner {
     /// Also reached by a panic and by the end of the runtime: nobody waits for ever.
     fn drop(&mut self) {
-        let what = format!("{}: the task that served it ended", self.desk.server());
+        let what = format!("the task that served `{}` ended", self.desk.server());
         self.desk.end(Trouble::new(Reason::Internal, what));
         if let Some(draining) = &self.draining {
             draining.abort();

@@ -56,8 +56,8 @@ pub(super) fn take_in_too_long(
     let Some(id) = id.filter(|id| state.is_in_flight(*id)) else {
         return;
     };
-    let what = format!("{server}: its reply of {bytes} bytes is over the limit of {limit}");
-    let trouble = Trouble::new(Reason::ReplyTooLarge, what).hint("raise the limit for one line");
+    let what = format!("`{server}` sent a line of {bytes} bytes, the limit is {limit}");
+    let trouble = Trouble::new(Reason::ReplyTooLarge, what);
     state.end_call(
         id,
         PipeNews::Lost {
@@ -136,7 +136,7 @@ fn question(state: &mut State, message: &Message) {
     state.skipped.unheard += 1;
     if message.method() == Some(QuestionKind::Elicitation.method()) {
         return answer(state, message, |out, id| {
-            write_result(out, id, br#"{"action":"cancel"}"#)
+            write_result(out, id, br#"{"action":"cancel"}"#);
         });
     }
     answer(state, message, |out, id| {

@@ -46,17 +46,19 @@ async fn next(call: &mut PipeCall) -> PipeNews {
 }
 
 async fn reply(call: &mut PipeCall) -> String {
-    match next(call).await {
-        PipeNews::Reply(message) => String::from_utf8(message.raw().to_vec()).unwrap(),
-        other => panic!("no reply: {other:?}"),
-    }
+    let news = next(call).await;
+    let PipeNews::Reply(message) = news else {
+        panic!("no reply: {news:?}")
+    };
+    String::from_utf8(message.raw().to_vec()).unwrap()
 }
 
 async fn loss(call: &mut PipeCall) -> (Delivery, Trouble) {
-    match next(call).await {
-        PipeNews::Lost { delivery, trouble } => (delivery, trouble),
-        other => panic!("not lost: {other:?}"),
-    }
+    let news = next(call).await;
+    let PipeNews::Lost { delivery, trouble } = news else {
+        panic!("not lost: {news:?}")
+    };
+    (delivery, trouble)
 }
 
 async fn until(mut condition: impl FnMut() -> bool) {
@@ -170,7 +172,9 @@ async fn dropping_the_last_pipe_closes_the_child_in_the_background() {
 async fn a_close_that_is_dropped_goes_on() {
     let pipe = spawn("trap '' TERM; while :; do sleep 1; done").await;
     let pid = pipe.report().pid;
-    drop(clock::timeout(Duration::from_millis(1), pipe.close()).await);
+    clock::timeout(Duration::from_millis(1), pipe.close())
+        .await
+        .ok();
     drop(pipe);
     until(|| !is_alive(pid)).await;
 }
@@ -217,7 +221,7 @@ async fn programs_that_do_not_start_are_errors_with_a_reason() {
     ] {
         let trouble = start_failed("files", std::path::Path::new("/bin/x"), &errno.into());
         assert_eq!(trouble.reason, reason, "{errno}");
-        assert!(trouble.what.starts_with("files: "), "{}", trouble.what);
+        assert!(trouble.what.contains("`files`"), "{}", trouble.what);
         assert!(trouble.why.is_some_and(|why| !why.is_empty()));
     }
 }

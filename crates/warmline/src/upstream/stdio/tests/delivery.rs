@@ -15,7 +15,7 @@ async fn d99_and_d104_a_child_that_exits_fails_its_calls_at_once_with_status_and
         (delivery, trouble.reason),
         (Delivery::Unknown, Reason::ChildExit)
     );
-    assert_eq!(trouble.what, "files: its program ended with exit status 3");
+    assert_eq!(trouble.what, "`files` ended with exit status 3");
     assert_eq!(trouble.why.as_deref(), Some("cannot open config"));
     // Whoever asks again hears an end, and does not wait.
     assert_eq!(loss(&mut call).await.0, Delivery::Unknown);
@@ -29,7 +29,7 @@ async fn d115_a_child_that_is_killed_is_told_by_its_signal() {
         (delivery, trouble.reason),
         (Delivery::Unknown, Reason::ChildExit)
     );
-    assert_eq!(trouble.what, "files: its program ended with signal 9");
+    assert_eq!(trouble.what, "`files` ended with signal 9");
 }
 
 #[tokio::test]
@@ -61,7 +61,7 @@ async fn d100_a_child_that_ended_before_a_byte_was_taken_leaves_the_request_unse
         (delivery, trouble.reason),
         (Delivery::Unsent, Reason::ChildExit)
     );
-    assert_eq!(trouble.what, "files: its program ended with exit status 1");
+    assert_eq!(trouble.what, "`files` ended with exit status 1");
 }
 
 #[tokio::test]
@@ -186,7 +186,7 @@ async fn d109_a_reply_over_the_limit_fails_its_call_alone() {
         (Delivery::Unknown, Reason::ReplyTooLarge)
     );
     assert!(
-        trouble.what.contains("over the limit of 50000"),
+        trouble.what.contains("the limit is 50000"),
         "{}",
         trouble.what
     );

@@ -49,9 +49,11 @@ async fn subscriptions_and_cancels_reach_the_call_they_name() {
         reply $a; reply $b; read_id"#;
     let pipe = spawn(script).await;
     let (mut first, mut second) = (pipe.request(1, line(1)), pipe.request(2, line(2)));
-    let mut heard = |news| match news {
-        PipeNews::Notice(message) => message.method().unwrap().to_owned(),
-        other => panic!("{other:?}"),
+    let heard = |news| {
+        let PipeNews::Notice(message) = news else {
+            panic!("no notice: {news:?}")
+        };
+        message.method().unwrap().to_owned()
     };
     assert_eq!(
         heard(next(&mut second).await),

@@ -1,0 +1,109 @@
+//! Stories of process trees. They need a warden, and this binary is its own: run again with other
+//! first arguments it is the warden, or the program that gets killed.
+//!
+//! A tree is told by a mark in the environment of its root, which all below inherit, so that a
+//! descendant that left its group and its session is found as well.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+mod owner;
+mod stories;
+mod tree;
+
+fn main() -> ExitCode {
+    warmline::warden::run_if_asked();
+    tree::given_to_us();
+    let mut arguments = std::env::args().skip(1);
+    match arguments.next().as_deref() {
+        Some(owner::HOLD) => owner::hold(arguments),
+        Some(owner::FIND) => owner::find(arguments),
+        first => {
+            let asked: Vec<String> = first
+                .map(str::to_owned)
+                .into_iter()
+                .chain(arguments)
+                .collect();
+            run(&asked)
+        },
+    }
+}
+
+/// A test of this file: its name and what it does.
+type Story = (&'static str, fn() -> Result<(), String>);
+
+/// Runs the stories whose names hold one of the words asked for, as the usual harness would.
+fn run(asked: &[String]) -> ExitCode {
+    let words: Vec<&String> = asked.iter().filter(|word| !word.starts_with('-')).collect();
+    let chosen: Vec<&Story> = stories::ALL
+        .iter()
+        .filter(|(name, _)| words.is_empty() || words.iter().any(|word| name.contains(*word)))
+        .collect();
+    if asked.iter().any(|word| word == "--list") {
+        for (name, _) in chosen {
+            println!("{name}: test");
+        }
+        return ExitCode::SUCCESS;
+    }
+    println!("\nrunning {} tests", chosen.len());
+    let began = now();
+    let mut failures = Vec::new();
+    for (name, story) in &chosen {
+        let outcome = std::panic::catch_unwind(story);
+        let outcome = outcome.unwrap_or_else(|_| Err("it panicked".to_owned()));
+        println!(
+            "test {name} ... {}",
+            if outcome.is_ok() { "ok" } else { "FAILED" }
+        );
+        if let Err(why) = outcome {
+            failures.push(format!("---- {name} ----\n{why}"));
+        }
+    }
+    for failure in &failures {
+        println!("\n{failure}");
+    }
+    println!(
+        "\ntest result: {}. {} passed; {} failed; 0 ignored; 0 measured; {} filtered out; finished in {:.2}s\n",
+        if failures.is_empty() { "ok" } else { "FAILED" },
+        chosen.len() - failures.len(),
+        failures.len(),
+        stories::ALL.len() - chosen.len(),
+        began.elapsed().as_secs_f32(),
+    );
+    ExitCode::from(u8::from(!failures.is_empty()))
+}
+
+/// This moment of the real world: what is measured here is processes.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the time other processes take is real"
+)]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Runs a story on a runtime of its own.
+fn on_runtime<T>(story: impl Future<Output = T>) -> T {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime
+        .enable_all()
+        .build()
+        .expect("a runtime")
+        .block_on(story)
+}
+
+/// Waits until something is true, and says how long it took.
+async fn until(
+    what: &str,
+    limit: Duration,
+    mut is_true: impl FnMut() -> bool,
+) -> Result<Duration, String> {
+    let began = now();
+    while !is_true() {
+        if began.elapsed() > limit {
+            return Err(format!("not within {limit:?}: {what}"));
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(began.elapsed())
+}
