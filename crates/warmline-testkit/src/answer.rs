@@ -1,5 +1,7 @@
 //! What each method answers, in either era.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use crate::call::{Call, Era};
@@ -277,7 +279,7 @@ async fn listen(call: &Call) -> Outcome {
     let listen = Listen {
         id: call.id.clone(),
         wanted: wanted.clone(),
-        stream: call.stream.clone(),
+        stream: Arc::clone(&call.stream),
     };
     listen.say(
         "notifications/subscriptions/acknowledged",
@@ -286,7 +288,7 @@ async fn listen(call: &Call) -> Outcome {
     let ended = {
         let mut memory = call.state.memory();
         memory.listens.push(listen);
-        memory.listens_end.clone()
+        Arc::clone(&memory.listens_end)
     };
     let _left = Left { call };
     ended.notified().await;
@@ -305,7 +307,7 @@ impl Drop for Left<'_> {
         let mut memory = self.call.state.memory();
         memory
             .listens
-            .retain(|one| !(std::sync::Arc::ptr_eq(&one.stream, stream) && one.id == *id));
+            .retain(|one| !(Arc::ptr_eq(&one.stream, stream) && one.id == *id));
     }
 }
 

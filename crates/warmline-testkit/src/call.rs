@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, oneshot};
 
 use crate::answer;
-use crate::fault::Fault;
+use crate::fault::{Fault, Spoil};
 use crate::ledger::{Facts, Phase};
 use crate::message::{RpcError, notification, request, response};
 use crate::state::{Drawer, State};
@@ -43,17 +43,24 @@ pub(crate) struct Quirk {
     pub(crate) extra_tools: usize,
     pub(crate) flood: u32,
     pub(crate) session_id: Option<String>,
+    /// The response gets the id of another call in flight.
+    pub(crate) other_id: bool,
 }
 
 impl Quirk {
     pub(crate) fn of(fault: &Fault) -> Self {
         let mut quirk = Self::default();
+        #[expect(
+            clippy::wildcard_enum_match_arm,
+            reason = "every other fault strikes elsewhere"
+        )]
         match fault {
             Fault::Version(version) => quirk.version = Some(version.clone()),
             Fault::CursorLoop => quirk.cursor_loop = true,
             Fault::ManyTools(count) => quirk.extra_tools = *count,
             Fault::Flood(count) => quirk.flood = *count,
             Fault::SessionId(id) => quirk.session_id = Some(id.clone()),
+            Fault::Spoil(Spoil::OtherCall) => quirk.other_id = true,
             Fault::GiantSessionId(size) => quirk.session_id = Some("x".repeat(*size)),
             _ => {},
         }
@@ -89,10 +96,25 @@ impl Call {
         };
         self.forget(&key);
         match outcome {
-            Some(outcome) => self.stream.say(response(&self.id, &outcome)),
+            Some(outcome) => self.stream.say(response(&self.answered_id(), &outcome)),
             None => self.state.ledger.write(Phase::Abandoned, &self.facts),
         }
         self.stream.end();
+    }
+
+    /// Its own id, or that of another call in flight if a fault says so.
+    fn answered_id(&self) -> Value {
+        if !self.quirk.other_id {
+            return self.id.clone();
+        }
+        let memory = self.state.memory();
+        let other = memory
+            .running
+            .keys()
+            .find(|(session, _)| *session == self.session);
+        other
+            .and_then(|(_, id)| serde_json::from_str(id).ok())
+            .unwrap_or_else(|| self.id.clone())
     }
 
     fn forget(&self, key: &(Option<String>, String)) {

@@ -43,7 +43,7 @@ pub enum Fault {
     Silence(Moment),
     /// The reply waits so many milliseconds.
     Delay(u64, Moment),
-    /// The process ends (in process: the server stops and every connection is reset).
+    /// The process ends (in process: the server stops and every connection is closed).
     Crash(Moment),
     /// A good reply is spoilt.
     Spoil(Spoil),
@@ -122,6 +122,8 @@ pub enum Spoil {
     FloatTwin,
     /// It has no id.
     NoId,
+    /// It has the id of another call in flight; its own if there is none.
+    OtherCall,
     /// It comes twice.
     Twice,
     /// A reply to an id that nobody sent comes first.
@@ -161,6 +163,23 @@ pub struct Canned {
     pub executes: Executes,
     /// So many bytes of the body are written, then the connection ends; none: all of it.
     pub cut: Option<usize>,
+    /// What becomes of the connection.
+    pub then: Then,
+}
+
+/// What becomes of a connection after a canned reply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Then {
+    /// It lives on after a whole reply, and ends after raw or cut ones.
+    #[default]
+    AsUsual,
+    /// FIN.
+    Finish,
+    /// RST.
+    Reset,
+    /// It stays open and silent.
+    Hold,
 }
 
 /// Whether a request is executed before its canned reply is written.
@@ -275,6 +294,18 @@ impl Canned {
     #[must_use]
     pub fn json(self) -> Self {
         self.header("Content-Type", "application/json")
+    }
+
+    /// Sends the client elsewhere.
+    pub fn redirect(status: u16, to: &str) -> Self {
+        Self::new(status, "").header("Location", to)
+    }
+
+    /// Sets what becomes of the connection.
+    #[must_use]
+    pub fn then(mut self, then: Then) -> Self {
+        self.then = then;
+        self
     }
 
     /// The request is executed first.

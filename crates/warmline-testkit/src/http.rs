@@ -1,6 +1,7 @@
 //! HTTP/1.1 by hand: every byte of a reply is ours to write, to spoil or to leave out.
 
 pub(crate) mod carry;
+pub(crate) mod console;
 pub(crate) mod legacy;
 pub(crate) mod modern;
 pub(crate) mod reply;

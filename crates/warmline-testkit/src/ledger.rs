@@ -189,8 +189,10 @@ impl Ledger {
 /// A pause in real time, also where the runtime's clock stands still.
 pub(crate) async fn pause(length: Duration) {
     let (done, wait) = tokio::sync::oneshot::channel();
+    // The thread ends with the pause, however that ends.
+    let (_held, given_up) = std::sync::mpsc::channel::<()>();
     std::thread::spawn(move || {
-        std::thread::sleep(length);
+        given_up.recv_timeout(length).unwrap_or_default();
         // Nobody may be waiting any more.
         done.send(()).unwrap_or_default();
     });

@@ -109,11 +109,20 @@ pub enum GetStream {
 /// How replies leave the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writes {
-    /// Each reply or event in one write, TCP_NODELAY set.
+    /// Each reply or event in one write, `TCP_NODELAY` set.
     Whole,
-    /// Head, chunk sizes and data in writes of their own, TCP_NODELAY not set: a client that
+    /// Head, chunk sizes and data in writes of their own, `TCP_NODELAY` not set: a client that
     /// delays its acknowledgements waits about 40 ms for each reply.
     Pieces,
+}
+
+/// What a modern request does to a later `initialize` on the same pipe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EraLock {
+    /// Nothing.
+    Free,
+    /// The pipe is modern from then on and `initialize` is refused with -32022 (as Python 2.3).
+    FirstWins,
 }
 
 /// What kind of server this is.
@@ -152,6 +161,8 @@ pub struct Personality {
     pub idle_close: Option<Duration>,
     /// Longest life of a session without a request; none: for ever.
     pub session_idle: Option<Duration>,
+    /// What a modern request does to `initialize` on the same pipe.
+    pub lock: EraLock,
 }
 
 impl Personality {
@@ -174,6 +185,7 @@ impl Personality {
             token: None,
             idle_close: None,
             session_idle: None,
+            lock: EraLock::Free,
         }
     }
 
@@ -300,6 +312,13 @@ impl Personality {
     #[must_use]
     pub fn session_idle(mut self, limit: Duration) -> Self {
         self.session_idle = Some(limit);
+        self
+    }
+
+    /// The first modern request makes a pipe modern for good.
+    #[must_use]
+    pub fn lock_era(mut self) -> Self {
+        self.lock = EraLock::FirstWins;
         self
     }
 

@@ -29,6 +29,8 @@ fn spoilt(spoil: &Spoil, response: &Value) -> Vec<Vec<u8>> {
             vec![bytes(&with(response, "id", json!(half)))]
         },
         Spoil::NoId => vec![bytes(&without(response, "id"))],
+        // Done where the calls in flight are known.
+        Spoil::OtherCall => vec![good],
         Spoil::Twice => vec![good.clone(), good],
         Spoil::StrangerFirst => {
             vec![bytes(&with(response, "id", json!(987_654_321))), good]

@@ -63,6 +63,8 @@ pub(crate) struct Memory {
     /// Executions that a client may cancel.
     pub(crate) running: HashMap<(Option<String>, String), Arc<Notify>>,
     pub(crate) last_question: u64,
+    /// Whether a modern request came on the pipe.
+    pub(crate) seen_modern: bool,
 }
 
 /// Whether the client has ended a session itself.

@@ -14,7 +14,7 @@ use crate::call::{Call, Era, Quirk};
 use crate::fault::{CutAt, Executes, Fault, Moment};
 use crate::ledger::{Facts, Phase};
 use crate::message::{Kind, RpcError, kind, response};
-use crate::personality::{LegacyLeg, ModernLeg};
+use crate::personality::{EraLock, LegacyLeg, ModernLeg};
 use crate::spoil::texts;
 use crate::state::{Session, State};
 use crate::stream::Stream;
@@ -242,7 +242,23 @@ impl Pipe {
         }
     }
 
+    /// A pipe that has turned modern may refuse to turn back.
+    fn locked(&self, call: &Call) -> Option<RpcError> {
+        let personality = &self.state.personality;
+        let locked = personality.lock == EraLock::FirstWins && self.state.memory().seen_modern;
+        locked.then(|| {
+            let requested = &call.params["protocolVersion"];
+            let data = json!({"supported": personality.modern_versions, "requested": requested});
+            RpcError::with_data(
+                -32022,
+                "connection is serving the 2026-07-28 protocol",
+                data,
+            )
+        })
+    }
+
     fn modern_refused(&self, call: &Call) -> Option<RpcError> {
+        self.state.memory().seen_modern = true;
         let meta = &call.params["_meta"];
         if !meta["io.modelcontextprotocol/clientCapabilities"].is_object() {
             self.state
@@ -274,7 +290,7 @@ impl Pipe {
                 .counts
                 .initializes
                 .fetch_add(1, Ordering::Relaxed);
-            if let Some(error) = answer::refuses_initialize(call) {
+            if let Some(error) = answer::refuses_initialize(call).or_else(|| self.locked(call)) {
                 return Some(error);
             }
             self.open(call);

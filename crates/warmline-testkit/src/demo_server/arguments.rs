@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Group, OnEndOfInput, OnTerm, Options, Transport};
 use crate::dialects;
-use crate::personality::{ModernLeg, Personality, ReplyForm, SseForm, Writes};
+use crate::personality::{EraLock, ModernLeg, Personality, ReplyForm, SseForm, Writes};
 
 /// What can be said on the command line.
 pub const HELP: &str = "\
@@ -21,6 +21,7 @@ pub const HELP: &str = "\
   --told-versions A,B         supportedVersions of server/discover, true or not
   --gone NAME                 how an unknown session is refused (a1 to a38, e6 .., g5 ..)
   --missing NAME              how a missing session id is refused (b1 to b10)
+  --lock-era                  on a pipe, refuse initialize after a modern request
   --token TOKEN               ask for this bearer token
   --session-idle-ms N         forget sessions after N ms without a request
   --idle-close-ms N           close idle connections after N ms
@@ -60,6 +61,7 @@ impl Options {
         match flag {
             "--stdio" => self.transport = Transport::Stdio,
             "--pieces" => self.personality.writes = Writes::Pieces,
+            "--lock-era" => self.personality.lock = EraLock::FirstWins,
             "--ignore-term" => self.manners.on_term = OnTerm::Ignore,
             "--ignore-eof" => self.manners.on_end_of_input = OnEndOfInput::Ignore,
             "--grandchildren-own-group" => self.manners.grandchildren_group = Group::Own,

@@ -11,7 +11,7 @@ use super::serve::{Exchange, Next};
 use super::{Connection, sse};
 use crate::call::Era;
 use crate::dialects;
-use crate::fault::{CutAt, End, Executes, Fault, Moment};
+use crate::fault::{CutAt, End, Executes, Fault, Moment, Then};
 use crate::ledger::Phase;
 use crate::personality::{EventIds, ReplyForm, SseForm};
 use crate::spoil::texts;
@@ -38,10 +38,13 @@ pub(crate) async fn write_reply(connection: &mut Connection, reply: &Reply) -> N
     } else {
         connection.write(&[&reply.head(), body]).await
     };
-    if written.is_err() || reply.cut.is_some() || reply.status == 0 {
-        return Next::Finish;
+    let is_whole = written.is_ok() && reply.cut.is_none() && reply.status != 0;
+    match reply.then {
+        Then::AsUsual if is_whole => Next::Again,
+        Then::AsUsual | Then::Finish => Next::Finish,
+        Then::Reset => Next::Reset,
+        Then::Hold => Next::Hold,
     }
-    Next::Again
 }
 
 /// Writes what the stream says, from its place on.
@@ -90,6 +93,10 @@ async fn after_executing(
 ) -> Option<Next> {
     let id = &exchange.facts.id;
     let session = exchange.facts.session.as_deref();
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "every other fault strikes elsewhere"
+    )]
     match carried.fault.as_ref()? {
         Fault::Cut(CutAt::AfterExecuting, end) => {
             stream.ended().await;
@@ -160,12 +167,16 @@ async fn write_json(connection: &mut Connection, response: &Value, carried: &Car
     };
     let head_part = match at {
         CutAt::InHead => head.get(..head.len() / 2).unwrap_or_default(),
-        _ => &head,
+        CutAt::BeforeExecuting
+        | CutAt::AfterExecuting
+        | CutAt::AfterHead
+        | CutAt::InBody(_)
+        | CutAt::AfterEvents(_) => &head,
     };
     let body_part = match at {
         CutAt::InBody(count) => reply.body.get(..count).unwrap_or(&reply.body),
         CutAt::AfterEvents(_) => &reply.body,
-        _ => &[],
+        CutAt::BeforeExecuting | CutAt::AfterExecuting | CutAt::InHead | CutAt::AfterHead => &[],
     };
     drop(connection.write(&[head_part, body_part]).await);
     Next::of(end)
@@ -179,7 +190,7 @@ async fn endless_body(connection: &mut Connection) -> io::Result<()> {
     let mut head = head(200, &headers);
     head.extend(b"\r\n");
     connection.write(&[&head]).await?;
-    let filler = [b' '; 16 * 1024];
+    let filler = vec![b' '; 16 * 1024];
     loop {
         connection.write(&[b"4000\r\n", &filler, b"\r\n"]).await?;
     }

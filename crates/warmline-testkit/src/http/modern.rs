@@ -165,7 +165,9 @@ fn as_header(argument: Option<&Value>) -> Option<String> {
     match argument? {
         Value::String(text) => Some(text.clone()),
         Value::Null => None,
-        other => Some(other.to_string()),
+        other @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+            Some(other.to_string())
+        },
     }
 }
 

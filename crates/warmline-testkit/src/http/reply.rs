@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::dialects::{Words, fill};
-use crate::fault::Canned;
+use crate::fault::{Canned, Then};
 
 /// A whole reply before it is written.
 #[derive(Clone, Debug, Default)]
@@ -14,6 +14,8 @@ pub(crate) struct Reply {
     pub(crate) body: Vec<u8>,
     /// So many bytes of the body are written, then the connection ends.
     pub(crate) cut: Option<usize>,
+    /// What becomes of the connection.
+    pub(crate) then: Then,
 }
 
 impl Reply {
@@ -60,6 +62,7 @@ impl Reply {
             headers: canned.headers.clone(),
             body: fill(&canned.body, id, session).into_bytes(),
             cut: canned.cut,
+            then: canned.then,
         }
     }
 

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::sync::Notify;
 
 use super::reply::Reply;
-use super::{Connection, Request};
+use super::{Connection, Request, console};
 use crate::call::{Call, Era, Quirk};
 use crate::dialects::{self, Effect, Words};
 use crate::fault::{CutAt, End, Executes, Fault, Moment};
@@ -80,6 +80,9 @@ pub(crate) async fn serve_connection(state: Arc<State>, mut connection: Connecti
 }
 
 async fn serve(state: &Arc<State>, connection: &mut Connection, request: &Request) -> Next {
+    if let Some(reply) = console::answer(state, request) {
+        return write_reply(connection, &reply).await;
+    }
     state.counts.requests.fetch_add(1, Ordering::Relaxed);
     if let Some(reply) = turned_away(state, request) {
         return write_reply(connection, &reply).await;

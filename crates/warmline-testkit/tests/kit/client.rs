@@ -69,6 +69,14 @@ impl Client {
         self.socket.get_mut().write_all(head.as_bytes()).unwrap();
     }
 
+    pub(crate) fn send_to(&mut self, verb: &str, path: &str, body: &str) {
+        let length = body.len();
+        let head = format!(
+            "{verb} {path} HTTP/1.1\r\nHost: here\r\nContent-Length: {length}\r\n\r\n{body}"
+        );
+        self.socket.get_mut().write_all(head.as_bytes()).unwrap();
+    }
+
     pub(crate) fn receive(&mut self) -> Reply {
         let mut reply = Reply::default();
         loop {

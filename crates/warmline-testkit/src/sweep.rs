@@ -1,0 +1,111 @@
+//! The cancel sweep: a future dropped at every one of its await points.
+//!
+//! The future is made anew for each point, polled that often, and dropped: once right after the
+//! poll, once when it was woken for the next. The second finds what takes a wake-up with it to the
+//! grave. It goes on until the future completes by itself.
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+//! use warmline_testkit::sweep;
+//!
+//! let work = || async { tokio::task::yield_now().await; 7 };
+//! let swept = sweep::cancel_points(work, async |_point| { /* take the census */ }).await;
+//! assert_eq!(swept.output, Some(7));
+//! assert_eq!(swept.points, 2);
+//! # });
+//! ```
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::ledger::pause;
+
+/// How far a sweep came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Swept<T> {
+    /// How many points there were: the future was dropped at each of them, in both ways.
+    pub points: usize,
+    /// What it came to when it was left alone; none if it had too many points.
+    pub output: Option<T>,
+}
+
+/// One place where the future was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Point {
+    /// After so many polls.
+    pub polls: usize,
+    /// When, after the last of them.
+    pub when: When,
+}
+
+/// When a future is dropped after its last poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// At once.
+    AtOnce,
+    /// When it was woken, and would be polled again.
+    Woken,
+}
+
+/// Drops the future at each of its points; `after` is run after each drop.
+pub async fn cancel_points<T, F: Future<Output = T>>(
+    make: impl FnMut() -> F,
+    after: impl AsyncFnMut(Point),
+) -> Swept<T> {
+    cancel_points_up_to(MOST_POINTS, make, after).await
+}
+
+/// The same, for futures with very many points: stops after `most`.
+pub async fn cancel_points_up_to<T, F: Future<Output = T>>(
+    most: usize,
+    mut make: impl FnMut() -> F,
+    mut after: impl AsyncFnMut(Point),
+) -> Swept<T> {
+    for polls in 0..most {
+        for when in [When::AtOnce, When::Woken] {
+            if polls == 0 && when == When::Woken {
+                continue;
+            }
+            let point = Point { polls, when };
+            if let Some(output) = drop_at(point, make()).await {
+                return Swept {
+                    points: polls,
+                    output: Some(output),
+                };
+            }
+            after(point).await;
+        }
+    }
+    Swept {
+        points: most,
+        output: None,
+    }
+}
+
+/// Polls the future up to this point and drops it; gives its output if it completed before.
+pub async fn drop_at<T>(point: Point, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    // A future that is never woken again is dropped in the end.
+    let mut patience = pin!(pause(PATIENCE));
+    let mut polled = 0;
+    poll_fn(|context| {
+        if polled == point.polls {
+            return Poll::Ready(None);
+        }
+        polled += 1;
+        if let Poll::Ready(output) = future.as_mut().poll(context) {
+            return Poll::Ready(Some(output));
+        }
+        if polled == point.polls && point.when == When::AtOnce {
+            return Poll::Ready(None);
+        }
+        patience.as_mut().poll(context).map(|()| None)
+    })
+    .await
+}
+
+const MOST_POINTS: usize = 10_000;
+const PATIENCE: Duration = Duration::from_secs(20);

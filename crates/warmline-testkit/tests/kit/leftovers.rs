@@ -1,0 +1,74 @@
+//! The census finds what is left over, and the cancel sweep finds every await point.
+
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use warmline_testkit::census::{self, Census};
+use warmline_testkit::sweep::{self, When};
+
+#[tokio::test]
+async fn the_census_sees_tasks_files_and_processes_come_and_go() {
+    let _alone = census::alone().await;
+    // Whatever the runtime opens for its first child is not the test's.
+    tokio::process::Command::new("true").status().await.unwrap();
+    let before = Census::take();
+    assert_eq!(before.settle(Duration::from_secs(5)).await, Ok(()));
+
+    let task = tokio::spawn(std::future::pending::<()>());
+    assert!(
+        before.leaks().iter().any(|leak| leak.starts_with("tasks")),
+        "{:?}",
+        before.leaks()
+    );
+    task.abort();
+
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    assert!(
+        before
+            .leaks()
+            .iter()
+            .any(|leak| leak.starts_with("open socket"))
+    );
+    drop(listener);
+
+    let mut child = tokio::process::Command::new("sleep")
+        .arg("60")
+        .spawn()
+        .unwrap();
+    assert!(before.leaks().iter().any(|leak| leak.contains("sleep")));
+    child.kill().await.unwrap();
+    drop(child);
+    drop(task);
+}
+
+#[tokio::test]
+async fn every_await_point_is_met_in_both_ways() {
+    let work = || async {
+        for _ in 0..3 {
+            tokio::task::yield_now().await;
+        }
+        "done"
+    };
+    let mut points = Vec::new();
+    let swept =
+        sweep::cancel_points(work, async |point| points.push((point.polls, point.when))).await;
+    assert_eq!(swept.output, Some("done"));
+    assert_eq!(swept.points, 4);
+    let expected = [0, 1, 1, 2, 2, 3, 3];
+    assert_eq!(
+        points.iter().map(|point| point.0).collect::<Vec<_>>(),
+        expected
+    );
+    assert_eq!(points[1].1, When::AtOnce);
+    assert_eq!(points[2].1, When::Woken);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sweep_works_with_a_clock_that_stands_still() {
+    let work = || async {
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        tokio::task::yield_now().await;
+    };
+    let swept = sweep::cancel_points(work, async |_| {}).await;
+    assert_eq!(swept.output, Some(()));
+}
