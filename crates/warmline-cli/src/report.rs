@@ -79,10 +79,17 @@ impl Report {
         self.terminal && std::io::stdin().is_terminal()
     }
 
-    /// How wide the terminal is, as far as anybody told us.
+    /// How wide a line of the answer may be. What a program reads is never cut.
     pub(crate) fn width(&self) -> usize {
         let told = warmline::config::process_variable("COLUMNS").and_then(|c| c.parse().ok());
-        told.unwrap_or(80).clamp(40, 200)
+        let seen = rustix::termios::tcgetwinsize(std::io::stdout()).map(|w| usize::from(w.ws_col));
+        match (told, seen) {
+            (Some(told), _) => told,
+            (None, Ok(seen @ 1..)) => seen,
+            (None, Ok(0)) => 80,
+            (None, Err(_)) => usize::from(u16::MAX),
+        }
+        .max(40)
     }
 
     /// An answer, or a part of one. The text may be styled.

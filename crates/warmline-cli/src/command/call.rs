@@ -118,10 +118,13 @@ fn tell_arguments(arguments: &Bytes, show: bool, report: &Report) {
         .into_iter()
         .flat_map(|all| all.keys().map(|name| format!("{name}=…")))
         .collect();
-    report.account(&format!(
-        "  arguments: {} (values with --show-values)",
-        names.join(" ")
-    ));
+    report.account(&match names.is_empty() {
+        true => "  no arguments".to_owned(),
+        false => format!(
+            "  arguments: {} (values with --show-values)",
+            names.join(" ")
+        ),
+    });
 }
 
 fn params(tool: &str, arguments: &Bytes) -> Outcome<Params> {

@@ -54,8 +54,9 @@ fn lines(tools: &[Tool], width: usize) -> Vec<String> {
     let name_width = widest(&|tool| sanitised(tool.name()).chars().count(), 32);
     let hint_width = widest(&|tool| tool.repeats().len(), 13);
     let room = width.saturating_sub(2 + name_width + 2 + 2 + hint_width + 2);
-    let title_width = widest(&|tool| title(tool, 60).chars().count(), room * 3 / 5);
-    let args_width = room.saturating_sub(title_width);
+    // Arguments are short and say what to type; the title gets what they leave, at least half.
+    let args_width = widest(&|tool| arguments(tool).chars().count(), room / 2);
+    let title_width = widest(&|tool| title(tool, 60).chars().count(), room - args_width);
     let line = |tool: &Tool| {
         let line = format!(
             "  {}  {}  {}  {}",
