@@ -61,7 +61,15 @@ part() {
 
 # --- the parts -----------------------------------------------------------------------------------
 
-install_node() { (cd node && npm ci --loglevel=error </dev/null >/dev/null); }
+# Two packages bring a `node`, one for each kind of machine; old versions of npm link neither.
+install_node() {
+  cd node
+  npm ci --loglevel=error </dev/null >/dev/null
+  local -a binary=(node_modules/node-linux-*/bin/node)
+  [[ -x ${binary[0]} ]] || give_up "there is no Node 22 for $(uname -m)"
+  ln -sfn "../${binary[0]#node_modules/}" node_modules/.bin/node
+  cd ..
+}
 
 install_python() {
   local venv=python/.venv-$1
