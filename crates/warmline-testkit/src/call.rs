@@ -199,8 +199,30 @@ impl Call {
             id
         };
         self.stream.say(request(&id, method, params));
-        wait.await
-            .map_err(|_| RpcError::new(-32603, "the session ended before the answer came"))
+        let gone = |_| RpcError::new(-32603, "the session ended before the answer came");
+        let reply = wait.await.map_err(gone)?;
+        if !is_answer(method, &reply) {
+            self.state
+                .violation(format!("{reply} is no answer to {method}"));
+        }
+        Ok(reply)
+    }
+}
+
+/// Whether a reply of the client is an answer to this question, or an error.
+fn is_answer(method: &str, reply: &Value) -> bool {
+    if reply["error"]["code"].is_i64() {
+        return true;
+    }
+    let result = &reply["result"];
+    match method {
+        "elicitation/create" => {
+            let action = result["action"].as_str().unwrap_or_default();
+            ["accept", "decline", "cancel"].contains(&action)
+        },
+        "sampling/createMessage" => result["role"].is_string() && !result["content"].is_null(),
+        "roots/list" => result["roots"].is_array(),
+        _ => false,
     }
 }
 

@@ -14,6 +14,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::message::Kind;
+
 /// One thing done wrong. What has no meaning on a transport is ignored there.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -193,7 +195,7 @@ pub enum Executes {
     Yes,
 }
 
-/// A fault and the requests it is for. By default: the next request of a client, whatever it is.
+/// A fault and the requests it is for. By default: the next JSON-RPC request, whatever it asks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Rule {
@@ -255,8 +257,11 @@ impl Rule {
         self
     }
 
-    fn fits(&self, method: &str, tool: Option<&str>) -> bool {
-        self.method.as_deref().is_none_or(|wanted| wanted == method)
+    /// A rule that names no method is for requests; notices, answers, GET and DELETE pass.
+    fn fits(&self, method: &str, tool: Option<&str>, kind: Kind) -> bool {
+        self.method
+            .as_deref()
+            .map_or(kind == Kind::Request, |wanted| wanted == method)
             && self
                 .tool
                 .as_deref()
@@ -344,8 +349,11 @@ impl Rules {
     }
 
     /// The fault for this request, if a rule has one; rules that are used up disappear.
-    pub(crate) fn take(&mut self, method: &str, tool: Option<&str>) -> Option<Fault> {
-        let place = self.rules.iter().position(|rule| rule.fits(method, tool))?;
+    pub(crate) fn take(&mut self, method: &str, tool: Option<&str>, kind: Kind) -> Option<Fault> {
+        let place = self
+            .rules
+            .iter()
+            .position(|rule| rule.fits(method, tool, kind))?;
         let rule = self.rules.get_mut(place)?;
         if rule.skip > 0 {
             rule.skip -= 1;

@@ -48,6 +48,8 @@ pub struct Counts {
     pub open_connections: u64,
     /// HTTP requests read.
     pub requests: u64,
+    /// HTTP requests of which not all was read, because their client left.
+    pub incomplete: u64,
     /// `initialize` received.
     pub initializes: u64,
     /// Sessions given.
@@ -277,6 +279,7 @@ impl Control {
             connections: read(&counts.connections),
             open_connections: read(&counts.open_connections),
             requests: read(&counts.requests),
+            incomplete: read(&counts.incomplete),
             initializes: read(&counts.initializes),
             sessions: read(&counts.sessions),
             open_sessions: self.state.memory().sessions.len() as u64,

@@ -12,8 +12,8 @@ use serde_json::Value;
 use tokio::sync::{Notify, oneshot};
 
 use crate::fault::{Fault, Rules};
-use crate::ledger::Ledger;
-use crate::message::notification;
+use crate::ledger::{Facts, Ledger};
+use crate::message::{kind, notification};
 use crate::personality::Personality;
 use crate::stream::Stream;
 
@@ -36,6 +36,7 @@ pub(crate) struct Counts {
     pub(crate) connections: AtomicU64,
     pub(crate) open_connections: AtomicU64,
     pub(crate) requests: AtomicU64,
+    pub(crate) incomplete: AtomicU64,
     pub(crate) initializes: AtomicU64,
     pub(crate) sessions: AtomicU64,
     pub(crate) streams: AtomicU64,
@@ -80,6 +81,7 @@ pub(crate) struct Session {
     pub(crate) version: String,
     pub(crate) capabilities: Value,
     pub(crate) last_used: Instant,
+    pub(crate) readiness: Readiness,
     pub(crate) drawer: Drawer,
     pub(crate) ids: HashSet<String>,
     pub(crate) tokens: HashSet<String>,
@@ -89,6 +91,13 @@ pub(crate) struct Session {
     pub(crate) streams: HashMap<String, Arc<Stream>>,
     /// The stream of its GET, or of its pipe.
     pub(crate) standing: Option<Arc<Stream>>,
+}
+
+/// Whether the client said `notifications/initialized`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Readiness {
+    Opening,
+    Ready,
 }
 
 /// What the stateful tools keep: for a session, or for one request.
@@ -137,8 +146,10 @@ impl State {
         self.rules.lock()
     }
 
-    pub(crate) fn fault(&self, method: &str, tool: Option<&str>) -> Option<Fault> {
-        self.rules.lock().take(method, tool)
+    /// The fault for this message, if there is one.
+    pub(crate) fn fault(&self, facts: &Facts, message: &Value) -> Option<Fault> {
+        let tool = facts.tool.as_deref();
+        self.rules.lock().take(&facts.method, tool, kind(message))
     }
 
     /// Records something a client must not do.
@@ -211,12 +222,30 @@ impl State {
     }
 }
 
+impl State {
+    /// A request before `notifications/initialized` is too early, but for a ping.
+    pub(crate) fn check_readiness(&self, session: Option<&str>, method: &str) {
+        let mut memory = self.memory();
+        let Some(session) = session.and_then(|id| memory.sessions.get_mut(id)) else {
+            return;
+        };
+        if method == "notifications/initialized" {
+            session.readiness = Readiness::Ready;
+        } else if session.readiness == Readiness::Opening
+            && !["initialize", "ping"].contains(&method)
+        {
+            self.violation(format!("{method} before notifications/initialized"));
+        }
+    }
+}
+
 impl Session {
     pub(crate) fn new(version: &str, capabilities: Value) -> Self {
         Self {
             version: version.to_owned(),
             capabilities,
             last_used: Instant::now(),
+            readiness: Readiness::Opening,
             drawer: Drawer::default(),
             ids: HashSet::new(),
             tokens: HashSet::new(),

@@ -121,7 +121,7 @@ impl Pipe {
         self.state.ledger.write(Phase::Received, &facts);
         match kind(&message) {
             Kind::Request => {
-                let fault = self.state.fault(&facts.method, facts.tool.as_deref());
+                let fault = self.state.fault(&facts, &message);
                 drop(tokio::spawn(Arc::clone(self).answer(message, facts, fault)));
             },
             Kind::Notification => self.notice(&message),
@@ -304,6 +304,7 @@ impl Pipe {
             return Some(RpcError::new(-32601, "Method not found"));
         }
         self.check_ids(call);
+        self.state.check_readiness(Some(PIPE), &call.method);
         None
     }
 
@@ -389,6 +390,10 @@ impl Pipe {
     }
 
     fn notice(&self, message: &Value) {
+        if message["method"] == "notifications/initialized" {
+            self.state
+                .check_readiness(Some(PIPE), "notifications/initialized");
+        }
         if message["method"] != "notifications/cancelled" {
             return;
         }

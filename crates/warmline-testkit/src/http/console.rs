@@ -61,6 +61,7 @@ fn counts(control: &Control) -> Value {
         "connections": counts.connections,
         "open_connections": counts.open_connections,
         "requests": counts.requests,
+        "incomplete": counts.incomplete,
         "initializes": counts.initializes,
         "sessions": counts.sessions,
         "open_sessions": counts.open_sessions,

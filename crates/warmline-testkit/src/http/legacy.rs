@@ -13,7 +13,7 @@ use crate::call::{Call, Era};
 use crate::dialects::{Dialect, Effect, Words};
 use crate::message::{Kind, kind, response};
 use crate::personality::{GetStream, LegacyLeg};
-use crate::state::{Ended, Session};
+use crate::state::{Ended, Readiness, Session};
 use crate::stream::Stream;
 
 impl Exchange<'_> {
@@ -35,6 +35,8 @@ impl Exchange<'_> {
         match kind(self.message) {
             Kind::Request => {
                 self.check_ids(session.as_deref());
+                self.state
+                    .check_readiness(session.as_deref(), &self.facts.method);
                 let call = self.call(Era::Legacy, session);
                 self.keep_stream(&call);
                 Answer::Run(Box::new(call), Vec::new())
@@ -156,9 +158,9 @@ impl Exchange<'_> {
             .request
             .header("mcp-protocol-version")
             .unwrap_or_default();
-        memory
-            .sessions
-            .insert(id.to_owned(), Session::new(version, Value::Null));
+        let mut session = Session::new(version, Value::Null);
+        session.readiness = Readiness::Ready;
+        memory.sessions.insert(id.to_owned(), session);
         Ok(Some(id.to_owned()))
     }
 
@@ -246,6 +248,10 @@ impl Exchange<'_> {
     }
 
     fn legacy_notice(&self, session: Option<&String>) {
+        if self.facts.method == "notifications/initialized" {
+            self.state
+                .check_readiness(session.map(String::as_str), &self.facts.method);
+        }
         if self.facts.method == "notifications/cancelled" {
             let id = &self.message["params"]["requestId"];
             let memory = self.state.memory();

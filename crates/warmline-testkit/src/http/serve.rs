@@ -69,8 +69,22 @@ pub(crate) async fn serve_connection(state: Arc<State>, mut connection: Connecti
                 Err(_) => return connection.finish().await,
             },
         };
-        let Ok(Some(request)) = read else { return };
+        let request = match read {
+            Ok(Some(request)) => request,
+            Ok(None) => return,
+            Err(error) => {
+                state.counts.incomplete.fetch_add(1, Ordering::Relaxed);
+                if error.kind() == std::io::ErrorKind::Other {
+                    state.violation(error.to_string());
+                }
+                return;
+            },
+        };
+        let is_last = request
+            .header("connection")
+            .is_some_and(|word| word.eq_ignore_ascii_case("close"));
         match serve(&state, &mut connection, &request).await {
+            Next::Again if is_last => return connection.finish().await,
             Next::Again => {},
             Next::Finish => return connection.finish().await,
             Next::Reset => return connection.reset(),
@@ -96,7 +110,7 @@ async fn serve(state: &Arc<State>, connection: &mut Connection, request: &Reques
     let message: Value = parsed.unwrap_or_default();
     let facts = facts(state, connection.number, request, &message);
     state.ledger.write(Phase::Received, &facts);
-    let fault = state.fault(&facts.method, facts.tool.as_deref());
+    let fault = state.fault(&facts, &message);
     let quirk = fault.as_ref().map(Quirk::of).unwrap_or_default();
     let mut exchange = Exchange {
         state,
@@ -143,6 +157,16 @@ async fn serve(state: &Arc<State>, connection: &mut Connection, request: &Reques
 fn turned_away(state: &State, request: &Request) -> Option<Reply> {
     if request.count("host") != 1 {
         state.violation("not exactly one Host header");
+    }
+    let single = [
+        "content-length",
+        "content-type",
+        "accept",
+        "authorization",
+        "mcp-session-id",
+    ];
+    for name in single.into_iter().filter(|name| request.count(name) > 1) {
+        state.violation(format!("{name} comes twice"));
     }
     let path = request.path.split('?').next().unwrap_or_default();
     if path != state.personality.path {
@@ -224,6 +248,10 @@ impl Exchange<'_> {
             Some(Fault::ForgetSessions) => self.state.forget_sessions(),
             Some(Fault::Dialect(name)) => {
                 let words = dialects::named(name).map(|dialect| dialect.post);
+                if words.is_none() {
+                    self.state
+                        .violation(format!("the test names no dialect: {name}"));
+                }
                 if let Some(words) = words.filter(|words| words.effect == Effect::NotExecuted) {
                     return Before::Reply(self.words(&words));
                 }

@@ -133,3 +133,106 @@ fn a_process_that_crashes_says_so_by_its_code() {
     program.say(&call(2, "crash"));
     assert_eq!(program.child.wait().unwrap().code(), Some(70));
 }
+
+/// Ends a process the hard way when the test is over.
+struct Stray(u32);
+
+impl Drop for Stray {
+    fn drop(&mut self) {
+        drop(
+            Command::new("kill")
+                .args(["-9", &self.0.to_string()])
+                .status(),
+        );
+    }
+}
+
+#[test]
+fn a_stubborn_process_survives_term_and_the_end_of_its_input() {
+    let arguments = [
+        "--ignore-term",
+        "--ignore-eof",
+        "--grandchildren",
+        "2",
+        "--grandchildren-own-group",
+    ];
+    let mut program = Program::start(&arguments);
+    program.ask(&initialize(json!({})));
+    let pid = program.child.id();
+    let strays: Vec<Stray> = warmline_testkit::census::children(pid)
+        .iter()
+        .map(|child| Stray(child.pid))
+        .collect();
+    assert_eq!(strays.len(), 2);
+    drop(program.input.take());
+    assert!(
+        Command::new("kill")
+            .arg(pid.to_string())
+            .status()
+            .unwrap()
+            .success()
+    );
+    // Neither is an answer; that it still has its children is.
+    assert_eq!(program.child.try_wait().unwrap(), None);
+    assert_eq!(warmline_testkit::census::children(pid).len(), 2);
+}
+
+#[test]
+fn a_process_greets_complains_and_starts_late() {
+    let arguments = [
+        "--greeting",
+        "Welcome!",
+        "--stderr-bytes",
+        "200000",
+        "--start-delay-ms",
+        "50",
+    ];
+    let mut program = Program::start(&arguments);
+    assert_eq!(program.hear(), "Welcome!\n");
+    assert!(program.ask(&initialize(json!({})))["result"].is_object());
+}
+
+#[test]
+fn a_process_that_does_not_read_lets_the_pipe_fill() {
+    let mut program = Program::start(&["--read-limit", "1"]);
+    program.ask(&initialize(json!({})));
+    let mut input = program.input.take().unwrap();
+    let (told, wait) = std::sync::mpsc::channel();
+    let writer = std::thread::spawn(move || {
+        // Ends when the process is killed, and not before.
+        let line = vec![b' '; 1 << 20];
+        let ended = input.write_all(&line);
+        told.send(()).unwrap();
+        ended.is_err()
+    });
+    assert!(
+        wait.recv_timeout(std::time::Duration::from_millis(200))
+            .is_err()
+    );
+    drop(program);
+    assert!(writer.join().unwrap());
+}
+
+#[test]
+fn a_pipe_that_has_turned_modern_may_refuse_to_turn_back() {
+    let mut program = Program::start(&["--lock-era"]);
+    let (_, discover) = modern(1, "server/discover", json!({}));
+    program.ask(&discover);
+    assert_eq!(program.ask(&initialize(json!({})))["error"]["code"], -32022);
+}
+
+#[test]
+fn a_pipe_is_asked_and_told_in_the_middle_of_a_call() {
+    let mut program = Program::start(&["--personality", "legacy"]);
+    program.ask(&initialize(json!({"roots": {}})));
+    program.say(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+    let question = program.ask(&call(2, "ask_roots"));
+    assert_eq!(question["method"], "roots/list");
+    program.say(&json!({"jsonrpc": "2.0", "id": question["id"], "result": {"roots": []}}));
+    let reply: Value = serde_json::from_str(&program.hear()).unwrap();
+    assert_eq!(reply["id"], 2);
+    assert_eq!(
+        program.ask(&call(3, "change_tools"))["method"],
+        "notifications/tools/list_changed"
+    );
+}
