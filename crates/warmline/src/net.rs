@@ -4,10 +4,15 @@
 //! read: many real servers leave Nagle on, write a small reply in two pieces, and the second
 //! piece then waits 40 ms for an acknowledgement that our kernel delays. The flag is not sticky,
 //! which is why it is set at each read.
+//!
+//! A connection that rested may have been closed by the server a moment ago, and the runtime hears
+//! of it only when it next asks the kernel. A request sent before that is lost in a way nobody can
+//! tell from an execution, so a [`Glance`] lets reads ask the kernel themselves.
 
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use hyper::rt::ReadBufCursor;
@@ -52,19 +57,37 @@ pub(crate) enum Socket {
     Tls(TokioIo<Box<TlsStream<QuickAck>>>),
 }
 
+/// While it is open, reads of its socket ask the kernel instead of trusting the runtime.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Glance(Arc<AtomicBool>);
+
+impl Glance {
+    /// Runs something, and has every read in it look for itself.
+    pub(crate) fn during<T>(&self, look: impl FnOnce() -> T) -> T {
+        self.0.store(true, Ordering::Relaxed);
+        let seen = look();
+        self.0.store(false, Ordering::Relaxed);
+        seen
+    }
+}
+
 /// Connects to an origin.
 pub(crate) async fn connect(
     origin: &Origin,
     tls: Option<Arc<ClientConfig>>,
-) -> Result<Socket, ConnectError> {
+) -> Result<(Socket, Glance), ConnectError> {
     let stream = dial(origin).await?;
     // A socket that refuses the option still works, only slower.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "TCP_NODELAY not set");
     }
-    let stream = QuickAck(stream);
+    let glance = Glance::default();
+    let stream = QuickAck {
+        stream,
+        glance: glance.clone(),
+    };
     let Some(config) = tls else {
-        return Ok(Socket::Plain(TokioIo::new(stream)));
+        return Ok((Socket::Plain(TokioIo::new(stream)), glance));
     };
     let name = ServerName::try_from(origin.bare_host().to_owned())
         .map_err(|error| ConnectError::Tls(io::Error::other(error)))?;
@@ -72,7 +95,7 @@ pub(crate) async fn connect(
         .connect(name, stream)
         .await
         .map_err(ConnectError::Tls)?;
-    Ok(Socket::Tls(TokioIo::new(Box::new(stream))))
+    Ok((Socket::Tls(TokioIo::new(Box::new(stream))), glance))
 }
 
 /// Tries the addresses of a name one after the other.
@@ -95,17 +118,35 @@ async fn dial(origin: &Origin) -> Result<TcpStream, ConnectError> {
 
 /// A TCP stream that acknowledges at once.
 #[derive(Debug)]
-pub(crate) struct QuickAck(TcpStream);
+pub(crate) struct QuickAck {
+    stream: TcpStream,
+    glance: Glance,
+}
 
 impl QuickAck {
     #[cfg(target_os = "linux")]
     fn acknowledge(&self) {
         // A kernel that refuses costs 40 ms a reply, nothing else.
-        rustix::net::sockopt::set_tcp_quickack(&self.0, true).ok();
+        rustix::net::sockopt::set_tcp_quickack(&self.stream, true).ok();
     }
 
     #[cfg(not(target_os = "linux"))]
     fn acknowledge(&self) {}
+
+    /// Reads what the kernel has, though the runtime says there is nothing.
+    fn look(&self, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        use rustix::net::{RecvFlags, recv};
+        let mut bytes = [0; 512];
+        let room = bytes.len().min(buf.remaining());
+        match recv(&self.stream, &mut bytes[..room], RecvFlags::DONTWAIT) {
+            Ok((count, _)) => {
+                buf.put_slice(&bytes[..count]);
+                Poll::Ready(Ok(()))
+            },
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Poll::Pending,
+            Err(error) => Poll::Ready(Err(error.into())),
+        }
+    }
 }
 
 impl AsyncRead for QuickAck {
@@ -114,8 +155,11 @@ impl AsyncRead for QuickAck {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let read = Pin::new(&mut self.0).poll_read(cx, buf);
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
         self.acknowledge();
+        if read.is_pending() && self.glance.0.load(Ordering::Relaxed) {
+            return self.look(buf);
+        }
         read
     }
 }
@@ -126,15 +170,15 @@ impl AsyncWrite for QuickAck {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, buf)
+        Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
+        Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 
     fn poll_write_vectored(
@@ -142,11 +186,11 @@ impl AsyncWrite for QuickAck {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write_vectored(cx, bufs)
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.0.is_write_vectored()
+        self.stream.is_write_vectored()
     }
 }
 

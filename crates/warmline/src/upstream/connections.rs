@@ -23,7 +23,7 @@ use hyper::client::conn::http1;
 use rustls::ClientConfig;
 
 use crate::clock::{self, Instant};
-use crate::net::{self, ConnectError, Origin, Socket};
+use crate::net::{self, ConnectError, Glance, Origin, Socket};
 use crate::sync::Mutex;
 
 /// At most this many connections rest per origin; more are closed, oldest first.
@@ -51,6 +51,7 @@ struct Resting {
 pub(crate) struct Line {
     sender: http1::SendRequest<Payload>,
     connection: Box<http1::Connection<Socket, Payload>>,
+    glance: Glance,
     pulled: Arc<AtomicBool>,
     /// What is left of the last response, whose answer was there before its end.
     pub(crate) tail: Option<Incoming>,
@@ -91,7 +92,7 @@ impl Connections {
                 let Some((mut line, since)) = self.resting.lock().lines.pop() else {
                     return Poll::Ready(None);
                 };
-                if clock::now() < since + self.keep_for && line.is_alive(cx) {
+                if clock::now() < since + self.keep_for && line.is_still_alive(cx) {
                     return Poll::Ready(Some(line));
                 }
             }
@@ -101,7 +102,7 @@ impl Connections {
 
     /// A new connection.
     pub(crate) async fn open(&self) -> Result<Line, ConnectError> {
-        let socket = net::connect(&self.origin, self.tls.clone()).await?;
+        let (socket, glance) = net::connect(&self.origin, self.tls.clone()).await?;
         let (sender, connection) = http1::Builder::new()
             .max_header_size(self.max_head)
             .handshake(socket)
@@ -110,6 +111,7 @@ impl Connections {
         Ok(Line {
             sender,
             connection: Box::new(connection),
+            glance,
             pulled: Arc::default(),
             tail: None,
             over: false,
@@ -242,6 +244,12 @@ impl Line {
     /// Whether it can carry another request. A hint: the server may close it a moment later.
     fn is_alive(&mut self, cx: &mut Context<'_>) -> bool {
         !self.over && self.drive(cx).is_pending() && self.finish_tail(cx) && self.sender.is_ready()
+    }
+
+    /// The same after a rest: the kernel is asked, which knows of a close before the runtime does.
+    fn is_still_alive(&mut self, cx: &mut Context<'_>) -> bool {
+        let glance = self.glance.clone();
+        glance.during(|| self.is_alive(cx))
     }
 
     /// Whether the last response has come to its end by now.

@@ -120,6 +120,8 @@ impl Endpoint {
         match clock::timeout_at(connect_by, self.connections.open()).await {
             Ok(Ok(line)) => Ok(line),
             Ok(Err(error)) => Err(self.unreachable(error)),
+            // The call's own time is over, which says nothing about the server.
+            Err(clock::Elapsed) if connect_by == by => Err(self.late(false)),
             Err(clock::Elapsed) => Err(Lost {
                 delivery: Delivery::Unsent,
                 trouble: Trouble::new(

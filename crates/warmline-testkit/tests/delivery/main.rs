@@ -1,0 +1,10 @@
+//! Delivery over HTTP: what a caller is told of each attempt, held against what the server did.
+//!
+//! Every test compares the ending with the ledger of the server: what was told to be unsent or
+//! refused was never executed, an answer belongs to exactly one execution, and what is unknown
+//! was executed at most once. What is given back can be sent again.
+#![cfg(test)]
+
+mod connecting;
+mod setting;
+mod statuses;
