@@ -6,7 +6,7 @@
 //! killing, also when we are gone. Where there is none, the child leads a process group and we
 //! kill the group. Dropping a [`Process`] ends the tree in both cases.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -77,13 +77,13 @@ impl Process {
     pub(crate) async fn start(start: Start<'_>) -> io::Result<(Self, Streams)> {
         let (input, stdin) = pipe_with(PipeFlags::CLOEXEC)?;
         let stdin = Sender::from_owned_fd(stdin)?;
-        let (mut process, stdout, stderr) = match warden::binary() {
-            Some(binary) => Self::start_guarded(start, &binary, input).await?,
+        let (mut process, stdout, stderr) = match launch_warden(start)? {
+            Some(launched) => Self::start_guarded(launched, input).await?,
             None => Self::start_in_group(start, input)?,
         };
         let (Some(stdout), Some(stderr)) = (stdout, stderr) else {
             process.kill();
-            return Err(io::ErrorKind::BrokenPipe.into());
+            return Err(ErrorKind::BrokenPipe.into());
         };
         Ok((
             process,
@@ -96,20 +96,9 @@ impl Process {
     }
 
     async fn start_guarded(
-        start: Start<'_>,
-        binary: &Path,
+        (mut child, mut control): (Child, UnixStream),
         input: OwnedFd,
     ) -> io::Result<(Self, Option<ChildStdout>, Option<ChildStderr>)> {
-        let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
-        ours.set_nonblocking(true)?;
-        let mut control = UnixStream::from_std(ours)?;
-        let mut command = Command::new(binary);
-        command
-            .arg0("warmline")
-            .arg(warden::ARGUMENT)
-            .arg(start.program)
-            .args(start.args);
-        let mut child = launch(command, start, OwnedFd::from(theirs).into())?;
         post::greet(control.as_fd(), input.as_fd())?;
         drop(input);
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
@@ -138,7 +127,7 @@ impl Process {
             .id()
             .and_then(|id| i32::try_from(id).ok())
             .and_then(Pid::from_raw);
-        let server = server.ok_or(io::ErrorKind::NotFound)?;
+        let server = server.ok_or(ErrorKind::NotFound)?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         Ok((
             Self {
@@ -202,7 +191,7 @@ impl Process {
         }
         match &self.guard {
             Guard::Warden(control) => {
-                if control.try_write(&[order.byte()]).is_err() {
+                if post::order(control, order).is_err() {
                     self.signal_group(signal);
                 }
             },
@@ -245,6 +234,37 @@ impl std::fmt::Display for Exit {
     }
 }
 
+/// Starts the warden of a child, with the other end of its control socket; none if there is no
+/// binary for it.
+fn launch_warden(start: Start<'_>) -> io::Result<Option<(Child, UnixStream)>> {
+    let Some(binary) = warden::binary() else {
+        return Ok(None);
+    };
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    let control = UnixStream::from_std(ours)?;
+    let mut command = Command::new(&binary);
+    command
+        .arg0("warmline")
+        .arg(warden::ARGUMENT)
+        .arg(start.program)
+        .args(start.args);
+    match launch(command, start, OwnedFd::from(theirs).into()) {
+        Ok(child) => Ok(Some((child, control))),
+        // This is about our own binary: the server may well start without it.
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::NotFound | ErrorKind::PermissionDenied
+            ) =>
+        {
+            tracing::warn!(binary = %binary.display(), %error, "warden missing");
+            Ok(None)
+        },
+        Err(error) => Err(error),
+    }
+}
+
 /// Starts a command with the child's environment and folder, and our pipes.
 fn launch(mut command: Command, start: Start<'_>, stdin: Stdio) -> io::Result<Child> {
     command.env_clear().envs(start.environment);
@@ -262,23 +282,19 @@ fn launch(mut command: Command, start: Start<'_>, stdin: Stdio) -> io::Result<Ch
 async fn hear_of_start(control: &mut UnixStream) -> io::Result<Pid> {
     let mut frame = [0; Told::BYTES];
     let heard = clock::timeout(WARDEN_START, control.read_exact(&mut frame)).await;
-    heard.map_err(|_| io::ErrorKind::TimedOut)??;
+    heard.map_err(|_| ErrorKind::TimedOut)??;
     match Told::parse(frame) {
-        Some(Told::Started(pid)) => Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidData.into()),
+        Some(Told::Started(pid)) => Pid::from_raw(pid).ok_or(ErrorKind::InvalidData.into()),
         Some(Told::Failed(errno)) => Err(io::Error::from_raw_os_error(errno)),
-        Some(Told::Swept(_)) | None => Err(io::ErrorKind::InvalidData.into()),
+        Some(Told::Swept(_)) | None => Err(ErrorKind::InvalidData.into()),
     }
 }
 
 /// The warden's last word, once it has ended: none if it was killed before it could sweep.
 fn hear_of_sweep(control: &UnixStream) -> Option<ExitStatus> {
-    let mut frame = [0; Told::BYTES];
-    match control.try_read(&mut frame) {
-        Ok(Told::BYTES) => match Told::parse(frame)? {
-            Told::Swept(status) => Some(ExitStatus::from_raw(status)),
-            Told::Started(_) | Told::Failed(_) => None,
-        },
-        Ok(_) | Err(_) => None,
+    match post::last_word(control)? {
+        Told::Swept(status) => Some(ExitStatus::from_raw(status)),
+        Told::Started(_) | Told::Failed(_) => None,
     }
 }
 

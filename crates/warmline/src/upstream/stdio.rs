@@ -74,6 +74,8 @@ pub struct ChildReport {
     pub exit: Option<String>,
     /// How many lines of its output were no messages.
     pub skipped_lines: u64,
+    /// The beginning of the last such line, as harmless text.
+    pub skipped_line: Option<String>,
     /// Whether its whole tree ends also when we are killed.
     pub warden: bool,
 }
@@ -205,6 +207,7 @@ impl Pipe {
             stderr,
             child,
         } = &*self.handle;
+        let (skipped_lines, skipped_line) = desk.skipped();
         ChildReport {
             pid: child.pid,
             program: child.program.clone(),
@@ -212,7 +215,8 @@ impl Pipe {
             path: child.path.clone(),
             stderr_tail: stderr.text(),
             exit: desk.exit().map(|exit| exit.to_string()),
-            skipped_lines: desk.skipped_lines(),
+            skipped_lines,
+            skipped_line: (skipped_lines > 0).then_some(skipped_line),
             warden: child.warden,
         }
     }

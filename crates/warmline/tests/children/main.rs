@@ -4,6 +4,13 @@
 //! A tree is told by a mark in the environment of its root, which all below inherit, so that a
 //! descendant that left its group and its session is found as well.
 
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test with a `main` of its own, which clippy does not know for one"
+)]
+
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 

@@ -68,8 +68,8 @@ async fn an_exit_is_told_as_the_system_told_it() {
 async fn a_program_that_cannot_run_is_an_error_of_its_start() {
     let environment = Environment::new();
     for (program, error) in [
-        ("/does/not/exist", io::ErrorKind::NotFound),
-        ("/etc/passwd", io::ErrorKind::PermissionDenied),
+        ("/does/not/exist", ErrorKind::NotFound),
+        ("/etc/passwd", ErrorKind::PermissionDenied),
     ] {
         let start = Start {
             program: Path::new(program),

@@ -50,6 +50,8 @@ pub(super) struct State {
 pub(super) struct Skipped {
     /// Lines that were no messages.
     pub(super) lines: u64,
+    /// The last of them, as harmless text.
+    pub(super) last_line: String,
     /// Lines and bytes of it since the last message.
     pub(super) lines_in_a_row: usize,
     pub(super) bytes_in_a_row: usize,
@@ -245,8 +247,16 @@ impl Desk {
         self.state.lock().exit
     }
 
-    pub(super) fn skipped_lines(&self) -> u64 {
-        self.state.lock().skipped.lines
+    /// How many lines were no messages, and the last of them.
+    pub(super) fn skipped(&self) -> (u64, String) {
+        let state = self.state.lock();
+        (state.skipped.lines, state.skipped.last_line.clone())
+    }
+
+    /// How much of the line that is being written has left.
+    #[cfg(test)]
+    pub(super) fn taken(&self) -> usize {
+        self.state.lock().outbox.taken
     }
 
     /// Owner: waits for a change of [`Desk::work`].

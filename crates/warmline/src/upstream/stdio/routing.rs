@@ -14,6 +14,7 @@ use warmline_core::protocol::splice::{write_error, write_result};
 
 use super::desk::State;
 use super::{PipeNews, Questions};
+use crate::upstream::stderr;
 
 /// Why a child that says such things is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,14 +27,14 @@ pub(super) enum Fed {
 
 /// Takes in one line.
 pub(super) fn take_in(state: &mut State, line: Bytes) -> Result<(), Fed> {
-    let bytes = line.len();
+    let noise = line.clone();
     let message = if line.contains(&b'\r') {
         None
     } else {
         Message::split(line).ok()
     };
     let Some(message) = message else {
-        return skip(state, bytes);
+        return skip(state, &noise);
     };
     state.skipped.lines_in_a_row = 0;
     state.skipped.bytes_in_a_row = 0;
@@ -67,11 +68,14 @@ pub(super) fn take_in_too_long(
     );
 }
 
-fn skip(state: &mut State, bytes: usize) -> Result<(), Fed> {
+fn skip(state: &mut State, noise: &Bytes) -> Result<(), Fed> {
     let skipped = &mut state.skipped;
     skipped.lines += 1;
     skipped.lines_in_a_row += 1;
-    skipped.bytes_in_a_row += bytes;
+    skipped.bytes_in_a_row += noise.len();
+    let shown = String::from_utf8_lossy(noise.get(..SHOWN_BYTES).unwrap_or(noise));
+    skipped.last_line = stderr::sanitise(&shown);
+    tracing::debug!(line = skipped.last_line, "line skipped");
     if skipped.lines_in_a_row >= GARBAGE_LINES || skipped.bytes_in_a_row >= GARBAGE_BYTES {
         return Err(Fed::UpWithGarbage);
     }
@@ -108,15 +112,13 @@ fn reply(state: &mut State, message: Message) -> Result<(), Fed> {
 }
 
 fn notice(state: &mut State, message: Message) {
-    let told = match (named_call(&message), message.method()) {
-        (Some(id), _) if state.is_in_flight(id) => state.tell(id, message, PipeNews::Notice),
-        // Progress for a call that is over is nobody's.
-        (Some(_), Some("notifications/progress")) => false,
-        _ => match oldest(state) {
-            Some(id) => state.tell(id, message, PipeNews::Notice),
-            None => false,
-        },
+    let whose = match named_call(&message) {
+        Some(id) if state.is_in_flight(id) => Some(id),
+        // A server may cancel a question of its own, whose id means nothing to us.
+        Some(_) if message.method() != Some("notifications/cancelled") => None,
+        Some(_) | None => oldest(state),
     };
+    let told = whose.is_some_and(|id| state.tell(id, message, PipeNews::Notice));
     state.skipped.unheard += u64::from(!told);
 }
 
@@ -128,8 +130,12 @@ fn question(state: &mut State, message: &Message) {
     if message.method() == Some("ping") {
         return answer(state, message, |out, id| write_result(out, id, b"{}"));
     }
-    let named = named_call(message).filter(|id| state.is_in_flight(*id));
-    let whose = named.or_else(|| oldest(state));
+    let whose = match named_call(message) {
+        Some(id) if state.is_in_flight(id) => Some(id),
+        Some(id) if state.late.contains(&id) => None,
+        // A token that is not ours: the server wants progress on its own question.
+        Some(_) | None => oldest(state),
+    };
     if whose.is_some_and(|id| state.tell(id, message.clone(), PipeNews::Question)) {
         return;
     }
@@ -202,4 +208,6 @@ struct NamedInMeta<'a> {
 pub(super) const GARBAGE_LINES: usize = 100;
 pub(super) const GARBAGE_BYTES: usize = 1 << 20;
 pub(super) const STRAYS: usize = 16;
+/// Of a line that is shown as an example.
+const SHOWN_BYTES: usize = 200;
 const METHOD_NOT_FOUND: i64 = -32601;

@@ -72,6 +72,11 @@ async fn until(mut condition: impl FnMut() -> bool) {
         .expect("it must happen");
 }
 
+/// Waits until the child said so on its standard error.
+async fn until_said(pipe: &Pipe, word: &str) {
+    until(|| pipe.report().stderr_tail.lines().any(|line| line == word)).await;
+}
+
 fn is_alive(pid: u32) -> bool {
     std::path::Path::new(&format!("/proc/{pid}")).exists()
 }

@@ -8,9 +8,10 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, send, sendmsg,
+    SendAncillaryMessage, SendFlags, recv, recvmsg, send, sendmsg,
 };
 
 /// What the owner wants.
@@ -23,14 +24,14 @@ pub(crate) enum Order {
 }
 
 impl Order {
-    pub(crate) const fn byte(self) -> u8 {
+    const fn byte(self) -> u8 {
         match self {
             Self::Terminate => b't',
             Self::Kill => b'k',
         }
     }
 
-    pub(crate) const fn parse(byte: u8) -> Option<Self> {
+    const fn parse(byte: u8) -> Option<Self> {
         match byte {
             b't' => Some(Self::Terminate),
             b'k' => Some(Self::Kill),
@@ -53,7 +54,7 @@ pub(crate) enum Told {
 impl Told {
     pub(crate) const BYTES: usize = 5;
 
-    pub(crate) fn frame(self) -> [u8; Self::BYTES] {
+    fn frame(self) -> [u8; Self::BYTES] {
         let (letter, number) = match self {
             Self::Started(pid) => (b's', pid),
             Self::Failed(errno) => (b'e', errno),
@@ -87,6 +88,36 @@ pub(crate) fn greet(control: BorrowedFd<'_>, input: BorrowedFd<'_>) -> io::Resul
         SendFlags::NOSIGNAL,
     )?;
     Ok(())
+}
+
+/// Owner: tells the warden what to do.
+pub(crate) fn order(control: &impl AsFd, order: Order) -> io::Result<()> {
+    send(
+        control,
+        &[order.byte()],
+        SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+    )?;
+    Ok(())
+}
+
+/// Owner: what a warden that has ended said last, if it came to say anything.
+pub(crate) fn last_word(control: &impl AsFd) -> Option<Told> {
+    let mut frame = [0; Told::BYTES];
+    match recv(control, &mut frame[..], RecvFlags::DONTWAIT) {
+        Ok((Told::BYTES, _)) => Told::parse(frame),
+        Ok(_) | Err(_) => None,
+    }
+}
+
+/// Warden: the next order, if there is one; an error is the end of the owner.
+pub(super) fn next_order(control: &impl AsFd) -> io::Result<Option<Order>> {
+    let mut byte = [0];
+    match recv(control, &mut byte[..], RecvFlags::DONTWAIT) {
+        Ok((0, _)) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Ok(_) => Ok(Order::parse(byte[0])),
+        Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Warden: waits for the server's standard input.

@@ -97,11 +97,11 @@ impl Ward {
         while self.status.is_none() {
             self.wait_for_news(true, REAP_EVERY_MS);
             self.reap();
-            match self.order() {
+            match post::next_order(&self.control) {
                 Ok(None) => {},
                 Ok(Some(Order::Terminate)) => self.terminate(),
                 Ok(Some(Order::Kill)) => return,
-                Err(OwnerGone) => {
+                Err(_) => {
                     self.terminate();
                     return self.grace();
                 },
@@ -160,20 +160,6 @@ impl Ward {
         poll(&mut sources, Some(&timespec(limit))).ok();
     }
 
-    /// The next order of the owner, if there is one.
-    fn order(&self) -> Result<Option<Order>, OwnerGone> {
-        let mut byte = [0];
-        match rustix::net::recv(
-            &self.control,
-            &mut byte[..],
-            rustix::net::RecvFlags::DONTWAIT,
-        ) {
-            Ok((1.., _)) => Ok(Order::parse(byte[0])),
-            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
-            Ok(_) | Err(_) => Err(OwnerGone),
-        }
-    }
-
     /// Reaps all that ended, the server and orphans alike.
     fn reap(&mut self) -> Left {
         loop {
@@ -188,9 +174,6 @@ impl Ward {
         }
     }
 }
-
-/// The control socket ended.
-struct OwnerGone;
 
 /// Lets go of the server's streams and folder, so that they end with the server.
 fn silence() -> io::Result<()> {

@@ -99,13 +99,10 @@ async fn a_question_goes_to_the_call_it_names_or_to_the_oldest() {
 async fn without_a_call_a_ping_is_answered_and_questions_are_refused() {
     let script = r#"
         ask() { printf '{"jsonrpc":"2.0","id":%s,"method":"%s"}\n' "$1" "$2"; IFS= read -r got; all="$all$got,"; }
-        ask 1 ping; ask '"two"' elicitation/create; ask 3 sampling/createMessage; ask 4 no/such
+        ask 1 ping; ask '"two"' elicitation/create; ask 3 sampling/createMessage; ask 4 no/such; echo asked >&2
         read_id; reply $id "\"all\":[${all%,}]"; read_id"#;
     let pipe = spawn(script).await;
-    let answered = pipe.clone();
-    until(move || answered.report().exit.is_none()).await;
-    // The call is queued behind the answers only once the questions are answered.
-    clock::sleep(Duration::from_millis(200)).await;
+    until_said(&pipe, "asked").await;
     let all = reply(&mut pipe.request(9, line(9))).await;
     for expected in [
         r#"{"jsonrpc":"2.0","id":1,"result":{}}"#,
@@ -138,7 +135,10 @@ async fn d108_and_d110_noise_is_skipped_and_counted() {
         while read_id; do printf '{"jsonrpc":"2.0","id":%s,"result":{}}\r\n' $id; done"#;
     let pipe = spawn(script).await;
     reply(&mut pipe.request(1, line(1))).await;
-    assert_eq!(pipe.report().skipped_lines, 7);
+    let report = pipe.report();
+    assert_eq!(report.skipped_lines, 7);
+    let last = r#"{"jsonrpc":"2.0","id":1,"id":1,"result":{}}"#;
+    assert_eq!(report.skipped_line.as_deref(), Some(last));
 }
 
 #[tokio::test]
