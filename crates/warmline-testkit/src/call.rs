@@ -1,14 +1,15 @@
 //! One request on its way through the server: who sent it, where its answer goes, how it ends.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::{Notify, oneshot};
 
 use crate::answer;
-use crate::fault::{Fault, Spoil};
+use crate::fault::{Fault, Moment, Spoil};
 use crate::ledger::{Facts, Phase};
-use crate::message::{RpcError, notification, request, response};
+use crate::message::{Outcome, RpcError, notification, request, response};
 use crate::state::{Drawer, State};
 use crate::stream::Stream;
 
@@ -45,6 +46,8 @@ pub(crate) struct Quirk {
     pub(crate) session_id: Option<String>,
     /// The response gets the id of another call in flight.
     pub(crate) other_id: bool,
+    /// So long nothing is done, but to wait for its cancellation.
+    pub(crate) delay: Duration,
 }
 
 impl Quirk {
@@ -55,6 +58,7 @@ impl Quirk {
             reason = "every other fault strikes elsewhere"
         )]
         match fault {
+            Fault::Delay(ms, Moment::BeforeExecuting) => quirk.delay = Duration::from_millis(*ms),
             Fault::Version(version) => quirk.version = Some(version.clone()),
             Fault::CursorLoop => quirk.cursor_loop = true,
             Fault::ManyTools(count) => quirk.extra_tools = *count,
@@ -92,7 +96,7 @@ impl Call {
         let outcome = tokio::select! {
             biased;
             () = cancelled.notified() => None,
-            outcome = answer::answer(&self) => Some(outcome),
+            outcome = self.answer() => Some(outcome),
         };
         self.forget(&key);
         match outcome {
@@ -100,6 +104,13 @@ impl Call {
             None => self.state.ledger.write(Phase::Abandoned, &self.facts),
         }
         self.stream.end();
+    }
+
+    async fn answer(&self) -> Outcome {
+        if !self.quirk.delay.is_zero() {
+            tokio::time::sleep(self.quirk.delay).await;
+        }
+        answer::answer(self).await
     }
 
     /// Its own id, or that of another call in flight if a fault says so.

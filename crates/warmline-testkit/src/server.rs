@@ -20,6 +20,7 @@ use crate::fault::{Fault, Rule};
 use crate::http::serve::serve_connection;
 use crate::http::{Connection, Wire};
 use crate::ledger::Ledger;
+use crate::message::request;
 use crate::personality::{Personality, Writes};
 use crate::state::State;
 
@@ -253,6 +254,34 @@ impl Control {
             if let Some(standing) = &session.standing {
                 standing.say(message.clone());
             }
+        }
+    }
+
+    /// How many sessions have a standing stream that somebody reads.
+    pub fn standing_streams(&self) -> usize {
+        let memory = self.state.memory();
+        let standing = memory
+            .sessions
+            .values()
+            .filter_map(|session| session.standing.as_ref());
+        standing.filter(|stream| stream.is_read()).count()
+    }
+
+    /// Asks every session something on its standing stream; the answer is in the ledger.
+    pub fn ask(&self, method: &str, params: &Value) {
+        let mut memory = self.state.memory();
+        let sessions: Vec<_> = memory
+            .sessions
+            .iter()
+            .filter_map(|(id, session)| Some((id.clone(), session.standing.clone()?)))
+            .collect();
+        for (session, standing) in sessions {
+            memory.last_question += 1;
+            let id = serde_json::json!(memory.last_question);
+            memory
+                .questions
+                .insert((Some(session), id.to_string()), oneshot::channel().0);
+            standing.say(request(&id, method, params));
         }
     }
 

@@ -187,6 +187,8 @@ impl Pipe {
             cancelled: Arc::new(Notify::new()),
         };
         if let Some(error) = self.refused(&call) {
+            // What is not executed is late all the same.
+            tokio::time::sleep(call.quirk.delay).await;
             return self.say(&response(&id, &Err(error))).await;
         }
         let stream = Arc::clone(&call.stream);
@@ -199,10 +201,6 @@ impl Pipe {
         let line = match fault {
             Some(Fault::ForgetSessions) => {
                 self.state.forget_sessions();
-                return Go::On;
-            },
-            Some(Fault::Delay(ms, Moment::BeforeExecuting)) => {
-                tokio::time::sleep(Duration::from_millis(*ms)).await;
                 return Go::On;
             },
             Some(Fault::Silence(Moment::BeforeExecuting)) => return Go::Stop,

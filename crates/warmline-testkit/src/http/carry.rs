@@ -57,31 +57,37 @@ pub(crate) async fn carry(
     if let Some(next) = after_executing(exchange, connection, stream, &carried).await {
         return next;
     }
-    let first = tokio::select! {
-        biased;
-        first = stream.at(carried.place), if carried.call.is_some() => first,
-        () = std::future::ready(()), if carried.call.is_none() => None,
-        () = connection.closed() => {
-            client_left(exchange, &carried);
-            return Next::Finish;
-        },
-    };
-    let must_stream = exchange.facts.method == "subscriptions/listen" || carried.call.is_none();
-    let form = &exchange.state.personality.reply;
-    let is_json =
-        *form == ReplyForm::Json && !must_stream && first.as_ref().is_none_or(is_response);
-    let endless = matches!(carried.fault, Some(Fault::EndlessStream));
     if matches!(carried.fault, Some(Fault::EndlessBody)) {
+        // It goes on until the client has enough.
         return endless_body(connection)
             .await
             .map_or(Next::Finish, |()| Next::Finish);
     }
-    if is_json && !endless {
+    if may_be_json(exchange, &carried) {
+        let first = tokio::select! {
+            biased;
+            first = stream.at(carried.place) => first,
+            () = connection.closed() => {
+                client_left(exchange, &carried);
+                return Next::Finish;
+            },
+        };
         let response = first.unwrap_or_else(|| cancelled_answer(exchange));
-        return write_json(connection, &response, &carried).await;
+        if is_response(&response) {
+            return write_json(connection, &response, &carried).await;
+        }
     }
-    let mut events = Events::new(exchange, connection, stream, &carried);
-    events.write().await
+    Events::new(exchange, connection, stream, &carried)
+        .write()
+        .await
+}
+
+/// Whether one JSON object can be the reply, if nothing must be said before it.
+fn may_be_json(exchange: &Exchange<'_>, carried: &Carried) -> bool {
+    exchange.state.personality.reply == ReplyForm::Json
+        && exchange.facts.method != "subscriptions/listen"
+        && carried.call.is_some()
+        && !matches!(carried.fault, Some(Fault::EndlessStream))
 }
 
 /// Faults that strike when the effect is done and no byte of the reply was written.

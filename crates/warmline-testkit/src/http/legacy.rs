@@ -12,7 +12,7 @@ use crate::answer;
 use crate::call::{Call, Era};
 use crate::dialects::{Dialect, Effect, Words};
 use crate::message::{Kind, kind, response};
-use crate::personality::{GetStream, LegacyLeg};
+use crate::personality::{EventIds, GetStream, LegacyLeg};
 use crate::state::{Ended, Readiness, Session};
 use crate::stream::Stream;
 
@@ -234,7 +234,11 @@ impl Exchange<'_> {
         }
     }
 
+    /// Keeps what a call says, if its client can ask for it again.
     fn keep_stream(&self, call: &Call) {
+        if self.state.personality.sse_form().event_ids == EventIds::Absent {
+            return;
+        }
         let mut memory = self.state.memory();
         if let Some(session) = call
             .session
@@ -265,6 +269,7 @@ impl Exchange<'_> {
         let id = self.message["id"].to_string();
         let mut memory = self.state.memory();
         match memory.questions.remove(&(session, id.clone())) {
+            // Nobody may be waiting for it: a question of the test itself.
             Some(waiting) => drop(waiting.send(self.message.clone())),
             None if self.message["id"]
                 .as_u64()

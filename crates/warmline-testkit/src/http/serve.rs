@@ -101,13 +101,24 @@ async fn serve(state: &Arc<State>, connection: &mut Connection, request: &Reques
     if let Some(reply) = turned_away(state, request) {
         return write_reply(connection, &reply).await;
     }
-    let parsed = serde_json::from_slice(&request.body);
-    if request.method == "POST" && parsed.is_err() {
-        state.violation("the body is not JSON");
-        let reply = Reply::error(400, &Value::Null, -32700, "Parse error");
-        return write_reply(connection, &reply).await;
+    let parsed: Result<Value, _> = serde_json::from_slice(&request.body);
+    match parsed {
+        Ok(message) => answer(state, connection, request, message).await,
+        Err(_) if request.method != "POST" => answer(state, connection, request, Value::Null).await,
+        Err(_) => {
+            state.violation("the body is not JSON");
+            let reply = Reply::error(400, &Value::Null, -32700, "Parse error");
+            write_reply(connection, &reply).await
+        },
     }
-    let message: Value = parsed.unwrap_or_default();
+}
+
+async fn answer(
+    state: &Arc<State>,
+    connection: &mut Connection,
+    request: &Request,
+    message: Value,
+) -> Next {
     let facts = facts(state, connection.number, request, &message);
     state.ledger.write(Phase::Received, &facts);
     let fault = state.fault(&facts, &message);
@@ -119,13 +130,17 @@ async fn serve(state: &Arc<State>, connection: &mut Connection, request: &Reques
         facts,
         quirk,
     };
-    match exchange.before(fault.as_ref()).await {
+    match exchange.before(fault.as_ref()) {
         Before::GoOn => {},
         Before::Reply(reply) => return write_reply(connection, &reply).await,
         Before::End(next) => return next,
     }
     match exchange.route() {
-        Answer::Reply(reply) => write_reply(connection, &reply).await,
+        Answer::Reply(reply) => {
+            // What is not executed is late all the same.
+            tokio::time::sleep(exchange.quirk.delay).await;
+            write_reply(connection, &reply).await
+        },
         Answer::Follow(stream, place) => {
             let carried = Carried {
                 headers: Vec::new(),
@@ -241,7 +256,7 @@ enum Before {
 }
 
 impl Exchange<'_> {
-    async fn before(&self, fault: Option<&Fault>) -> Before {
+    fn before(&self, fault: Option<&Fault>) -> Before {
         let session = self.facts.session.as_deref();
         let id = &self.facts.id;
         match fault {
@@ -275,9 +290,6 @@ impl Exchange<'_> {
             },
             Some(Fault::Cut(CutAt::BeforeExecuting, end)) => return Before::End(Next::of(*end)),
             Some(Fault::Silence(Moment::BeforeExecuting)) => return Before::End(Next::Hold),
-            Some(Fault::Delay(ms, Moment::BeforeExecuting)) => {
-                tokio::time::sleep(std::time::Duration::from_millis(*ms)).await;
-            },
             Some(Fault::Crash(Moment::BeforeExecuting)) => {
                 self.state.crash.notify_one();
                 return Before::End(Next::Hold);

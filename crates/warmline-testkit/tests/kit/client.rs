@@ -47,6 +47,7 @@ impl Reply {
 /// A connection.
 pub(crate) struct Client {
     socket: BufReader<TcpStream>,
+    limit: usize,
 }
 
 impl Client {
@@ -57,6 +58,7 @@ impl Client {
             .unwrap();
         Self {
             socket: BufReader::new(socket),
+            limit: usize::MAX,
         }
     }
 
@@ -75,6 +77,11 @@ impl Client {
             "{verb} {path} HTTP/1.1\r\nHost: here\r\nContent-Length: {length}\r\n\r\n{body}"
         );
         self.socket.get_mut().write_all(head.as_bytes()).unwrap();
+    }
+
+    /// Reads no more than so many bytes of a body that comes in chunks.
+    pub(crate) fn limit(&mut self, bytes: usize) {
+        self.limit = bytes;
     }
 
     pub(crate) fn receive(&mut self) -> Reply {
@@ -124,6 +131,9 @@ impl Client {
             if size == 0 {
                 return true;
             }
+            if body.len() > self.limit {
+                return false;
+            }
         }
     }
 
@@ -171,6 +181,11 @@ impl Session {
         let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
         assert_eq!(session.say(&initialized).status, 202);
         session
+    }
+
+    /// Goes on with ids beyond these.
+    pub(crate) fn skip_ids(&mut self, count: u64) {
+        self.next += count;
     }
 
     pub(crate) fn headers(&self) -> Vec<(&str, &str)> {

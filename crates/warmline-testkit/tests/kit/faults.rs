@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use warmline_testkit::{
-    Canned, CutAt, End, Fault, LedgerServer, Moment, Personality, ReplyForm, Rule, Spoil, SseForm,
-    Then, Writes,
+    Canned, CutAt, End, Fault, LedgerServer, Moment, Personality, Phase, ReplyForm, Rule, Spoil,
+    SseForm, Then, Writes,
 };
 
-use crate::client::{Client, Session, initialize};
+use crate::client::{Client, Session, initialize, modern};
 
 fn forms() -> [Personality; 2] {
     [
@@ -296,6 +296,83 @@ fn initialize_hands_out_what_it_is_told_to() {
         .next(Fault::Version("1999-12-31".to_owned()));
     let reply = client.post(&[], &initialize(json!({})));
     assert_eq!(reply.json()["result"]["protocolVersion"], "1999-12-31");
+}
+
+#[test]
+fn floods_and_endless_replies_come_as_told() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let mut session = Session::open(&server, json!({}));
+    server.inject(Rule::new(Fault::Flood(100)).on_tool("echo"));
+    assert_eq!(session.call("echo", json!({})).events().len(), 101);
+    for endless in [Fault::EndlessStream, Fault::EndlessBody] {
+        let mut session = Session::open(&server, json!({}));
+        server.inject(Rule::new(endless).on_tool("echo"));
+        session.client.limit(1 << 20);
+        let reply = session.call("echo", json!({}));
+        assert!(!reply.whole && reply.body.len() > 1 << 19);
+    }
+}
+
+#[test]
+fn comments_keep_a_waiting_stream_warm() {
+    let form = SseForm::plain().keep_alive(Duration::from_millis(5));
+    let server = LedgerServer::start(Personality::legacy().reply(ReplyForm::Sse(form))).unwrap();
+    let mut session = Session::open(&server, json!({}));
+    let reply = session.call("slow", json!({"ms": 100}));
+    assert!(reply.text().matches(": keep-alive").count() > 3);
+    assert_eq!(reply.events().len(), 1);
+}
+
+#[test]
+fn two_calls_at_a_time_can_get_each_others_ids() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let mut one = Session::open(&server, json!({}));
+    let mut two = Session::open(&server, json!({}));
+    two.id.clone_from(&one.id);
+    one.skip_ids(50);
+    std::thread::scope(|scope| {
+        let slow = scope.spawn(move || one.call("slow", json!({"ms": 300})).json()["id"].clone());
+        while server.ledger().begun("slow") == 0 {
+            std::thread::yield_now();
+        }
+        server.inject(Rule::new(Fault::Spoil(Spoil::OtherCall)).on_tool("echo"));
+        let misled = two.call("echo", json!({})).json()["id"].clone();
+        assert_eq!(misled, slow.join().unwrap());
+    });
+}
+
+#[test]
+fn a_late_request_can_be_cancelled_before_it_begins() {
+    let server = LedgerServer::start(Personality::modern()).unwrap();
+    server.inject(Rule::new(Fault::Delay(60_000, Moment::BeforeExecuting)).on_tool("pay"));
+    let mut client = Client::to(server.address());
+    let (headers, body) = modern(
+        1,
+        "tools/call",
+        json!({"name": "pay", "arguments": {"amount": 1}}),
+    );
+    let mut all = vec![
+        ("Content-Type", "application/json"),
+        ("Accept", "application/json, text/event-stream"),
+    ];
+    all.extend(
+        headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str())),
+    );
+    client.send("POST", &all, &body.to_string());
+    while server.ledger().received("tools/call") == 0 {
+        std::thread::yield_now();
+    }
+    drop(client);
+    while server
+        .ledger()
+        .count(|entry| entry.phase == Phase::Abandoned)
+        == 0
+    {
+        std::thread::yield_now();
+    }
+    assert_eq!(server.ledger().begun("pay"), 0);
 }
 
 #[test]

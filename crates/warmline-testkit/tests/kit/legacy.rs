@@ -160,7 +160,7 @@ fn the_standing_stream_is_offered_refused_or_silent() {
         headers.push(("Accept", "text/event-stream"));
         stream.send("GET", &headers, "");
         if get == GetStream::Offered {
-            while server.ledger().received("GET") == 0 {
+            while server.control().standing_streams() == 0 {
                 std::thread::yield_now();
             }
             session.call("change_tools", json!({}));
@@ -175,6 +175,25 @@ fn the_standing_stream_is_offered_refused_or_silent() {
             );
         }
     }
+}
+
+#[test]
+fn a_question_on_the_standing_stream_is_answered_by_a_post() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let mut session = Session::open(&server, json!({"roots": {}}));
+    let mut stream = Client::to(server.address());
+    let mut headers = session.headers();
+    headers.push(("Accept", "text/event-stream"));
+    stream.send("GET", &headers, "");
+    while server.control().standing_streams() == 0 {
+        std::thread::yield_now();
+    }
+    server.control().ask("roots/list", &json!({}));
+    session.say(&json!({"jsonrpc": "2.0", "id": 1, "result": {"roots": []}}));
+    server.control().forget_sessions();
+    assert_eq!(stream.receive().events()[0]["method"], "roots/list");
+    assert_eq!(server.ledger().received("(response)"), 1);
+    assert_eq!(server.violations(), Vec::<String>::new());
 }
 
 #[test]
