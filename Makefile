@@ -14,7 +14,7 @@ SUITE := $(PARTS)/node/node_modules/@modelcontextprotocol/conformance/dist/index
 REVISIONS := 2025-11-25 2026-07-28
 FUZZ_SECONDS ?= 60
 
-.PHONY: help check fmt lint test test-fast parts conformance snap docs demo fuzz audit tidy fmt-check test-all
+.PHONY: help check fmt lint test test-fast parts conformance snap docs demo bench fuzz audit tidy fmt-check test-all
 
 help:        ## list the targets
 	@sed -n 's/^\([a-z-]*\): .*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -63,6 +63,9 @@ docs:        ## the reference documentation, broken links denied
 
 demo:        ## the demo of the README, start to finish
 	$(CARGO) run $(LOCKED) --release -- demo
+
+bench:       ## a held session beside the bare wire and a session per call, as ratios of one run
+	$(CARGO) bench $(LOCKED) -p warmline --bench held_call
 
 audit:       ## licences, sources, banned crates
 	@if $(CARGO) deny --version >/dev/null 2>&1; then \

@@ -1,0 +1,91 @@
+//! A small fast legacy server on threads of its own, so that what is counted or timed beside it is
+//! the client's alone.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A legacy server on threads that answers everything with the same small JSON.
+pub(crate) struct PlainServer {
+    url: String,
+    connections: Arc<AtomicUsize>,
+}
+
+impl PlainServer {
+    pub(crate) fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+        let connections = Arc::new(AtomicUsize::new(0));
+        let open = Arc::clone(&connections);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let open = Arc::clone(&open);
+                open.fetch_add(1, Ordering::SeqCst);
+                std::thread::spawn(move || {
+                    serve(stream.unwrap());
+                    open.fetch_sub(1, Ordering::SeqCst);
+                });
+            }
+        });
+        Self { url, connections }
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// How many connections are open.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
+    }
+}
+
+fn serve(mut stream: TcpStream) {
+    stream.set_nodelay(true).unwrap();
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    while let Some(body) = read_request(&mut reader) {
+        let message: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+        let id = &message["id"];
+        let reply = match message["method"].as_str().unwrap_or_default() {
+            "initialize" => format!(
+                r#"{{"jsonrpc":"2.0","id":{id},"result":{{"protocolVersion":"2025-11-25","capabilities":{{"tools":{{}}}},"serverInfo":{{"name":"plain","version":"1"}}}}}}"#
+            ),
+            "tools/call" => format!(
+                r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[{{"type":"text","text":"done"}}]}}}}"#
+            ),
+            _ => String::new(),
+        };
+        let head = if reply.is_empty() {
+            "HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n".to_owned()
+        } else {
+            format!(
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nmcp-session-id: plain-1\r\ncontent-length: {}\r\n\r\n",
+                reply.len()
+            )
+        };
+        stream
+            .write_all(format!("{head}{reply}").as_bytes())
+            .unwrap();
+    }
+}
+
+fn read_request(reader: &mut BufReader<TcpStream>) -> Option<Vec<u8>> {
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        let line = line.trim().to_ascii_lowercase();
+        if line.is_empty() {
+            break;
+        }
+        if let Some(value) = line.strip_prefix("content-length:") {
+            length = value.trim().parse().ok()?;
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    Some(body)
+}
