@@ -13,6 +13,10 @@ NODE := $(PARTS)/node/node_modules/.bin/node
 SUITE := $(PARTS)/node/node_modules/@modelcontextprotocol/conformance/dist/index.js
 REVISIONS := 2025-11-25 2026-07-28
 FUZZ_SECONDS ?= 60
+# Every file of tests but those that meet real servers.
+TESTS := $(notdir $(patsubst %/main.rs,%,$(wildcard crates/*/tests/*/main.rs))) \
+  $(basename $(notdir $(wildcard crates/*/tests/*.rs)))
+FAST_TESTS := $(sort $(filter-out servers conformance orphans,$(TESTS)))
 
 .PHONY: help check fmt lint test test-fast parts conformance snap docs demo bench fuzz audit tidy fmt-check test-all
 
@@ -35,9 +39,7 @@ test: parts fmt-check lint test-all docs
 
 test-fast:   ## the tests that need no real servers and nothing installed
 	@echo '== tests without the real parts'
-	$(CARGO) test $(LOCKED) --workspace --lib --bins
-	$(CARGO) test $(LOCKED) -p warmline-core
-	$(CARGO) test $(LOCKED) -p warmline-testkit --test shape
+	$(CARGO) test $(LOCKED) --workspace --lib --bins $(FAST_TESTS:%=--test %)
 
 parts:       ## install the real servers and the conformance suite, pinned, for the tests
 	@echo '== real servers and the conformance suite'
@@ -53,9 +55,11 @@ conformance: parts
 	    --expected-failures $(PARTS)/conformance/$$revision.yaml; \
 	done
 
-snap:        ## write changed snapshots of the command line anew, and show what changed
-	INSTA_UPDATE=always $(CARGO) test $(LOCKED) -p warmline-cli
-	git --no-pager diff --stat -- '*.snap'
+snap:        ## review changed snapshots of the command line
+	@$(CARGO) insta --version >/dev/null 2>&1 || { \
+	  echo 'cargo-insta is not installed, and nothing else can write inline snapshots: cargo install cargo-insta'; \
+	  exit 1; }
+	$(CARGO) insta test --review -p warmline-cli
 
 docs:        ## the reference documentation, broken links denied
 	@echo '== docs'
@@ -66,6 +70,12 @@ demo:        ## the demo of the README, start to finish
 
 bench:       ## a held session beside the bare wire and a session per call, as ratios of one run
 	$(CARGO) bench $(LOCKED) -p warmline --bench held_call
+
+fuzz:        ## a minute of each fuzz target
+	@for target in $(basename $(notdir $(wildcard fuzz/targets/*.rs))); do \
+	  echo "== fuzz $$target for $(FUZZ_SECONDS) s"; \
+	  fuzz/run.sh "$$target" $(FUZZ_SECONDS); \
+	done
 
 audit:       ## licences, sources, banned crates
 	@if $(CARGO) deny --version >/dev/null 2>&1; then \

@@ -161,12 +161,26 @@ pub(crate) const SEAMS: &[OnlyIn] = &[
     },
 ];
 
-/// The command line prints in one file.
-pub(crate) const CLI: &[OnlyIn] = &[OnlyIn {
-    paths: PRINTING,
-    files: &["report.rs", "report/"],
-    why: "what people read is written by the reporter alone",
-}];
+/// The command line prints in one place.
+pub(crate) const CLI: &[OnlyIn] = &[
+    OnlyIn {
+        paths: &[
+            "println!",
+            "print!",
+            "eprintln!",
+            "eprint!",
+            "io::stdout",
+            "anstream",
+        ],
+        files: &["report.rs", "report/"],
+        why: "what people read is written by the reporter alone",
+    },
+    OnlyIn {
+        paths: &["io::stderr"],
+        files: &["report.rs", "report/", "main.rs"],
+        why: "stderr belongs to the reporter, and to the log that main.rs sets up",
+    },
+];
 
 /// The core has no doors at all.
 pub(crate) const CORE_FENCE: &[OnlyIn] = &[OnlyIn {
