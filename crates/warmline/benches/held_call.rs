@@ -74,6 +74,7 @@ fn main() {
             per_call.as_secs_f64() / held.as_secs_f64(),
         );
     }
+    println!("{} connections stayed open", server.connections());
     println!("held: times the bare wire. per call: times the held session.");
 }
 

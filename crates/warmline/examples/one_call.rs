@@ -5,6 +5,8 @@
 //! cargo run -p warmline --example one_call -- 'npx -y some-server' echo '{"message":"hi"}'
 //! ```
 
+#![expect(clippy::print_stdout, reason = "an example shows what it got")]
+
 use std::error::Error;
 
 use warmline::core::exchange::{Ending, Reply, Request};

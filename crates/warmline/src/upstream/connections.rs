@@ -137,12 +137,6 @@ impl Connections {
             ));
         }
     }
-
-    /// How many connections rest.
-    #[cfg(test)]
-    pub(crate) fn resting(&self) -> usize {
-        self.resting.lock().lines.len()
-    }
 }
 
 /// Closes what has rested too long; ends when nothing rests any more.

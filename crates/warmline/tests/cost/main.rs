@@ -3,6 +3,12 @@
 //! The server runs on threads of its own, so what is counted on this thread is ours alone: a
 //! connection is driven by the future that uses it.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test ends when its setting fails, and waits by the real clock"
+)]
+
 mod plain_server;
 
 use std::alloc::{GlobalAlloc, Layout, System};
