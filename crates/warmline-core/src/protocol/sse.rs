@@ -73,6 +73,9 @@ struct Draft {
     id: Option<String>,
     retry: Option<u64>,
     has_fields: bool,
+    // Bytes of the lines it was made of. Never more than those lines have, so that an event that
+    // fits before its last line end still fits after it.
+    held: usize,
 }
 
 #[derive(Debug, Default)]
@@ -146,7 +149,7 @@ impl SseParser {
 
     /// What is kept for the event under way, with a line of that length.
     fn is_too_large(&self, line: usize) -> bool {
-        self.event.held() + line > self.max_event_bytes
+        self.event.held + line > self.max_event_bytes
     }
 
     /// Gives the event under way up.
@@ -255,12 +258,8 @@ impl Iterator for SseParser {
 }
 
 impl Draft {
-    fn held(&self) -> usize {
-        let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-        self.data.len() + text(&self.event) + text(&self.id)
-    }
-
     fn field(&mut self, name: &[u8], value: Bytes) {
+        let bytes = value.len() + 1;
         match name {
             b"data" => self.data.add(value),
             b"event" => {
@@ -278,19 +277,12 @@ impl Draft {
             },
             _ => return,
         }
+        self.held += bytes;
         self.has_fields = true;
     }
 }
 
 impl Data {
-    fn len(&self) -> usize {
-        match self {
-            Self::None => 0,
-            Self::One(line) => line.len(),
-            Self::Many(lines) => lines.len(),
-        }
-    }
-
     fn add(&mut self, line: Bytes) {
         *self = match std::mem::take(self) {
             Self::None => Self::One(line),

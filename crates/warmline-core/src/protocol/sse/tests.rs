@@ -128,6 +128,17 @@ fn an_event_that_is_too_large_is_told_once_and_skipped() {
 }
 
 #[test]
+fn a_name_that_grows_when_it_is_made_text_does_not_make_its_event_too_large() {
+    let mut stream = b"event: ".to_vec();
+    stream.extend([0xe2; 40]);
+    stream.extend(b"\n\ndata: a\n\n");
+    let events = events_of(&[&stream], 64);
+    assert_eq!(events.len(), 2);
+    assert!(events.iter().all(Result::is_ok));
+    assert_eq!(events_of(&stream.chunks(1).collect::<Vec<_>>(), 64), events);
+}
+
+#[test]
 fn a_line_without_end_holds_no_more_than_the_limit() {
     let mut parser = SseParser::new(64);
     let mut told = 0;
