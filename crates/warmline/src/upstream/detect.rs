@@ -15,7 +15,7 @@ use warmline_core::code::Reason;
 use warmline_core::delivery::Delivery;
 use warmline_core::era::{Era, Version};
 use warmline_core::exchange::Trouble;
-use warmline_core::protocol::envelope::Message;
+use warmline_core::protocol::envelope::{Kind, Message};
 use warmline_core::protocol::handshake;
 use warmline_core::protocol::meta::ClientMeta;
 use warmline_core::verdict::{self, HttpAnswer, Probe};
@@ -127,11 +127,10 @@ impl<'a> Opening<'a> {
         reach: &HttpReach,
         modern: ModernHttp,
     ) -> Result<(Driver, Facts), Trouble> {
-        let mut heard = modern.discover().await?;
+        let mut heard = modern.discover().await.map_err(in_handshake)?;
         let mut again = true;
         loop {
-            let answer = HttpAnswer::Status(heard.status, heard.message.as_ref());
-            let reading = verdict::read_probe_http(answer, Version::NEWEST_MODERN);
+            let reading = verdict::read_probe_http(as_answer(&heard), Version::NEWEST_MODERN);
             self.note(
                 "server/discover",
                 &format!("{} ({})", heard.words, reading.row),
@@ -142,7 +141,7 @@ impl<'a> Opening<'a> {
                     return Ok((Driver::ModernHttp(Box::new(modern)), facts));
                 },
                 Probe::RetryAt(_) if std::mem::take(&mut again) => {
-                    heard = modern.discover().await?;
+                    heard = modern.discover().await.map_err(in_handshake)?;
                 },
                 Probe::Legacy { best } if self.server.era.is_none() => {
                     let offer = best.unwrap_or(Version::NEWEST_LEGACY);
@@ -182,7 +181,7 @@ impl<'a> Opening<'a> {
                 // The answer broke off, or the second half of the handshake was not taken: both
                 // may be chance, so there is one more try.
                 Err(trouble) if tries == 1 && self.was_chance(&trouble) => {},
-                Err(trouble) if NO_POST.contains(&trouble.reason) => {
+                Err(trouble) if NO_POST.contains(&trouble.reason) && !self.was_greeted() => {
                     let trouble = self.or_two_endpoints(reach, trouble).await;
                     return Err(in_handshake(trouble));
                 },
@@ -192,11 +191,13 @@ impl<'a> Opening<'a> {
     }
 
     fn was_chance(&self, trouble: &Trouble) -> bool {
-        trouble.reason == Reason::ReplyLost
-            || self
-                .evidence
-                .last()
-                .is_some_and(|last| last.step == INITIALIZED)
+        trouble.reason == Reason::ReplyLost || self.was_greeted()
+    }
+
+    /// Whether `initialize` was answered, and only the second half of the handshake was not taken.
+    fn was_greeted(&self) -> bool {
+        let last = self.evidence.last();
+        last.is_some_and(|last| last.step == INITIALIZED)
     }
 
     fn piped(&self, pipe: Pipe, ids: Ids, said: Option<ClientMeta>) -> Driver {
@@ -251,21 +252,31 @@ impl<'a> Opening<'a> {
         match probe {
             Probe::Legacy { .. } => self.not_offered(&heard.words),
             Probe::Incompatible { supported } => self.incompatible(supported),
-            Probe::Modern(_)
-            | Probe::RetryAt(_)
-            | Probe::NoVerdict { .. }
-            | Probe::AskBoth
-            | Probe::Broken => heard.trouble.map_or_else(
-                || {
-                    Trouble::new(
-                        Reason::Handshake,
-                        format!("`{}` cannot be understood", self.server.name),
-                    )
-                    .because(heard.words.clone())
-                },
-                in_handshake,
-            ),
+            Probe::RetryAt(_) => self.at_odds(&heard.words),
+            Probe::Modern(_) | Probe::NoVerdict { .. } | Probe::AskBoth | Probe::Broken => {
+                heard.trouble.map_or_else(
+                    || {
+                        Trouble::new(
+                            Reason::Handshake,
+                            format!("`{}` cannot be understood", self.server.name),
+                        )
+                        .because(heard.words.clone())
+                    },
+                    in_handshake,
+                )
+            },
         }
+    }
+
+    fn at_odds(&self, why: &str) -> Trouble {
+        Trouble::new(
+            Reason::Version,
+            format!(
+                "`{}` refuses the version that it says it supports",
+                self.server.name
+            ),
+        )
+        .because(why)
     }
 
     fn not_offered(&self, why: &str) -> Trouble {
@@ -289,7 +300,7 @@ impl<'a> Opening<'a> {
     }
 
     fn silent(&self) -> Trouble {
-        let limit = self.server.times.start.as_secs();
+        let limit = self.server.times.start.as_secs_f64();
         Trouble::new(
             Reason::SilentServer,
             format!(
@@ -316,6 +327,21 @@ impl<'a> Opening<'a> {
             step,
             answer: answer.to_owned(),
         });
+    }
+}
+
+/// What came back, as the table of rows reads it. An answer that broke off is none, and a result
+/// that is not for our question says nothing.
+fn as_answer(heard: &answer::Heard) -> HttpAnswer<'_> {
+    let broken_off = [Reason::ReplyLost, Reason::ReplyTooLarge, Reason::Timeout];
+    match (&heard.message, &heard.trouble) {
+        (None, Some(trouble)) if broken_off.contains(&trouble.reason) => {
+            HttpAnswer::None(trouble.reason)
+        },
+        (Some(message), Some(_)) if message.kind() == Kind::Result => {
+            HttpAnswer::Status(heard.status, None)
+        },
+        (message, _) => HttpAnswer::Status(heard.status, message.as_ref()),
     }
 }
 

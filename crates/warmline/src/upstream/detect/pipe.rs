@@ -52,12 +52,13 @@ impl Opening<'_> {
     /// Asks `server/discover`, and after a silence `initialize` as well.
     async fn probe(&mut self, pipe: &Pipe, ids: &Ids) -> Probed {
         let start_by = clock::now() + self.server.times.start;
-        let silence_by = start_by.min(clock::now() + self.server.times.probe_silence);
+        let mut silence_by = start_by.min(clock::now() + self.server.times.probe_silence);
         let mut asked = Asked {
             discover: self.ask_discover(pipe, ids),
             initialize: None,
         };
-        for _ in 0..=MAX_REPEATS {
+        let mut again = true;
+        loop {
             let news = match asked.next(silence_by, start_by, self.server.era).await {
                 Heard::Silence => {
                     self.note(
@@ -78,12 +79,19 @@ impl Opening<'_> {
                 ControlFlow::Break(probed) => return probed,
             };
             match probe {
-                // Also the server that was only slow, and became modern by our late probe.
-                Probe::RetryAt(_) => {
+                // Also the server that was only slow, and became modern by our late probe. Either
+                // way it is modern now, and silence asks for nothing else any more.
+                Probe::RetryAt(_) if std::mem::take(&mut again) => {
+                    silence_by = start_by;
                     asked = Asked {
                         discover: self.ask_discover(pipe, ids),
                         initialize: None,
                     };
+                },
+                Probe::RetryAt(_) => {
+                    let last = self.evidence.last();
+                    let why = last.map(|last| last.answer.as_str()).unwrap_or_default();
+                    return Probed::Failed(self.at_odds(why));
                 },
                 Probe::Incompatible { supported } => {
                     return Probed::Failed(self.incompatible(&supported));
@@ -97,7 +105,6 @@ impl Opening<'_> {
                 },
             }
         }
-        Probed::Failed(self.silent())
     }
 
     /// What the news of a probe say: a verdict to go on with, or the end of the probe.
@@ -139,7 +146,10 @@ impl Opening<'_> {
             return Probed::Legacy;
         };
         match self.await_initialize(call, by).await {
-            Ok(message) => Probed::Initialized(message),
+            Ok(message) => {
+                self.note("initialize", &answer::message_words(&message));
+                Probed::Initialized(message)
+            },
             Err(trouble) => Probed::Failed(trouble),
         }
     }
@@ -228,9 +238,6 @@ enum Probed {
     Ended(Trouble),
     Failed(Trouble),
 }
-
-/// How often the probe is repeated: once at another version, once more for a slow server.
-const MAX_REPEATS: u32 = 2;
 
 /// The requests of a probe that wait for their answers.
 struct Asked {

@@ -1,0 +1,17 @@
+//! Detection: which era a server speaks is found out by questions that do nothing, and each answer
+//! leads to the step that the table of the protocol reference says. The server's ledger tells what
+//! was sent.
+#![cfg(test)]
+
+#[path = "../stage/census.rs"]
+mod census;
+#[path = "../stage/program.rs"]
+mod program;
+
+mod handshake;
+mod http_rows;
+mod no_verdict;
+mod pinned;
+mod scene;
+mod stdio_rows;
+mod survey;

@@ -1,0 +1,301 @@
+//! Rows Q1 to Q7: over stdio silence and an early end are answers too.
+
+use std::time::Duration;
+
+use warmline::core::code::{Code, Reason};
+use warmline::core::era::{Era, Version};
+use warmline::core::exchange::Trouble;
+use warmline::upstream::{Declared, Session, Times, Transport, Upstream};
+
+use super::census::{no_task_left, until};
+use super::program::Program;
+use super::scene::{HANDSHAKE, PROBE, PROBE_THEN_HANDSHAKE, PROBE_TWICE, evidence};
+
+/// A server is slow when it takes longer than this; the usual limit is seconds.
+const IMPATIENT: Times = Times {
+    connect: Duration::from_secs(10),
+    handshake: Duration::from_secs(30),
+    start: Duration::from_secs(60),
+    probe_silence: Duration::from_millis(50),
+    connection_idle: Duration::from_secs(15),
+};
+
+async fn open(program: &Program, times: Times, era: Option<Era>) -> Result<Session, Trouble> {
+    let mut server = program.server_within(times);
+    server.era = era;
+    Upstream::new().open(&server, &Declared::default()).await
+}
+
+/// Opens, compares the version and what each process was sent, and ends it.
+async fn opens(
+    story: &str,
+    program: Program,
+    times: Times,
+    version: Version,
+    sent: &[&[&str]],
+) -> String {
+    let session = open(&program, times, None)
+        .await
+        .unwrap_or_else(|trouble| panic!("{story}: {trouble:?}"));
+    let facts = session.facts();
+    assert_eq!(
+        (facts.version, facts.era),
+        (version, version.era()),
+        "{story}: {}",
+        evidence(&session)
+    );
+    assert_eq!(facts.transport, Transport::Stdio);
+    assert!(facts.keeps_session, "a process keeps what it likes");
+    let evidence = evidence(&session);
+    // A notice may still be on its way.
+    until(
+        &format!(
+            "{story} was sent {sent:?}, not {:?}: {evidence}",
+            program.asked()
+        ),
+        || program.asked() == sent,
+    )
+    .await;
+    session.close().await;
+    drop(session);
+    ends(&program).await;
+    evidence
+}
+
+/// The census: no task and no process is left.
+async fn ends(program: &Program) {
+    no_task_left().await;
+    program.gone().await;
+}
+
+fn discover_gets(fault: &str) -> String {
+    format!(r#"{{"method":"server/discover","fault":{fault}}}"#)
+}
+
+fn unsupported(supported: &str) -> String {
+    discover_gets(&format!(
+        r#"{{"error":{{"code":-32022,"message":"no","data":{{"supported":{supported}}}}}}}"#
+    ))
+}
+
+const MODERN: Version = Version::V2026_07_28;
+const LEGACY: Version = Version::V2025_11_25;
+
+#[tokio::test]
+async fn the_answer_to_the_probe_tells_the_era() {
+    let ours = unsupported(r#"["2026-07-28"]"#);
+    let not_found = discover_gets(r#"{"error":{"code":-32601,"message":"Method not found"}}"#);
+    let no_params =
+        discover_gets(r#"{"error":{"code":-32602,"message":"Invalid request parameters"}}"#);
+    let no_discover = discover_gets(r#"{"result":{"tools":[]}}"#);
+    let rows: [(&str, &[&str], Version, &[&str]); 9] = [
+        ("Q1", &["--personality", "modern"], MODERN, PROBE),
+        ("Q1", &["--personality", "dual"], MODERN, PROBE),
+        (
+            "Q2",
+            &["--personality", "modern", "--fault", &ours],
+            MODERN,
+            PROBE_TWICE,
+        ),
+        (
+            "Q3",
+            &["--personality", "legacy", "--modern", "refused"],
+            LEGACY,
+            PROBE_THEN_HANDSHAKE,
+        ),
+        (
+            "Q3",
+            &["--told-versions", "2025-11-25,2025-06-18"],
+            LEGACY,
+            PROBE_THEN_HANDSHAKE,
+        ),
+        (
+            "Q4",
+            &["--personality", "legacy"],
+            LEGACY,
+            PROBE_THEN_HANDSHAKE,
+        ),
+        ("Q4", &["--fault", &not_found], LEGACY, PROBE_THEN_HANDSHAKE),
+        ("Q4", &["--fault", &no_params], LEGACY, PROBE_THEN_HANDSHAKE),
+        (
+            "Q4",
+            &["--fault", &no_discover],
+            LEGACY,
+            PROBE_THEN_HANDSHAKE,
+        ),
+    ];
+    for (row, args, version, sent) in rows {
+        let story = format!("{row} {args:?}");
+        let program = Program::ledger(args);
+        let evidence = opens(&story, program, Times::default(), version, &[sent]).await;
+        assert!(
+            evidence.contains(&format!("({row})")),
+            "{story}: {evidence}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_server_of_versions_that_nobody_speaks_is_not_greeted() {
+    let later = unsupported(r#"["2027-03-01"]"#);
+    for args in [&["--fault", &later], &["--told-versions", "2027-03-01"]] {
+        let program = Program::ledger(args);
+        let trouble = open(&program, Times::default(), None).await.unwrap_err();
+        assert_eq!(trouble.reason, Reason::Version, "{trouble:?}");
+        assert!(trouble.why.unwrap().contains("2027-03-01"));
+        ends(&program).await;
+        assert_eq!(program.asked(), [PROBE]);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_never_comes_to_terms_is_not_greeted() {
+    let always = r#"{"method":"server/discover","times":null,"fault":{"error":{"code":-32022,"message":"no","data":{"supported":["2026-07-28"]}}}}"#;
+    let program = Program::ledger(&["--fault", always]);
+    let trouble = open(&program, Times::default(), None).await.unwrap_err();
+    assert_eq!(trouble.reason, Reason::Version, "{trouble:?}");
+    ends(&program).await;
+    assert_eq!(program.asked(), [PROBE_TWICE]);
+}
+
+#[tokio::test]
+async fn a_server_that_stays_silent_gets_initialize_as_well() {
+    let silent = discover_gets(r#"{"silence":"before-executing"}"#);
+    let program = Program::ledger(&["--personality", "legacy", "--fault", &silent]);
+    let evidence = opens("Q5", program, IMPATIENT, LEGACY, &[PROBE_THEN_HANDSHAKE]).await;
+    assert!(evidence.contains("silence"), "{evidence}");
+}
+
+#[tokio::test]
+async fn a_server_that_exits_on_the_probe_is_started_anew_and_greeted_first() {
+    let crash = discover_gets(r#"{"crash":"before-executing"}"#);
+    let cut = discover_gets(r#"{"cut":["before-executing","fin"]}"#);
+    for fault in [&crash, &cut] {
+        let program = Program::ledger(&["--personality", "legacy", "--fault", fault]);
+        opens("Q6", program, Times::default(), LEGACY, &[PROBE, HANDSHAKE]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_became_modern_by_the_late_probe_is_asked_once_more() {
+    // Its answer to the probe is slow, its refusal of `initialize` is not.
+    let slow = discover_gets(r#"{"delay":[60000,"before-executing"]}"#);
+    let program = Program::ledger(&["--personality", "modern", "--fault", &slow]);
+    let sent: &[&str] = &["server/discover", "initialize", "server/discover"];
+    let evidence = opens("Q7", program, IMPATIENT, MODERN, &[sent]).await;
+    assert!(evidence.contains("(Q7)"), "{evidence}");
+}
+
+/// What is sent after both questions depends on which answer is there first; the era does not.
+#[tokio::test]
+async fn a_server_that_starts_slowly_is_met_in_the_era_it_speaks() {
+    let rows: [(&str, Version); 4] = [
+        ("legacy", LEGACY),
+        ("legacy-stateless", LEGACY),
+        ("modern", MODERN),
+        ("dual", MODERN),
+    ];
+    for (personality, version) in rows {
+        let program = Program::ledger(&["--start-delay-ms", "400", "--personality", personality]);
+        let session = open(&program, IMPATIENT, None).await.unwrap();
+        assert_eq!(session.facts().version, version, "{}", evidence(&session));
+        session.close().await;
+        drop(session);
+        ends(&program).await;
+        let sent = program.asked();
+        assert_eq!(sent.len(), 1, "{personality}: one process");
+        assert_eq!(
+            sent[0][..2],
+            ["server/discover", "initialize"],
+            "{personality}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_needs_ten_seconds_to_start_is_met_with_the_usual_limits() {
+    let met = |personality| async move {
+        let program = Program::ledger(&["--start-delay-ms", "10000", "--personality", personality]);
+        let session = open(&program, Times::default(), None).await.unwrap();
+        let (version, took) = (session.facts().version, session.facts().opened_in);
+        assert!(took >= Duration::from_secs(10), "{took:?}");
+        let heard = |method: &str| program.asked().concat().iter().any(|one| one == method);
+        if version == LEGACY {
+            until("the handshake is over", || {
+                heard("notifications/initialized")
+            })
+            .await;
+        }
+        session.close().await;
+        drop(session);
+        program.gone().await;
+        (version, program.asked())
+    };
+    let (legacy, dual) = tokio::join!(met("legacy"), met("dual"));
+    let owned = |sent: &[&str]| vec![sent.iter().map(ToString::to_string).collect::<Vec<_>>()];
+    assert_eq!(legacy, (LEGACY, owned(PROBE_THEN_HANDSHAKE)));
+    assert_eq!(dual, (MODERN, owned(&["server/discover", "initialize"])));
+    no_task_left().await;
+}
+
+#[tokio::test]
+async fn a_server_that_never_answers_is_given_up_with_its_last_words() {
+    let times = Times {
+        start: Duration::from_millis(400),
+        ..IMPATIENT
+    };
+    let never = ["--start-delay-ms", "600000", "--stderr-bytes", "1000"];
+    for era in [None, Some(Era::Legacy), Some(Era::Modern)] {
+        let program = Program::ledger(&never);
+        let trouble = open(&program, times, era).await.unwrap_err();
+        assert_eq!(
+            (trouble.reason, trouble.code),
+            (Reason::SilentServer, Code::OpenFailed)
+        );
+        let why = trouble.why.unwrap_or_default();
+        assert!(why.contains("this is a line on stderr"), "{era:?}: {why}");
+        ends(&program).await;
+    }
+}
+
+#[tokio::test]
+async fn a_program_that_always_ends_at_once_is_an_error_with_status_and_last_words() {
+    let program = Program::script("echo 'no database here' >&2; exit 3");
+    for era in [None, Some(Era::Legacy), Some(Era::Modern)] {
+        let trouble = open(&program, Times::default(), era).await.unwrap_err();
+        assert_eq!(
+            (trouble.reason, trouble.code),
+            (Reason::ChildExit, Code::OpenFailed),
+            "{trouble:?}"
+        );
+        assert!(trouble.what.contains("exit status 3"), "{}", trouble.what);
+        assert!(trouble.why.unwrap().contains("no database here"));
+        ends(&program).await;
+    }
+}
+
+#[tokio::test]
+async fn the_said_era_is_not_asked_about_over_stdio_either() {
+    let rows: [(&str, Era, &[&str]); 3] = [
+        ("dual", Era::Legacy, HANDSHAKE),
+        ("legacy", Era::Legacy, HANDSHAKE),
+        ("dual", Era::Modern, PROBE),
+    ];
+    for (personality, era, sent) in rows {
+        let program = Program::ledger(&["--personality", personality]);
+        let session = open(&program, Times::default(), Some(era)).await.unwrap();
+        assert_eq!(session.facts().era, era);
+        until("all was heard", || program.asked() == [sent]).await;
+        session.close().await;
+        drop(session);
+        ends(&program).await;
+        assert_eq!(program.asked(), [sent], "{personality} {era}");
+    }
+    let program = Program::ledger(&["--personality", "legacy"]);
+    let trouble = open(&program, Times::default(), Some(Era::Modern))
+        .await
+        .unwrap_err();
+    assert_eq!(trouble.reason, Reason::Version);
+    ends(&program).await;
+    assert_eq!(program.asked(), [PROBE]);
+}
