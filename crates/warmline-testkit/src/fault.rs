@@ -140,6 +140,8 @@ pub enum Spoil {
     Truncated,
     /// It holds bytes that are not UTF-8.
     InvalidUtf8,
+    /// It holds one half of a surrogate pair, escaped: valid JSON that is no text.
+    LoneSurrogate,
     /// It is an array with the response in it.
     Batch,
     /// Such lines come first (stdio), or such an event (stream).

@@ -94,6 +94,8 @@ impl LedgerServer {
 
     /// Starts to listen again after [`stop`](Self::stop), at the same address, with its memory.
     pub fn start_again(&self) -> io::Result<()> {
+        // One that crashed on command may still be about to end.
+        self.stop();
         self.listen().map(drop)
     }
 

@@ -61,6 +61,10 @@ fn spoilt(spoil: &Spoil, response: &Value) -> Vec<Vec<u8>> {
             }
             vec![text]
         },
+        Spoil::LoneSurrogate => {
+            let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":"\ud800"}}}}"#);
+            vec![text.into_bytes()]
+        },
         Spoil::Batch => vec![bytes(&json!([response]))],
         Spoil::GarbageFirst(garbage) => vec![garbage.clone().into_bytes(), good],
         Spoil::Depth(depth) => {

@@ -17,8 +17,11 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
+
+use tokio::sync::Notify;
 
 use crate::ledger::pause;
 
@@ -48,6 +51,15 @@ pub enum When {
     AtOnce,
     /// When it was woken, and would be polled again.
     Woken,
+}
+
+/// How a task is ended from outside of its future.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// By aborting it.
+    Abort,
+    /// By a panic beside the future, which unwinds through it.
+    Panic,
 }
 
 /// Drops the future at each of its points; `after` is run after each drop.
@@ -83,6 +95,72 @@ pub async fn cancel_points_up_to<T, F: Future<Output = T>>(
         points: most,
         output: None,
     }
+}
+
+/// Ends a task that runs the future at each of its points, in this way; `after` follows each.
+pub async fn task_points<T, F>(
+    way: Way,
+    mut make: impl FnMut() -> F,
+    mut after: impl AsyncFnMut(usize),
+) -> Swept<T>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+{
+    for polls in 0..MOST_POINTS {
+        if let Some(output) = end_task_at(way, polls, make()).await {
+            return Swept {
+                points: polls,
+                output: Some(output),
+            };
+        }
+        after(polls).await;
+    }
+    Swept {
+        points: MOST_POINTS,
+        output: None,
+    }
+}
+
+async fn end_task_at<T, F>(way: Way, polls: usize, future: F) -> Option<T>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+{
+    let reached = Arc::new(Notify::new());
+    let bell = Arc::clone(&reached);
+    let task = tokio::spawn(async move {
+        let mut future = pin!(future);
+        let mut polled = 0;
+        poll_fn(|context| {
+            if polled < polls {
+                polled += 1;
+                if let Poll::Ready(output) = future.as_mut().poll(context) {
+                    return Poll::Ready(output);
+                }
+            }
+            if polled == polls {
+                match way {
+                    Way::Abort => bell.notify_one(),
+                    // Without the words of a panic, which would look like a failed test.
+                    Way::Panic => std::panic::resume_unwind(Box::new("swept")),
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    });
+    let abort = task.abort_handle();
+    let mut task = pin!(task);
+    let mut patience = pin!(pause(PATIENCE));
+    tokio::select! {
+        biased;
+        ended = &mut task => return ended.ok(),
+        () = reached.notified() => {},
+        () = &mut patience => {},
+    }
+    abort.abort();
+    task.await.ok()
 }
 
 /// Polls the future up to this point and drops it; gives its output if it completed before.

@@ -1,10 +1,12 @@
 //! The census finds what is left over, and the cancel sweep finds every await point.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::net::TcpListener;
 use warmline_testkit::census::{self, Census};
-use warmline_testkit::sweep::{self, When};
+use warmline_testkit::sweep::{self, Way, When};
 
 #[tokio::test]
 async fn the_census_sees_tasks_files_and_processes_come_and_go() {
@@ -61,6 +63,38 @@ async fn every_await_point_is_met_in_both_ways() {
     );
     assert_eq!(points[1].1, When::AtOnce);
     assert_eq!(points[2].1, When::Woken);
+}
+
+#[tokio::test]
+async fn a_task_is_aborted_or_panics_at_every_point() {
+    for way in [Way::Abort, Way::Panic] {
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let work = || {
+            let guard = Guard(Arc::clone(&dropped));
+            async move {
+                tokio::task::yield_now().await;
+                tokio::task::yield_now().await;
+                drop(guard);
+                1
+            }
+        };
+        let mut after = 0;
+        let swept = sweep::task_points(way, work, async |_| after += 1).await;
+        assert_eq!(
+            (swept.points, swept.output, after),
+            (3, Some(1), 3),
+            "{way:?}"
+        );
+        assert_eq!(dropped.load(Ordering::Relaxed), 4);
+    }
+}
+
+struct Guard(Arc<AtomicUsize>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 #[tokio::test(start_paused = true)]
