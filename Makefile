@@ -49,11 +49,13 @@ conformance: ## the official suite's client leg, whole, at both revisions
 conformance: parts
 	$(CARGO) build $(LOCKED) -p warmline-testkit --example conformance_client
 	@client=$$($(CARGO) metadata $(LOCKED) --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/debug/examples/conformance_client; \
+	outcome=0; \
 	for revision in $(REVISIONS); do \
 	  echo "== conformance, client leg, $$revision"; \
 	  $(NODE) $(SUITE) client --command "$$client" --requirements "$$revision" --timeout 60000 \
-	    --expected-failures $(PARTS)/conformance/$$revision.yaml; \
-	done
+	    --expected-failures $(PARTS)/conformance/$$revision.yaml || outcome=1; \
+	done; \
+	exit $$outcome
 
 snap:        ## review changed snapshots of the command line
 	@$(CARGO) insta --version >/dev/null 2>&1 || { \
