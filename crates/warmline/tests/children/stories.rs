@@ -25,6 +25,11 @@ pub(crate) const ALL: &[Story] = &[
         || killed_owner(12),
     ),
     ("a_stubborn_tree_is_gone_when_close_returns", closed_tree),
+    ("a_stopped_child_is_gone_when_close_returns", stopped_child),
+    (
+        "a_closed_session_leaves_no_descriptor_and_no_task",
+        nothing_left,
+    ),
     (
         "a_detached_grandchild_ends_with_a_server_that_ends",
         ended_server,
@@ -129,6 +134,47 @@ fn closed_tree() -> Result<(), String> {
         )?;
         let exit = session.child().and_then(|report| report.exit);
         expect(&format!("{exit:?}"), exit.as_deref() == Some("signal 9"))
+    })
+}
+
+fn stopped_child() -> Result<(), String> {
+    let mark = tree::fresh_mark();
+    on_runtime(async {
+        let session = owner::open(&owner::server("serve", &mark)).await?;
+        let server = i32::try_from(session.child().ok_or("no child")?.pid).map_err(|_| "pid")?;
+        let server = Pid::from_raw(server).ok_or("no server")?;
+        kill_process(server, Signal::STOP).map_err(|error| error.to_string())?;
+        session.close().await;
+        expect_gone(&mark, Duration::ZERO).await?;
+        Ok(())
+    })
+}
+
+fn nothing_left() -> Result<(), String> {
+    let mark = tree::fresh_mark();
+    let ours = i32::try_from(std::process::id()).map_err(|_| "pid")?;
+    on_runtime(async {
+        let tasks = || {
+            tokio::runtime::Handle::current()
+                .metrics()
+                .num_alive_tasks()
+        };
+        let mut before = None;
+        for round in 0..10 {
+            let session = owner::open(&owner::server("serve", &mark)).await?;
+            session.close().await;
+            drop(session);
+            until("its tasks ended", Duration::from_secs(1), || tasks() == 0).await?;
+            let open = tree::descriptors(ours).len();
+            // The first child makes the runtime listen for signals, once.
+            let before = *before.get_or_insert(open);
+            expect(
+                &format!("round {round}: {open} descriptors, not {before}"),
+                open == before,
+            )?;
+        }
+        expect_gone(&mark, Duration::ZERO).await?;
+        Ok(())
     })
 }
 

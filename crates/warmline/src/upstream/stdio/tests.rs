@@ -207,6 +207,20 @@ async fn the_end_of_the_runtime_ends_the_child() {
 }
 
 #[tokio::test]
+async fn f31_an_escaped_grandchild_that_holds_the_output_delays_nobody() {
+    let script = "setsid sh -c 'echo $$ >&2; exec sleep 1000' & read_id; exit 3";
+    let pipe = spawn(script).await;
+    until(|| !pipe.report().stderr_tail.is_empty()).await;
+    let (_, trouble) = loss(&mut pipe.request(1, line(1))).await;
+    assert_eq!(trouble.what, "`files` ended with exit status 3");
+    clock::timeout(PATIENCE, pipe.close()).await.unwrap();
+    // Without a warden it gets away; this is what `warden: false` in a report means.
+    let escaped = pipe.report().stderr_tail.parse().unwrap();
+    let escaped = rustix::process::Pid::from_raw(escaped).unwrap();
+    rustix::process::kill_process(escaped, rustix::process::Signal::KILL).unwrap();
+}
+
+#[tokio::test]
 async fn programs_that_do_not_start_are_errors_with_a_reason() {
     let missing = Server::stdio("files", "/no/such/program", [""; 0]);
     let Reach::Stdio(reach) = &missing.reach else {
