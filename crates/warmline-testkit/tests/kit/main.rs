@@ -5,7 +5,6 @@
 mod client;
 mod dialects;
 mod faults;
-mod leftovers;
 mod legacy;
 mod modern;
 mod pipes;

@@ -1,4 +1,6 @@
 //! The census finds what is left over, and the cancel sweep finds every await point.
+//!
+//! In a process of its own: descriptors and children of other tests would count as leftovers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
