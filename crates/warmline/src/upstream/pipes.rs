@@ -42,6 +42,11 @@ impl Piped {
         }
     }
 
+    /// The server's name, for messages.
+    pub(crate) fn server(&self) -> &str {
+        &self.server
+    }
+
     fn era(&self) -> Era {
         if self.said.is_some() {
             Era::Modern
@@ -94,8 +99,9 @@ impl Piped {
                 },
                 PipeNews::Reply(message) => return answer::replied(&self.server, &message),
                 PipeNews::Lost { delivery, trouble } => {
-                    // An answer that was too large is the trouble of its call alone.
-                    if trouble.reason != Reason::ReplyTooLarge {
+                    // An answer too large, or no room to queue, is the trouble of its call alone.
+                    let alone = [Reason::ReplyTooLarge, Reason::LocalResources];
+                    if !alone.contains(&trouble.reason) {
                         self.standing.retire(trouble.reason);
                     }
                     return match delivery {
