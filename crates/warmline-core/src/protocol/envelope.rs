@@ -73,7 +73,7 @@ impl Message {
     pub fn split(raw: Bytes) -> Result<Self, Malformed> {
         let text = object::utf8(&raw)?;
         let mut parts = Parts::default();
-        object::walk(text, |member| parts.take(&member))?;
+        object::walk(text, |member| parts.take(&member)).map_err(|fault| or_batch(fault, text))?;
         let kind = parts.kind()?;
         let Parts {
             id,
@@ -293,6 +293,15 @@ impl Parts {
             _ => Err(Malformed::new(Fault::NoKind, 0)),
         }
     }
+}
+
+/// An array in place of a message is a batch of them.
+fn or_batch(fault: Malformed, text: &str) -> Malformed {
+    let is_array = text.as_bytes().get(fault.at) == Some(&b'[');
+    if fault.what == Fault::NotObject && is_array {
+        return Malformed::new(Fault::Batch, fault.at);
+    }
+    fault
 }
 
 fn method_text(member: &Member<'_>) -> Result<MethodText, Malformed> {

@@ -281,6 +281,12 @@ impl Words {
         sentences.contains(&text)
     }
 
+    /// Whether a transport says it rather than a method: bare text, or a code that transports use.
+    /// A tool may well have a parameter that it calls a session.
+    const fn is_of_the_transport(&self) -> bool {
+        matches!(self.code, None | Some(-32000 | -32001 | -32600))
+    }
+
     fn is_method_not_found(&self) -> bool {
         self.code == Some(METHOD_NOT_FOUND) && self.is_for_us
     }
@@ -298,7 +304,7 @@ fn lost(reply: &Reply<'_>, said: &Words) -> Option<Dialect> {
             .has(&["session"])
             .then_some(Dialect::NotFoundNamesSession),
         410 => Some(Dialect::Gone),
-        400 => bad_request(said),
+        400 if said.is_of_the_transport() => bad_request(said),
         401 => unauthorized(reply.challenge, said),
         403 => said.has(OTHER_USER).then_some(Dialect::OtherUser),
         409 => said.has(GONE_WORDS).then_some(Dialect::Conflict),
@@ -311,6 +317,7 @@ fn lost(reply: &Reply<'_>, said: &Words) -> Option<Dialect> {
 
 fn needed(status: u16, said: &Words) -> Option<Dialect> {
     match status {
+        400 if !said.is_of_the_transport() => None,
         400 if said.has(ALREADY) => Some(Dialect::SingleSession),
         400 if said.has(MISSING) || said.has(NEEDED) => Some(Dialect::NeedsSession),
         401 if said.has(&["unauthorized: session id is required"]) => Some(Dialect::NeedsSession),

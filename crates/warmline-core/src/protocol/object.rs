@@ -87,8 +87,7 @@ fn expect_object(text: &str) -> Result<(), Malformed> {
         .unwrap_or(text.len());
     match text.as_bytes().get(at) {
         Some(b'{') => Ok(()),
-        Some(b'[') => Err(Malformed::new(Fault::Batch, at)),
-        Some(b'"' | b'-' | b'0'..=b'9' | b't' | b'f' | b'n') => {
+        Some(b'[' | b'"' | b'-' | b'0'..=b'9' | b't' | b'f' | b'n') => {
             Err(Malformed::new(Fault::NotObject, at))
         },
         Some(_) => Err(Malformed::new(Fault::NotJson, at)),

@@ -153,6 +153,7 @@ fn forms_met_in_the_field_are_understood() {
         ("E25", 400, error("null", -32000, "Bad Request: Server not initialized"),   Some(Dialect::NotInitialized)),
         ("E2",  400, error("null", -32000, "Bad Request"),                           None),
         ("A172", 400, "limit must be positive".into(),                               None),
+        ("A172", 400, error("7", -32602, "Invalid session: no such browser tab"),    None),
     ];
     for (row, status, body, dialect) in table {
         assert_eq!(
@@ -183,6 +184,7 @@ fn a_request_without_an_id_learns_that_it_needs_a_session() {
         ("E4",  400, "Invalid session ID".into(),                                    Some(Dialect::NeedsSession)),
         ("E9",  400, "Session ID required in mcp-session-id header".into(),          Some(Dialect::NeedsSession)),
         ("E20", 400, error("null", -32600, "Invalid Request: Server already initialized"), Some(Dialect::SingleSession)),
+        ("A172", 400, error("7", -32602, "missing session id"),                      None),
         ("rule 1", 404, error("null", -32001, "Session not found"),                  None),
         ("rule 1", 404, String::new(),                                               None),
         ("rule 1", 410, String::new(),                                               None),

@@ -41,7 +41,7 @@ fn a_handshake_result_without_what_it_must_have_is_refused() {
     assert_eq!(fault.what, Fault::Missing("supportedVersions"));
     assert_eq!(
         read_discover_result(b"[]").expect_err("no object").what,
-        Fault::Batch
+        Fault::NotObject
     );
 }
 

@@ -109,6 +109,8 @@ fn schemas_that_break_a_rule_name_it() {
         (name(r#""a:b""#),                                                HeaderRule::NotAToken("a:b".into())),
         (name(r#""a\r\nX: y""#),                                          HeaderRule::NotAToken("a\r\nX: y".into())),
         (name(r#""é""#),                                                  HeaderRule::NotAToken("é".into())),
+        (name(r#""a(b""#),                                                HeaderRule::NotAToken("a(b".into())),
+        (name(r#""a\u0000""#),                                            HeaderRule::NotAToken("a\0".into())),
         (name(r#""Authorization""#),                                      reserved("Authorization")),
         (name(r#""HOST""#),                                               reserved("HOST")),
         (name(r#""content-length""#),                                     reserved("content-length")),

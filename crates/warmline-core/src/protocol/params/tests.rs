@@ -39,7 +39,7 @@ fn twins_are_refused_at_the_top_and_in_meta_but_not_below() {
         (r#"{"_meta":{"a":1},"_meta":{}}"#,          Some((Fault::Duplicate, 25))),
         (r#"{"_meta":7}"#,                           Some((Fault::BadMeta, 9))),
         (r#"{"_meta":[]}"#,                          Some((Fault::BadMeta, 9))),
-        (r"[1]",                                     Some((Fault::Batch, 0))),
+        (r"[1]",                                     Some((Fault::NotObject, 0))),
         (r#""no""#,                                  Some((Fault::NotObject, 0))),
         (r#"{"arguments":{"a":1,"a":2}}"#,           None),
         (r#"{"_meta":null}"#,                        None),
