@@ -37,14 +37,17 @@ pub fn encode_value(text: &str) -> HeaderValue {
     HeaderValue::try_from(coded).unwrap_or(HeaderValue::from_static(""))
 }
 
-/// The text of a header value; none where it is not what [`encode_value`] may write.
+/// The text of a header value; none where it holds what no value may. Only the whole base64 form
+/// is decoded; what merely begins or ends like it stands for itself.
 pub fn decode_value(value: &HeaderValue) -> Option<String> {
     let text = value.to_str().ok()?;
-    let Some(coded) = text.strip_prefix(MARK) else {
-        return may_stand_plain(text).then(|| text.to_owned());
-    };
-    let bytes = STANDARD.decode(coded.strip_suffix(END)?).ok()?;
-    String::from_utf8(bytes).ok()
+    let coded = text
+        .strip_prefix(MARK)
+        .and_then(|rest| rest.strip_suffix(END));
+    match coded {
+        Some(coded) => String::from_utf8(STANDARD.decode(coded).ok()?).ok(),
+        None => is_printable(text).then(|| text.to_owned()),
+    }
 }
 
 /// `Mcp-Name` of a request, where its method has one.
@@ -69,14 +72,18 @@ pub fn is_session_id(value: &[u8]) -> bool {
 const MARK: &str = "=?base64?";
 const END: &str = "?=";
 
-/// Whether a value reads back as itself: printable ASCII, no blank at either end, and nothing
-/// that looks like the base64 form.
+/// Whether a value reads back as itself everywhere. Nothing that so much as begins like the base64
+/// form does.
 fn may_stand_plain(text: &str) -> bool {
-    let is_printable = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
     let is_marked = text
         .get(..MARK.len())
         .is_some_and(|head| head.eq_ignore_ascii_case(MARK));
-    is_printable && !is_marked && text.trim() == text
+    is_printable(text) && !is_marked
+}
+
+/// Printable ASCII without a blank at either end, which HTTP would take away.
+fn is_printable(text: &str) -> bool {
+    text.bytes().all(|byte| matches!(byte, b' '..=b'~')) && text.trim() == text
 }
 
 #[cfg(test)]
