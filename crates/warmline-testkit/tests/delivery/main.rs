@@ -6,5 +6,10 @@
 #![cfg(test)]
 
 mod connecting;
+mod cuts;
+mod dialects;
+mod listening;
+mod resuming;
 mod setting;
 mod statuses;
+mod streams;

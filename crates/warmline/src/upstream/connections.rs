@@ -119,6 +119,11 @@ impl Connections {
         })
     }
 
+    /// How large the head of a response may be.
+    pub(crate) fn max_head(&self) -> usize {
+        self.max_head
+    }
+
     /// Puts a connection to rest if it can carry another request, else closes it.
     pub(crate) async fn give_back(self: &Arc<Self>, mut line: Line) {
         let resting = line.tail.is_some() || poll_fn(|cx| Poll::Ready(line.is_alive(cx))).await;

@@ -187,7 +187,13 @@ impl Endpoint {
                 .because(why),
             };
         }
-        let trouble = if error.is_parse() || error.is_parse_status() {
+        let trouble = if error.is_parse_too_large() {
+            let limit = self.connections.max_head();
+            Trouble::new(
+                Reason::BadReply,
+                format!("`{server}` sent a larger head than the limit of {limit} bytes"),
+            )
+        } else if error.is_parse() || error.is_parse_status() {
             Trouble::new(
                 Reason::BadReply,
                 format!("what `{server}` answered is not HTTP"),

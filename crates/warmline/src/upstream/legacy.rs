@@ -33,6 +33,10 @@ use crate::clock;
 
 /// How long to wait before a broken stream is taken up again, where the server did not say.
 const RESUME_AFTER: Duration = Duration::from_secs(1);
+/// No server is asked more often than this, whatever pause it names.
+const RESUME_SOONEST: Duration = Duration::from_millis(50);
+/// A longer pause than this is no pause but an end; the call's own limits come first.
+const RESUME_LATEST: Duration = Duration::from_secs(3600);
 /// How often in a row a resumption may fail to bring anything before the answer counts as lost.
 const RESUME_TRIES: u32 = 5;
 /// The second half of the handshake.
@@ -187,7 +191,15 @@ impl LegacyHttp {
                     continue;
                 },
                 Pause::Answered(id, kind, given) => {
-                    self.answer(&id, listener::spoken(kind, given)).await;
+                    let spoken = listener::spoken(kind, given);
+                    // A server that does not take the answer must not hold the call for ever.
+                    let told = self.answer(&id, spoken);
+                    if clock::timeout_at(watch.limits.total_by(), told)
+                        .await
+                        .is_err()
+                    {
+                        return answer::late(&server);
+                    }
                     arrival = Some(stream);
                     continue;
                 },
@@ -201,7 +213,10 @@ impl LegacyHttp {
             let Some(last) = parser.last_id().map(str::to_owned) else {
                 return answer::cut_stream(&server, watch, &why);
             };
-            let wait = parser.retry().map_or(RESUME_AFTER, Duration::from_millis);
+            let wait = parser
+                .retry()
+                .map_or(RESUME_AFTER, Duration::from_millis)
+                .clamp(RESUME_SOONEST, RESUME_LATEST);
             parser.finish();
             arrival = match self.resume(&last, wait, &mut fruitless, watch).await {
                 Ok(stream) => Some(stream),
@@ -317,6 +332,11 @@ impl LegacyHttp {
             .await
             .map_err(|lost| lost.trouble)?;
         answer::accepted(&self.endpoint.server, arrival, by).await
+    }
+
+    /// The server's name, for messages.
+    pub(crate) fn server(&self) -> &str {
+        &self.endpoint.server
     }
 
     /// Ends the session at the server. What it answers changes nothing.

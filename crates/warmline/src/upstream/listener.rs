@@ -29,6 +29,10 @@ pub trait Listener: Send + Sync {
 
 impl Listener for () {}
 
+/// More questions than this are not asked at a time: nobody could answer them, and they would
+/// pile up.
+const MAX_OPEN: usize = 32;
+
 /// The questions of one call that are waiting for their answers.
 #[derive(Default)]
 pub(crate) struct Open<'a> {
@@ -36,10 +40,16 @@ pub(crate) struct Open<'a> {
 }
 
 impl<'a> Open<'a> {
-    /// Asks the listener; `id` is the raw id under which the server asked.
+    /// Asks the listener; `id` is the raw id under which the server asked. What is too much is
+    /// declined without asking.
     pub(crate) fn ask(&mut self, id: Bytes, question: Question, listener: &'a dyn Listener) {
         let kind = question.kind;
-        self.asked.push((id, kind, listener.question(question)));
+        let answer = if self.asked.len() < MAX_OPEN {
+            listener.question(question)
+        } else {
+            ().question(question)
+        };
+        self.asked.push((id, kind, answer));
     }
 
     /// The server no longer wants to know.

@@ -205,6 +205,11 @@ impl ModernHttp {
         }
     }
 
+    /// The server's name, for messages.
+    pub(crate) fn server(&self) -> &str {
+        &self.endpoint.server
+    }
+
     /// Sends a notification. Modern servers over HTTP know none of ours; they drop it.
     pub(crate) async fn notify(&self, method: &str, params: &[u8]) -> Result<(), Trouble> {
         let mut body = Vec::new();

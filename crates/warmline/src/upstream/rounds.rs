@@ -2,18 +2,21 @@
 //! answers to its questions.
 //!
 //! `requestState` goes back byte for byte. Each round is a new request with a new id; the answers
-//! of a round belong to the next one alone.
+//! of a round belong to the next one alone. The total limit of the call spans all of them, the
+//! time that people take included.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use warmline_core::code::Reason;
-use warmline_core::exchange::{Ending, Question, QuestionKind, Reply, Request, Trouble};
+use warmline_core::exchange::{
+    Ending, Fate, Patience, Question, QuestionKind, Reply, Request, Trouble,
+};
 use warmline_core::protocol::params::Params;
 use warmline_core::protocol::rounds::{InputRequest, ResultType, result_type};
 use warmline_core::protocol::splice::Edit;
 
-use super::answer::plain;
+use super::answer::{self, plain};
 use super::listener::{Listener, Spoken, spoken};
 use super::session::Session;
 use crate::clock;
@@ -31,34 +34,53 @@ struct Round {
 
 /// Sends a request, and goes through the rounds until there is a final answer.
 pub(crate) async fn drive(session: &Session, request: Request, listener: &dyn Listener) -> Ending {
+    let (server, patience) = (session.server(), request.patience());
+    let total_by = clock::now() + patience.total;
     let mut next = request.clone();
     for _ in 0..=MAX_ROUNDS {
         let ending = session.send(next, listener).await;
         let Ending::Answered(Reply::Result(result)) = &ending else {
-            return ending;
+            return as_patient(ending, patience);
         };
-        let round = match read_round(result) {
+        let round = match read_round(server, result) {
             Ok(Some(round)) => round,
             Ok(None) => return ending,
             Err(trouble) => return trouble.unknown(),
         };
-        if round.questions.is_empty() {
-            clock::sleep(PACE).await;
-        }
-        next = match answer_all(&request, &round, listener).await {
-            Ok(params) => request.clone().with_params(params),
-            Err(trouble) => return trouble.unsent(request),
+        let answers = clock::timeout_at(total_by, answer_all(&request, &round, listener));
+        let params = match answers.await {
+            Ok(Ok(params)) => params,
+            Ok(Err(trouble)) => return trouble.unsent(request),
+            Err(clock::Elapsed) => return answer::late(server),
         };
+        let total = total_by.saturating_duration_since(clock::now());
+        next = request
+            .clone()
+            .with_params(params)
+            .patient(Patience { total, ..patience });
     }
     Trouble::new(
         Reason::TooManyRounds,
-        format!("the server asked for input {MAX_ROUNDS} times and still gave no answer"),
+        format!("`{server}` asked for input more than {MAX_ROUNDS} times and gave no answer"),
     )
     .unknown()
 }
 
+/// A request that comes back has the patience it came with, not what was left of it.
+fn as_patient(ending: Ending, patience: Patience) -> Ending {
+    let Ending::Failed(mut failure) = ending else {
+        return ending;
+    };
+    failure.fate = match failure.fate {
+        Fate::Unsent(request) => Fate::Unsent(request.patient(patience)),
+        Fate::Refused(request) => Fate::Refused(request.patient(patience)),
+        Fate::Unknown => Fate::Unknown,
+    };
+    Ending::Failed(failure)
+}
+
 /// What a result asks for; nothing, where it is final.
-fn read_round(result: &[u8]) -> Result<Option<Round>, Trouble> {
+fn read_round(server: &str, result: &[u8]) -> Result<Option<Round>, Trouble> {
     match result_type(result) {
         Ok(ResultType::InputRequired { requests, state }) => Ok(Some(Round {
             questions: requests,
@@ -68,13 +90,14 @@ fn read_round(result: &[u8]) -> Result<Option<Round>, Trouble> {
         // We declare no extension, so there is no other kind of result we could understand.
         Ok(ResultType::Other(kind)) => Err(Trouble::new(
             Reason::BadReply,
-            "the result is of a kind we did not declare",
+            format!("the result of `{server}` is of a kind we did not declare"),
         )
         .because(format!("resultType \"{}\"", plain(kind.as_bytes(), 60)))),
-        Err(malformed) => Err(
-            Trouble::new(Reason::BadReply, "the result is not an MCP result")
-                .because(malformed.to_string()),
-        ),
+        Err(malformed) => Err(Trouble::new(
+            Reason::BadReply,
+            format!("the result of `{server}` is not an MCP result"),
+        )
+        .because(malformed.to_string())),
     }
 }
 
@@ -84,6 +107,9 @@ async fn answer_all(
     round: &Round,
     listener: &dyn Listener,
 ) -> Result<Params, Trouble> {
+    if round.questions.is_empty() {
+        clock::sleep(PACE).await;
+    }
     let mut answers = Vec::new();
     for InputRequest {
         key,

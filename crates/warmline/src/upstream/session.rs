@@ -158,7 +158,8 @@ impl Session {
     /// Dropping the future cancels the call in the way of its era. What became of it is unknown.
     pub async fn send(&self, request: Request, listener: &dyn Listener) -> Ending {
         if let Some(reason) = self.retired() {
-            return Trouble::new(Reason::Closed, "this session is not used any more")
+            let what = format!("this session with `{}` is not used any more", self.server());
+            return Trouble::new(Reason::Closed, what)
                 .because(format!("it was retired before: {}", reason.word()))
                 .hint("open a new session; what the old one remembered is lost")
                 .unsent(request);
@@ -193,6 +194,15 @@ impl Session {
                 driver.notify(method, params);
                 Ok(())
             },
+        }
+    }
+
+    /// The server's name, for messages.
+    pub(crate) fn server(&self) -> &str {
+        match &self.driver {
+            Driver::LegacyHttp(driver) => driver.server(),
+            Driver::ModernHttp(driver) => driver.server(),
+            Driver::Piped(driver) => driver.server(),
         }
     }
 

@@ -92,6 +92,10 @@ impl<'a> Watch<'a> {
             } else {
                 self.limits.total_by()
             };
+            // A stream that always has more would never let the timer below speak.
+            if clock::now() >= by {
+                return Pause::Late;
+            }
             tokio::select! {
                 biased;
                 (id, kind, answer) = self.open.answered() => {

@@ -1,0 +1,217 @@
+//! The cut sweep: an exchange is cut at every byte of the reply and of the request, by FIN and by
+//! RST, and what the caller is told follows from the place of the cut.
+
+use std::time::Duration;
+
+use serde_json::json;
+use warmline::core::code::Reason;
+use warmline::core::era::Era;
+use warmline::core::exchange::Request;
+use warmline_testkit::proxy::{Direction, Happening, Lane, Traffic};
+use warmline_testkit::{FaultProxy, Personality, ReplyForm, SseForm};
+
+use super::setting::Expected::{Result, Unknown, Unsent};
+use super::setting::{Setting, tool};
+
+/// A setting behind a proxy, and the size of one exchange through it.
+struct Sweep {
+    setting: Setting,
+    proxy: FaultProxy,
+    up: u64,
+    down: u64,
+}
+
+/// What follows the response in a stream: the end of its chunk, and the chunk that ends it all.
+const AFTER_THE_EVENT: u64 = "\r\n0\r\n\r\n".len() as u64;
+
+/// Accounts of one length, so that every exchange has the same size.
+fn account(word: &str, place: u64) -> String {
+    format!("{word} {place:05}")
+}
+
+fn echo(account: &str) -> Request {
+    tool("echo", &json!({"account": account}))
+}
+
+/// What has passed, once nothing passes any more: the end of a stream comes after its answer.
+async fn settled(proxy: &FaultProxy) -> Traffic {
+    loop {
+        let before = proxy.traffic();
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        if proxy.traffic() == before {
+            return before;
+        }
+    }
+}
+
+impl Sweep {
+    async fn over(personality: Personality, era: Era) -> Self {
+        let mut setting = Setting::new(personality, era);
+        let proxy = FaultProxy::start(setting.server.address()).unwrap();
+        setting.through(&proxy.url(&setting.server.url()));
+        let session = setting.session().await;
+        let before = settled(&proxy).await;
+        let ending = session.call(echo(&account("all", 0)), &()).await;
+        assert_eq!(setting.told(&account("all", 0), ending).ended, Result);
+        let after = settled(&proxy).await;
+        Self {
+            setting,
+            proxy,
+            up: after.up - before.up,
+            down: after.down - before.down,
+        }
+    }
+
+    /// Cuts one exchange; whether it was answered all the same.
+    async fn cut(&self, direction: Direction, place: u64, happening: Happening) -> bool {
+        let word = match happening {
+            Happening::Fin => "fin",
+            _ => "rst",
+        };
+        let account = account(word, place);
+        let session = self.setting.session().await;
+        self.proxy
+            .set(direction, Lane::default().after(place, happening).once());
+        let ending = session.call(echo(&account), &()).await;
+        let outcome = self.setting.told(&account, ending);
+        self.proxy.mend();
+        if outcome.ended == Result {
+            let echoed = &outcome.answer["structuredContent"]["arguments"]["account"];
+            assert_eq!(echoed, account.as_str(), "the answer of another call");
+            return true;
+        }
+        // Cut before its first byte, a connection may be dead before we write.
+        let unsent = place == 0 && matches!(outcome.ended, Unsent(_));
+        let told = unsent || outcome.ended == Unknown(Reason::ReplyLost);
+        assert!(told, "{account}: {:?} {:?}", outcome.ended, outcome.trouble);
+        false
+    }
+
+    async fn reply(self, answered_from: u64) {
+        for happening in [Happening::Fin, Happening::Rst] {
+            for place in 0..=self.down {
+                let answered = self.cut(Direction::Down, place, happening).await;
+                let whole = place >= answered_from;
+                // A connection cut before the exchange may be replaced for free.
+                assert!(
+                    answered == whole || place == 0,
+                    "{happening:?} after {place} of {}",
+                    self.down
+                );
+            }
+        }
+        self.setting.finish().await;
+    }
+
+    async fn request(self) {
+        let mut answered_anyway = 0;
+        for happening in [Happening::Fin, Happening::Rst] {
+            for place in 0..self.up {
+                let answered = self.cut(Direction::Up, place, happening).await;
+                answered_anyway += usize::from(answered);
+                assert!(
+                    !answered || place == 0,
+                    "{happening:?} after {place} of {}",
+                    self.up
+                );
+            }
+        }
+        let whole = |entry: &warmline_testkit::Entry| {
+            entry.method == "tools/call" && entry.phase == warmline_testkit::Phase::Received
+        };
+        let arrived = self.setting.server.ledger().count(whole);
+        assert_eq!(arrived, 1 + answered_anyway, "a part passed for the whole");
+        self.setting.finish().await;
+    }
+}
+
+fn streaming(personality: Personality) -> Personality {
+    personality.reply(ReplyForm::Sse(SseForm::plain()))
+}
+
+#[tokio::test]
+async fn a_json_reply_cut_at_any_byte_is_unknown_until_it_is_whole() {
+    let sweep = Sweep::over(Personality::legacy(), Era::Legacy).await;
+    let all = sweep.down;
+    sweep.reply(all).await;
+}
+
+#[tokio::test]
+async fn a_modern_json_reply_cut_at_any_byte_is_unknown_until_it_is_whole() {
+    let sweep = Sweep::over(Personality::modern(), Era::Modern).await;
+    let all = sweep.down;
+    sweep.reply(all).await;
+}
+
+#[tokio::test]
+async fn a_stream_cut_at_any_byte_is_unknown_until_its_response_is_whole() {
+    let sweep = Sweep::over(streaming(Personality::legacy()), Era::Legacy).await;
+    let event = sweep.down - AFTER_THE_EVENT;
+    sweep.reply(event).await;
+}
+
+#[tokio::test]
+async fn a_modern_stream_cut_at_any_byte_is_unknown_until_its_response_is_whole() {
+    let sweep = Sweep::over(streaming(Personality::modern()), Era::Modern).await;
+    let event = sweep.down - AFTER_THE_EVENT;
+    sweep.reply(event).await;
+}
+
+#[tokio::test]
+async fn a_request_cut_at_any_byte_is_never_executed() {
+    Sweep::over(Personality::legacy(), Era::Legacy)
+        .await
+        .request()
+        .await;
+}
+
+#[tokio::test]
+async fn a_modern_request_cut_at_any_byte_is_never_executed() {
+    Sweep::over(Personality::modern(), Era::Modern)
+        .await
+        .request()
+        .await;
+}
+
+#[tokio::test]
+async fn a_reply_in_pieces_of_one_byte_is_the_same_reply() {
+    for (personality, era) in [
+        (Personality::legacy(), Era::Legacy),
+        (streaming(Personality::legacy()), Era::Legacy),
+        (streaming(Personality::modern()), Era::Modern),
+    ] {
+        let sweep = Sweep::over(personality, era).await;
+        sweep.proxy.set(Direction::Down, Lane::default().slice(1));
+        sweep.proxy.set(Direction::Up, Lane::default().slice(1));
+        let session = sweep.setting.session().await;
+        let ending = session.call(echo("in pieces"), &()).await;
+        let outcome = sweep.setting.told("in pieces", ending);
+        assert_eq!(outcome.ended, Result, "{:?}", outcome.trouble);
+        assert_eq!(
+            outcome.answer["structuredContent"]["arguments"]["account"],
+            "in pieces"
+        );
+        sweep.setting.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_swallowed_on_its_way_is_unknown_and_executed_once() {
+    let sweep = Sweep::over(Personality::legacy(), Era::Legacy).await;
+    let session = sweep.setting.session().await;
+    sweep
+        .proxy
+        .set(Direction::Down, Lane::default().swallow().once());
+    let request = echo("swallowed").patient(super::setting::within_ms(200, 400));
+    let ending = session.call(request, &()).await;
+    let outcome = sweep.setting.told("swallowed", ending);
+    assert_eq!(
+        outcome.ended,
+        Unknown(Reason::Timeout),
+        "{:?}",
+        outcome.trouble
+    );
+    assert_eq!(sweep.setting.executions("swallowed"), 1);
+    sweep.proxy.mend();
+    sweep.setting.finish().await;
+}

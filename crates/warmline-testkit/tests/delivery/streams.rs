@@ -1,0 +1,191 @@
+//! Replies that are streams: D74 to D92 of the delivery table, as far as one attempt concerns.
+//!
+//! Not here:
+//! - D75 to D79: `resuming.rs`. D86: `patience.rs`. D89: `questions.rs`.
+//! - D84: this client keeps no GET stream.
+//! - D91, D92: we do not declare tasks, so a task handle is a result of a kind nobody asked for.
+//! - D93: what an ended `subscriptions/listen` means is for those who keep one.
+//! - D94 to D96: the transport of 2024 with two endpoints.
+
+use serde_json::json;
+use warmline::core::code::Reason;
+use warmline::core::era::Era;
+use warmline_testkit::{Canned, CutAt, End, Fault, Personality, ReplyForm, Rule, Spoil, SseForm};
+
+use super::listening::Ear;
+use super::setting::Expected::{self, Result, Unknown};
+use super::setting::{Setting, payment, tool, within_ms};
+
+fn streaming(era: Era, form: SseForm) -> Setting {
+    let personality = match era {
+        Era::Legacy => Personality::legacy(),
+        Era::Modern => Personality::modern(),
+    };
+    Setting::new(personality.reply(ReplyForm::Sse(form)), era)
+}
+
+fn stream(body: &str) -> Fault {
+    let canned = Canned::new(200, body).header("Content-Type", "text/event-stream");
+    Fault::Reply(canned.executed())
+}
+
+/// Streams that are cut, ended or wrong, and no id to go on from.
+#[rustfmt::skip]
+fn broken() -> Vec<(&'static str, Fault, Expected)> {
+    let lost = Unknown(Reason::ReplyLost);
+    let bad = Unknown(Reason::BadReply);
+    let cut = Fault::Cut;
+    vec![
+        ("D74 before events, FIN",  cut(CutAt::AfterEvents(0), End::Fin), lost),
+        ("D74 before events, RST",  cut(CutAt::AfterEvents(0), End::Rst), lost),
+        ("D74 after the head, FIN", cut(CutAt::AfterHead, End::Fin),      lost),
+        ("D74 after the head, RST", cut(CutAt::AfterHead, End::Rst),      lost),
+        ("D74 in the event, FIN",   cut(CutAt::InBody(20), End::Fin),     lost),
+        ("D82 a clean early end",   cut(CutAt::AfterEvents(0), End::Clean), lost),
+        ("D82 nothing at all",      stream(""),                           lost),
+        ("D82 comments only",       stream(": hello\n\n: still here\n\n"), lost),
+        ("D83 whole, then FIN",     cut(CutAt::AfterEvents(1), End::Fin), Result),
+        ("D83 whole, then RST",     cut(CutAt::AfterEvents(1), End::Rst), Result),
+        ("D85 a stranger first",    Fault::Spoil(Spoil::StrangerFirst),   Result),
+        ("D85 the next id first",   Fault::Spoil(Spoil::NextFirst),       Result),
+        ("D85 the answer twice",    Fault::Spoil(Spoil::Twice),           Result),
+        ("D85 only a stranger's",   Fault::Spoil(Spoil::Id(json!(77))),   lost),
+        ("D85 only a twin's",       Fault::Spoil(Spoil::StringTwin),      lost),
+        ("D88 not JSON",            stream("data: {oops\n\n"),            bad),
+        ("D88 garbage, then good",  Fault::Spoil(Spoil::GarbageFirst("{oops".to_owned())), Result),
+        ("D88 duplicate members",   Fault::Spoil(Spoil::DuplicateMember), bad),
+        ("D88 half of it",          Fault::Spoil(Spoil::Truncated),       bad),
+        ("D88 not UTF-8",           Fault::Spoil(Spoil::InvalidUtf8),     bad),
+        ("D88 a batch",             Fault::Spoil(Spoil::Batch),           bad),
+    ]
+}
+
+#[tokio::test]
+async fn a_stream_that_brings_no_response_leaves_the_request_unknown() {
+    for (era, form) in [
+        (Era::Legacy, SseForm::plain()),
+        (Era::Legacy, SseForm::python()),
+        (Era::Modern, SseForm::plain()),
+    ] {
+        let setting = streaming(era, form);
+        for (account, fault, expected) in broken() {
+            setting
+                .row(account, Rule::new(fault).on_tool("pay"), expected)
+                .await;
+        }
+        setting.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_is_cut_after_its_news_leaves_the_request_unknown() {
+    for era in [Era::Legacy, Era::Modern] {
+        let setting = streaming(era, SseForm::plain());
+        for (account, end) in [
+            ("D80 FIN", End::Fin),
+            ("D80 RST", End::Rst),
+            ("D82", End::Clean),
+        ] {
+            let ear = Ear::default();
+            let session = setting.session().await;
+            let cut = Fault::Cut(CutAt::AfterEvents(2), end);
+            setting.server.inject(Rule::new(cut).on_tool("progress"));
+            let request = tool("progress", &json!({"steps": 3, "account": account}));
+            let outcome = setting.told(account, session.call(request, &ear).await);
+            assert_eq!(outcome.ended, Unknown(Reason::ReplyLost), "{account}");
+            assert_eq!(ear.progress(), [1, 2], "{account}");
+            assert_eq!(session.retired(), None);
+        }
+        setting.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_keeps_answering_strangers_loses_its_session() {
+    for era in [Era::Legacy, Era::Modern] {
+        let setting = streaming(era, SseForm::plain());
+        let session = setting.session().await;
+        let strange = "data: {\"jsonrpc\":\"2.0\",\"id\":5,\"result\":{}}\n\n".repeat(17);
+        let rule = Rule::new(stream(&strange)).on_tool("pay");
+        setting
+            .row("D85 seventeen", rule, Unknown(Reason::BadReply))
+            .await;
+        assert_eq!(session.retired(), Some(Reason::BadReply));
+        setting.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn an_event_over_the_limit_names_the_limit_and_keeps_the_session() {
+    for era in [Era::Legacy, Era::Modern] {
+        let mut setting = streaming(era, SseForm::plain());
+        setting.known_as.sizes.event = 64 << 10;
+        let session = setting.session().await;
+        let rule = Rule::new(Fault::Giant(70_000)).on_tool("pay");
+        let outcome = setting
+            .row("D87", rule, Unknown(Reason::ReplyTooLarge))
+            .await;
+        assert!(outcome.words().contains("65536"), "{}", outcome.words());
+        assert_eq!(session.retired(), None);
+        setting.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn a_stream_without_an_end_ends_at_the_total_limit() {
+    for era in [Era::Legacy, Era::Modern] {
+        let setting = streaming(era, SseForm::plain());
+        let session = setting.session().await;
+        setting
+            .server
+            .inject(Rule::new(Fault::EndlessStream).on_tool("pay"));
+        let request = payment("D87 endless").patient(within_ms(200, 500));
+        let mut outcome = setting.told("D87 endless", session.call(request, &()).await);
+        assert_eq!(
+            outcome.ended,
+            Unknown(Reason::Timeout),
+            "{:?}",
+            outcome.trouble
+        );
+        setting.go_on("D87 endless", &mut outcome).await;
+        setting.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn a_modern_result_of_an_unknown_kind_is_no_answer() {
+    for kind in ["task", "odd", ""] {
+        let setting = Setting::modern();
+        let rule = Rule::new(Fault::Spoil(Spoil::ResultType(kind.to_owned()))).on_tool("pay");
+        setting.row("D90", rule, Unknown(Reason::BadReply)).await;
+        assert_eq!(setting.executions("D90"), 1);
+        setting.finish().await;
+    }
+    // Earlier versions have no such member: it is a part of the result like any other.
+    let setting = Setting::legacy();
+    let rule = Rule::new(Fault::Spoil(Spoil::ResultType("odd".to_owned()))).on_tool("pay");
+    setting.row("no such member", rule, Result).await;
+    setting.finish().await;
+}
+
+#[tokio::test]
+async fn a_flood_of_news_does_not_drown_the_clock() {
+    let event =
+        "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{}}\n\n";
+    let flood = event.repeat((24 << 20) / event.len());
+    let setting = streaming(Era::Legacy, SseForm::plain());
+    let session = setting.session().await;
+    setting
+        .server
+        .inject(Rule::new(stream(&flood)).on_tool("pay"));
+    // Reading all of it takes far longer than this, and there is always more to read.
+    let request = payment("flood").patient(within_ms(50, 50));
+    let outcome = setting.told("flood", session.call(request, &()).await);
+    assert_eq!(
+        outcome.ended,
+        Unknown(Reason::Timeout),
+        "{:?}",
+        outcome.trouble
+    );
+    setting.finish().await;
+}
