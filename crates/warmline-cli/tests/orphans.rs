@@ -4,7 +4,10 @@
 //! Every process of a test carries a mark in its environment, so that all of them can be found in
 //! `/proc`, wherever they moved.
 #![cfg(test)]
-#![expect(clippy::disallowed_methods, reason = "other processes live in real time")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "other processes live in real time"
+)]
 
 use std::fs;
 use std::path::{Path, PathBuf};
