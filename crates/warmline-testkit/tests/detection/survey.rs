@@ -8,6 +8,7 @@ use warmline_testkit::{Canned, Fault, Personality};
 use super::census::no_task_left;
 use super::program::Program;
 use super::scene::Scene;
+use super::stdio_rows::asked;
 
 /// What a leg shows, in short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +118,7 @@ async fn both_legs_are_told_apart_over_stdio_each_in_a_process_of_its_own() {
         assert_eq!(both(&survey), (legacy, modern), "{personality}: {survey:?}");
         no_task_left().await;
         program.gone().await;
-        let lives = program.asked();
+        let lives = asked(&program);
         assert_eq!(lives.len(), 2, "{personality}: {lives:?}");
         assert_eq!(lives[0], ["server/discover"], "{personality}");
         assert_eq!(lives[1][0], "initialize", "{personality}");

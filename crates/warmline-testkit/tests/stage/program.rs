@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 use tempfile::TempDir;
-use warmline::upstream::{Reach, Server, Times};
+use warmline::upstream::{Reach, Server};
 
 use super::census::{marked, until};
 
@@ -48,7 +48,7 @@ impl Program {
         }
     }
 
-    /// How it is started. Idle things end soon, so that a census need not wait for them.
+    /// How it is started.
     pub(crate) fn server(&self) -> Server {
         let mut server = Server::stdio("child", "sh", self.args.clone());
         if let Reach::Stdio(reach) = &mut server.reach {
@@ -57,15 +57,8 @@ impl Program {
         server
     }
 
-    /// The same with other limits of time.
-    pub(crate) fn server_within(&self, times: Times) -> Server {
-        Server {
-            times,
-            ..self.server()
-        }
-    }
-
-    fn place(&self) -> String {
+    /// Its folder.
+    pub(crate) fn place(&self) -> String {
         self.folder.path().to_str().unwrap().to_owned()
     }
 
@@ -86,19 +79,6 @@ impl Program {
                 .collect()
         };
         ledgers.into_iter().map(|(_, text)| read(text)).collect()
-    }
-
-    /// What each of its processes was sent, in order.
-    pub(crate) fn asked(&self) -> Vec<Vec<String>> {
-        let lives = self.lives().into_iter();
-        lives
-            .map(|life| {
-                let received = life.iter().filter(|line| line["phase"] == "received");
-                received
-                    .map(|line| line["method"].as_str().unwrap_or_default().to_owned())
-                    .collect()
-            })
-            .collect()
     }
 
     /// Waits until nothing of it runs.

@@ -286,6 +286,13 @@ impl Desk {
         Ok(())
     }
 
+    /// Owner: what was said before the end is still written, as far as the pipe takes it now.
+    pub(super) fn write_the_last(&self, stdin: &Sender) {
+        let outbox = &mut self.state.lock().outbox;
+        outbox.keep_said();
+        while !outbox.lines.is_empty() && outbox.write_some(stdin).is_ok() {}
+    }
+
     /// Owner: gives the state to the routing of one line.
     pub(super) fn route<T>(&self, routing: impl FnOnce(&mut State) -> T) -> T {
         routing(&mut self.state.lock())
@@ -443,6 +450,12 @@ impl Outbox {
             self.bytes -= line.line.len();
         }
         Withdrawn::Whole
+    }
+
+    /// Leaves only what nobody waits for; nothing at all behind a line that is half-way out.
+    fn keep_said(&mut self) {
+        let torn = self.taken > 0;
+        self.lines.retain(|line| line.call.is_none() && !torn);
     }
 
     /// Writes once; returns the call whose JSON text is whole by now.

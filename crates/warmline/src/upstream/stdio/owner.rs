@@ -78,10 +78,13 @@ impl Owner {
         self
     }
 
-    /// Serves the child until it ends or has to. Its input is closed when serving ends.
+    /// Serves the child until it ends or has to.
     pub(super) async fn run(mut self, stdin: Sender) {
-        let why = self.serve(stdin).await;
+        let why = self.serve(&stdin).await;
+        // Its input stays open until its last words are heard: many end with it, and then nobody
+        // could tell what they did by themselves from what we made them do.
         let exit = self.hear_the_last(why).await;
+        drop(stdin);
         let trouble = self.trouble(why, exit);
         if why != Why::Asked(Wish::Close) {
             let said = trouble.why.as_deref().unwrap_or_default();
@@ -96,10 +99,11 @@ impl Owner {
         self.close(why).await;
     }
 
-    async fn serve(&mut self, stdin: Sender) -> Why {
+    async fn serve(&mut self, stdin: &Sender) -> Why {
         loop {
             let work = self.desk.work();
             if let Work::End(wish) = work {
+                self.desk.write_the_last(stdin);
                 return Why::Asked(wish);
             }
             tokio::select! {
@@ -110,7 +114,7 @@ impl Owner {
                 },
                 () = self.desk.wait_for_work() => {},
                 ready = stdin.writable(), if work == Work::Write => {
-                    match ready.and_then(|()| self.desk.write_some(&stdin)) {
+                    match ready.and_then(|()| self.desk.write_some(stdin)) {
                         Ok(()) => {},
                         Err(error) if is_passing(&error) => {},
                         Err(_) => return Why::InputClosed,

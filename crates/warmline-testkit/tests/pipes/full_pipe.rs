@@ -1,0 +1,130 @@
+//! A pipe that is full (witness W4, rows D101 to D103): what became of a call is known to the byte.
+
+use std::fs::File;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use warmline::core::code::Reason;
+use warmline::core::delivery::Delivery;
+
+use super::census::until;
+use super::child::{Child, failed, result};
+
+/// What a pipe holds on Linux.
+const PIPE: usize = 65_536;
+
+/// Tells how long the line of a call was, then goes on with the rest of its script.
+const MEASURE: &str = r#"hear; reply "{\"bytes\":${#line}}"; "#;
+
+/// Calls `fill` so that its line has exactly this many bytes without the newline.
+async fn measured(child: &Child) -> usize {
+    let bare = result(child.call("fill", json!({"filler": ""})).await);
+    usize::try_from(bare["bytes"].as_u64().unwrap()).unwrap()
+}
+
+fn filler(bytes: usize, bare: usize) -> Value {
+    json!({"filler": "x".repeat(bytes - bare)})
+}
+
+/// How many bytes wait in the pipe to the child.
+fn waiting(child: &Child) -> usize {
+    let pid = child.session.child().unwrap().pid;
+    let pipe = File::open(format!("/proc/{pid}/fd/0")).unwrap();
+    usize::try_from(rustix::io::ioctl_fionread(pipe).unwrap()).unwrap()
+}
+
+/// Lets a script go on that waits for the file `go`.
+fn let_go(child: &Child) {
+    File::create(format!("{}/go", child.program.place())).unwrap();
+}
+
+#[tokio::test]
+async fn the_last_byte_of_the_json_text_decides() {
+    let rows = [
+        (PIPE - 1, Delivery::Unknown),
+        (PIPE, Delivery::Unknown),
+        (PIPE + 1, Delivery::Unsent),
+        (3 * PIPE, Delivery::Unsent),
+    ];
+    for (bytes, delivery) in rows {
+        let child = Child::script(&format!("{MEASURE} exec sleep 600")).await;
+        let bare = measured(&child).await;
+        let killing = async {
+            until("the pipe is full", || waiting(&child) == PIPE).await;
+            child.signal(Signal::KILL);
+        };
+        let (ending, ()) = tokio::join!(child.call("fill", filler(bytes, bare)), killing);
+        failed(ending, delivery, Reason::ChildExit);
+        child.ends().await;
+    }
+}
+
+#[tokio::test]
+async fn a_call_of_which_no_byte_left_in_time_is_unsent_and_harmless() {
+    let script = format!(
+        r#"{MEASURE} n=0
+        while [ ! -e "$WARMLINE_STAGE/go" ]; do sleep 0.01; done
+        while :; do hear; n=$((n+1)); reply "{{\"n\":$n}}"; done"#
+    );
+    let child = Child::script(&script).await;
+    let bare = measured(&child).await;
+    let second_in_vain = async {
+        until("the pipe is full", || waiting(&child) == PIPE).await;
+        let ending = child.call_within(100, "second", json!({})).await;
+        failed(ending, Delivery::Unsent, Reason::TimeoutUnsent);
+        assert_eq!(child.session.retired(), None);
+        let_go(&child);
+    };
+    let first = child.call("first", filler(PIPE - 1, bare));
+    let (first, ()) = tokio::join!(first, second_in_vain);
+    assert_eq!(result(first)["n"], 1);
+    let third = child.call("third", json!({})).await;
+    assert_eq!(
+        result(third)["n"],
+        2,
+        "the second was never heard, nor anything about it"
+    );
+    child.ends().await;
+}
+
+#[tokio::test]
+async fn a_torn_message_ends_the_child_and_others_in_flight_are_unknown() {
+    let child = Child::script("hear; echo heard >&2; exec sleep 600").await;
+    let torn = async {
+        child.until_said("heard").await;
+        let large = json!({"filler": "x".repeat(4 * PIPE)});
+        child.call_within(150, "second", large).await
+    };
+    let (first, second) = tokio::join!(child.call("first", json!({})), torn);
+    failed(first, Delivery::Unknown, Reason::ReplyLost);
+    failed(second, Delivery::Unsent, Reason::TimeoutUnsent);
+    child.program.gone().await;
+    child.ends().await;
+}
+
+#[tokio::test]
+async fn a_dropped_call_does_not_tear_the_message_of_others() {
+    let script = format!(
+        r#"{MEASURE}
+        while [ ! -e "$WARMLINE_STAGE/go" ]; do sleep 0.01; done
+        while :; do hear; reply "{{\"bytes\":${{#line}}}}"; done"#
+    );
+    let child = Child::script(&script).await;
+    measured(&child).await;
+    {
+        let dropped = child.call("dropped", json!({"filler": "x".repeat(4 * PIPE)}));
+        let full = until("the pipe is full", || waiting(&child) == PIPE);
+        tokio::select! {
+            ending = dropped => panic!("{ending:?}"),
+            () = full => {},
+        }
+    }
+    let_go(&child);
+    assert!(
+        result(child.call("next", json!({})).await)["bytes"]
+            .as_u64()
+            .unwrap()
+            < 1000
+    );
+    child.ends().await;
+}

@@ -1,0 +1,17 @@
+//! Pipes: sessions with a child, from its start to the end of its last process. The ledger that
+//! the child writes tells what it did; what we say of a call must agree with it.
+#![cfg(test)]
+
+#[path = "../stage/census.rs"]
+mod census;
+#[path = "../stage/program.rs"]
+mod program;
+
+mod child;
+mod closing;
+mod delivery;
+mod full_pipe;
+mod noise;
+mod questions;
+mod starting;
+mod talk;

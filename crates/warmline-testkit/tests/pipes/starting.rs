@@ -1,0 +1,224 @@
+//! The start of a child (rows D97 to D99): what keeps it from starting, and what it is given.
+
+use std::collections::BTreeSet;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::json;
+use warmline::core::code::{Code, Reason};
+use warmline::core::era::Era;
+use warmline::core::exchange::Trouble;
+use warmline::upstream::{Declared, Reach, Server, Upstream};
+
+use super::census::no_task_left;
+use super::child::{Child, result, tool};
+use super::program::Program;
+
+async fn refused(server: &Server) -> Trouble {
+    let opened = Upstream::new().open(server, &Declared::default()).await;
+    no_task_left().await;
+    opened.err().unwrap()
+}
+
+fn file(folder: &Path, mode: u32, content: &[u8]) -> Server {
+    let path = folder.join(format!("program-{}", fastrand::u64(..)));
+    std::fs::write(&path, content).unwrap();
+    std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+    Server::stdio("child", path.to_str().unwrap(), [""; 0])
+}
+
+#[tokio::test]
+async fn a_program_that_cannot_be_started_is_an_error_that_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = Server::stdio("child", "/no/such/program", [""; 0]);
+    let unheard_of = Server::stdio("child", "no-such-program-anywhere", [""; 0]);
+    let rows: [(&str, Server, Reason); 5] = [
+        ("a path that leads nowhere", missing, Reason::ProgramMissing),
+        (
+            "a name that nobody knows",
+            unheard_of,
+            Reason::ProgramMissing,
+        ),
+        (
+            "not executable",
+            file(folder.path(), 0o644, b"#!/bin/sh\n"),
+            Reason::Spawn,
+        ),
+        (
+            "no interpreter",
+            file(folder.path(), 0o755, b"#!/no/such/interpreter\n"),
+            Reason::ProgramMissing,
+        ),
+        (
+            "not a program",
+            file(folder.path(), 0o755, b"\x7fELF and then nothing"),
+            Reason::Spawn,
+        ),
+    ];
+    for (story, server, reason) in rows {
+        let trouble = refused(&server).await;
+        assert_eq!(
+            (trouble.reason, trouble.code),
+            (reason, Code::CannotReach),
+            "{story}: {trouble:?}"
+        );
+        assert!(trouble.what.contains("child"), "{story}: {trouble}");
+        assert!(trouble.hint.is_some() || trouble.why.is_some(), "{story}");
+    }
+}
+
+#[tokio::test]
+async fn a_folder_that_does_not_exist_is_an_error_that_names_it() {
+    let mut server = Server::stdio("child", "sh", ["-c", "exit 0"]);
+    if let Reach::Stdio(reach) = &mut server.reach {
+        reach.cwd = Some("/no/such/folder".into());
+    }
+    let trouble = refused(&server).await;
+    assert_eq!(trouble.code, Code::CannotReach, "{trouble:?}");
+    let page = format!("{trouble} {:?} {:?}", trouble.why, trouble.hint);
+    assert!(page.contains("/no/such/folder"), "{page}");
+}
+
+#[tokio::test]
+async fn a_child_gets_the_listed_variables_and_what_the_configuration_adds() {
+    let program = env!("CARGO_BIN_EXE_warmline-ledger");
+    let mut server = Server::stdio("child", program, ["--stdio"]);
+    if let Reach::Stdio(reach) = &mut server.reach {
+        reach.env.insert("MODE".to_owned(), "quiet".to_owned());
+        reach.env_pass.push("CARGO_MANIFEST_DIR".to_owned());
+        reach.env_pass.push("NOT_SET_ANYWHERE".to_owned());
+    }
+    let session = Upstream::new()
+        .open(&server, &Declared::default())
+        .await
+        .unwrap();
+    let answer = result(session.call(tool("env", json!({})), &()).await);
+    let names = answer["structuredContent"]["names"]
+        .as_array()
+        .unwrap()
+        .iter();
+    let given: BTreeSet<String> = names
+        .map(|name| name.as_str().unwrap().to_owned())
+        .collect();
+
+    let ours = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let mut expected: BTreeSet<String> = ours
+        .filter(|name| LISTED.contains(&name.as_str()) || name.starts_with("LC_"))
+        .collect();
+    expected.extend(["MODE".to_owned(), "CARGO_MANIFEST_DIR".to_owned()]);
+    assert_eq!(given, expected);
+    session.close().await;
+    drop(session);
+    no_task_left().await;
+}
+
+#[tokio::test]
+async fn folder_arguments_and_values_reach_the_child_as_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = r#"printf '%s|%s|%s|%s|%s\n' "$(pwd -P)" "$#" "$1" "$2" "$VALUE" >&2; hear"#;
+    let program = Program::script(script);
+    let mut server = Server {
+        era: Some(Era::Legacy),
+        ..program.server()
+    };
+    if let Reach::Stdio(reach) = &mut server.reach {
+        reach
+            .args
+            .extend(["a  b".to_owned(), "$HOME;*\"'".to_owned()]);
+        reach.env.insert("VALUE".to_owned(), "x=$y  z".to_owned());
+        reach.cwd = Some(folder.path().to_owned());
+    }
+    let trouble = refused(&server).await;
+    let place = folder.path().canonicalize().unwrap();
+    let said = format!("{}|2|a  b|$HOME;*\"'|x=$y  z", place.display());
+    assert_eq!(trouble.why.as_deref(), Some(said.as_str()));
+    program.gone().await;
+}
+
+/// Run by the test below, in a process of its own with few descriptors.
+#[tokio::test]
+#[ignore = "needs a process with few descriptors"]
+async fn sessions_are_opened_until_descriptors_run_out() {
+    if std::env::var_os("FEW_DESCRIPTORS").is_none() {
+        return;
+    }
+    let mut held = Vec::new();
+    let trouble = loop {
+        let program = Program::ledger(&[]);
+        match Upstream::new()
+            .open(&program.server(), &Declared::default())
+            .await
+        {
+            Ok(session) => held.push(Child { program, session }),
+            Err(trouble) => break trouble,
+        }
+        assert!(held.len() < 60, "they must run out");
+    };
+    assert_eq!(
+        (trouble.reason, trouble.code),
+        (Reason::LocalResources, Code::CannotReach),
+        "{trouble:?}"
+    );
+    // The others are not harmed, and there is room again when one ends.
+    let last = held.pop().unwrap();
+    last.works().await;
+    last.session.close().await;
+    drop(last);
+    let program = Program::ledger(&[]);
+    drop(
+        Upstream::new()
+            .open(&program.server(), &Declared::default())
+            .await
+            .unwrap(),
+    );
+    drop(held);
+    no_task_left().await;
+}
+
+#[test]
+fn a_machine_without_descriptors_is_told_from_a_broken_program() {
+    let test = "starting::sessions_are_opened_until_descriptors_run_out";
+    let output = Command::new("sh")
+        .args([
+            "-c",
+            r#"ulimit -n 64; exec "$0" --exact --ignored --nocapture "$1""#,
+        ])
+        .arg(std::env::current_exe().unwrap())
+        .arg(test)
+        .env("FEW_DESCRIPTORS", "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && said.contains("1 passed"),
+        "{said}"
+    );
+}
+
+/// What every child gets, where we have it.
+const LISTED: &[&str] = &[
+    "HOME",
+    "LOGNAME",
+    "PATH",
+    "SHELL",
+    "TERM",
+    "USER",
+    "LANG",
+    "TMPDIR",
+    "TZ",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "ALL_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+    "all_proxy",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "NODE_EXTRA_CA_CERTS",
+    "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+];
