@@ -237,13 +237,10 @@ impl Iterator for SseParser {
                 continue;
             }
             let Some(line) = self.line() else {
-                let pending = self.buffer.len();
-                if self.is_too_large(pending) {
+                if self.is_too_large(self.buffer.len()) {
                     self.buffer.clear();
                     self.searched = 0;
-                    return Some(Err(self.skip(Skipping::Line {
-                        has_bytes: pending > 0,
-                    })));
+                    return Some(Err(self.skip(Skipping::Line { has_bytes: true })));
                 }
                 return None;
             };

@@ -179,6 +179,8 @@ fn a_request_without_an_id_learns_that_it_needs_a_session() {
         ("b8",  422, "Unexpected message, expect initialize request".into(),         Some(Dialect::NeedsSession)),
         ("b8",  401, "Unauthorized: Session ID is required".into(),                  Some(Dialect::NeedsSession)),
         ("b9",  200, error("7", 0, r#"method \"tools/list\" is invalid during session initialization"#), Some(Dialect::NeedsSession)),
+        ("b9",  200, error("7", 0, "no such tool"),                                  None),
+        ("b9",  200, error("7", -32600, "is invalid during session initialization"), None),
         ("b10", 400, error("7", -32000, "Bad Request: A new session can only be created by an initialize request. Include a valid id."), Some(Dialect::NeedsSession)),
         ("a25", 404, "Invalid session ID".into(),                                    Some(Dialect::NeedsSession)),
         ("E4",  400, "Invalid session ID".into(),                                    Some(Dialect::NeedsSession)),

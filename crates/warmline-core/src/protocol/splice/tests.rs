@@ -78,6 +78,17 @@ fn numbers_are_written_in_digits() {
 }
 
 #[test]
+fn errors_are_written_with_numbers_of_either_sign() {
+    for code in [0, 7501, -32601, i64::MIN, i64::MAX] {
+        let mut out = Vec::new();
+        write_error(&mut out, b"null", code, "no");
+        let expected =
+            format!(r#"{{"jsonrpc":"2.0","id":null,"error":{{"code":{code},"message":"no"}}}}"#);
+        assert_eq!(out, expected.into_bytes());
+    }
+}
+
+#[test]
 fn parameters_without_members_are_left_out() {
     let mut out = Vec::new();
     write_request(

@@ -60,6 +60,7 @@ fn streams_are_read_as_the_standard_says() {
         ("id: a\u{0}b\ndata: a\n\n",            vec![event(None, "a", None, None)]),
         ("id\ndata: a\n\n",                     vec![event(None, "a", Some(""), None)]),
         ("retry: 1s\ndata: a\n\n",              vec![event(None, "a", None, None)]),
+        ("retry: +1\ndata: a\n\n",              vec![event(None, "a", None, None)]),
         ("retry: -1\ndata: a\n\n",              vec![event(None, "a", None, None)]),
         ("retry: 99999999999999999999\n\n",     vec![]),
         ("retry: \n\n",                         vec![]),
