@@ -5,11 +5,15 @@
 //! was executed at most once. What is given back can be sent again.
 #![cfg(test)]
 
+mod cancelling;
 mod connecting;
 mod cuts;
 mod dialects;
 mod listening;
+mod patience;
+mod questions;
 mod resuming;
 mod setting;
 mod statuses;
 mod streams;
+mod stub;

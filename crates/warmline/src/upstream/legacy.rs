@@ -9,6 +9,7 @@
 //! up again where it broke.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -134,10 +135,14 @@ impl LegacyHttp {
         let mut cancel = CancelNotice {
             session: Some(self),
             id,
+            issued: AtomicBool::new(false),
         };
-        let sent = self
-            .endpoint
-            .send(Method::POST, || self.headers(&request), body, limits.by());
+        // The headers are made when there is a connection to write them to.
+        let headers = || {
+            cancel.issued.store(true, Ordering::Relaxed);
+            self.headers(&request)
+        };
+        let sent = self.endpoint.send(Method::POST, headers, body, limits.by());
         let ending = match sent.await {
             Ok(arrival) => {
                 self.read(arrival, request, Watch::new(id, limits, listener))
@@ -396,11 +401,16 @@ fn check_session_id(server: &str, id: &HeaderValue) -> Result<(), Trouble> {
 struct CancelNotice<'a> {
     session: Option<&'a Arc<LegacyHttp>>,
     id: u64,
+    /// Whether anything of the request may have left us; else there is nothing to cancel.
+    issued: AtomicBool,
 }
 
 impl Drop for CancelNotice<'_> {
     fn drop(&mut self) {
         let Some(session) = self.session else { return };
+        if !self.issued.load(Ordering::Relaxed) {
+            return;
+        }
         let (session, id) = (Arc::clone(session), self.id);
         clock::spawn_if_running("cancel a call", async move {
             let params = answer::cancelled(id);

@@ -1,0 +1,129 @@
+//! Time limits: signs of life extend the idle limit, nothing extends the total one.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use warmline::core::code::Reason;
+use warmline::core::era::Era;
+use warmline_testkit::{Personality, ReplyForm, SseForm};
+
+use super::listening::Ear;
+use super::setting::Expected::{Result, Unknown};
+use super::setting::{Setting, tool, within_ms};
+
+fn settings(form: &SseForm) -> [Setting; 2] {
+    let form = || ReplyForm::Sse(form.clone());
+    [
+        Setting::new(Personality::legacy().reply(form()), Era::Legacy),
+        Setting::new(Personality::modern().reply(form()), Era::Modern),
+    ]
+}
+
+#[tokio::test]
+async fn progress_extends_the_idle_limit() {
+    for setting in settings(&SseForm::plain()) {
+        let session = setting.session().await;
+        let ear = Ear::default();
+        let steps = tool(
+            "progress",
+            &json!({"steps": 12, "pause_ms": 100, "account": "steps"}),
+        );
+        let ending = session
+            .call(steps.patient(within_ms(600, 20_000)), &ear)
+            .await;
+        let outcome = setting.told("steps", ending);
+        assert_eq!(outcome.ended, Result, "{:?}", outcome.trouble);
+        assert_eq!(ear.progress().len(), 12);
+        setting.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn progress_does_not_extend_the_total_limit() {
+    for setting in settings(&SseForm::plain()) {
+        let session = setting.session().await;
+        let ear = Ear::default();
+        let steps = json!({"steps": 100_000, "pause_ms": 10, "account": "for ever"});
+        let request = tool("progress", &steps).patient(within_ms(400, 800));
+        let outcome = setting.told("for ever", session.call(request, &ear).await);
+        assert_eq!(
+            outcome.ended,
+            Unknown(Reason::Timeout),
+            "{:?}",
+            outcome.trouble
+        );
+        assert!(ear.heard() > 5, "{} signs of life", ear.heard());
+        setting.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn comments_extend_nothing() {
+    let form = SseForm::plain().keep_alive(Duration::from_millis(10));
+    for setting in settings(&form) {
+        let session = setting.session().await;
+        let ear = Ear::default();
+        // The second step would come in time if comments counted as signs of life.
+        let steps = json!({"steps": 2, "pause_ms": 3_000, "account": "D86"});
+        let request = tool("progress", &steps).patient(within_ms(300, 20_000));
+        let outcome = setting.told("D86", session.call(request, &ear).await);
+        assert_eq!(
+            outcome.ended,
+            Unknown(Reason::Timeout),
+            "{:?}",
+            outcome.trouble
+        );
+        assert_eq!(ear.progress(), [1]);
+        assert_eq!(session.retired(), None);
+        setting.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn while_somebody_thinks_only_the_total_limit_runs() {
+    for mut setting in settings(&SseForm::plain()) {
+        setting.declared.capabilities = super::questions::EVERYTHING;
+        let session = setting.session().await;
+        let ear = Ear::that_answers(super::listening::Answers::Never);
+        let began = Instant::now();
+        let request = tool("ask_form", &json!({"account": "thinking"}));
+        let ending = session
+            .call(request.patient(within_ms(100, 600)), &ear)
+            .await;
+        let outcome = setting.told("thinking", ending);
+        assert_eq!(
+            outcome.ended,
+            Unknown(Reason::Timeout),
+            "{:?}",
+            outcome.trouble
+        );
+        outcome.names_the_server("thinking");
+        assert!(
+            began.elapsed() >= Duration::from_millis(590),
+            "{:?}",
+            began.elapsed()
+        );
+        assert_eq!(ear.questions().len(), 1);
+        setting.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn the_total_limit_spans_all_rounds() {
+    let mut setting = Setting::modern();
+    setting.declared.capabilities = super::questions::EVERYTHING;
+    let session = setting.session().await;
+    // Each round without a question is paced, so that ten of them take two seconds.
+    let request = tool("ask_again", &json!({"rounds": 9, "account": "rounds"}));
+    let ending = session
+        .call(request.patient(within_ms(700, 700)), &())
+        .await;
+    let outcome = setting.told("rounds", ending);
+    let late = [
+        Unknown(Reason::Timeout),
+        super::setting::Expected::Unsent(Reason::TimeoutUnsent),
+    ];
+    assert!(late.contains(&outcome.ended), "{:?}", outcome.trouble);
+    assert!(setting.server.ledger().received("tools/call") < 6);
+    setting.finish().await;
+}
