@@ -73,6 +73,12 @@ async fn a_call_of_which_no_byte_left_in_time_is_unsent_and_harmless() {
         let ending = child.call_within(100, "second", json!({})).await;
         failed(ending, Delivery::Unsent, Reason::TimeoutUnsent);
         assert_eq!(child.session.retired(), None);
+        let dropped = child.call("dropped", json!({}));
+        tokio::select! {
+            biased;
+            ending = dropped => panic!("{ending:?}"),
+            () = tokio::task::yield_now() => {},
+        }
         let_go(&child);
     };
     let first = child.call("first", filler(PIPE - 1, bare));
@@ -82,7 +88,7 @@ async fn a_call_of_which_no_byte_left_in_time_is_unsent_and_harmless() {
     assert_eq!(
         result(third)["n"],
         2,
-        "the second was never heard, nor anything about it"
+        "what did not leave was never heard, nor anything about it"
     );
     child.ends().await;
 }
@@ -126,5 +132,29 @@ async fn a_dropped_call_does_not_tear_the_message_of_others() {
             .unwrap()
             < 1000
     );
+    child.ends().await;
+}
+
+#[tokio::test]
+async fn a_queue_that_nobody_reads_has_an_end_and_costs_only_the_call_that_meets_it() {
+    let script = r#"
+    while [ ! -e "$WARMLINE_STAGE/go" ]; do sleep 0.01; done
+    while :; do hear; case $line in *tools/call*) reply '{}';; esac; done"#;
+    let child = Child::script(script).await;
+    let filler = json!({"filler": "x".repeat(1000)}).to_string();
+    for _ in 0..1200 {
+        let notice = child.session.notify("notifications/any", filler.as_bytes());
+        notice.await.unwrap();
+    }
+    let ending = child.call("one too many", json!({})).await;
+    failed(ending, Delivery::Unsent, Reason::LocalResources);
+    assert_eq!(child.session.retired(), None);
+    let_go(&child);
+    let room = async {
+        while child.call("again", json!({})).await.delivery() != Delivery::Answered {
+            tokio::task::yield_now().await;
+        }
+    };
+    room.await;
     child.ends().await;
 }

@@ -60,20 +60,20 @@ impl Piped {
         let id = self.ids.next();
         let line = splice::one_line(self.write(id, &request));
         let mut watch = Watch::new(id, Limits::begin(request.patience()), listener);
-        let mut cancel = CancelNotice {
-            pipe: Some(&self.pipe),
+        let mut call = Cancelling {
+            pipe: &self.pipe,
             id,
+            call: self.pipe.request(id, line),
         };
-        let call = self.pipe.request(id, line);
-        let ending = self.follow(call, request, &mut watch).await;
-        let late = matches!(&ending, Ending::Failed(f) if f.trouble.reason == Reason::Timeout);
-        if !late {
-            cancel.pipe = None;
-        }
-        ending
+        self.follow(&mut call, request, &mut watch).await
     }
 
-    async fn follow(&self, mut call: PipeCall, request: Request, watch: &mut Watch<'_>) -> Ending {
+    async fn follow(
+        &self,
+        call: &mut Cancelling<'_>,
+        request: Request,
+        watch: &mut Watch<'_>,
+    ) -> Ending {
         loop {
             let by = if watch.open.is_empty() {
                 watch.limits.by()
@@ -87,8 +87,8 @@ impl Piped {
                     self.answer(&id, listener::spoken(kind, answer));
                     continue;
                 },
-                news = call.next() => news,
-                () = clock::sleep_until(by) => return self.late(call, request).await,
+                news = call.call.next() => news,
+                () = clock::sleep_until(by) => return self.late(call, request),
             };
             match news {
                 PipeNews::Notice(message) => drop(watch.heed_message(message)),
@@ -116,10 +116,13 @@ impl Piped {
     }
 
     /// The time is over: what is known depends on how much of the line the pipe took.
-    async fn late(&self, call: PipeCall, request: Request) -> Ending {
+    fn late(&self, call: &Cancelling<'_>, request: Request) -> Ending {
         let server = &self.server;
-        match call.abandon().await {
-            Abandoned::Written => answer::late(server),
+        match call.call.abandon() {
+            Abandoned::Written => {
+                call.tell();
+                answer::late(server)
+            },
             Abandoned::Torn => {
                 self.standing.retire(Reason::TimeoutUnsent);
                 Trouble::new(
@@ -208,19 +211,28 @@ pub(crate) fn notification(method: &str, params: Option<&[u8]>) -> Bytes {
     splice::one_line(line.into())
 }
 
-/// Tells the server that nobody waits for a call any more, when dropped armed.
-struct CancelNotice<'a> {
-    pipe: Option<&'a Pipe>,
+/// A call that is cancelled when it is dropped before its end. A call of which nothing has left
+/// is only forgotten: the server must not hear of it.
+struct Cancelling<'a> {
+    pipe: &'a Pipe,
     id: u64,
+    call: PipeCall,
 }
 
-impl Drop for CancelNotice<'_> {
+impl Cancelling<'_> {
+    /// Tells the server that nobody waits any more.
+    fn tell(&self) {
+        self.pipe.say(notification(
+            "notifications/cancelled",
+            Some(answer::cancelled(self.id).as_bytes()),
+        ));
+    }
+}
+
+impl Drop for Cancelling<'_> {
     fn drop(&mut self) {
-        if let Some(pipe) = self.pipe {
-            pipe.say(notification(
-                "notifications/cancelled",
-                Some(answer::cancelled(self.id).as_bytes()),
-            ));
+        if self.call.is_under_way() {
+            self.tell();
         }
     }
 }

@@ -31,6 +31,7 @@ use desk::Desk;
 use owner::Owner;
 
 mod desk;
+mod outbox;
 mod owner;
 mod routing;
 
@@ -253,12 +254,13 @@ impl PipeCall {
     }
 
     /// Gives the call up and says how much of it has left.
-    #[expect(
-        clippy::unused_async,
-        reason = "the drivers await it as they do over HTTP"
-    )]
-    pub(crate) async fn abandon(self) -> Abandoned {
+    pub(crate) fn abandon(&self) -> Abandoned {
         self.desk.abandon(self.id)
+    }
+
+    /// Whether something of it has left and its end has not come.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.desk.is_under_way(self.id)
     }
 }
 

@@ -16,6 +16,7 @@ use warmline_core::delivery::Delivery;
 use warmline_core::exchange::Trouble;
 use warmline_core::protocol::envelope::Message;
 
+use super::outbox::{Outbox, Withdrawn};
 use super::{Abandoned, PipeNews, Questions};
 use crate::sync::Mutex;
 use crate::upstream::process::Exit;
@@ -85,21 +86,6 @@ enum Over {
     Yes,
 }
 
-/// Lines to be written, the first of them perhaps in part.
-#[derive(Debug, Default)]
-struct Outbox {
-    lines: VecDeque<Outgoing>,
-    bytes: usize,
-    /// How much of the first line (and its newline) the pipe has taken.
-    taken: usize,
-}
-
-#[derive(Debug)]
-struct Outgoing {
-    call: Option<u64>,
-    line: Bytes,
-}
-
 /// What callers want of the owner, besides writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
@@ -147,14 +133,11 @@ impl Desk {
             let what = format!("the request id {id} of `{}` is in use", self.server);
             return Err(Trouble::new(Reason::Internal, what));
         }
-        if !state.outbox.push(Outgoing {
-            call: Some(id),
-            line,
-        }) {
+        if !state.outbox.push(Some(id), line) {
             let what = format!(
                 "`{}` does not read: {} messages wait already",
                 self.server,
-                state.outbox.lines.len()
+                state.outbox.len()
             );
             return Err(Trouble::new(Reason::LocalResources, what));
         }
@@ -230,6 +213,12 @@ impl Desk {
         }
     }
 
+    /// Whether something of a call has left and its end has not come.
+    pub(super) fn is_under_way(&self, id: u64) -> bool {
+        let state = self.state.lock();
+        state.is_in_flight(id) || state.outbox.is_half_out(id)
+    }
+
     pub(super) fn ask_to_close(&self) {
         let mut state = self.state.lock();
         state.wish.get_or_insert(Wish::Close);
@@ -256,7 +245,7 @@ impl Desk {
     /// How much of the line that is being written has left.
     #[cfg(test)]
     pub(super) fn taken(&self) -> usize {
-        self.state.lock().outbox.taken
+        self.state.lock().outbox.taken()
     }
 
     /// Owner: waits for a change of [`Desk::work`].
@@ -269,7 +258,7 @@ impl Desk {
         let state = self.state.lock();
         match state.wish {
             Some(wish) => Work::End(wish),
-            None if state.outbox.lines.is_empty() => Work::Nothing,
+            None if state.outbox.is_empty() => Work::Nothing,
             None => Work::Write,
         }
     }
@@ -290,7 +279,7 @@ impl Desk {
     pub(super) fn write_the_last(&self, stdin: &Sender) {
         let outbox = &mut self.state.lock().outbox;
         outbox.keep_said();
-        while !outbox.lines.is_empty() && outbox.write_some(stdin).is_ok() {}
+        while !outbox.is_empty() && outbox.write_some(stdin).is_ok() {}
     }
 
     /// Owner: gives the state to the routing of one line.
@@ -334,7 +323,7 @@ impl Desk {
 impl State {
     /// Queues a line that nobody waits for, if there is room.
     pub(super) fn say(&mut self, line: Bytes) -> bool {
-        self.outbox.push(Outgoing { call: None, line })
+        self.outbox.push(None, line)
     }
 
     /// Calls that were written and not answered yet, oldest first.
@@ -421,67 +410,6 @@ impl Slot {
     }
 }
 
-/// How much of a line that was taken out of the queue had left.
-#[derive(PartialEq, Eq)]
-enum Withdrawn {
-    Whole,
-    /// It stays in the queue, because a part of it has left.
-    InPart,
-}
-
-impl Outbox {
-    fn push(&mut self, line: Outgoing) -> bool {
-        if self.lines.len() >= QUEUED_LINES || self.bytes >= QUEUED_BYTES {
-            return false;
-        }
-        self.bytes += line.line.len();
-        self.lines.push_back(line);
-        true
-    }
-
-    fn withdraw(&mut self, id: u64) -> Withdrawn {
-        let Some(place) = self.lines.iter().position(|line| line.call == Some(id)) else {
-            return Withdrawn::Whole;
-        };
-        if place == 0 && self.taken > 0 {
-            return Withdrawn::InPart;
-        }
-        if let Some(line) = self.lines.remove(place) {
-            self.bytes -= line.line.len();
-        }
-        Withdrawn::Whole
-    }
-
-    /// Leaves only what nobody waits for; nothing at all behind a line that is half-way out.
-    fn keep_said(&mut self) {
-        let torn = self.taken > 0;
-        self.lines.retain(|line| line.call.is_none() && !torn);
-    }
-
-    /// Writes once; returns the call whose JSON text is whole by now.
-    fn write_some(&mut self, stdin: &Sender) -> io::Result<Option<u64>> {
-        let Some(first) = self.lines.front() else {
-            return Ok(None);
-        };
-        let text = first.line.get(self.taken..).unwrap_or_default();
-        let taken = stdin.try_write_vectored(&[io::IoSlice::new(text), io::IoSlice::new(b"\n")])?;
-        if taken == 0 {
-            return Err(io::ErrorKind::WriteZero.into());
-        }
-        self.taken += taken;
-        let whole = first.call.filter(|_| self.taken >= first.line.len());
-        if self.taken > first.line.len() {
-            self.bytes -= first.line.len();
-            self.taken = 0;
-            self.lines.pop_front();
-        }
-        Ok(whole)
-    }
-}
-
-/// Lines and bytes that may wait for a child to read. One line of any size may always wait.
-const QUEUED_LINES: usize = 1024;
-const QUEUED_BYTES: usize = 64 << 20;
 /// News that may wait for a caller to hear. The reply always has room.
 const INBOX_NEWS: usize = 64;
 const INBOX_BYTES: usize = 4 << 20;

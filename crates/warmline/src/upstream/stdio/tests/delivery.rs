@@ -104,7 +104,7 @@ async fn d102_a_call_given_up_before_a_byte_left_is_unsent_and_harmless() {
     let mut first = blocked.request(1, long_line(1, OVER_THE_PIPE));
     let second = blocked.request(2, line(2));
     let mut third = blocked.request(3, line(3));
-    assert_eq!(second.abandon().await, Abandoned::Unsent);
+    assert_eq!(second.abandon(), Abandoned::Unsent);
     assert!(reply(&mut first).await.contains(r#""id":1,"#));
     assert!(reply(&mut third).await.contains(r#""id":3,"#));
 }
@@ -117,7 +117,7 @@ async fn d103_a_torn_message_ends_the_child_and_others_in_flight_are_unknown() {
     let mut behind = pipe.request(3, line(3));
     until_said(&pipe, "one").await;
     until(|| pipe.handle.desk.taken() > 0).await;
-    assert_eq!(torn.abandon().await, Abandoned::Torn);
+    assert_eq!(torn.abandon(), Abandoned::Torn);
     assert_eq!(loss(&mut other).await.0, Delivery::Unknown);
     assert_eq!(loss(&mut behind).await.0, Delivery::Unsent);
     let pid = pipe.report().pid;
@@ -155,7 +155,7 @@ async fn d106_and_d107_late_replies_are_dropped_and_no_reason_to_end_the_child()
     until_said(&pipe, "all").await;
     for (place, call) in calls.into_iter().enumerate() {
         if place % 2 == 0 {
-            assert_eq!(call.abandon().await, Abandoned::Written);
+            assert_eq!(call.abandon(), Abandoned::Written);
         }
     }
     let reply = reply(&mut pipe.request(50, line(50))).await;
