@@ -58,6 +58,7 @@ fn messages_over_http_are_read_row_by_row() {
         ("P7",  400, error(-32022, "null"),                                           ANY),
         ("P7",  400, error(-32022, r#"{"supported":[]}"#),                            ANY),
         ("P7",  400, error(-32022, r#"{"supported":["draft",7]}"#),                   ANY),
+        ("P7",  400, error(-32022, r#"{"supported":["0123456789","2026","2026-7-28"]}"#), ANY),
         ("P8",  400, error(-32020, "null"),                                           Probe::Modern(NEW)),
         ("P8",  400, error(-32021, "{}"),                                             Probe::Modern(NEW)),
         ("P9",  400, error(-32600, "null"),                                           ANY),

@@ -129,6 +129,24 @@ fn an_event_that_is_too_large_is_told_once_and_skipped() {
 }
 
 #[test]
+fn lines_without_a_value_count_too() {
+    let events = events_of(&["data\n".repeat(100).as_bytes(), b"\ndata: b\n\n"], 64);
+    let too_large = SseTooLarge {
+        max_event_bytes: 64,
+    };
+    assert_eq!(events, [Err(too_large), Ok(event(None, "b", None, None))]);
+}
+
+#[test]
+fn a_mark_of_byte_order_counts_at_the_start_alone_even_if_that_was_skipped() {
+    let stream = format!("data: {}\n\n\u{feff}data: b\n\n", "x".repeat(100));
+    let too_large = SseTooLarge {
+        max_event_bytes: 64,
+    };
+    assert_eq!(events_of(&[stream.as_bytes()], 64), [Err(too_large)]);
+}
+
+#[test]
 fn a_name_that_grows_when_it_is_made_text_does_not_make_its_event_too_large() {
     let mut stream = b"event: ".to_vec();
     stream.extend([0xe2; 40]);
