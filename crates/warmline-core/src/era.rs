@@ -69,7 +69,9 @@ impl Version {
 
     /// The version of that date, if we speak it.
     pub fn parse(date: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|version| version.as_str() == date)
+        Self::ALL
+            .into_iter()
+            .find(|version| version.as_str() == date)
     }
 
     /// The era it belongs to.

@@ -38,14 +38,22 @@ pub struct Patience {
 impl Default for Patience {
     /// Fixed limits of 30 to 60 s kill tools that work: 300 s without a sign of life, 1 h in all.
     fn default() -> Self {
-        Self { idle: Duration::from_secs(300), total: Duration::from_secs(3600) }
+        Self {
+            idle: Duration::from_secs(300),
+            total: Duration::from_secs(3600),
+        }
     }
 }
 
 impl Request {
     /// A request for any method.
     pub fn new(method: impl Into<Cow<'static, str>>, params: Params) -> Self {
-        Self { method: method.into(), params, headers: Vec::new(), patience: Patience::default() }
+        Self {
+            method: method.into(),
+            params,
+            headers: Vec::new(),
+            patience: Patience::default(),
+        }
     }
 
     /// The same request with other time limits.
@@ -133,7 +141,9 @@ impl QuestionKind {
 
     /// The kind a method asks, if it is a question at all.
     pub fn of(method: &str) -> Option<Self> {
-        [Self::Elicitation, Self::Sampling, Self::Roots].into_iter().find(|k| k.method() == method)
+        [Self::Elicitation, Self::Sampling, Self::Roots]
+            .into_iter()
+            .find(|k| k.method() == method)
     }
 }
 
@@ -271,17 +281,26 @@ impl Trouble {
 
     /// Ends an attempt whose request the server cannot have received.
     pub fn unsent(self, request: Request) -> Ending {
-        Ending::Failed(Box::new(Failure { fate: Fate::Unsent(request), trouble: self }))
+        Ending::Failed(Box::new(Failure {
+            fate: Fate::Unsent(request),
+            trouble: self,
+        }))
     }
 
     /// Ends an attempt that the server said it did not act on.
     pub fn refused(self, request: Request) -> Ending {
-        Ending::Failed(Box::new(Failure { fate: Fate::Refused(request), trouble: self }))
+        Ending::Failed(Box::new(Failure {
+            fate: Fate::Refused(request),
+            trouble: self,
+        }))
     }
 
     /// Ends an attempt that may have been executed.
     pub fn unknown(self) -> Ending {
-        Ending::Failed(Box::new(Failure { fate: Fate::Unknown, trouble: self }))
+        Ending::Failed(Box::new(Failure {
+            fate: Fate::Unknown,
+            trouble: self,
+        }))
     }
 }
 

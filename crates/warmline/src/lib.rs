@@ -4,12 +4,12 @@
 //! server, of either era, over Streamable HTTP or stdio, and knows what became of every request
 //! it sent. Runs, the pool and healing are built on it.
 
-pub mod upstream;
-pub mod config;
-pub mod trust;
 mod clock;
+pub mod config;
 mod net;
 mod sync;
+pub mod trust;
+pub mod upstream;
 
 pub use upstream::warden;
 pub use warmline_core as core;

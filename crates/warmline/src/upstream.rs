@@ -104,7 +104,11 @@ impl Upstream {
     }
 
     /// The way to a URL, and what every request on it carries.
-    fn endpoint(&self, server: &Server, reach: &HttpReach) -> Result<(Endpoint, HeaderMap), Trouble> {
+    fn endpoint(
+        &self,
+        server: &Server,
+        reach: &HttpReach,
+    ) -> Result<(Endpoint, HeaderMap), Trouble> {
         let url = &reach.url;
         let origin = origin(server, reach)?;
         let host = match url.port() {
@@ -115,8 +119,14 @@ impl Upstream {
             .parse::<Uri>()
             .map_err(|error| bad_url(server, &error))?;
         let mut base = HeaderMap::with_capacity(16);
-        base.insert(HOST, HeaderValue::from_str(&host).map_err(|error| bad_url(server, &error))?);
-        base.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        base.insert(
+            HOST,
+            HeaderValue::from_str(&host).map_err(|error| bad_url(server, &error))?,
+        );
+        base.insert(
+            ACCEPT,
+            HeaderValue::from_static("application/json, text/event-stream"),
+        );
         base.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         base.insert(USER_AGENT, USER_AGENT_VALUE);
         for (name, value) in &reach.headers {
@@ -138,12 +148,18 @@ impl Upstream {
         server: &Server,
         reach: &HttpReach,
     ) -> Result<Arc<Connections>, Trouble> {
-        let identity = Identity { origin: origin.clone(), ca_file: reach.ca_file.clone() };
+        let identity = Identity {
+            origin: origin.clone(),
+            ca_file: reach.ca_file.clone(),
+        };
         if let Some(known) = self.connections.lock().get(&identity) {
             return Ok(Arc::clone(known));
         }
-        let tls =
-            if origin.tls { Some(tls::client_config(reach.ca_file.as_deref())?) } else { None };
+        let tls = if origin.tls {
+            Some(tls::client_config(reach.ca_file.as_deref())?)
+        } else {
+            None
+        };
         let fresh = Connections::new(
             origin,
             tls,
@@ -151,7 +167,9 @@ impl Upstream {
             server.sizes.headers,
         );
         let mut all = self.connections.lock();
-        Ok(Arc::clone(all.entry(identity).or_insert_with(|| Arc::new(fresh))))
+        Ok(Arc::clone(
+            all.entry(identity).or_insert_with(|| Arc::new(fresh)),
+        ))
     }
 }
 
@@ -179,7 +197,11 @@ fn origin(server: &Server, reach: &HttpReach) -> Result<Origin, Trouble> {
     let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
         return Err(bad_url(server, &"it names no host"));
     };
-    Ok(Origin { host: host.to_owned(), port, tls })
+    Ok(Origin {
+        host: host.to_owned(),
+        port,
+        tls,
+    })
 }
 
 /// The URL as people may see it: queries sometimes carry tokens.
@@ -191,7 +213,10 @@ fn place(url: &url::Url) -> String {
 }
 
 fn bad_url(server: &Server, why: &dyn std::fmt::Display) -> Trouble {
-    Trouble::new(Reason::InvalidRequest, format!("the URL of `{}` cannot be used", server.name))
-        .coded(Code::ConfigBadValue)
-        .because(why.to_string())
+    Trouble::new(
+        Reason::InvalidRequest,
+        format!("the URL of `{}` cannot be used", server.name),
+    )
+    .coded(Code::ConfigBadValue)
+    .because(why.to_string())
 }
