@@ -117,7 +117,7 @@ impl Endpoint {
             return Ok(line);
         }
         let connect_by = by.min(clock::now() + self.connect_within);
-        match clock::timeout_at(connect_by, self.connections.open()).await {
+        match clock::timeout_at(connect_by, Box::pin(self.connections.open())).await {
             Ok(Ok(line)) => Ok(line),
             Ok(Err(error)) => Err(self.unreachable(error)),
             // The call's own time is over, which says nothing about the server.

@@ -161,7 +161,8 @@ impl LegacyHttp {
     async fn read(&self, arrival: Arrival, request: Request, mut watch: Watch<'_>) -> Ending {
         let server = &self.endpoint.server;
         if arrival.status == StatusCode::OK && arrival.kind() == BodyKind::Stream {
-            return self.follow(arrival, &mut watch).await;
+            // On the heap, so that the usual call, which has no stream, stays small.
+            return Box::pin(self.follow(arrival, &mut watch)).await;
         }
         let facts = answer::Sent {
             server,

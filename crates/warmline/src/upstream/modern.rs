@@ -163,7 +163,8 @@ impl ModernHttp {
 
     async fn read(&self, arrival: Arrival, request: Request, mut watch: Watch<'_>) -> Ending {
         if arrival.status == StatusCode::OK && arrival.kind() == BodyKind::Stream {
-            return self.follow(arrival, &mut watch).await;
+            // On the heap, so that the usual call, which has no stream, stays small.
+            return Box::pin(self.follow(arrival, &mut watch)).await;
         }
         answer::ending(self.sent(watch.id), arrival, request, watch.limits.by()).await
     }
