@@ -5,14 +5,19 @@
 //! was executed at most once. What is given back can be sent again.
 #![cfg(test)]
 
+mod bad_input;
 mod cancelling;
 mod connecting;
 mod cuts;
 mod dialects;
+mod headers;
+mod ids;
 mod listening;
+mod nagle;
 mod patience;
 mod questions;
 mod resuming;
+mod secure;
 mod setting;
 mod statuses;
 mod streams;

@@ -12,6 +12,8 @@ use tokio::sync::Notify;
 pub(crate) enum Step {
     /// A whole JSON reply, `$ID` filled; ends the reply.
     Json(String),
+    /// Bytes as they stand, head and all; ends the reply.
+    Raw(String),
     /// An event of a stream, `$ID` filled; the first one brings the head.
     Event(String),
     /// Waits until so many messages without a method were read: answers of the client.
@@ -121,6 +123,7 @@ impl Stub {
                     let head = format!("{JSON_HEAD}Content-Length: {}\r\n\r\n", body.len());
                     return socket.write_all(format!("{head}{body}").as_bytes()).await;
                 },
+                Step::Raw(bytes) => return socket.write_all(bytes.as_bytes()).await,
                 Step::Event(data) => {
                     if !std::mem::replace(&mut in_stream, true) {
                         socket.write_all(STREAM_HEAD.as_bytes()).await?;

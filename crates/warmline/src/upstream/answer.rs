@@ -571,13 +571,21 @@ fn text_of(body: &[u8]) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
+/// Marks that change the direction of the text around them, so that it reads as something else.
+const fn turns_around(character: char) -> bool {
+    matches!(
+        character,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    )
+}
+
 /// Bytes from outside made safe to show: one line, no control characters, bounded.
 pub(crate) fn plain(bytes: &[u8], max: usize) -> String {
     let text = String::from_utf8_lossy(bytes.get(..max * 4).unwrap_or(bytes));
     let mut shown = String::new();
     let mut blank = true;
     for character in text.chars() {
-        if character.is_whitespace() || character.is_control() {
+        if character.is_whitespace() || character.is_control() || turns_around(character) {
             if !blank {
                 shown.push(' ');
             }

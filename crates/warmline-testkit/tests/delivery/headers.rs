@@ -1,0 +1,202 @@
+//! Headers: those of a request alone, those of the modern era, and those that a tool asks for.
+
+use serde_json::{Value, json};
+use warmline::core::code::Reason;
+use warmline::core::era::Era;
+use warmline::core::exchange::Request;
+use warmline::core::protocol::params::Params;
+use warmline::upstream::{Declared, Reach, Server, Upstream};
+use warmline_testkit::{Canned, Fault, Rule};
+
+use super::setting::Expected::{Error, Refused, Result};
+use super::setting::{Outcome, Setting, tool};
+use super::stub::{Step, Stub};
+
+/// Arguments that are plain, empty, beyond ASCII, at the edge of blanks, and of every type.
+fn routings() -> Vec<Value> {
+    vec![
+        json!({"region": "eu", "level": 3, "dry": true, "place": {"zone": "a"}, "note": "n"}),
+        json!({"region": "Zürich", "level": -7, "dry": false, "place": {"zone": "東京"}}),
+        json!({"region": " padded ", "place": {"zone": "tab\tand\nline"}}),
+        json!({"region": "", "level": 0}),
+        json!({"region": "=?base64?bGl0ZXJhbA==?=", "place": {}}),
+        json!({"region": null, "note": "nothing to mirror"}),
+        json!({}),
+    ]
+}
+
+#[tokio::test]
+async fn arguments_are_mirrored_into_the_headers_that_a_tool_asks_for() {
+    let setting = Setting::modern();
+    let session = setting.session().await;
+    let list = Request::new("tools/list", Params::empty());
+    assert_eq!(Outcome::of(session.call(list, &()).await).ended, Result);
+    for (number, mut arguments) in routings().into_iter().enumerate() {
+        let account = format!("routed {number}");
+        arguments["account"] = json!(account);
+        let ending = session.call(tool("routed", &arguments), &()).await;
+        let outcome = setting.told(&account, ending);
+        assert_eq!(outcome.ended, Result, "{arguments}: {:?}", outcome.answer);
+        assert_eq!(outcome.answer["structuredContent"]["arguments"], arguments);
+    }
+    assert_eq!(setting.server.ledger().received("tools/list"), 1);
+    setting.finish().await;
+}
+
+#[tokio::test]
+async fn a_tool_whose_headers_are_not_known_is_looked_up_once_and_then_works() {
+    let setting = Setting::modern();
+    let session = setting.session().await;
+    for round in 0..2 {
+        let account = format!("unlisted {round}");
+        let arguments = json!({"region": "eu", "account": account});
+        let ending = session.call(tool("routed", &arguments), &()).await;
+        let outcome = setting.told(&account, ending);
+        assert_eq!(outcome.ended, Result, "{:?}", outcome.trouble);
+    }
+    let ledger = setting.server.ledger();
+    assert_eq!(ledger.received("tools/list"), 1);
+    assert_eq!(ledger.received("tools/call"), 3);
+    // The first try had to be wrong: nobody had seen the tool yet.
+    assert_eq!(setting.server.violations().len(), 1);
+    setting.server.control().clear_violations();
+    setting.finish().await;
+}
+
+#[tokio::test]
+async fn a_server_that_finds_the_headers_wrong_twice_has_refused() {
+    let setting = Setting::modern();
+    let session = setting.session().await;
+    let body = r#"{"jsonrpc":"2.0","id":$ID,"error":{"code":-32020,"message":"Header mismatch"}}"#;
+    let mismatch = Fault::Reply(Canned::new(400, body).json());
+    setting
+        .server
+        .inject(Rule::new(mismatch).on_tool("pay").always());
+    let mut outcome = setting.pay("D46", &()).await;
+    assert_eq!(
+        outcome.ended,
+        Refused(Reason::HeaderMismatch),
+        "{:?}",
+        outcome.trouble
+    );
+    outcome.names_the_server("D46");
+    let ledger = setting.server.ledger();
+    assert_eq!(ledger.received("tools/call"), 2);
+    assert_eq!(ledger.received("tools/list"), 1);
+    assert_eq!(session.retired(), None);
+    setting.server.control().clear();
+    setting.go_on("D46", &mut outcome).await;
+    setting.finish().await;
+}
+
+#[tokio::test]
+async fn a_list_that_cannot_be_had_leaves_the_refusal_as_it_is() {
+    let setting = Setting::modern();
+    let body = r#"{"jsonrpc":"2.0","id":$ID,"error":{"code":-32020,"message":"Header mismatch"}}"#;
+    setting
+        .server
+        .inject(Rule::new(Fault::Reply(Canned::new(400, body).json())).on_tool("pay"));
+    setting
+        .server
+        .inject(Rule::new(Fault::Reply(Canned::new(503, ""))).on("tools/list"));
+    let mut outcome = setting.pay("no list", &()).await;
+    assert_eq!(
+        outcome.ended,
+        Refused(Reason::HeaderMismatch),
+        "{:?}",
+        outcome.trouble
+    );
+    setting.go_on("no list", &mut outcome).await;
+    setting.finish().await;
+}
+
+#[tokio::test]
+async fn a_list_that_never_ends_is_not_read_for_ever() {
+    let setting = Setting::modern();
+    setting
+        .server
+        .inject(Rule::new(Fault::CursorLoop).on("tools/list").always());
+    let session = setting.session().await;
+    let arguments = json!({"region": "eu", "account": "loop"});
+    let outcome = setting.told("loop", session.call(tool("routed", &arguments), &()).await);
+    assert!(
+        matches!(outcome.ended, Result | Refused(_)),
+        "{:?}",
+        outcome.trouble
+    );
+    assert!(setting.server.ledger().received("tools/list") <= 100);
+    setting.server.control().clear_violations();
+    setting.finish().await;
+}
+
+#[tokio::test]
+async fn names_and_uris_are_mirrored_whatever_their_letters() {
+    let setting = Setting::modern();
+    let session = setting.session().await;
+    let outcome = Outcome::of(session.call(tool("nö such töol\t", &json!({})), &()).await);
+    assert_eq!(outcome.ended, Error(-32602));
+    for uri in [
+        "ledger://page/1",
+        "ledger://säite/ 2",
+        "ledger://=?base64?eA==?=",
+    ] {
+        let params = Params::of(&json!({"uri": uri})).unwrap();
+        let outcome = Outcome::of(
+            session
+                .call(Request::new("resources/read", params), &())
+                .await,
+        );
+        assert_eq!(outcome.ended, Result, "{uri}: {:?}", outcome.answer);
+        assert_eq!(outcome.answer["contents"][0]["uri"], uri);
+    }
+    setting.finish().await;
+}
+
+#[tokio::test]
+async fn headers_of_the_server_and_of_one_request_arrive() {
+    for era in [Era::Legacy, Era::Modern] {
+        let stub = Stub::start(|_| {
+            let body = r#"{"jsonrpc":"2.0","id":$ID,"result":{"resultType":"complete"}}"#;
+            vec![Step::Json(body.to_owned())]
+        })
+        .await;
+        let mut server = Server::http("ledger", stub.url.parse().unwrap());
+        server.era = Some(era);
+        let Reach::Http(reach) = &mut server.reach else {
+            unreachable!("it was made for HTTP");
+        };
+        reach
+            .headers
+            .push(("x-always".parse().unwrap(), "yes".parse().unwrap()));
+        reach
+            .headers
+            .push(("x-either".parse().unwrap(), "server".parse().unwrap()));
+        let upstream = Upstream::new();
+        let session = upstream.open(&server, &Declared::default()).await.unwrap();
+        let plain = tool("any", &json!({}));
+        let dressed = plain
+            .clone()
+            .header("x-once".parse().unwrap(), "now".parse().unwrap())
+            .header("x-either".parse().unwrap(), "request".parse().unwrap());
+        for request in [plain.clone(), dressed, plain] {
+            assert_eq!(Outcome::of(session.call(request, &()).await).ended, Result);
+        }
+        assert!(
+            stub.seen()
+                .iter()
+                .all(|one| one.header("x-always") == Some("yes"))
+        );
+        let calls = stub.of("tools/call");
+        let read = |name: &str| calls.iter().map(|one| one.header(name)).collect::<Vec<_>>();
+        assert_eq!(read("x-once"), [None, Some("now"), None]);
+        assert_eq!(
+            read("x-either"),
+            [Some("server"), Some("request"), Some("server")]
+        );
+        if era == Era::Modern {
+            assert_eq!(read("mcp-method"), [Some("tools/call"); 3]);
+            assert_eq!(read("mcp-name"), [Some("any"); 3]);
+            assert_eq!(read("mcp-protocol-version"), [Some("2026-07-28"); 3]);
+        }
+    }
+}
