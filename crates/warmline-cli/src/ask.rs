@@ -79,8 +79,8 @@ impl<'r> Person<'r> {
         answer
     }
 
-    async fn elicit(&self, params: &[u8]) -> Answer {
-        let params: Value = serde_json::from_slice(params).unwrap_or_default();
+    async fn elicit(&self, raw: &[u8]) -> Answer {
+        let params: Value = serde_json::from_slice(raw).unwrap_or_default();
         if self.asks == Asks::Nobody {
             self.decline(QuestionKind::Elicitation);
             return Answer::Declined;
@@ -93,7 +93,7 @@ impl<'r> Person<'r> {
         self.report.say(&format!("{head} {}", sanitised(message)));
         let result = match params.get("url").and_then(Value::as_str) {
             Some(url) => self.consent(url).await,
-            None => form::fill(self.report, &params["requestedSchema"]).await,
+            None => form::fill(self.report, raw).await,
         };
         Answer::Result(Bytes::from(result.to_string()))
     }

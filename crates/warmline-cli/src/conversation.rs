@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 use warmline::core::code::Code;
 use warmline::core::delivery::Delivery;
-use warmline::core::exchange::{Ending, Patience, Reply, Request};
+use warmline::core::exchange::{Ending, Patience, Reply, Request, Trouble};
 use warmline::core::protocol::params::Params;
 use warmline::upstream::{Declared, Facts, Listener, Session, Transport, Upstream};
 
@@ -56,11 +56,7 @@ impl<'r> Conversation<'r> {
         let opened = until_interrupted(report.while_waiting(&what, opening)).await;
         let session = opened
             .map_err(|_| interrupted(&name, Delivery::Unsent))?
-            .map_err(|trouble| {
-                Problem::of_trouble(&trouble, Delivery::Unsent)
-                    .at(target.place())
-                    .of_server(&name)
-            })?;
+            .map_err(|trouble| not_opened(&trouble, target))?;
         Ok(Self::new(session, target, report))
     }
 
@@ -189,6 +185,22 @@ pub(crate) fn summary(facts: &Facts) -> String {
         facts.version,
         facts.transport.word()
     )
+}
+
+/// What kept the session from being opened, and who can say more about it.
+fn not_opened(trouble: &Trouble, target: &Target) -> Problem {
+    let place = target.place();
+    let mut problem = Problem::of_trouble(trouble, Delivery::Unsent).of_server(&target.server.name);
+    if !trouble.what.contains(&place) {
+        problem = problem.at(place);
+    }
+    match &trouble.hint {
+        Some(_) => problem,
+        None => problem.hint(format!(
+            "see what is wrong: `warmline doctor {}`",
+            target.again()
+        )),
+    }
 }
 
 fn tell_facts(facts: &Facts, report: &Report) {

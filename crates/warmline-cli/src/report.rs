@@ -42,7 +42,10 @@ pub(crate) struct Report {
     volume: Volume,
     color: ColorChoice,
     terminal: bool,
+    /// A line of progress stands on the terminal.
     line_open: AtomicBool,
+    /// Somebody is typing: nothing may be drawn over the line.
+    asking: AtomicBool,
 }
 
 impl Report {
@@ -62,6 +65,7 @@ impl Report {
             color,
             terminal: std::io::stderr().is_terminal(),
             line_open: AtomicBool::new(false),
+            asking: AtomicBool::new(false),
         }
     }
 
@@ -156,14 +160,10 @@ impl Report {
     /// A question to the person at the terminal, and what was typed; none at the end of input.
     pub(crate) async fn ask(&self, prompt: &str) -> Option<String> {
         self.prompt(prompt);
-        let read = tokio::task::spawn_blocking(|| {
-            let mut line = String::new();
-            std::io::stdin()
-                .read_line(&mut line)
-                .map(|count| (count > 0).then_some(line))
-        });
-        let line = read.await.ok()?.ok()??;
-        Some(line.trim_end_matches(['\r', '\n']).to_owned())
+        self.asking.store(true, Ordering::Relaxed);
+        let line = read_line().await;
+        self.asking.store(false, Ordering::Relaxed);
+        line
     }
 
     fn prompt(&self, prompt: &str) {
@@ -202,4 +202,16 @@ impl Report {
             write!(std::io::stderr().lock(), "\r\u{1b}[2K").ok();
         }
     }
+}
+
+/// A line of input without its end; none at the end of input.
+async fn read_line() -> Option<String> {
+    let read = tokio::task::spawn_blocking(|| {
+        let mut line = String::new();
+        std::io::stdin()
+            .read_line(&mut line)
+            .map(|count| (count > 0).then_some(line))
+    });
+    let line = read.await.ok()?.ok()??;
+    Some(line.trim_end_matches(['\r', '\n']).to_owned())
 }

@@ -68,6 +68,15 @@ impl Target {
         place_of(&self.server)
     }
 
+    /// How to name it on another command line.
+    pub(crate) fn again(&self) -> String {
+        match (&self.source, &self.server.reach) {
+            (TargetSource::Configured { .. }, _) => self.server.name.clone(),
+            (TargetSource::Typed, Reach::Http(_)) => self.place(),
+            (TargetSource::Typed, Reach::Stdio(_)) => format!("-- {}", self.place()),
+        }
+    }
+
     fn of_url(url: &str) -> Outcome<Self> {
         let parsed = parse_url(url).map_err(|why| {
             Problem::usage(format!("`{}` is not the URL of a server", public_url(url))).because(why)

@@ -16,7 +16,7 @@ mod schema;
 #[cfg(test)]
 mod tests;
 
-use object::Object;
+pub(crate) use object::Object;
 pub(crate) use schema::Schema;
 
 /// Everything that was given for one call.

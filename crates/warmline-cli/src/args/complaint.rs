@@ -78,6 +78,7 @@ fn text(error: &clap::Error, kind: ContextKind) -> Option<String> {
     if let ContextValue::Strings(texts) = value {
         let quoted: Vec<String> = texts.iter().map(|text| format!("`{text}`")).collect();
         return match texts.as_slice() {
+            [] => None,
             [only] => Some(only.clone()),
             _ => Some(quoted.join(", ")),
         };

@@ -3,15 +3,22 @@
 use serde_json::{Map, Value, json};
 
 use crate::report::{Report, sanitised, style};
-use crate::values::Schema;
+use crate::values::{Object, Schema};
 
 /// Asks for each field. The end of input declines the whole form.
-pub(super) async fn fill(report: &Report, schema: &Value) -> Value {
-    let properties = schema.get("properties").and_then(Value::as_object);
-    let fields: Vec<Field<'_>> = properties
-        .into_iter()
-        .flatten()
-        .map(|(name, of)| Field::of(name, of, schema))
+pub(super) async fn fill(report: &Report, params: &[u8]) -> Value {
+    let form = requested(params).unwrap_or_default();
+    let schema: Value = serde_json::from_str(&form).unwrap_or_default();
+    let names = in_order(&form).unwrap_or_default();
+    let fields: Vec<Field<'_>> = names
+        .iter()
+        .filter_map(|name| {
+            Some(Field::of(
+                name,
+                schema.get("properties")?.get(name)?,
+                &schema,
+            ))
+        })
         .collect();
     report.say(&style::dim(
         "  an empty line takes the default; Ctrl-D declines",
@@ -36,6 +43,19 @@ pub(super) async fn fill(report: &Report, schema: &Value) -> Value {
         }
     }
     json!({"action": "accept", "content": content})
+}
+
+/// The raw schema of the form.
+fn requested(params: &[u8]) -> Option<String> {
+    let params = Object::parse(std::str::from_utf8(params).ok()?).ok()?;
+    params.member("requestedSchema").map(str::to_owned)
+}
+
+/// The names of the fields in the order in which the server wrote them.
+fn in_order(form: &str) -> Option<Vec<String>> {
+    let form = Object::parse(form).ok()?;
+    let properties = Object::parse(form.member("properties")?).ok()?;
+    Some(properties.names().map(str::to_owned).collect())
 }
 
 enum Filled {

@@ -142,8 +142,9 @@ async fn noting(stage: &Stage<'_>, world: &World) -> Outcome<()> {
         "kept",
         &format!("the tool says: {}", kept.text()),
     );
-    stage.command("warmline demo-server --http 8400");
-    stage.command("warmline call http://127.0.0.1:8400/mcp note_read title=colour --era legacy");
+    stage.command("warmline demo-server --http 8400 --era legacy &");
+    stage.command("warmline call http://127.0.0.1:8400/mcp note_write title=colour text=blue");
+    stage.command("warmline call http://127.0.0.1:8400/mcp note_read title=colour");
     Ok(())
 }
 
@@ -173,7 +174,7 @@ async fn paying(stage: &Stage<'_>, world: &World, server: &LedgerServer) -> Outc
     session.close().await;
     stage.command("warmline call pay amount=10 -- warmline demo-server --stdio -- \\");
     stage.line(&format!(
-        "       {}",
+        "     {}",
         style::name(&format!("--fault '{LOST}'; echo exit $?"))
     ));
     Ok(())
@@ -210,9 +211,7 @@ async fn timing(stage: &Stage<'_>, program: &World, web: &World) -> Outcome<()> 
     for line in bars(&measured) {
         stage.line(&format!("     {line}"));
     }
-    stage.line(
-        "     (a real server starts in 0.4 to 6 s, and TLS adds its handshake: the gap grows)",
-    );
+    stage.line("     (real servers take 0.4 to 6 s to start, and TLS shakes hands: it adds up)");
     stage.command("warmline demo --json");
     Ok(())
 }

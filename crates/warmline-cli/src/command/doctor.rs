@@ -10,6 +10,7 @@ use crate::report::text::{count, padded};
 use crate::report::{Fields, Report, sanitised, style};
 use crate::target::{Aim, Named, Target, TargetSource, place_of, split};
 
+mod advice;
 mod environment;
 mod meeting;
 mod overview;

@@ -23,18 +23,22 @@ impl Report {
                 self.clear_progress();
                 return output;
             }
-            self.line_open.store(true, Ordering::Relaxed);
-            let mut out = std::io::stderr().lock();
-            write!(
-                out,
-                "\r\u{1b}[2K{frame} {what} … {}",
-                seconds(begun.elapsed())
-            )
-            .and_then(|()| out.flush())
-            .ok();
+            self.draw(&format!("{frame} {what} … {}", seconds(begun.elapsed())));
             pause = FRAME;
         }
         future.await
+    }
+
+    /// Puts the line of progress in the place of the last one, unless somebody is typing.
+    fn draw(&self, line: &str) {
+        if self.asking.load(Ordering::Relaxed) {
+            return;
+        }
+        self.line_open.store(true, Ordering::Relaxed);
+        let mut out = std::io::stderr().lock();
+        write!(out, "\r\u{1b}[2K{line}")
+            .and_then(|()| out.flush())
+            .ok();
     }
 }
 

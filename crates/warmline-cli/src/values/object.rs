@@ -6,10 +6,10 @@ use serde_json::value::RawValue;
 
 /// Members of an object, none of them twice.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Object(Vec<(String, Box<RawValue>)>);
+pub(crate) struct Object(Vec<(String, Box<RawValue>)>);
 
 impl Object {
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut reader = serde_json::Deserializer::from_str(text);
         let object = reader
             .deserialize_map(Members)
@@ -18,8 +18,16 @@ impl Object {
         Ok(object)
     }
 
-    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// The raw text of a member.
+    pub(crate) fn member(&self, name: &str) -> Option<&str> {
+        self.0
+            .iter()
+            .find(|(other, _)| other == name)
+            .map(|(_, value)| value.get())
     }
 
     pub(super) fn set(&mut self, name: &str, value: Box<RawValue>) {

@@ -4,7 +4,6 @@ use warmline::config::process_variable;
 use warmline::upstream::{Reach, Server, StdioReach, withheld};
 
 use super::Finding;
-use crate::report::text::count;
 
 /// What stands in the environment that a reader may have counted on.
 pub(super) fn look(server: &Server) -> Vec<Finding> {
@@ -43,11 +42,17 @@ fn missed(server: &Server, stdio: &StdioReach) -> Finding {
         ));
     }
     let secrets = withheld.iter().filter(|name| looks_secret(name)).count();
-    let variables = count(withheld.len(), "variable");
-    Finding::ok(
-        "environment",
-        format!("{variables} of ours are not passed on, {secrets} of them look like secrets"),
-    )
+    let passed = match withheld.len() {
+        0 => "nothing of ours is kept from it".to_owned(),
+        1 => "1 variable of ours is not passed on".to_owned(),
+        many => format!("{many} variables of ours are not passed on"),
+    };
+    let says = match secrets {
+        0 => passed,
+        1 => format!("{passed}, 1 looks like a secret"),
+        many => format!("{passed}, {many} look like secrets"),
+    };
+    Finding::ok("environment", says)
 }
 
 /// Whether a variable seems to be meant for this server: it shares a word with its name.

@@ -11,7 +11,7 @@ use warmline::upstream::{
     ChildReport, Declared, Facts, FoundBy, Reach, Server, Transport, Upstream,
 };
 
-use super::{Finding, State};
+use super::{Finding, State, advice};
 use crate::clock;
 use crate::conversation::{Conversation, Tool};
 use crate::problem::Problem;
@@ -177,7 +177,7 @@ fn era(facts: &Facts) -> Finding {
     let evidence: Vec<String> = facts
         .evidence
         .iter()
-        .map(|e| format!("`{}` {}", e.step, cut(&e.answer, 80)))
+        .map(|e| format!("`{}` → {}", e.step, cut(&e.answer, 80)))
         .collect();
     Finding::ok(
         "era",
@@ -299,7 +299,12 @@ fn failed(target: &Target, trouble: &Trouble) -> Vec<Finding> {
         ));
     }
     let problem = Problem::of_trouble(trouble, Delivery::Unsent);
-    findings.push(Finding::of_problem(question, problem.parts()));
+    let mut finding = Finding::of_problem(question, problem.parts());
+    finding.why = finding.why.map(|why| advice::plainly(&why));
+    if trouble.hint.is_none() {
+        finding.hint = advice::of(trouble, target);
+    }
+    findings.push(finding);
     findings
 }
 

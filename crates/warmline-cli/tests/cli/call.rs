@@ -1,0 +1,463 @@
+//! `call`, `request` and `tools`: answers, costs, and what became of every call.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use warmline_testkit::personality::Personality;
+use warmline_testkit::{CutAt, End, Entry, Fault, LedgerServer, Phase, Rule};
+
+use crate::tells;
+use crate::warmline::{Warmline, against_demo};
+
+fn server() -> LedgerServer {
+    LedgerServer::start(Personality::legacy()).unwrap()
+}
+
+#[test]
+fn the_answer_is_the_output() {
+    let warmline = Warmline::new();
+    tells!(warmline.run(&against_demo(&["call", "pay", "amount=10", "account=lamp"], &[])), @r#"
+    exit: 0
+    ----- stdout -----
+    {"account":"lamp","paid":10,"total":10}
+    "#);
+    let server = server();
+    tells!(warmline.run(&["call", &server.url(), "note_write", "title=a", "text=b"]), @r"
+    exit: 0
+    ----- stdout -----
+    written
+    ");
+    assert_eq!(server.ledger().executions("note_write"), 1);
+    assert_eq!(server.counts().open_sessions, 0, "the session was ended");
+    assert_eq!(server.violations(), Vec::<String>::new());
+}
+
+#[test]
+fn both_eras_answer_over_both_transports() {
+    let warmline = Warmline::new();
+    for personality in [
+        Personality::legacy(),
+        Personality::modern(),
+        Personality::dual(),
+    ] {
+        let server = LedgerServer::start(personality).unwrap();
+        let told = warmline.run(&["call", &server.url(), "pay", "amount=3"]);
+        assert_eq!(
+            (told.exit, server.ledger().executions("pay")),
+            (0, 1),
+            "{told}"
+        );
+    }
+    for era in ["legacy", "modern", "auto"] {
+        let told = warmline.run(&against_demo(&["call", "pay", "amount=3"], &["--era", era]));
+        assert_eq!(told.exit, 0, "{era}: {told}");
+    }
+}
+
+#[test]
+fn an_answer_for_programs_is_one_line() {
+    let told = Warmline::new().run(&against_demo(
+        &["call", "counter", "--json"],
+        &["--era", "legacy"],
+    ));
+    tells!(told, @r#"
+    exit: 0
+    ----- stdout -----
+    {"kind":"reply","server":"warmline","tool":"counter","era":"legacy","warm":false,"open_ms":[TIME],"call_ms":[TIME],"delivery":"answered","is_error":false,"result":{"content":[{"text":"{\"count\":1}","type":"text"}],"structuredContent":{"count":1}}}
+    "#);
+}
+
+#[test]
+fn a_tool_that_says_no_has_its_own_exit_code() {
+    let warmline = Warmline::new();
+    tells!(warmline.run(&against_demo(&["call", "fail"], &[])), @r"
+    exit: 1
+    ----- stderr -----
+    error[tool-failed]: `fail` of `warmline` said no
+      where: tools/call fail
+      why: this tool always fails
+      delivery: answered
+    ");
+    let told = warmline.run(&against_demo(&["call", "fail", "--json"], &[]));
+    assert!(
+        told.exit == 1 && told.stdout.contains(r#""is_error":true"#),
+        "{told}"
+    );
+}
+
+#[test]
+fn an_error_of_the_protocol_reaches_the_reader_whole() {
+    let server = server();
+    let rule = || {
+        Rule::new(Fault::Error {
+            code: -32602,
+            message: "amount is missing".to_owned(),
+            data: serde_json::json!({"field": "amount"}),
+        })
+        .on_tool("pay")
+    };
+    server.inject(rule());
+    let warmline = Warmline::new();
+    tells!(warmline.run(&["call", &server.url(), "pay", "amount=1"]), @r#"
+    exit: 1
+    ----- stderr -----
+    error[tool-failed]: `127.0.0.1:[PORT]` answered tools/call pay with error -32602
+      why: amount is missing ({"field":"amount"})
+      delivery: answered
+    "#);
+    server.inject(rule());
+    tells!(warmline.run(&["call", &server.url(), "pay", "amount=1", "--json"]), @r#"
+    exit: 1
+    ----- stdout -----
+    {"kind":"error","code":"tool-failed","delivery":"answered","server":"127.0.0.1:[PORT]","what":"`127.0.0.1:[PORT]` answered tools/call pay with error -32602","why":"amount is missing ({\"field\":\"amount\"})","exit":1}
+    "#);
+}
+
+#[test]
+fn a_value_or_a_tool_that_cannot_be_meant_is_never_sent() {
+    let warmline = Warmline::new();
+    let server = server();
+    let url = server.url();
+    tells!(warmline.run(&["call", &url, "pya", "amount=1"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[tool-unknown]: `127.0.0.1:[PORT]` has no tool `pya`
+      hint: did you mean `pay`?
+    ");
+    tells!(warmline.run(&["call", &url, "pay", "amount=ten"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[usage-bad-argument]: `amount` cannot be `ten`: it must be a whole number
+      delivery: unsent (not executed, safe to call again)
+    ");
+    tells!(warmline.run(&["call", &url, "pay", "amount"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[usage-bad-argument]: `amount` is not a value
+      hint: write KEY=VALUE, KEY:=JSON or KEY=@FILE
+    ");
+    tells!(warmline.run(&["call", &url, "pay", "amount:={"]), @r#"
+    exit: 2
+    ----- stderr -----
+    error[usage-bad-argument]: the value of `amount` is not JSON
+      why: EOF while parsing an object at line 1 column 1
+      hint: write `amount=…` for a text, or quote JSON for the shell: 'amount:={"a":1}'
+    "#);
+    tells!(warmline.run(&["call", &url, "pay", "amount=@missing"]), @r#"
+    exit: 2
+    ----- stderr -----
+    error[usage-bad-argument]: the file of `amount` cannot be read
+      where: missing
+      why: No such file or directory (os error 2)
+      hint: for a text that begins with `@` write 'amount:="@…"'
+    "#);
+    tells!(warmline.run(&["call", &url, "pay", "--args", "[1]"]), @r#"
+    exit: 2
+    ----- stderr -----
+    error[usage-bad-argument]: --args is not a JSON object
+      where: --args
+      why: invalid type: sequence, expected an object at line 1 column 0
+      hint: write one object: --args '{"key":"value"}', --args @file or --args -
+    "#);
+    assert_eq!(server.ledger().received("tools/call"), 0);
+    tells!(warmline.run(&["call", &url, "pay", "amuont=1", "amount=2"]), @r#"
+    exit: 0
+    ----- stdout -----
+    {"account":null,"paid":2,"total":2}
+    ----- stderr -----
+    note: `pay` has no argument `amuont`; did you mean `amount`? It is sent all the same
+    "#);
+    assert_eq!(server.ledger().executions("pay"), 1);
+}
+
+#[test]
+fn values_come_from_files_and_from_input() {
+    let warmline = Warmline::new();
+    warmline.write("note.txt", "from a file\n");
+    let echoed = |words: &[&str]| warmline.run(&against_demo(words, &[]));
+    tells!(echoed(&["call", "echo", "text=@note.txt", "n:=[1, 2.50]", "s=1"]), @r#"
+    exit: 0
+    ----- stdout -----
+    {"arguments":{"n":[1,2.5],"s":"1","text":"from a file\n"}}
+    "#);
+    tells!(echoed(&["call", "echo", "--args", r#"{"a": 1.0}"#]), @r#"
+    exit: 0
+    ----- stdout -----
+    {"arguments":{"a":1.0}}
+    "#);
+    let told = warmline.run_with_input(
+        &against_demo(&["call", "echo", "--args", "-"], &[]),
+        r#"{"b": 2}"#,
+    );
+    tells!(told, @r#"
+    exit: 0
+    ----- stdout -----
+    {"arguments":{"b":2}}
+    "#);
+}
+
+#[test]
+fn a_call_that_may_have_run_says_so() {
+    let server = server();
+    server.inject(Rule::new(Fault::Cut(CutAt::AfterExecuting, End::Rst)).on_tool("pay"));
+    let warmline = Warmline::new();
+    tells!(warmline.run(&["call", &server.url(), "pay", "amount=10"]), @r"
+    exit: 4
+    ----- stderr -----
+    error[answer-lost]: `127.0.0.1:[PORT]` sent no answer
+      where: tools/call pay, [TIME] after sending
+      why: Connection reset by peer (os error 104)
+      delivery: unknown (may have been executed, check before calling again)
+      hint: check whether it was executed before calling again
+    ");
+    assert_eq!(
+        server.ledger().executions("pay"),
+        1,
+        "it was paid, and nobody paid again"
+    );
+    server.inject(Rule::new(Fault::Cut(CutAt::AfterExecuting, End::Rst)).on_tool("pay"));
+    tells!(warmline.run(&["call", &server.url(), "pay", "amount=10", "--json"]), @r#"
+    exit: 4
+    ----- stdout -----
+    {"kind":"error","code":"answer-lost","reason":"reply-lost","delivery":"unknown","server":"127.0.0.1:[PORT]","what":"`127.0.0.1:[PORT]` sent no answer","where":"tools/call pay, [TIME] after sending","why":"Connection reset by peer (os error 104)","hint":"check whether it was executed before calling again","exit":4}
+    "#);
+}
+
+#[test]
+fn a_call_that_takes_too_long_may_have_run() {
+    let told = Warmline::new().run(&against_demo(
+        &["call", "slow", "ms=60000", "--timeout", "2s"],
+        &["--era", "legacy"],
+    ));
+    tells!(told, @r"
+    exit: 4
+    ----- stderr -----
+    error[deadline]: `warmline` did not answer in time
+      where: tools/call slow, [TIME] after sending
+      delivery: unknown (may have been executed, check before calling again)
+      hint: allow more time with `--timeout`
+    ");
+}
+
+#[test]
+fn a_call_that_never_left_is_safe_to_repeat() {
+    let warmline = Warmline::new();
+    tells!(warmline.run(&["call", "http://127.0.0.1:1/mcp", "pay", "amount=1"]), @r"
+    exit: 3
+    ----- stderr -----
+    error[cannot-reach]: `127.0.0.1:[PORT]` could not be reached at http://127.0.0.1:[PORT]/mcp
+      why: Connection refused (os error 111)
+      delivery: unsent (not executed, safe to call again)
+      hint: see what is wrong: `warmline doctor http://127.0.0.1:[PORT]/mcp`
+    ");
+    tells!(warmline.run(&["call", "http://127.0.0.1:1/mcp", "pay", "--json"]), @r#"
+    exit: 3
+    ----- stdout -----
+    {"kind":"error","code":"cannot-reach","reason":"connect-refused","delivery":"unsent","server":"127.0.0.1:[PORT]","what":"`127.0.0.1:[PORT]` could not be reached at http://127.0.0.1:[PORT]/mcp","why":"Connection refused (os error 111)","hint":"see what is wrong: `warmline doctor http://127.0.0.1:[PORT]/mcp`","exit":3}
+    "#);
+    tells!(warmline.run(&["call", "pay", "--", "no-such-program"]), @r"
+    exit: 3
+    ----- stderr -----
+    error[cannot-reach]: the program of `no-such-program` was not found: `no-such-program`
+      why: searched PATH [PATH]
+      delivery: unsent (not executed, safe to call again)
+      hint: install it, or give its full path as `command`
+    ");
+}
+
+#[test]
+fn a_question_is_declined_where_nobody_can_be_asked() {
+    let warmline = Warmline::new();
+    tells!(warmline.run(&against_demo(&["call", "ask_form"], &["--era", "legacy"])), @r#"
+    exit: 0
+    ----- stdout -----
+    {"answers":[{"action":"decline"}]}
+    ----- stderr -----
+    `warmline` asked `elicitation/create`, declined: there is no terminal to ask on
+    "#);
+    tells!(warmline.run(&against_demo(&["call", "ask_form"], &["--era", "modern"])), @r#"
+    exit: 0
+    ----- stdout -----
+    {"answers":[{"action":"decline"}]}
+    ----- stderr -----
+    `warmline` asked `elicitation/create`, declined: there is no terminal to ask on
+    "#);
+    tells!(warmline.run(&against_demo(&["call", "ask_sampling"], &["--era", "legacy"])), @r"
+    exit: 1
+    ----- stderr -----
+    error[tool-failed]: `ask_sampling` of `warmline` said no
+      where: tools/call ask_sampling
+      why: the client cannot be asked this
+      delivery: answered
+    ");
+    tells!(warmline.run(&against_demo(&["call", "ask_roots"], &["--era", "legacy"])), @r"
+    exit: 1
+    ----- stderr -----
+    error[tool-failed]: `ask_roots` of `warmline` said no
+      where: tools/call ask_roots
+      why: the client cannot be asked this
+      delivery: answered
+    ");
+    tells!(warmline.run(&against_demo(&["call", "ask_roots", "--root", "."], &["--era", "legacy"])), @r#"
+    exit: 0
+    ----- stdout -----
+    {"answers":[{"roots":[{"name":"work","uri":"file://[WORK]"}]}]}
+    "#);
+}
+
+#[test]
+fn the_account_shows_what_was_sent_and_hides_values() {
+    let warmline = Warmline::new();
+    let words = ["call", "pay", "amount=4711", "--verbose"];
+    tells!(warmline.run(&against_demo(&words, &["--era", "legacy"])), @r#"
+    exit: 0
+    ----- stdout -----
+    {"account":null,"paid":4711,"total":4711}
+    ----- stderr -----
+    · opening a session to `warmline`: [WARMLINE] demo-server --stdio --era legacy
+    → server/discover
+    ← -32601 "Method not found" (Q4)
+    → initialize
+    ← a result
+    · open after [TIME]: legacy 2025-11-25 · stdio · one process per session
+    → tools/list
+    ← result, [N] bytes, after [TIME]
+      arguments: amount=… (values with --show-values)
+    → tools/call pay
+    ← result, [N] bytes, after [TIME]
+                                      warmline · cold · opened [TIME] · call [TIME]
+    "#);
+    let words = ["call", "pay", "amount=4711", "--verbose", "--show-values"];
+    let told = warmline.run(&against_demo(&words, &[]));
+    assert!(told.stderr.contains(r#"{"amount":4711}"#), "{told}");
+}
+
+#[test]
+fn quiet_prints_the_answer_and_nothing_else() {
+    let warmline = Warmline::new();
+    let told = warmline.run(&against_demo(
+        &["call", "pay", "amuont=1", "amount=1", "--quiet"],
+        &[],
+    ));
+    assert_eq!((told.exit, told.stderr.as_str()), (0, ""));
+}
+
+#[test]
+fn any_method_can_be_requested() {
+    let warmline = Warmline::new();
+    tells!(warmline.run(&against_demo(&["request", "ping"], &["--era", "legacy"])), @r"
+    exit: 0
+    ----- stdout -----
+    {}
+    ");
+    tells!(warmline.run(&against_demo(&["request", "no/such"], &["--era", "legacy"])), @r"
+    exit: 1
+    ----- stderr -----
+    error[tool-failed]: `warmline` answered no/such with error -32601
+      why: Method not found: no/such
+      delivery: answered
+    ");
+    tells!(warmline.run(&against_demo(&["request", "ping", "--json"], &["--era", "legacy"])), @r#"
+    exit: 0
+    ----- stdout -----
+    {"kind":"reply","server":"warmline","method":"ping","era":"legacy","open_ms":[TIME],"call_ms":[TIME],"result":{}}
+    "#);
+    tells!(warmline.run(&against_demo(&["request"], &[])), @r"
+    exit: 2
+    ----- stderr -----
+    error[usage-bad-argument]: no method is named
+      hint: name one, as `tools/list` or `resources/list`
+    ");
+}
+
+#[test]
+fn tools_are_listed_one_per_line() {
+    let warmline = Warmline::new();
+    let told = warmline.run(&against_demo(&["tools"], &["--era", "legacy"]));
+    assert!(
+        told.stdout
+            .lines()
+            .any(|line| line.starts_with("  pay") && line.contains("amount"))
+    );
+    assert!(
+        told.stdout
+            .lines()
+            .any(|line| line.contains("note_read") && line.ends_with("read-only"))
+    );
+    let narrow = Warmline::new()
+        .with("COLUMNS", "60")
+        .run(&against_demo(&["tools"], &[]));
+    assert!(
+        narrow.stdout.lines().all(|line| line.chars().count() <= 60),
+        "{narrow}"
+    );
+    let json = warmline.run(&against_demo(&["tools", "--json"], &[]));
+    assert!(
+        json.stdout
+            .lines()
+            .all(|line| line.starts_with(r#"{"kind":"tool","server":"#)),
+        "{json}"
+    );
+    tells!(warmline.run(&["tools", "http://127.0.0.1:1/mcp"]), @r"
+    exit: 3
+    ----- stderr -----
+    error[cannot-reach]: `127.0.0.1:[PORT]` could not be reached at http://127.0.0.1:[PORT]/mcp
+      why: Connection refused (os error 111)
+      delivery: unsent (not executed, safe to call again)
+      hint: see what is wrong: `warmline doctor http://127.0.0.1:[PORT]/mcp`
+    ");
+}
+
+#[test]
+fn lists_that_come_in_pages_are_read_to_their_end_and_endless_ones_are_not() {
+    let server = LedgerServer::start(Personality::legacy().page_size(2)).unwrap();
+    let warmline = Warmline::new();
+    let told = warmline.run(&["call", &server.url(), "pay", "amount=1"]);
+    assert_eq!(told.exit, 0, "{told}");
+    server.inject(Rule::new(Fault::CursorLoop).on("tools/list").always());
+    let told = warmline.run(&["tools", &server.url()]);
+    assert!(
+        told.exit != 0 && told.stderr.contains("lists tools without end"),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_call_that_is_interrupted_is_cancelled_and_may_have_run() {
+    let server = server();
+    let warmline = Warmline::new();
+    let mut command = warmline.command(&["call", &server.url(), "slow", "ms=60000"]);
+    let child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let begun = |entries: &[Entry]| {
+        entries
+            .iter()
+            .any(|entry| entry.phase == Phase::Begin && entry.tool.as_deref() == Some("slow"))
+    };
+    let limit = Duration::from_secs(20);
+    assert!(runtime.block_on(server.ledger().wait_until(limit, begun)));
+    let pid = Pid::from_child(&child);
+    kill_process(pid, Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(4), "{told}");
+    assert!(
+        told.starts_with("error[cancelled]: interrupted\n  where: tools/call slow"),
+        "{told}"
+    );
+    let cancelled = |entries: &[Entry]| {
+        entries
+            .iter()
+            .any(|entry| entry.method == "notifications/cancelled")
+    };
+    assert!(runtime.block_on(server.ledger().wait_until(limit, cancelled)));
+    assert_eq!(server.counts().open_sessions, 0, "the session was ended");
+}

@@ -1,0 +1,261 @@
+//! Configuration files and trust.
+
+use warmline_testkit::LedgerServer;
+use warmline_testkit::personality::Personality;
+
+use crate::tells;
+use crate::warmline::{BINARY, Warmline};
+
+#[test]
+fn a_name_is_looked_up_in_the_users_file() {
+    let warmline = Warmline::new();
+    let text =
+        format!("[servers.demo]\ncommand = [{BINARY:?}, 'demo-server', '--stdio']\nspares = 1\n");
+    warmline.write_user("warmline.toml", &text);
+    let told = warmline.run(&["call", "demo", "pay", "amount=2"]);
+    assert_eq!(
+        (told.exit, told.stdout.contains(r#""paid":2"#)),
+        (0, true),
+        "{told}"
+    );
+    tells!(warmline.run(&["call", "dmo", "pay"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[server-unknown]: no server is called `dmo`
+      hint: did you mean `demo`?
+    ");
+    tells!(warmline.run(&["call", "zzz", "pay"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[server-unknown]: no server is called `zzz`
+      hint: one server is configured: `demo`
+    ");
+    tells!(warmline.run(&["call", "demo"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[usage-bad-argument]: no tool is named after `demo`
+      hint: `warmline tools demo` lists the tools of `demo`
+    ");
+}
+
+#[test]
+fn a_file_that_is_given_is_trusted_and_alone() {
+    let warmline = Warmline::new();
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let file = warmline.write(
+        "other.json",
+        &format!(
+            r#"{{"mcpServers": {{"My Server": {{"type": "http", "url": "{}"}}}}}}"#,
+            server.url()
+        ),
+    );
+    let file = file.to_str().unwrap();
+    for name in ["My Server", "my-server"] {
+        let told = warmline.run(&["call", name, "pay", "amount=1", "--config", file]);
+        assert_eq!(told.exit, 0, "{told}");
+    }
+    tells!(warmline.run(&["call", "x", "y", "--config", "missing.toml"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[config-unreadable]: the configuration file `missing.toml` cannot be read
+      why: no such file or directory
+      hint: check the path and who may read it
+    ");
+}
+
+#[test]
+fn a_wrong_file_is_shown_where_it_is_wrong() {
+    let warmline = Warmline::new();
+    warmline.write(
+        "warmline.toml",
+        "[servers.a]\nurl = 'http://127.0.0.1:1/mcp'\nmax_perkey = 10\n",
+    );
+    tells!(warmline.run(&["call", "a", "x"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[config-unknown-key]: `max_perkey` is not a setting of a server
+      where: [WORK]/warmline.toml:3:1
+        |
+      3 | max_perkey = …
+        | ^^^^^^^^^^ did you mean `max_per_key`?
+    ");
+    tells!(warmline.run(&["call", "a", "x", "--json"]), @r#"
+    exit: 2
+    ----- stdout -----
+    {"kind":"error","code":"config-unknown-key","what":"`max_perkey` is not a setting of a server","where":"[WORK]/warmline.toml:3:1","hint":"did you mean `max_per_key`?","exit":2}
+    "#);
+    warmline.write(
+        "warmline.toml",
+        "[servers.a]\nurl = 'http://127.0.0.1:1/mcp'\nera = 'legcy'\n",
+    );
+    tells!(warmline.run(&["call", "a", "x"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[config-bad-value]: `legcy` is not an era
+      where: [WORK]/warmline.toml:3:7
+        |
+      3 | era = 'legcy'
+        |       ^^^^^^^ did you mean `legacy`?
+    ");
+    warmline.write("warmline.toml", "[servers.a]\ncommand = 'npx -y canary'\n");
+    tells!(warmline.run(&["call", "a", "x"]), @r#"
+    exit: 2
+    ----- stderr -----
+    error[config-bad-value]: `command` is one text, and no shell will split it
+      where: [WORK]/warmline.toml:2:11
+      hint: write a list: `command = ["npx", "-y", "some-server"]`
+    "#);
+    warmline.write("warmline.toml", "[servers.a\n");
+    tells!(warmline.run(&["call", "a", "x"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[config-unreadable]: warmline.toml is not TOML
+      where: [WORK]/warmline.toml:1:11
+      why: unclosed table, expected `]`
+    ");
+}
+
+#[test]
+fn nothing_of_a_found_file_is_used_before_it_was_trusted() {
+    let warmline = Warmline::new().with("TOKEN", "canary-token");
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    warmline.write(".mcp.json", &format!(
+        r#"{{"mcpServers": {{"web": {{"url": "{}", "headers": {{"X-Key": "${{TOKEN}}"}}}}, "prog": {{"command": "touch", "args": ["ran"], "env": {{"SECRET": "canary-value"}}}}}}}}"#,
+        server.url()
+    ));
+    tells!(warmline.run(&["call", "web", "pay", "amount=1"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[config-untrusted]: `.mcp.json` of this folder is not trusted yet
+      where: [WORK]/.mcp.json
+      why: a configuration file can start programs, and this one lies in the working folder
+      hint: look at what it does and accept it: `warmline trust`
+    ");
+    tells!(warmline.run(&["tools", "prog"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[config-untrusted]: `.mcp.json` of this folder is not trusted yet
+      where: [WORK]/.mcp.json
+      why: a configuration file can start programs, and this one lies in the working folder
+      hint: look at what it does and accept it: `warmline trust`
+    ");
+    assert_eq!(server.counts().connections, 0);
+    assert!(!warmline.work().join("ran").exists());
+
+    tells!(warmline.run(&["trust"]), @r"
+    exit: 2
+    ----- stderr -----
+    [WORK]/.mcp.json declares 2 servers:
+      web
+        reaches    http://127.0.0.1:[PORT]/mcp
+        reads      TOKEN
+        headers    X-Key
+      prog
+        reaches    touch ran
+        sets       SECRET
+    error[config-untrusted]: there is no terminal to ask on
+      where: [WORK]/.mcp.json
+      hint: look at the file, then accept it with `warmline trust --yes`
+    ");
+    let told = warmline.run(&["trust", "--yes"]);
+    assert!(!told.everything().contains("canary"), "{told}");
+    tells!(told, @r"
+    exit: 0
+    ----- stderr -----
+    [WORK]/.mcp.json declares 2 servers:
+      web
+        reaches    http://127.0.0.1:[PORT]/mcp
+        reads      TOKEN
+        headers    X-Key
+      prog
+        reaches    touch ran
+        sets       SECRET
+    trusted [WORK]/.mcp.json
+    ");
+    let told = warmline.run(&["call", "web", "pay", "amount=1"]);
+    assert_eq!(told.exit, 0, "{told}");
+    tells!(warmline.run(&["trust", "--yes", "--json"]), @r#"
+    exit: 0
+    ----- stdout -----
+    {"kind":"trust","file":"[WORK]/.mcp.json","answer":"already","sha256":"[DIGEST]"}
+    "#);
+
+    warmline.write(
+        ".mcp.json",
+        r#"{"mcpServers": {"web": {"url": "http://127.0.0.1:1/mcp"}}}"#,
+    );
+    tells!(warmline.run(&["call", "web", "pay", "amount=1"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[config-untrusted]: `.mcp.json` of this folder changed since it was trusted
+      where: [WORK]/.mcp.json
+      why: a configuration file can start programs, and this one lies in the working folder
+      hint: look at what it does and accept it: `warmline trust`
+    ");
+}
+
+#[test]
+fn trust_says_when_there_is_nothing_to_trust() {
+    tells!(Warmline::new().run(&["trust"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[usage-bad-argument]: there is nothing to trust in this folder
+      hint: `warmline.toml` and `.mcp.json` are looked for; or name a file
+    ");
+    tells!(Warmline::new().run(&["trust", "missing.toml"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[config-unreadable]: the configuration file `[WORK]/missing.toml` cannot be read
+      why: no such file or directory
+      hint: check the path and who may read it
+    ");
+}
+
+#[test]
+fn a_trusted_file_of_the_user_wins_over_a_stranger_in_the_folder() {
+    let warmline = Warmline::new();
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    warmline.write_user(
+        "warmline.toml",
+        &format!("[servers.web]\nurl = '{}'\n", server.url()),
+    );
+    warmline.write(
+        "warmline.toml",
+        "[servers.web]\ncommand = ['touch', 'ran']\n",
+    );
+    let told = warmline.run(&["call", "web", "pay", "amount=1"]);
+    assert_eq!(
+        (told.exit, server.ledger().executions("pay")),
+        (0, 1),
+        "{told}"
+    );
+    assert!(told.stderr.contains("is also declared in"), "{told}");
+    assert!(!warmline.work().join("ran").exists());
+}
+
+#[test]
+fn a_token_without_a_server_goes_to_the_one_that_was_typed_and_to_no_other() {
+    let server = LedgerServer::start(Personality::legacy().token("general-token")).unwrap();
+    let warmline = Warmline::new().with("MCP_AUTH_TOKEN", "general-token");
+    let told = warmline.run(&["call", &server.url(), "pay", "amount=1"]);
+    assert_eq!(told.exit, 0, "{told}");
+    warmline.write_user(
+        "warmline.toml",
+        &format!(
+            "[servers.a]\nurl = '{}'\n[servers.b]\nurl = '{}'\n",
+            server.url(),
+            server.url()
+        ),
+    );
+    let told = warmline.run(&["call", "a", "pay", "amount=1"]);
+    assert_eq!(told.exit, 3, "{told}");
+    warmline.write_user(
+        "warmline.toml",
+        &format!(
+            "[servers.a]\nurl = '{}'\nauth_env = 'MCP_AUTH_TOKEN'\n",
+            server.url()
+        ),
+    );
+    let told = warmline.run(&["call", "a", "pay", "amount=1"]);
+    assert_eq!(told.exit, 0, "{told}");
+}

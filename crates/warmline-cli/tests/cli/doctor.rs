@@ -1,0 +1,329 @@
+//! `doctor`: what is wrong, and what to do about it, within its deadline.
+
+use std::time::{Duration, Instant};
+
+use warmline_testkit::LedgerServer;
+use warmline_testkit::personality::Personality;
+
+use crate::warmline::{Told, Warmline, against_demo};
+use crate::{servers, tells};
+
+#[test]
+fn a_good_server_is_described() {
+    let warmline = Warmline::new();
+    tells!(warmline.run(&against_demo(&["doctor"], &["--era", "legacy"])), @r#"
+    exit: 0
+    ----- stdout -----
+    config        ok      typed: [WARMLINE] demo-server --stdio --era legacy
+    program       ok      [WARMLINE] → [WARMLINE] (the path given)
+    path          ok      [N] folders, as ours
+    start         ok      ready after [TIME]
+    era           ok      legacy 2025-11-25: `server/discover` → -32601 "Method not found" (Q4), `initialize` → a result
+    sessions      ok      legacy leg keeps state, one process per run; modern leg not spoken
+    versions      ok      legacy 2025-11-25; it calls itself warmline-ledger 0.1.0
+    capabilities  ok      completions, logging, prompts, resources, tools
+    tools         ok      24 tools, 8 read-only, 15 say nothing about running twice
+    first call    ok      tools/list took [TIME]
+    stderr        ok      silent
+    environment   ok      nothing of ours is kept from it
+    would send    ok      the usual variables (PATH, HOME, LANG …) · no secrets
+
+    13 questions
+    "#);
+    let server = LedgerServer::start(Personality::dual()).unwrap();
+    tells!(warmline.run(&["doctor", &server.url()]), @r#"
+    exit: 0
+    ----- stdout -----
+    config        ok      typed: http://127.0.0.1:[PORT]/mcp
+    connect       ok      127.0.0.1 port [PORT] answered
+    start         ok      ready after [TIME]
+    era           ok      modern 2026-07-28: `server/discover` → HTTP 200, a result (P1)
+    versions      ok      modern 2026-07-28, legacy 2025-11-25; it calls itself warmline-ledger 0.1.0
+    capabilities  ok      completions, logging, prompts, resources, tools
+    tools         ok      24 tools, 8 read-only, 15 say nothing about running twice
+    first call    ok      tools/list took [TIME]
+    would send    ok      no headers of yours · no secrets
+    sessions      look    modern leg keeps nothing per session; legacy leg keeps state, one session per run
+                  hint: if its tools remember things between calls, speak legacy: `--era legacy`, or `era = "legacy"`
+
+    10 questions · 1 to look at
+    "#);
+    assert_eq!(
+        server.ledger().received("tools/call"),
+        0,
+        "nothing is called"
+    );
+    let server = LedgerServer::start(Personality::modern()).unwrap();
+    let told = warmline.run(&["doctor", &server.url(), "--json"]);
+    assert!(
+        told.stdout
+            .lines()
+            .all(|line| line.starts_with(r#"{"kind":""#)),
+        "{told}"
+    );
+    assert!(
+        told.stdout
+            .ends_with("{\"kind\":\"summary\",\"questions\":10,\"look\":0,\"broken\":0}\n"),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_program_that_is_missing() {
+    tells!(Warmline::new().run(&["doctor", "--", "no-such-program", "--stdio"]), @r"
+    exit: 2
+    ----- stdout -----
+    config       ok      typed: no-such-program --stdio
+    environment  ok      nothing of ours is kept from it
+    would send   ok      the usual variables (PATH, HOME, LANG …) · no secrets
+    program      broken  the program of `no-such-program` was not found: `no-such-program`
+                 why: searched PATH [PATH]
+                 hint: install it, or give its full path as `command`
+
+    4 questions · 1 broken
+    ");
+    tells!(Warmline::new().run(&["doctor", "--offline", "--", "no-such-program"]), @r"
+    exit: 2
+    ----- stdout -----
+    config       ok      typed: no-such-program
+    environment  ok      nothing of ours is kept from it
+    would send   ok      the usual variables (PATH, HOME, LANG …) · no secrets
+    program      broken  `no-such-program` is in none of the 2 folders of PATH
+                 hint: install it, or give its full path as `command`; the login shell's PATH was not asked
+
+    4 questions · 1 broken
+    ");
+}
+
+#[test]
+fn a_url_that_answers_html() {
+    let server = servers::html();
+    tells!(Warmline::new().run(&["doctor", &server.url()]), @r#"
+    exit: 2
+    ----- stdout -----
+    config      ok      typed: http://127.0.0.1:[PORT]/mcp
+    connect     ok      127.0.0.1 port [PORT] answered
+    would send  ok      no headers of yours · no secrets
+    era         broken  what `127.0.0.1:[PORT]` answered is not an MCP answer
+                why: HTTP 200 "<!doctype html><title>Welcome</title><h1>It works!</h1>"
+                hint: check the URL: an MCP endpoint often ends in /mcp
+
+    4 questions · 1 broken
+    "#);
+}
+
+#[test]
+fn a_server_that_needs_a_token() {
+    let server = LedgerServer::start(Personality::legacy().token("canary-token")).unwrap();
+    tells!(Warmline::new().run(&["doctor", &server.url()]), @r#"
+    exit: 2
+    ----- stdout -----
+    config      ok      typed: http://127.0.0.1:[PORT]/mcp
+    connect     ok      127.0.0.1 port [PORT] answered
+    would send  ok      no headers of yours · no secrets
+    credential  broken  `127.0.0.1:[PORT]` did not accept our credential
+                why: HTTP 401 "Unauthorized"
+                hint: give a token: `--header-env Authorization=VARIABLE`, or `credential` in the configuration
+
+    4 questions · 1 broken
+    "#);
+    let warmline = Warmline::new().with("MY_AUTH", "Bearer canary-token");
+    let told = warmline.run(&[
+        "doctor",
+        &server.url(),
+        "--header-env",
+        "Authorization=MY_AUTH",
+    ]);
+    assert!(!told.everything().contains("canary"), "{told}");
+    tells!(told, @r#"
+    exit: 0
+    ----- stdout -----
+    config        ok      typed: http://127.0.0.1:[PORT]/mcp
+    connect       ok      127.0.0.1 port [PORT] answered
+    start         ok      ready after [TIME]
+    era           ok      legacy 2025-11-25: `server/discover` → HTTP 400, -32600 "Bad Request: Missing session ID" (P9), `initialize` → HTTP 200, a result
+    sessions      ok      legacy leg keeps state, one session per run; modern leg not spoken
+    versions      ok      legacy 2025-11-25; it calls itself warmline-ledger 0.1.0
+    capabilities  ok      completions, logging, prompts, resources, tools
+    tools         ok      24 tools, 8 read-only, 15 say nothing about running twice
+    first call    ok      tools/list took [TIME]
+    would send    ok      authorization: …
+
+    10 questions
+    "#);
+}
+
+#[test]
+fn a_certificate_that_is_over() {
+    let (authority, tls) = servers::expired_tls();
+    let server = LedgerServer::start_tls(Personality::legacy(), tls).unwrap();
+    let warmline = Warmline::new();
+    let file = warmline.write("ca.pem", &authority);
+    let words = ["doctor", &server.url(), "--ca-file", file.to_str().unwrap()];
+    tells!(warmline.run(&words), @r"
+    exit: 2
+    ----- stdout -----
+    config      ok      typed: https://localhost:[PORT]/mcp
+    connect     ok      localhost port [PORT] answered
+    would send  ok      no headers of yours · no secrets
+    tls         broken  `localhost:[PORT]` could not be reached safely: TLS to https://localhost:[PORT]/mcp failed
+                why: invalid peer certificate: certificate expired [N] days ago
+                hint: whoever runs the server must renew its certificate; or this machine's clock is wrong
+
+    4 questions · 1 broken
+    ");
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "how long the binary takes is what is tested"
+)]
+fn within(limit: Duration, run: impl FnOnce() -> Told) -> Told {
+    let begun = Instant::now();
+    let told = run();
+    assert!(begun.elapsed() < limit, "it took {:?}", begun.elapsed());
+    told
+}
+
+#[test]
+fn a_server_that_hangs() {
+    let server = servers::silent();
+    let warmline = Warmline::new();
+    let words = ["doctor", &server.url(), "--timeout", "1s"];
+    tells!(within(Duration::from_secs(20), || warmline.run(&words)), @r"
+    exit: 2
+    ----- stdout -----
+    config      ok      typed: http://127.0.0.1:[PORT]/mcp
+    connect     ok      127.0.0.1 port [PORT] answered
+    would send  ok      no headers of yours · no secrets
+    start       broken  `127.0.0.1:[PORT]` did not answer in time
+                hint: it takes connections and stays silent: it may hang, or be something else than an MCP server; or allow more time with `--timeout`
+
+    4 questions · 1 broken
+    ");
+    let words = ["doctor", "--timeout", "1s", "--", "sleep", "600"];
+    tells!(within(Duration::from_secs(20), || warmline.run(&words)), @r"
+    exit: 2
+    ----- stdout -----
+    config       ok      typed: sleep 600
+    environment  ok      nothing of ours is kept from it
+    would send   ok      the usual variables (PATH, HOME, LANG …) · no secrets
+    start        broken  `sleep` did not answer the handshake within [TIME]
+                 hint: start it by hand and see what it says: `sleep 600`; or allow more time with `--timeout`
+
+    4 questions · 1 broken
+    ");
+}
+
+#[test]
+fn a_folder_that_is_not_trusted() {
+    let warmline = Warmline::new();
+    warmline.write(
+        "warmline.toml",
+        "[servers.prog]\ncommand = ['touch', 'ran']\n",
+    );
+    tells!(warmline.run(&["doctor", "prog"]), @r"
+    exit: 2
+    ----- stdout -----
+    config      ok      the file can be read, no unknown keys
+    trust       broken  [WORK]/warmline.toml: `warmline.toml` of this folder is not trusted yet
+                why: a configuration file can start programs, and this one lies in the working folder
+                hint: look at what it does and accept it: `warmline trust`
+
+    2 questions · 1 broken
+    ");
+    tells!(warmline.run(&["doctor"]), @r"
+    exit: 2
+    ----- stdout -----
+    config      ok      [WORK]/warmline.toml: 1 server, no unknown keys
+    trust       broken  [WORK]/warmline.toml: `warmline.toml` of this folder is not trusted yet
+                why: a configuration file can start programs, and this one lies in the working folder
+                hint: look at what it does and accept it: `warmline trust`
+
+    2 questions · 1 broken
+    ");
+    assert!(!warmline.work().join("ran").exists());
+}
+
+#[test]
+fn a_program_that_ends_at_once() {
+    tells!(Warmline::new().run(&["doctor", "--", "sh", "-c", "echo 'no licence' >&2; exit 3"]), @r"
+    exit: 2
+    ----- stdout -----
+    config       ok      typed: sh -c 'echo '\''no licence'\'' >&2; exit 3'
+    environment  ok      nothing of ours is kept from it
+    would send   ok      the usual variables (PATH, HOME, LANG …) · no secrets
+    start        broken  `sh` ended with exit status 3
+                 why: no licence
+                 hint: start it by hand and see what it says: `sh -c 'echo '\''no licence'\'' >&2; exit 3'`
+
+    4 questions · 1 broken
+    ");
+}
+
+#[test]
+fn everything_that_is_configured_is_looked_at_without_starting_it() {
+    let warmline = Warmline::new().with("GITHUB_PAT", "x");
+    tells!(warmline.run(&["doctor"]), @r"
+    exit: 0
+    ----- stdout -----
+    config      look    no configuration file in [WORK], [HOME]/.config/warmline, /etc/warmline
+                hint: name a target: `warmline doctor URL`, or `warmline doctor -- COMMAND`
+
+    1 question · 1 to look at
+    ");
+    warmline.write_user(
+        "warmline.toml",
+        "[servers.good]\ncommand = ['sh']\n[servers.web]\nurl = 'https://example.com/mcp?key=canary'\n\
+         [servers.gone]\ncommand = ['no-such-program']\n[servers.token]\nurl = 'https://example.com/mcp'\n\
+         credential = { env = 'NOT_SET' }\n",
+    );
+    let told = warmline.run(&["doctor"]);
+    assert!(!told.everything().contains("canary"), "{told}");
+    tells!(told, @r"
+    exit: 2
+    ----- stdout -----
+    config      ok      [HOME]/.config/warmline/warmline.toml: 4 servers, no unknown keys
+    good        ok      sh
+    web         ok      https://example.com/mcp?…
+    gone        broken  `no-such-program` is in none of the 2 folders of PATH
+                hint: install it, or give its full path as `command`; the login shell's PATH was not asked
+    token       broken  [HOME]/.config/warmline/warmline.toml:9:1: `NOT_SET` is not set, and `token` takes its token from it
+                hint: set `NOT_SET` in the environment of this command
+
+    5 questions · 2 broken
+    ");
+    tells!(warmline.run(&["doctor", "gone", "--offline"]), @r#"
+    exit: 2
+    ----- stdout -----
+    config       ok      [HOME]/.config/warmline/warmline.toml:5:10, no unknown keys
+    trust        ok      a user file needs none
+    environment  ok      [N] variables of ours are not passed on, 1 looks like a secret
+    would send   ok      the usual variables (PATH, HOME, LANG …) · no secrets
+    settings     look    GITHUB_PAT is set, and nothing reads it
+                 hint: name the variable for its server: `credential = { env = "…" }`
+    program      broken  `no-such-program` is in none of the 2 folders of PATH
+                 hint: install it, or give its full path as `command`; the login shell's PATH was not asked
+
+    6 questions · 1 to look at · 1 broken
+    "#);
+    tells!(warmline.run(&["doctor", "goood"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[server-unknown]: no server is called `goood`
+      hint: did you mean `good`?
+    ");
+}
+
+#[test]
+fn a_variable_that_a_child_will_miss_is_named() {
+    let warmline = Warmline::new().with("GITHUB_TOKEN", "canary");
+    warmline.write_user("warmline.toml", "[servers.github]\ncommand = ['sh']\n");
+    let told = warmline.run(&["doctor", "github", "--offline"]);
+    assert!(
+        told.stdout
+            .contains("the program will not see GITHUB_TOKEN"),
+        "{told}"
+    );
+    assert!(told.stdout.contains("--env-pass GITHUB_TOKEN"), "{told}");
+}

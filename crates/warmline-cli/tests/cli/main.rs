@@ -1,0 +1,30 @@
+//! Every command as its users see it: the whole output, exit code included.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::too_many_lines,
+    reason = "a test that cannot set its scene has failed, and outputs are as long as they are"
+)]
+
+mod call;
+mod config;
+mod demo;
+mod doctor;
+mod help;
+mod secrets;
+mod servers;
+mod terminal;
+mod warmline;
+
+/// Compares what a command told with what it should tell.
+///
+/// What depends on the machine is replaced by a word in brackets.
+macro_rules! tells {
+    ($told:expr, @$expected:literal) => {
+        insta::with_settings!({ filters => crate::warmline::FILTERS.to_vec() }, {
+            insta::assert_snapshot!($told.to_string(), @$expected);
+        })
+    };
+}
+pub(crate) use tells;

@@ -1,0 +1,99 @@
+//! Secrets are sent where they belong and told to nobody.
+
+use warmline_testkit::LedgerServer;
+use warmline_testkit::personality::Personality;
+
+use crate::warmline::{BINARY, Told, Warmline};
+
+const CANARY: &str = "canary-4f1d";
+
+fn silent_about_it(told: &Told) {
+    assert!(!told.everything().contains(CANARY), "{told}");
+}
+
+#[test]
+fn a_header_reaches_the_server_and_no_output() {
+    let server = LedgerServer::start(Personality::legacy().token(CANARY)).unwrap();
+    let url = server.url();
+    let bearer = format!("Authorization: Bearer {CANARY}");
+    let warmline = Warmline::new()
+        .with("MY_AUTH", &format!("Bearer {CANARY}"))
+        .with("WARMLINE_LOG", "trace");
+    let ways: [&[&str]; 2] = [
+        &["--header", &bearer],
+        &["--header-env", "Authorization=MY_AUTH"],
+    ];
+    for way in ways {
+        for command in [
+            &["call", &url, "pay", "amount=1"][..],
+            &["tools", &url],
+            &["doctor", &url],
+        ] {
+            for more in [
+                &[][..],
+                &["--verbose"],
+                &["--json"],
+                &["--verbose", "--json"],
+            ] {
+                let words: Vec<&str> = [command, way, more].concat();
+                let told = warmline.run(&words);
+                assert_eq!(told.exit, 0, "{words:?}: {told}");
+                silent_about_it(&told);
+            }
+        }
+    }
+    assert!(server.ledger().executions("pay") > 0);
+}
+
+#[test]
+fn a_refused_token_is_not_repeated() {
+    let server = LedgerServer::start(Personality::legacy().token("another")).unwrap();
+    let warmline = Warmline::new()
+        .with("MY_AUTH", &format!("Bearer {CANARY}"))
+        .with("WARMLINE_LOG", "trace");
+    for command in ["tools", "doctor"] {
+        let told = warmline.run(&[
+            command,
+            &server.url(),
+            "--header-env",
+            "Authorization=MY_AUTH",
+            "-v",
+        ]);
+        assert_ne!(told.exit, 0, "{told}");
+        silent_about_it(&told);
+    }
+}
+
+#[test]
+fn values_of_variables_and_urls_stay_inside() {
+    let warmline = Warmline::new()
+        .with("TOKEN", CANARY)
+        .with("WARMLINE_LOG", "trace");
+    warmline.write_user("warmline.toml", &format!(
+        "[servers.prog]\ncommand = [{BINARY:?}, 'demo-server', '--stdio']\nenv = {{ KEY = '{CANARY}' }}\nenv_pass = ['TOKEN']\n\
+         [servers.web]\nurl = 'http://user:{CANARY}@127.0.0.1:1/mcp?key={CANARY}'\ncredential = {{ env = 'TOKEN' }}\n"
+    ));
+    let told = warmline.run(&["call", "prog", "env", "--verbose"]);
+    assert!(
+        told.stdout.contains("\"KEY\"") && told.stdout.contains("\"TOKEN\""),
+        "{told}"
+    );
+    silent_about_it(&told);
+    for words in [
+        &["doctor", "prog", "-v"][..],
+        &["doctor", "web", "-v"],
+        &["doctor", "--json"],
+        &["tools", "web", "-v"],
+        &["tools", "web", "--json"],
+    ] {
+        silent_about_it(&warmline.run(words));
+    }
+    let url = format!("http://user:{CANARY}@127.0.0.1:1/mcp?key={CANARY}");
+    for words in [
+        &["tools", &url, "-v"][..],
+        &["doctor", &url],
+        &["tools", &format!("ftp://{CANARY}@x/")],
+    ] {
+        silent_about_it(&warmline.run(words));
+    }
+}

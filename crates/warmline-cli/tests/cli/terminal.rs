@@ -1,0 +1,182 @@
+//! What a person at a terminal sees and is asked.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::process::{Child, Stdio};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use crate::warmline::{Warmline, against_demo};
+
+/// A command whose stdin and stderr are a terminal; its stdout is read by a program.
+struct Sitting {
+    child: Child,
+    screen: File,
+    seen: String,
+}
+
+impl Sitting {
+    fn start(warmline: &Warmline, words: &[&str]) -> Self {
+        let screen = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&screen).unwrap();
+        unlockpt(&screen).unwrap();
+        let name = ptsname(&screen, Vec::new()).unwrap();
+        let open = || {
+            File::options()
+                .read(true)
+                .write(true)
+                .open(name.to_str().unwrap())
+                .unwrap()
+        };
+        let mut command = warmline.command(words);
+        command.env("TERM", "xterm").env("NO_COLOR", "1");
+        command.stdin(open()).stderr(open()).stdout(Stdio::piped());
+        let child = command.spawn().unwrap();
+        Self {
+            child,
+            screen: File::from(screen),
+            seen: String::new(),
+        }
+    }
+
+    /// Waits until this text is on the screen.
+    fn sees(&mut self, text: &str) {
+        let mut bytes = [0; 4096];
+        while !self.seen.contains(text) {
+            let mut screen = [PollFd::new(&self.screen, PollFlags::IN)];
+            let limit = Timespec {
+                tv_sec: 30,
+                tv_nsec: 0,
+            };
+            let ready = poll(&mut screen, Some(&limit)).unwrap();
+            assert!(ready > 0, "{text:?} never came:\n{}", self.seen);
+            match self.screen.read(&mut bytes) {
+                Ok(count @ 1..) => self
+                    .seen
+                    .push_str(&String::from_utf8_lossy(&bytes[..count])),
+                ended => panic!("{text:?} never came ({ended:?}):\n{}", self.seen),
+            }
+        }
+    }
+
+    fn types(&mut self, line: &str) {
+        self.screen
+            .write_all(format!("{line}\n").as_bytes())
+            .unwrap();
+    }
+
+    /// The exit code, the answer, and what was on the screen.
+    fn ends(mut self) -> (i32, String, String) {
+        let mut answer = String::new();
+        self.child
+            .stdout
+            .take()
+            .unwrap()
+            .read_to_string(&mut answer)
+            .unwrap();
+        let exit = self.child.wait().unwrap().code().unwrap_or(-1);
+        // What is left on the screen; the end of a terminal is an error.
+        let mut rest = Vec::new();
+        drop(self.screen.read_to_end(&mut rest));
+        self.seen.push_str(&String::from_utf8_lossy(&rest));
+        (exit, answer, self.seen.replace("\r\n", "\n"))
+    }
+}
+
+impl Drop for Sitting {
+    /// A test that failed half-way leaves nobody waiting for a line.
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+#[test]
+fn a_form_is_filled_in_line_by_line_in_either_era() {
+    for era in ["legacy", "modern"] {
+        let warmline = Warmline::new();
+        let words = against_demo(&["call", "ask_form"], &["--era", era]);
+        let mut sitting = Sitting::start(&warmline, &words);
+        sitting.sees("`warmline` asks: Round 1: what is your name?");
+        for (prompt, typed) in [
+            ("age (a whole number, at least 0, may be left out): ", "old"),
+            ("that does not fit: it must be a whole number", "36"),
+            ("colour (red | green, may be left out): ", ""),
+            ("Name (a text, needed): ", ""),
+            ("this one is needed", "Ada"),
+            ("sure (`true` or `false`, may be left out) [true]: ", ""),
+        ] {
+            sitting.sees(prompt);
+            sitting.types(typed);
+        }
+        let (exit, answer, seen) = sitting.ends();
+        assert_eq!(exit, 0, "{seen}");
+        let content = r#"{"age":36,"name":"Ada","sure":true}"#;
+        assert!(
+            answer.contains(content) && answer.contains("accept"),
+            "{era}: {answer}"
+        );
+    }
+}
+
+#[test]
+fn a_url_is_shown_and_never_opened() {
+    for (typed, action) in [("y", "accept"), ("n", "decline"), ("", "decline")] {
+        let warmline = Warmline::new();
+        let words = against_demo(&["call", "ask_url"], &["--era", "legacy"]);
+        let mut sitting = Sitting::start(&warmline, &words);
+        sitting.sees("it wants you to open https://example.org/confirm?code=1");
+        sitting.sees("go on? [y/N] ");
+        sitting.types(typed);
+        let (exit, answer, seen) = sitting.ends();
+        assert_eq!(exit, 0, "{seen}");
+        assert!(
+            answer.contains(&format!(r#""action":"{action}""#)),
+            "{answer}"
+        );
+    }
+}
+
+#[test]
+fn a_question_can_be_declined_beforehand() {
+    let warmline = Warmline::new();
+    let words = against_demo(&["call", "ask_form", "--no-ask"], &["--era", "legacy"]);
+    let (exit, answer, _) = Sitting::start(&warmline, &words).ends();
+    assert_eq!(
+        (exit, answer.trim()),
+        (0, r#"{"answers":[{"action":"decline"}]}"#)
+    );
+}
+
+#[test]
+fn a_file_is_trusted_by_saying_yes() {
+    for (typed, exit) in [("n", 2), ("y", 0)] {
+        let warmline = Warmline::new();
+        warmline.write(
+            "warmline.toml",
+            "[servers.a]\ncommand = ['sh', '-c', 'true']\n",
+        );
+        let mut sitting = Sitting::start(&warmline, &["trust"]);
+        sitting.sees("reaches    sh -c true");
+        sitting.sees("[y/N] ");
+        sitting.types(typed);
+        let (ended, _, seen) = sitting.ends();
+        assert_eq!(ended, exit, "{seen}");
+    }
+}
+
+#[test]
+fn what_takes_long_is_said_on_a_terminal_and_wiped_away() {
+    let warmline = Warmline::new();
+    let words = against_demo(&["call", "slow", "ms=900"], &["--era", "legacy"]);
+    let mut sitting = Sitting::start(&warmline, &words);
+    sitting.sees("waiting for tools/call slow of warmline …");
+    let (exit, answer, seen) = sitting.ends();
+    assert_eq!((exit, answer.as_str()), (0, "took 900 ms\n"), "{seen}");
+    assert!(seen.contains("\r\u{1b}[2K"), "{seen}");
+    assert!(
+        seen.contains("warmline · cold · opened"),
+        "the cost is told: {seen}"
+    );
+}

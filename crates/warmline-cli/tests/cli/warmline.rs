@@ -1,0 +1,160 @@
+//! The binary, run in a home of its own, with an environment of its own.
+
+use std::ffi::OsStr;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+/// The built binary.
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_warmline");
+
+/// What depends on the machine or the moment, and what stands in its place.
+pub(crate) const FILTERS: &[(&str, &str)] = &[
+    (r"searched PATH .*", "searched PATH [PATH]"),
+    (r"expired \d+ days", "expired [N] days"),
+    (r"127\.0\.0\.1( port |:)\d+", "127.0.0.1$1[PORT]"),
+    (r"localhost( port |:)\d+", "localhost$1[PORT]"),
+    (r"\b\d+(\.\d+)? (ms|µs|s)\b", "[TIME]"),
+    (r#"_(ms|us)":\d+"#, r#"_$1":[TIME]"#),
+    (r"result, \d+ bytes", "result, [N] bytes"),
+    (
+        r"\d+ variables? of ours (are|is) not passed on",
+        "[N] variables of ours are not passed on",
+    ),
+    (r"\d+ folders?, as ours", "[N] folders, as ours"),
+    (r#""sha256":"[0-9a-f]{64}""#, r#""sha256":"[DIGEST]""#),
+];
+
+/// A home, a working folder, and the way to run the binary in them.
+pub(crate) struct Warmline {
+    place: TempDir,
+    variables: Vec<(String, String)>,
+}
+
+/// What a command told.
+pub(crate) struct Told {
+    place: String,
+    pub(crate) exit: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Warmline {
+    pub(crate) fn new() -> Self {
+        let place = TempDir::new().unwrap();
+        for folder in ["work", "home"] {
+            std::fs::create_dir(place.path().join(folder)).unwrap();
+        }
+        Self {
+            place,
+            variables: Vec::new(),
+        }
+    }
+
+    pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub(crate) fn work(&self) -> PathBuf {
+        self.place.path().join("work")
+    }
+
+    pub(crate) fn home(&self) -> PathBuf {
+        self.place.path().join("home")
+    }
+
+    /// Writes a file into the working folder.
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
+        write(&self.work().join(name), text)
+    }
+
+    /// Writes a file into the user's configuration folder.
+    pub(crate) fn write_user(&self, name: &str, text: &str) -> PathBuf {
+        write(&self.home().join(".config/warmline").join(name), text)
+    }
+
+    pub(crate) fn command(&self, words: &[impl AsRef<OsStr>]) -> Command {
+        let mut command = Command::new(BINARY);
+        command
+            .args(words)
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("HOME", self.home())
+            .env("LANG", "C.UTF-8")
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
+            .current_dir(self.work())
+            .stdin(Stdio::null());
+        command
+    }
+
+    pub(crate) fn run(&self, words: &[impl AsRef<OsStr>]) -> Told {
+        self.told(&self.command(words).output().unwrap())
+    }
+
+    fn told(&self, output: &Output) -> Told {
+        Told {
+            place: self.place.path().to_str().unwrap().to_owned(),
+            exit: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// Runs with this text as its input.
+    pub(crate) fn run_with_input(&self, words: &[impl AsRef<OsStr>], input: &str) -> Told {
+        let mut command = self.command(words);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(input.as_bytes())
+            .unwrap();
+        self.told(&child.wait_with_output().unwrap())
+    }
+}
+
+/// Words for `-- warmline demo-server …` at the end of a command.
+pub(crate) fn against_demo<'w>(words: &[&'w str], more: &[&'w str]) -> Vec<&'w str> {
+    let mut all = words.to_vec();
+    all.extend(["--", BINARY, "demo-server", "--stdio"]);
+    all.extend(more);
+    all
+}
+
+fn write(path: &Path, text: &str) -> PathBuf {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
+    path.to_owned()
+}
+
+impl Told {
+    pub(crate) fn everything(&self) -> String {
+        format!("{}{}", self.stdout, self.stderr)
+    }
+}
+
+impl std::fmt::Display for Told {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let plain = |text: &str| {
+            text.replace(BINARY, "[WARMLINE]")
+                .replace(&format!("{}/work", self.place), "[WORK]")
+                .replace(&format!("{}/home", self.place), "[HOME]")
+        };
+        writeln!(f, "exit: {}", self.exit)?;
+        if !self.stdout.is_empty() {
+            writeln!(f, "----- stdout -----\n{}", plain(self.stdout.trim_end()))?;
+        }
+        if !self.stderr.is_empty() {
+            writeln!(f, "----- stderr -----\n{}", plain(self.stderr.trim_end()))?;
+        }
+        Ok(())
+    }
+}
