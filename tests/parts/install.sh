@@ -24,6 +24,7 @@ give_up() {
 missing_packages() {
   command -v cc >/dev/null || printf 'gcc libc6-dev '
   command -v git >/dev/null || printf 'git '
+  type -P kill >/dev/null || printf 'procps '
   command -v npm >/dev/null || printf 'nodejs npm '
   python3 -c 'import ensurepip, venv' 2>/dev/null || printf 'python3 python3-venv '
 }
