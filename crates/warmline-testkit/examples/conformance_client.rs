@@ -115,8 +115,8 @@ async fn give_schema_back(session: &Session, tools: &[Tool]) -> Outcome<()> {
 /// Two calls side by side: the rounds of one must not leak into the other.
 async fn answer_in_rounds(session: &Session) -> Outcome<()> {
     let (first, second) = tokio::join!(
-        call(session, "test_mrtr_echo_state", json!({})),
-        call(session, "test_mrtr_unrelated", json!({})),
+        Box::pin(call(session, "test_mrtr_echo_state", json!({}))),
+        Box::pin(call(session, "test_mrtr_unrelated", json!({}))),
     );
     first.and(second)?;
     call(session, "test_mrtr_no_state", json!({})).await?;
