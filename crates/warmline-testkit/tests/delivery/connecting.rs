@@ -14,8 +14,9 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use warmline::core::code::Reason;
+use warmline::core::era::Era;
 use warmline_testkit::proxy::{Direction, Gate, Happening, Lane};
-use warmline_testkit::{Canned, CutAt, End, Fault, FaultProxy, Moment, Rule, Spoil};
+use warmline_testkit::{Canned, CutAt, End, Fault, FaultProxy, Moment, Personality, Rule, Spoil};
 
 use super::setting::Expected::{self, Result, Unknown, Unsent};
 use super::setting::{Setting, payment, tool, within, within_ms};
@@ -401,4 +402,26 @@ async fn a_reply_over_the_limit_names_the_limit_and_keeps_the_session() {
         assert_eq!(session.retired(), None);
         setting.finish().await;
     }
+}
+
+#[tokio::test]
+async fn a_server_that_closes_idle_connections_at_the_moment_of_use_is_never_misread() {
+    let beat = Duration::from_millis(2);
+    let setting = Setting::new(Personality::legacy().idle_close(beat), Era::Legacy);
+    let mut unknown = 0;
+    for round in 0..300 {
+        let account = format!("on the beat {round}");
+        let outcome = setting.pay(&account, &()).await;
+        match outcome.ended {
+            Result => assert_eq!(outcome.account(), account),
+            Unknown(Reason::ReplyLost) => unknown += 1,
+            // Even a new connection may be closed before we come to write.
+            Unsent(Reason::WriteFailed) => {},
+            ended => panic!("{account}: {ended:?} {:?}", outcome.trouble),
+        }
+        // Not a wait: the pause is the fault.
+        tokio::time::sleep(beat).await;
+    }
+    assert!(unknown <= 30, "{unknown} of 300 payments are unknown");
+    setting.finish().await;
 }

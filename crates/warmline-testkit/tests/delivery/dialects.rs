@@ -5,7 +5,7 @@ use warmline::core::code::Reason;
 use warmline::core::era::Era;
 use warmline::core::protocol::gone::Dialect as Gone;
 use warmline_testkit::dialects::{self, Effect};
-use warmline_testkit::{Dialect, Personality};
+use warmline_testkit::{Dialect, Fault, Personality, Rule};
 
 use super::setting::Expected::{self, Error, Refused, Result, Unknown};
 use super::setting::Setting;
@@ -81,9 +81,32 @@ async fn every_dialect_of_a_lost_session_is_read_by_a_call_in_the_middle_of_othe
     {
         let setting = Setting::legacy();
         let (ended, _) = expected(dialect);
-        let fault = warmline_testkit::Fault::Dialect(dialect.name.to_owned());
-        let rule = warmline_testkit::Rule::new(fault).on_tool("pay");
+        let fault = Fault::Dialect(dialect.name.to_owned());
+        let rule = Rule::new(fault).on_tool("pay");
         setting.row(dialect.name, rule, ended).await;
+        setting.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn every_dialect_of_a_missing_session_is_read_for_what_it_says() {
+    for dialect in dialects::MISSING
+        .iter()
+        .filter(|one| one.post.effect == Effect::NotExecuted)
+    {
+        let name = dialect.name;
+        let setting = Setting::new(Personality::legacy_stateless(), Era::Legacy);
+        let session = setting.session().await;
+        let (ended, gone) = match name {
+            "b6" => (Refused(Reason::Version), None),
+            _ => (Refused(Reason::SessionGone), Some(Gone::NeedsSession)),
+        };
+        let fault = Fault::Dialect(name.to_owned());
+        let outcome = setting
+            .row(name, Rule::new(fault).on_tool("pay"), ended)
+            .await;
+        assert_eq!(outcome.trouble.unwrap().gone, gone, "{name}");
+        assert_eq!(session.retired().is_some(), gone.is_some(), "{name}");
         setting.finish().await;
     }
 }

@@ -189,3 +189,27 @@ async fn a_flood_of_news_does_not_drown_the_clock() {
     );
     setting.finish().await;
 }
+
+#[tokio::test]
+async fn progress_of_another_call_reaches_nobody() {
+    let report = |token: &str, step: u32| {
+        format!(
+            "data: {{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{{\"progressToken\":{token},\"progress\":{step}}}}}\n\n"
+        )
+    };
+    let answer =
+        "data: {\"jsonrpc\":\"2.0\",\"id\":$ID,\"result\":{\"resultType\":\"complete\"}}\n\n";
+    // Ours, in the forms that servers write it; then those of others.
+    let ours = report("$ID", 1) + &report("\"$ID\"", 2) + &report("$ID.0", 3);
+    let others = report("77", 4) + &report("\"abc\"", 5) + &report("null", 6);
+    for era in [Era::Legacy, Era::Modern] {
+        let setting = streaming(era, SseForm::plain());
+        let ear = Ear::default();
+        let all = stream(&format!("{ours}{others}{answer}"));
+        setting.server.inject(Rule::new(all).on_tool("pay"));
+        let outcome = setting.pay("reports", &ear).await;
+        assert_eq!(outcome.ended, Result, "{:?}", outcome.trouble);
+        assert_eq!(ear.progress(), [1, 2, 3]);
+        setting.finish().await;
+    }
+}

@@ -142,8 +142,10 @@ impl<'a> Watch<'a> {
                 (self.strays > MAX_STRAYS).then_some(Pause::Strays)
             },
             Kind::Notification => {
-                self.limits.sign_of_life();
-                self.notice(&message);
+                if !self.is_progress_of_another(&message) {
+                    self.limits.sign_of_life();
+                    self.notice(&message);
+                }
                 None
             },
             Kind::Request => {
@@ -157,6 +159,15 @@ impl<'a> Watch<'a> {
                 }))
             },
         }
+    }
+
+    /// Whether it reports on a call that is not this one: such a report is nobody's.
+    fn is_progress_of_another(&self, message: &Message) -> bool {
+        message.method() == Some("notifications/progress")
+            && message
+                .params()
+                .and_then(|params| token_of(&params))
+                .is_some_and(|token| token != self.id)
     }
 
     fn notice(&mut self, message: &Message) {
@@ -199,6 +210,21 @@ pub(crate) fn is_for(message: &Message, id: u64) -> bool {
         Some(Id::Text(text)) => message.kind() == Kind::Error && text == "server-error",
         Some(Id::Other) => false,
     }
+}
+
+/// The call that a report is about, where it says so. Our tokens are numbers; some servers write
+/// them back as text, or as a number with a fraction of zero.
+fn token_of(params: &[u8]) -> Option<u64> {
+    #[derive(serde::Deserialize)]
+    struct Report<'a> {
+        #[serde(rename = "progressToken", borrow)]
+        token: &'a serde_json::value::RawValue,
+    }
+    let report: Report<'_> = serde_json::from_slice(params).ok()?;
+    let digits = report.token.get().trim_matches('"');
+    let digits = digits.strip_suffix(".0").unwrap_or(digits);
+    // What is no number of ours was never given out.
+    Some(digits.parse().unwrap_or(u64::MAX))
 }
 
 fn cancelled_id(params: &[u8]) -> Option<Bytes> {
