@@ -173,6 +173,8 @@ fn errors_are_read_with_their_numbers_texts_and_data() {
         r#"{"code":1}"#,
         r#"{"message":"m"}"#,
         r#"{"code":"1","message":"m"}"#,
+        r#"{"code":1.5,"message":"m"}"#,
+        r#"{"code":9007199254740992.0,"message":"m"}"#,
     ] {
         assert_eq!(
             RpcError::parse(bad.as_bytes()).expect_err(bad).what,

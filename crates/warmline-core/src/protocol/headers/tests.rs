@@ -197,6 +197,7 @@ fn arguments_are_mirrored_by_their_paths() {
         (r#"{"count":42.0}"#,                                &[("mcp-param-count", "42")]),
         (r#"{"count":1e3}"#,                                 &[("mcp-param-count", "1000")]),
         (r#"{"count":9007199254740991}"#,                    &[("mcp-param-count", "9007199254740991")]),
+        (r#"{"count":9007199254740991.0}"#,                  &[("mcp-param-count", "9007199254740991")]),
         (r#"{"dry":true}"#,                                  &[("mcp-param-dry", "true")]),
         (r#"{"dry":false}"#,                                 &[("mcp-param-dry", "false")]),
         (r#"{"deep":{"er":{"name":"x"}}}"#,                  &[("mcp-param-name", "x")]),

@@ -114,5 +114,6 @@ fn values_become_parameters_if_they_are_objects() {
     );
     assert!(Params::of(&[1, 2]).is_err());
     assert!(Params::default().is_empty());
+    assert!(params("{ }").is_empty());
     assert_eq!(Params::empty().raw(), &Bytes::from_static(b"{}"));
 }

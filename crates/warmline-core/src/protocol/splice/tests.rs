@@ -57,6 +57,7 @@ fn a_hundred_edits_find_their_members() {
     let names: Vec<String> = (0..100).map(|n| format!("m{n}")).collect();
     let edits: Vec<Edit<'_>> = names.iter().map(|name| Edit::Set(name, b"1")).collect();
     let once = edited("{}", &edits);
+    assert_eq!(once.matches(":1").count(), 100);
     assert_eq!(edited(&once, &edits), once);
 }
 
