@@ -56,6 +56,7 @@ fn garbage() -> Vec<(&'static str, Fault, Expected)> {
         ("a negative length",   raw(&format!("{head}Content-Length: -1\r\n\r\n{{}}")), bad),
         ("no status",           raw("HTTP/1.1 \r\n\r\n"),             bad),
         ("bad chunks",          raw(&format!("{head}Transfer-Encoding: chunked\r\n\r\nzz\r\n{{}}\r\n")), lost),
+        ("it says it closes",   Fault::Reply(Canned::new(200, ANSWER).json().header("Connection", "close").executed()), Result),
         ("an old server",       raw(&old),                            Result),
         ("an old server, cut",  raw(cut),                             bad),
     ]

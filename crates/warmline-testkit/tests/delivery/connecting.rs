@@ -5,6 +5,7 @@
 //! - D10: a limit of descriptors would be met by every test of this process.
 //! - D13, no route: loopback has none to lose; the silent half is here.
 //! - D15, D16: `secure.rs`.
+//! - D23: `uploads.rs`.
 //! - D17: early data is never used. D18: there is no forward proxy yet.
 //! - D31 to D38: HTTP/2.
 
@@ -15,11 +16,11 @@ use serde_json::json;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use warmline::core::code::Reason;
 use warmline::core::era::Era;
-use warmline_testkit::proxy::{Direction, Gate, Happening, Lane};
+use warmline_testkit::proxy::Gate;
 use warmline_testkit::{Canned, CutAt, End, Fault, FaultProxy, Moment, Personality, Rule, Spoil};
 
 use super::setting::Expected::{self, Result, Unknown, Unsent};
-use super::setting::{Setting, payment, tool, within, within_ms};
+use super::setting::{Setting, payment, within, within_ms};
 
 fn on_payment(fault: Fault) -> Rule {
     Rule::new(fault).on_tool("pay")
@@ -225,34 +226,6 @@ async fn a_fresh_connection_that_ends_in_the_middle_leaves_the_request_unknown()
         assert_eq!(counts.connections, counts.requests, "a connection was kept");
         setting.finish().await;
     }
-}
-
-#[tokio::test]
-async fn an_upload_that_is_cut_in_its_middle_is_unknown_and_was_not_executed() {
-    let mut setting = Setting::legacy();
-    let proxy = FaultProxy::start(setting.server.address()).unwrap();
-    setting.through(&proxy.url(&setting.server.url()));
-    for (word, happening) in [("FIN", Happening::Fin), ("RST", Happening::Rst)] {
-        let session = setting.session().await;
-        // Larger than all buffers on the way, so that it cannot have left us whole.
-        let filler = "x".repeat(8 << 20);
-        let account = format!("D23 {word}");
-        let arguments = json!({"amount": 1, "account": account, "filler": filler});
-        proxy.set(
-            Direction::Up,
-            Lane::default().after(100_000, happening).once(),
-        );
-        let outcome = setting.told(&account, session.call(tool("pay", &arguments), &()).await);
-        assert_eq!(
-            outcome.ended,
-            Unknown(Reason::ReplyLost),
-            "{account}: {:?}",
-            outcome.trouble
-        );
-        assert_eq!(setting.executions(&account), 0);
-        proxy.mend();
-    }
-    setting.finish().await;
 }
 
 #[tokio::test]

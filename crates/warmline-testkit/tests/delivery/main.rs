@@ -22,3 +22,4 @@ mod setting;
 mod statuses;
 mod streams;
 mod stub;
+mod uploads;

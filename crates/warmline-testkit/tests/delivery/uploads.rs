@@ -1,0 +1,121 @@
+//! Requests so large that they are still on their way when something happens.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use warmline::core::code::Reason;
+use warmline::core::exchange::Request;
+use warmline_testkit::FaultProxy;
+use warmline_testkit::proxy::{Direction, Happening, Lane};
+
+use super::setting::Expected::{Refused, Result, Unknown};
+use super::setting::{Setting, tool, within_ms};
+
+/// Larger than all buffers on the way, so that it cannot have left us whole.
+fn large_payment(account: &str) -> Request {
+    let filler = "x".repeat(8 << 20);
+    tool(
+        "pay",
+        &json!({"amount": 1, "account": account, "filler": filler}),
+    )
+}
+
+#[tokio::test]
+async fn an_upload_that_is_cut_in_its_middle_is_unknown_and_was_not_executed() {
+    let mut setting = Setting::legacy();
+    let proxy = FaultProxy::start(setting.server.address()).unwrap();
+    setting.through(&proxy.url(&setting.server.url()));
+    for (word, happening) in [("FIN", Happening::Fin), ("RST", Happening::Rst)] {
+        let session = setting.session().await;
+        let account = format!("D23 {word}");
+        let cut = Lane::default().after(100_000, happening).once();
+        proxy.set(Direction::Up, cut);
+        let ending = session.call(large_payment(&account), &()).await;
+        let outcome = setting.told(&account, ending);
+        assert_eq!(
+            outcome.ended,
+            Unknown(Reason::ReplyLost),
+            "{account}: {:?}",
+            outcome.trouble
+        );
+        assert_eq!(setting.executions(&account), 0);
+        proxy.mend();
+    }
+    setting.finish().await;
+}
+
+#[tokio::test]
+async fn an_upload_in_small_pieces_arrives_whole() {
+    let mut setting = Setting::legacy();
+    let proxy = FaultProxy::start(setting.server.address()).unwrap();
+    setting.through(&proxy.url(&setting.server.url()));
+    let session = setting.session().await;
+    proxy.set(Direction::Up, Lane::default().slice(4_000));
+    let outcome = setting.told("pieces", session.call(large_payment("pieces"), &()).await);
+    assert_eq!(outcome.ended, Result, "{:?}", outcome.trouble);
+    setting.finish().await;
+}
+
+/// Takes the place of a server, for one connection.
+async fn in_its_place(address: SocketAddr) -> TcpListener {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_reuseaddr(true).unwrap();
+    socket.bind(address).unwrap();
+    socket.listen(1).unwrap()
+}
+
+/// Reads the beginning of a request and refuses it before the rest has come.
+async fn refuse_early(listener: TcpListener) -> TcpStream {
+    let (mut socket, _) = listener.accept().await.unwrap();
+    let mut beginning = vec![0; 10_000];
+    socket.read_exact(&mut beginning).await.unwrap();
+    let refusal = b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n";
+    socket.write_all(refusal).await.unwrap();
+    socket
+}
+
+#[tokio::test]
+async fn a_refusal_that_comes_before_the_upload_is_done_is_heard() {
+    let mut setting = Setting::legacy();
+    setting.known_as.times.connection_idle = Duration::ZERO;
+    let session = setting.session().await;
+    setting.server.stop();
+    let listener = in_its_place(setting.server.address()).await;
+    let request = large_payment("D62 early").patient(within_ms(5_000, 5_000));
+    let (ending, socket) = tokio::join!(session.call(request, &()), refuse_early(listener));
+    let mut outcome = setting.told("D62 early", ending);
+    assert_eq!(
+        outcome.ended,
+        Refused(Reason::TooLarge),
+        "{:?}",
+        outcome.trouble
+    );
+    drop(socket);
+    setting.server.start_again().unwrap();
+    setting.go_on("D62 early", &mut outcome).await;
+    setting.finish().await;
+}
+
+#[tokio::test]
+async fn an_upload_that_nobody_reads_ends_at_the_limit() {
+    let mut setting = Setting::legacy();
+    setting.known_as.times.connection_idle = Duration::ZERO;
+    let session = setting.session().await;
+    setting.server.stop();
+    let listener = in_its_place(setting.server.address()).await;
+    let request = large_payment("D25 unread").patient(within_ms(300, 300));
+    let outcome = setting.told("D25 unread", session.call(request, &()).await);
+    assert_eq!(
+        outcome.ended,
+        Unknown(Reason::Timeout),
+        "{:?}",
+        outcome.trouble
+    );
+    assert_eq!(setting.executions("D25 unread"), 0);
+    drop(listener);
+    setting.server.start_again().unwrap();
+    setting.finish().await;
+}
