@@ -105,9 +105,15 @@ impl<'r> Conversation<'r> {
                     .account(&format!("← {word}, {size} bytes, after {}", seconds(took)));
                 Ok(Told { reply, took })
             },
-            Ok(Ending::Failed(failure)) => Err(Problem::of_failure(&failure)
-                .at(format!("{subject}, {} after sending", seconds(took)))
-                .of_server(&self.name)),
+            Ok(Ending::Failed(failure)) => {
+                let place = match failure.delivery() {
+                    Delivery::Unsent => subject,
+                    _ => format!("{subject}, {} after sending", seconds(took)),
+                };
+                Err(Problem::of_failure(&failure)
+                    .at(place)
+                    .of_server(&self.name))
+            },
             // The future was dropped, which cancels the call; whether it came in time is not known.
             Err(_) => Err(interrupted(&self.name, Delivery::Unknown).at(subject)),
         }

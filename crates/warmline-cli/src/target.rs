@@ -40,6 +40,8 @@ pub(crate) enum TargetSource {
         place: String,
         origin: Origin,
         elsewhere: Vec<String>,
+        /// How it is reached as the file writes it: nothing in it is expanded.
+        reaches: String,
     },
 }
 
@@ -63,9 +65,15 @@ impl Target {
         Ok(target)
     }
 
-    /// How it is reached, for people: a URL without secrets, or a command line.
+    /// How it is reached, for people: as it was typed or written, without what could be secret.
     pub(crate) fn place(&self) -> String {
-        place_of(&self.server)
+        match (&self.source, &self.server.reach) {
+            (TargetSource::Configured { reaches, .. }, _) => reaches.clone(),
+            (TargetSource::Typed, Reach::Http(http)) => public_url(http.url.as_str()),
+            (TargetSource::Typed, Reach::Stdio(stdio)) => {
+                shell_words::join(std::iter::once(&stdio.program).chain(&stdio.args))
+            },
+        }
     }
 
     /// How to name it on another command line.
@@ -122,6 +130,7 @@ impl Target {
                 place: declaration.place.to_string(),
                 origin: file.origin(),
                 elsewhere: declaration.elsewhere.clone(),
+                reaches: declaration.outline().reaches,
             },
             notes: Vec::new(),
         };
@@ -209,17 +218,6 @@ impl Target {
             self.notes
                 .push(format!("the token comes from {TOKEN_VARIABLE}"));
         }
-    }
-}
-
-/// How a server is reached, for people.
-pub(crate) fn place_of(server: &Server) -> String {
-    match &server.reach {
-        Reach::Http(http) => public_url(http.url.as_str()),
-        Reach::Stdio(stdio) => {
-            let words = std::iter::once(&stdio.program).chain(&stdio.args);
-            shell_words::join(words)
-        },
     }
 }
 

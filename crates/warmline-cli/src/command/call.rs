@@ -83,7 +83,9 @@ fn nothing_called(problem: Problem) -> Problem {
 
 fn unknown(server: &str, tool: &str, tools: &[Tool]) -> Problem {
     let what = format!("`{server}` has no tool `{}`", tool.escape_debug());
-    let problem = Problem::new(Code::ToolUnknown, what).of_server(server);
+    let problem = Problem::new(Code::ToolUnknown, what)
+        .of_server(server)
+        .delivered(Delivery::Unsent);
     let names = tools.iter().map(Tool::name);
     problem.hint(match (nearest(tool, names.clone()), tools.len()) {
         (Some(near), _) => format!("did you mean `{near}`?"),

@@ -8,7 +8,7 @@ use crate::args;
 use crate::problem::{Outcome, Parts, Problem};
 use crate::report::text::{count, padded};
 use crate::report::{Fields, Report, sanitised, style};
-use crate::target::{Aim, Named, Target, TargetSource, place_of, split};
+use crate::target::{Aim, Named, Target, TargetSource, split};
 
 mod advice;
 mod environment;
@@ -137,15 +137,13 @@ fn source(target: &Target) -> Vec<Finding> {
     let mut findings = Vec::new();
     match &target.source {
         TargetSource::Typed => {
-            findings.push(Finding::ok(
-                "config",
-                format!("typed: {}", place_of(&target.server)),
-            ));
+            findings.push(Finding::ok("config", format!("typed: {}", target.place())));
         },
         TargetSource::Configured {
             place,
             origin,
             elsewhere,
+            ..
         } => {
             let more = match elsewhere.as_slice() {
                 [] => String::new(),

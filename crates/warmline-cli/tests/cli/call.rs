@@ -123,6 +123,7 @@ fn a_value_or_a_tool_that_cannot_be_meant_is_never_sent() {
     exit: 2
     ----- stderr -----
     error[tool-unknown]: `127.0.0.1:[PORT]` has no tool `pya`
+      delivery: unsent (not executed, safe to call again)
       hint: did you mean `pay`?
     ");
     tells!(warmline.run(&["call", &url, "pay", "amount=ten"]), @r"

@@ -97,3 +97,23 @@ fn values_of_variables_and_urls_stay_inside() {
         silent_about_it(&warmline.run(words));
     }
 }
+
+#[test]
+fn what_a_file_expands_is_told_as_it_is_written() {
+    let warmline = Warmline::new().with("TOKEN", CANARY);
+    warmline.write_user(
+        "mcp.json",
+        r#"{"mcpServers": {"prog": {"command": "false", "args": ["--token", "${TOKEN}"]}}}"#,
+    );
+    let commands = [
+        &["tools", "prog", "-v"][..],
+        &["doctor", "prog"],
+        &["doctor"],
+        &["tools", "prog", "--json"],
+    ];
+    for words in commands {
+        let told = warmline.run(words);
+        silent_about_it(&told);
+        assert!(told.everything().contains("--token ${TOKEN}"), "{told}");
+    }
+}

@@ -306,3 +306,35 @@ fn what_others_may_write_proves_no_trust() {
     assert!(!store.holds(&file, &digest));
     std::fs::remove_dir_all(place).unwrap();
 }
+
+#[test]
+fn a_broken_file_neither_panics_nor_tells_a_secret() {
+    let toml = "[servers.a]\nurl = 'https://u:canary@x/?k=canary'\nheaders = { A = 'canary', B = \"canary\" }\n\
+                era = 'auto'\n[servers.b]\ncommand = ['x', '--key', 'canary']\nenv = { K = 'canary' }\n";
+    let json = r#"{"mcpServers": {"a": {"url": "https://x/?canary", "headers": {"K": "canary"}},
+                "b": {"command": "x", "args": ["canary"], "env": {"K": "canary"}}}}"#;
+    for (name, text) in [("warmline.toml", toml), (".mcp.json", json)] {
+        assert!(read(name, text).is_ok());
+        for place in 0..text.len() {
+            let (before, after) = text.split_at(place);
+            let rest = &after[1..];
+            let broken = [
+                before.to_owned(),
+                format!("{before}{rest}"),
+                format!("{before}\"{rest}"),
+                format!("{before}'{rest}"),
+                format!("{before}={rest}"),
+                format!("{before}\n{rest}"),
+                format!("{before}{{{rest}"),
+                format!("{before}\u{1b}{rest}"),
+            ];
+            for text in broken {
+                if let Err(error) = read(name, &text) {
+                    let told = format!("{error:?}");
+                    assert!(!told.contains("canary"), "{text}\n{told}");
+                    assert!(!told.contains('\u{1b}'), "{text}\n{told}");
+                }
+            }
+        }
+    }
+}

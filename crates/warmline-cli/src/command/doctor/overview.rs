@@ -7,7 +7,7 @@ use super::{Finding, State, program};
 use crate::args::Connect;
 use crate::problem::{Outcome, Problem};
 use crate::report::text::count;
-use crate::target::{folders, place_of};
+use crate::target::folders;
 
 /// Files first, then their servers.
 pub(super) fn look(connect: &Connect) -> Outcome<Vec<Finding>> {
@@ -71,6 +71,6 @@ fn server(declaration: &Declaration, server: &warmline::upstream::Server) -> Fin
             question: declaration.name.clone(),
             ..finding
         },
-        None => Finding::ok(&declaration.name, place_of(server)),
+        None => Finding::ok(&declaration.name, declaration.outline().reaches),
     }
 }
