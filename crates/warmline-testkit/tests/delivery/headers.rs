@@ -1,15 +1,17 @@
 //! Headers: those of a request alone, those of the modern era, and those that a tool asks for.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use warmline::core::code::Reason;
 use warmline::core::era::Era;
 use warmline::core::exchange::Request;
 use warmline::core::protocol::params::Params;
 use warmline::upstream::{Declared, Reach, Server, Upstream};
-use warmline_testkit::{Canned, Fault, Rule};
+use warmline_testkit::{Canned, Fault, Moment, Rule};
 
 use super::setting::Expected::{Error, Refused, Result};
-use super::setting::{Outcome, Setting, tool};
+use super::setting::{Outcome, Setting, payment, tool, within_ms};
 use super::stub::{Step, Stub};
 
 /// Arguments that are plain, empty, beyond ASCII, at the edge of blanks, and of every type.
@@ -199,4 +201,63 @@ async fn headers_of_the_server_and_of_one_request_arrive() {
             assert_eq!(read("mcp-protocol-version"), [Some("2026-07-28"); 3]);
         }
     }
+}
+
+#[tokio::test]
+async fn a_list_that_does_not_come_holds_the_call_no_longer_than_its_limit() {
+    let setting = Setting::modern();
+    let session = setting.session().await;
+    let body = r#"{"jsonrpc":"2.0","id":$ID,"error":{"code":-32020,"message":"Header mismatch"}}"#;
+    let mismatch = Fault::Reply(Canned::new(400, body).json());
+    setting.server.inject(Rule::new(mismatch).on_tool("pay"));
+    let silence = Fault::Silence(Moment::BeforeExecuting);
+    setting.server.inject(Rule::new(silence).on("tools/list"));
+    let request = payment("no list").patient(within_ms(300, 300));
+    let call = tokio::time::timeout(Duration::from_secs(5), session.call(request, &()));
+    let outcome = setting.told("no list", call.await.unwrap());
+    assert_eq!(
+        outcome.ended,
+        Refused(Reason::HeaderMismatch),
+        "{:?}",
+        outcome.trouble
+    );
+    setting.finish().await;
+}
+
+#[tokio::test]
+async fn the_list_is_asked_for_with_the_headers_of_the_call() {
+    let stub = Stub::start(|body| {
+        let is_list = body["method"] == "tools/list";
+        let answer = if is_list {
+            r#"{"jsonrpc":"2.0","id":$ID,"result":{"resultType":"complete","tools":[]}}"#
+        } else {
+            r#"{"jsonrpc":"2.0","id":$ID,"error":{"code":-32020,"message":"Header mismatch"}}"#
+        };
+        let status = if is_list { "200 OK" } else { "400 Bad Request" };
+        let answer = answer.replace("$ID", &body["id"].to_string());
+        let head = format!("HTTP/1.1 {status}\r\nContent-Type: application/json");
+        let length = answer.len();
+        vec![Step::Raw(format!(
+            "{head}\r\nContent-Length: {length}\r\n\r\n{answer}"
+        ))]
+    })
+    .await;
+    let mut server = Server::http("ledger", stub.url.parse().unwrap());
+    server.era = Some(Era::Modern);
+    let session = Upstream::new()
+        .open(&server, &Declared::default())
+        .await
+        .unwrap();
+    let request =
+        payment("headers").header("authorization".parse().unwrap(), "mine".parse().unwrap());
+    let outcome = Outcome::of(session.call(request, &()).await);
+    assert_eq!(
+        outcome.ended,
+        Refused(Reason::HeaderMismatch),
+        "{:?}",
+        outcome.trouble
+    );
+    let lists = stub.of("tools/list");
+    assert_eq!(lists.len(), 1);
+    assert_eq!(lists[0].header("authorization"), Some("mine"));
 }

@@ -115,7 +115,8 @@ impl ModernHttp {
 
     /// Sends one request and stays with it to its end.
     pub(crate) async fn send(&self, request: Request, listener: &dyn Listener) -> Ending {
-        let ending = self.attempt(request, listener).await;
+        let mut limits = Limits::begin(request.patience());
+        let ending = self.attempt(request, limits, listener).await;
         // The tool changed what it wants in headers since we saw it. The server refused, so the
         // request may go out once more with what the list says now.
         let request = match &ending {
@@ -127,16 +128,17 @@ impl ModernHttp {
             },
             Ending::Failed(_) | Ending::Answered(_) => return ending,
         };
-        if self.learn_tools().await {
-            self.attempt(request, listener).await
-        } else {
-            ending
+        match clock::timeout_at(limits.total_by(), self.learn_tools(&request)).await {
+            Ok(true) => {
+                limits.sign_of_life();
+                self.attempt(request, limits, listener).await
+            },
+            Ok(false) | Err(clock::Elapsed) => ending,
         }
     }
 
-    async fn attempt(&self, request: Request, listener: &dyn Listener) -> Ending {
+    async fn attempt(&self, request: Request, limits: Limits, listener: &dyn Listener) -> Ending {
         let id = self.ids.next();
-        let limits = Limits::begin(request.patience());
         let mirrored = match self.mirrored(&request) {
             Ok(mirrored) => mirrored,
             Err(trouble) => return trouble.unsent(request),
@@ -262,12 +264,13 @@ impl ModernHttp {
     }
 
     /// Reads the list of tools again, page by page; whether it could be had.
-    async fn learn_tools(&self) -> bool {
+    async fn learn_tools(&self, called: &Request) -> bool {
         let mut params = Params::empty();
         for _ in 0..MAX_PAGES {
-            let request = Request::new("tools/list", params);
-            let Ending::Answered(Reply::Result(page)) = Box::pin(self.attempt(request, &())).await
-            else {
+            let request = of_the_same_caller(called, Request::new("tools/list", params));
+            let limits = Limits::begin(request.patience());
+            let page = Box::pin(self.attempt(request, limits, &())).await;
+            let Ending::Answered(Reply::Result(page)) = page else {
                 return false;
             };
             match lists::read_page(List::Tools, &page) {
@@ -303,6 +306,16 @@ impl ModernHttp {
             }
         }
     }
+}
+
+/// The same request with the headers and the patience of another: a caller's credential may stand
+/// in its headers.
+fn of_the_same_caller(called: &Request, request: Request) -> Request {
+    let headers = called.headers().iter().cloned();
+    headers.fold(
+        request.patient(called.patience()),
+        |request, (name, value)| request.header(name, value),
+    )
 }
 
 /// So many pages are read to learn what one tool wants in headers.
