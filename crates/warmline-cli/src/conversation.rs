@@ -108,7 +108,9 @@ impl<'r> Conversation<'r> {
             Ok(Ending::Failed(failure)) => {
                 let place = match failure.delivery() {
                     Delivery::Unsent => subject,
-                    _ => format!("{subject}, {} after sending", seconds(took)),
+                    Delivery::Refused | Delivery::Answered | Delivery::Unknown => {
+                        format!("{subject}, {} after sending", seconds(took))
+                    },
                 };
                 Err(Problem::of_failure(&failure)
                     .at(place)

@@ -327,7 +327,7 @@ fn the_account_shows_what_was_sent_and_hides_values() {
       arguments: amount=… (values with --show-values)
     → tools/call pay
     ← result, [N] bytes, after [TIME]
-                                      warmline · cold · opened [TIME] · call [TIME]
+    [PAD]warmline · cold · opened [TIME] · call [TIME]
     "#);
     let words = ["call", "pay", "amount=4711", "--verbose", "--show-values"];
     let told = warmline.run(&against_demo(&words, &[]));

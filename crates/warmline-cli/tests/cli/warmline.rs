@@ -12,6 +12,7 @@ pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_warmline");
 
 /// What depends on the machine or the moment, and what stands in its place.
 pub(crate) const FILTERS: &[(&str, &str)] = &[
+    (r" {20,}", "[PAD]"),
     (r"searched PATH .*", "searched PATH [PATH]"),
     (r"expired \d+ days", "expired [N] days"),
     (r"127\.0\.0\.1( port |:)\d+", "127.0.0.1$1[PORT]"),
