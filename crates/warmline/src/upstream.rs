@@ -6,6 +6,8 @@
 //! | How is the era found out? | `detect.rs` |
 //! | What does a call of each era look like? | `legacy.rs`, `modern.rs`, `pipes.rs` |
 //! | What does a reply mean for the request? | `answer.rs` (and `warmline_core::protocol::status`) |
+//! | What did the handshake get? | `greeting.rs` |
+//! | What is remembered of a server? | `verdicts.rs` |
 //! | How are streams read and resumed? | `stream.rs`, `legacy.rs` |
 //! | How do bytes travel over HTTP? | `http.rs`, `connections.rs`, `tls.rs` |
 //! | How do bytes travel over a child's pipes? | `stdio.rs` |
@@ -15,6 +17,7 @@ mod answer;
 mod connections;
 mod detect;
 mod environment;
+mod greeting;
 mod http;
 mod legacy;
 mod limits;
@@ -34,6 +37,7 @@ mod survey;
 mod tls;
 mod verdicts;
 pub mod warden;
+mod wording;
 
 use std::collections::HashMap;
 use std::path::PathBuf;

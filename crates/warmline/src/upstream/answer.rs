@@ -9,27 +9,23 @@ use std::time::Duration;
 use bytes::Bytes;
 use warmline_core::code::Reason;
 use warmline_core::delivery::Delivery;
-use warmline_core::era::{Era, Version};
+use warmline_core::era::Era;
 use warmline_core::exchange::{Ending, Reply, Request, Trouble};
-use warmline_core::protocol::envelope::{Kind, Message, RpcError};
+use warmline_core::protocol::envelope::{Kind, Message};
 use warmline_core::protocol::gone::{Breadth, SentSession};
-use warmline_core::protocol::handshake;
-use warmline_core::protocol::sse::SseParser;
 use warmline_core::protocol::status::{
     Body, Meaning, Standing as Stream, StatusFacts, read_status,
 };
 
 use super::http::{Arrival, BodyKind, Cut, Lost};
-use super::limits::Limits;
 use super::server::Sizes;
-use super::session::{Evidence, Facts, Standing, Transport};
-use super::stream::{Pause, Watch};
-use crate::clock::{self, Instant};
+use super::session::Standing;
+use super::stream::Watch;
+use super::wording::{plain, text_of};
+use crate::clock::Instant;
 
 /// The body of a refusal is read up to here; what it says stands at its beginning.
 const REFUSAL_BODY: usize = 64 << 10;
-/// Nothing that belongs to a handshake is larger.
-const HANDSHAKE_BODY: usize = 1 << 20;
 
 /// What is known of a request when its reply arrives.
 #[derive(Clone, Copy)]
@@ -104,7 +100,7 @@ pub(crate) async fn ending(
 }
 
 impl<'a> Sent<'a> {
-    fn facts(&self, status: u16, body: Body<'a>, said: &'a Said) -> StatusFacts<'a> {
+    pub(super) fn facts(&self, status: u16, body: Body<'a>, said: &'a Said) -> StatusFacts<'a> {
         StatusFacts {
             status,
             era: self.era,
@@ -129,7 +125,7 @@ fn is_response(body: &[u8]) -> bool {
 }
 
 /// What the head of a reply said, kept while its body is read.
-struct Said {
+pub(super) struct Said {
     content_type: String,
     challenge: Option<String>,
     location: Option<String>,
@@ -137,7 +133,7 @@ struct Said {
 }
 
 impl Said {
-    fn of(arrival: &Arrival) -> Self {
+    pub(super) fn of(arrival: &Arrival) -> Self {
         // Nothing of this is needed, nor allocated, for the usual answer.
         if arrival.status.as_u16() == 200 && arrival.kind() == BodyKind::Json {
             return Self {
@@ -159,7 +155,13 @@ impl Said {
         clippy::wildcard_enum_match_arm,
         reason = "most refusals read the same"
     )]
-    fn trouble(&self, server: &str, status: u16, reason: Reason, body: &[u8]) -> Trouble {
+    pub(super) fn trouble(
+        &self,
+        server: &str,
+        status: u16,
+        reason: Reason,
+        body: &[u8],
+    ) -> Trouble {
         let what = match reason {
             Reason::BadReply => format!("what `{server}` answered is not an MCP answer"),
             Reason::Unauthorized => format!("`{server}` did not accept our credential"),
@@ -292,312 +294,7 @@ pub(crate) async fn accepted(server: &str, arrival: Arrival, by: Instant) -> Res
     Err(said.trouble(server, status, Reason::Rejected, &body))
 }
 
-/// What came back for a message of the handshake, whatever it was.
-#[derive(Debug)]
-pub(crate) struct Heard {
-    pub(crate) status: u16,
-    /// The response, if one came.
-    pub(crate) message: Option<Message>,
-    /// What the trouble is, if none came.
-    pub(crate) trouble: Option<Trouble>,
-    /// A few words for people.
-    pub(crate) words: String,
-}
-
-/// Reads the reply to a message of the handshake to its end.
-pub(crate) async fn hear(sent: Sent<'_>, arrival: Arrival, by: Instant) -> Heard {
-    if arrival.status.as_u16() == 200 && arrival.kind() == BodyKind::Stream {
-        return hear_stream(sent, arrival, by).await;
-    }
-    let server = sent.server;
-    let status = arrival.status.as_u16();
-    let said = Said::of(&arrival);
-    let is_json = arrival.kind() == BodyKind::Json;
-    let body = match arrival
-        .whole(sent.sizes.reply.min(HANDSHAKE_BODY), by)
-        .await
-    {
-        Ok(body) => body,
-        Err(cut) => {
-            let trouble = cut_trouble(server, &cut);
-            let words = format!("HTTP {status}, then {}", trouble.what);
-            return Heard {
-                status,
-                message: None,
-                trouble: Some(trouble),
-                words,
-            };
-        },
-    };
-    let message = Message::split(body.clone()).ok();
-    let words = words(status, message.as_ref(), &body);
-    let trouble = match read_status(&sent.facts(status, Body::Whole(&body), &said)) {
-        Meaning::Answer(_) if status != 200 || is_json => None,
-        Meaning::Answer(_) => Some(said.trouble(server, status, Reason::BadReply, &body)),
-        Meaning::Wait => Some(said.trouble(server, status, Reason::NoReplyChannel, &body)),
-        Meaning::Refused { reason, .. } | Meaning::Unknown { reason, .. } => {
-            Some(said.trouble(server, status, reason, &body))
-        },
-    };
-    Heard {
-        status,
-        message,
-        trouble,
-        words,
-    }
-}
-
-async fn hear_stream(sent: Sent<'_>, mut arrival: Arrival, by: Instant) -> Heard {
-    let status = arrival.status.as_u16();
-    let message = first_reply(&mut arrival, sent.id, sent.sizes, by).await;
-    let words = words(status, message.as_ref(), b"");
-    let trouble = if message.is_some() {
-        arrival.drain().await;
-        None
-    } else {
-        Some(Trouble::new(
-            Reason::ReplyLost,
-            format!(
-                "the stream of `{}` brought no answer to the handshake",
-                sent.server
-            ),
-        ))
-    };
-    Heard {
-        status,
-        message,
-        trouble,
-        words,
-    }
-}
-
-async fn first_reply(arrival: &mut Arrival, id: u64, sizes: Sizes, by: Instant) -> Option<Message> {
-    let left = by.saturating_duration_since(clock::now());
-    let patience = warmline_core::exchange::Patience {
-        idle: left,
-        total: left,
-    };
-    let mut watch = Watch::new(id, Limits::begin(patience), &());
-    let mut parser = SseParser::new(sizes.event);
-    loop {
-        match watch.read(arrival, &mut parser).await {
-            Pause::Reply(message) => return Some(message),
-            Pause::Ask(_) | Pause::Answered(..) => {},
-            Pause::Ended
-            | Pause::Broken(_)
-            | Pause::TooLarge { .. }
-            | Pause::Late
-            | Pause::Strays => return None,
-        }
-    }
-}
-
-fn cut_trouble(server: &str, cut: &Cut) -> Trouble {
-    match cut {
-        Cut::Broken(why) => Trouble::new(
-            Reason::ReplyLost,
-            format!("the answer of `{server}` broke off"),
-        )
-        .because(why.clone()),
-        Cut::TooLarge { limit } => Trouble::new(
-            Reason::ReplyTooLarge,
-            format!("`{server}` sent a larger reply than the limit of {limit} bytes"),
-        ),
-        Cut::Late => Trouble::new(
-            Reason::Timeout,
-            format!("`{server}` did not answer in time"),
-        ),
-    }
-}
-
-/// What came back, for people: the status, and the code and text of an error.
-fn words(status: u16, message: Option<&Message>, body: &[u8]) -> String {
-    let said = match message {
-        Some(message) => message_words(message),
-        None if body.is_empty() => "no body".to_owned(),
-        None => {
-            text_of(body).map_or_else(|| "an unreadable body".to_owned(), |t| format!("\"{t}\""))
-        },
-    };
-    format!("HTTP {status}, {said}")
-}
-
-/// What a message says, in a few words.
-pub(crate) fn message_words(message: &Message) -> String {
-    match (message.kind(), message.error()) {
-        (Kind::Error, Some(error)) => error_words(&error),
-        (Kind::Result, _) => "a result".to_owned(),
-        (Kind::Error | Kind::Request | Kind::Notification, _) => {
-            "a message that is no answer".to_owned()
-        },
-    }
-}
-
-/// The code and the text of a JSON-RPC error.
-fn error_words(error: &[u8]) -> String {
-    RpcError::parse(error).map_or_else(
-        |_| "an unreadable error".to_owned(),
-        |error| {
-            format!(
-                "{} \"{}\"",
-                error.code,
-                plain(error.message.as_bytes(), 200)
-            )
-        },
-    )
-}
-
-/// What an opened legacy session agreed on.
-pub(crate) struct Opened {
-    pub(crate) version: Version,
-    capabilities: Bytes,
-    server_info: Option<Bytes>,
-    instructions: Option<String>,
-}
-
-impl Opened {
-    pub(crate) fn facts(self, transport: Transport, keeps_session: bool) -> Facts {
-        Facts {
-            era: self.version.era(),
-            version: self.version,
-            transport,
-            keeps_session,
-            server_info: self.server_info,
-            capabilities: self.capabilities,
-            instructions: self.instructions,
-            evidence: Vec::new(),
-            opened_in: Duration::ZERO,
-        }
-    }
-}
-
-/// What `initialize` got over HTTP.
-pub(crate) fn initialized(
-    server: &str,
-    heard: Heard,
-    evidence: &mut Vec<Evidence>,
-) -> Result<Opened, Trouble> {
-    evidence.push(Evidence {
-        step: "initialize",
-        answer: heard.words,
-    });
-    match (heard.message, heard.trouble) {
-        (Some(message), None) => read_initialize(server, &message),
-        (Some(message), Some(trouble)) if message.kind() == Kind::Error => {
-            // The server's own words say more than the status they came with, but for those
-            // statuses that speak for themselves.
-            let plain = [Reason::Unauthorized, Reason::Forbidden, Reason::RateLimited];
-            if plain.contains(&trouble.reason) {
-                return Err(trouble);
-            }
-            read_initialize(server, &message)
-        },
-        (_, Some(trouble)) => Err(trouble),
-        (None, None) => Err(Trouble::new(
-            Reason::Handshake,
-            format!("`{server}` did not answer `initialize`"),
-        )),
-    }
-}
-
-/// Reads the response to `initialize`.
-pub(crate) fn read_initialize(server: &str, message: &Message) -> Result<Opened, Trouble> {
-    if let Some(error) = message.error() {
-        return Err(refused_handshake(server, "initialize", &error));
-    }
-    let result = message.result().unwrap_or_default();
-    let opened = handshake::read_initialize_result(&result).map_err(|malformed| {
-        Trouble::new(
-            Reason::Handshake,
-            format!("`{server}` answered `initialize` in a form that is not MCP"),
-        )
-        .because(malformed.to_string())
-    })?;
-    let version = Version::parse(&opened.version).filter(|v| v.era() == Era::Legacy);
-    let Some(version) = version else {
-        return Err(Trouble::new(
-            Reason::Version,
-            format!("`{server}` answered `initialize` with a version we do not speak"),
-        )
-        .because(format!(
-            "protocolVersion \"{}\"",
-            plain(opened.version.as_bytes(), 40)
-        )));
-    };
-    Ok(Opened {
-        version,
-        capabilities: opened.capabilities,
-        server_info: opened.server_info,
-        instructions: opened.instructions,
-    })
-}
-
-/// A JSON-RPC error instead of a handshake.
-pub(crate) fn refused_handshake(server: &str, step: &str, error: &[u8]) -> Trouble {
-    let parsed = RpcError::parse(error).ok();
-    let code = parsed.as_ref().map_or(0, |e| e.code);
-    let text = parsed.map(|e| e.message).unwrap_or_default();
-    let (reason, hint) = if code == -32022 {
-        (Reason::Version, None)
-    } else if text.to_ascii_lowercase().contains("already initialized") {
-        (
-            Reason::SingleSession,
-            Some("this server keeps one session per process; end the other client, or restart it"),
-        )
-    } else {
-        (Reason::Handshake, None)
-    };
-    let trouble =
-        Trouble::new(reason, format!("`{server}` refused `{step}`")).because(error_words(error));
-    match hint {
-        Some(hint) => trouble.hint(hint),
-        None => trouble,
-    }
-}
-
 /// The raw parameters of a cancel notice.
 pub(crate) fn cancelled(id: u64) -> String {
     format!(r#"{{"requestId":{id},"reason":"the caller no longer waits"}}"#)
-}
-
-/// What a body says, on one short line without control characters.
-fn text_of(body: &[u8]) -> Option<String> {
-    if let Ok(message) = Message::split(Bytes::copy_from_slice(body))
-        && let Some(error) = message.error()
-    {
-        return Some(error_words(&error));
-    }
-    let text = plain(body, 160);
-    (!text.is_empty()).then_some(text)
-}
-
-/// Marks that change the direction of the text around them, so that it reads as something else.
-const fn turns_around(character: char) -> bool {
-    matches!(
-        character,
-        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
-    )
-}
-
-/// Bytes from outside made safe to show: one line, no control characters, bounded.
-pub(crate) fn plain(bytes: &[u8], max: usize) -> String {
-    let text = String::from_utf8_lossy(bytes.get(..max * 4).unwrap_or(bytes));
-    let mut shown = String::new();
-    let mut blank = true;
-    for character in text.chars() {
-        if character.is_whitespace() || character.is_control() || turns_around(character) {
-            if !blank {
-                shown.push(' ');
-            }
-            blank = true;
-        } else {
-            shown.push(character);
-            blank = false;
-        }
-        if shown.chars().count() >= max {
-            shown.push('…');
-            break;
-        }
-    }
-    shown.trim_end().to_owned()
 }

@@ -21,7 +21,7 @@ use warmline_core::protocol::meta::ClientMeta;
 use warmline_core::verdict::{self, HttpAnswer, Probe};
 
 use super::Upstream;
-use super::answer;
+use super::greeting;
 use super::legacy::{INITIALIZED, LegacyHttp};
 use super::limits::Ids;
 use super::modern::ModernHttp;
@@ -30,6 +30,7 @@ use super::server::{HttpReach, Reach, Server};
 use super::session::{Declared, Driver, Evidence, Facts, Session, Transport};
 use super::stdio::Pipe;
 use super::verdicts::Verdict;
+use super::wording;
 use crate::clock;
 
 /// Opens a session, finding out the era unless it is said or remembered.
@@ -208,12 +209,12 @@ impl<'a> Opening<'a> {
     fn discovered(
         &mut self,
         version: Version,
-        heard: &answer::Heard,
+        heard: &greeting::Heard,
         transport: Transport,
     ) -> Result<Facts, Trouble> {
         // A server that knows the modern errors is modern, even if it refuses our probe.
         if let Some(error) = heard.message.as_ref().and_then(Message::error) {
-            return Err(answer::refused_handshake(
+            return Err(greeting::refused_handshake(
                 &self.server.name,
                 "server/discover",
                 &error,
@@ -248,7 +249,7 @@ impl<'a> Opening<'a> {
         })
     }
 
-    fn no_session(&self, probe: &Probe, heard: answer::Heard) -> Trouble {
+    fn no_session(&self, probe: &Probe, heard: greeting::Heard) -> Trouble {
         match probe {
             Probe::Legacy { .. } => self.not_offered(&heard.words),
             Probe::Incompatible { supported } => self.incompatible(supported),
@@ -295,7 +296,7 @@ impl<'a> Opening<'a> {
         )
         .because(format!(
             "it supports {}",
-            answer::plain(supported.join(", ").as_bytes(), 200)
+            wording::plain(supported.join(", ").as_bytes(), 200)
         ))
     }
 
@@ -332,7 +333,7 @@ impl<'a> Opening<'a> {
 
 /// What came back, as the table of rows reads it. An answer that broke off is none, and a result
 /// that is not for our question says nothing.
-fn as_answer(heard: &answer::Heard) -> HttpAnswer<'_> {
+fn as_answer(heard: &greeting::Heard) -> HttpAnswer<'_> {
     let broken_off = [Reason::ReplyLost, Reason::ReplyTooLarge, Reason::Timeout];
     match (&heard.message, &heard.trouble) {
         (None, Some(trouble)) if broken_off.contains(&trouble.reason) => {

@@ -23,6 +23,7 @@ use warmline_core::protocol::splice;
 use warmline_core::protocol::sse::SseParser;
 
 use super::answer;
+use super::greeting;
 use super::http::{Arrival, BodyKind, Endpoint};
 use super::limits::{Ids, Limits};
 use super::listener::{self, Listener, Spoken};
@@ -92,8 +93,8 @@ impl LegacyHttp {
             sizes,
             standing: &standing,
         };
-        let heard = answer::hear(sent, arrival, by).await;
-        let opened = answer::initialized(&server, heard, evidence)?;
+        let heard = greeting::hear(sent, arrival, by).await;
+        let opened = greeting::initialized(&server, heard, evidence)?;
         if let Some(id) = &session_id {
             check_session_id(&server, id)?;
             base.insert(SESSION_ID, id.clone());

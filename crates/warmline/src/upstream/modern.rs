@@ -21,7 +21,8 @@ use warmline_core::protocol::params::Params;
 use warmline_core::protocol::splice::{self, Edit};
 use warmline_core::protocol::sse::SseParser;
 
-use super::answer::{self, Heard};
+use super::answer;
+use super::greeting::{self, Heard};
 use super::http::{Arrival, BodyKind, Endpoint};
 use super::legacy::with_headers;
 use super::limits::{Digits, Ids, Limits};
@@ -110,7 +111,7 @@ impl ModernHttp {
             .send(Method::POST, headers, body, by)
             .await
             .map_err(|lost| lost.trouble)?;
-        Ok(answer::hear(self.sent(id), arrival, by).await)
+        Ok(greeting::hear(self.sent(id), arrival, by).await)
     }
 
     /// Sends one request and stays with it to its end.

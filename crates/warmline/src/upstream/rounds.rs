@@ -16,9 +16,10 @@ use warmline_core::protocol::params::Params;
 use warmline_core::protocol::rounds::{InputRequest, ResultType, result_type};
 use warmline_core::protocol::splice::Edit;
 
-use super::answer::{self, plain};
+use super::answer;
 use super::listener::{Listener, Spoken, spoken};
 use super::session::Session;
+use super::wording::plain;
 use crate::clock;
 
 /// A server that still asks after this many rounds does not know what it wants.

@@ -11,13 +11,14 @@ use warmline_core::verdict::{self, Probe, StdioAnswer};
 
 use super::{Opening, client_meta};
 use crate::clock;
-use crate::upstream::answer;
+use crate::upstream::greeting;
 use crate::upstream::limits::Ids;
 use crate::upstream::modern::write_modern;
 use crate::upstream::pipes::notification;
 use crate::upstream::server::StdioReach;
 use crate::upstream::session::{Driver, Facts, Transport};
 use crate::upstream::stdio::{self, Pipe, PipeCall, PipeNews};
+use crate::upstream::wording;
 
 impl Opening<'_> {
     pub(super) async fn stdio(mut self, reach: &StdioReach) -> Result<(Driver, Facts), Trouble> {
@@ -147,7 +148,7 @@ impl Opening<'_> {
         };
         match self.await_initialize(call, by).await {
             Ok(message) => {
-                self.note("initialize", &answer::message_words(&message));
+                self.note("initialize", &wording::message_words(&message));
                 Probed::Initialized(message)
             },
             Err(trouble) => Probed::Failed(trouble),
@@ -158,7 +159,7 @@ impl Opening<'_> {
         let reading = verdict::read_probe_stdio(answer);
         let words = match answer {
             StdioAnswer::Probe(message) | StdioAnswer::Initialize(message) => {
-                answer::message_words(message)
+                wording::message_words(message)
             },
             StdioAnswer::Silence => "silence".to_owned(),
             StdioAnswer::Exit => "the program ended".to_owned(),
@@ -193,7 +194,7 @@ impl Opening<'_> {
         let by = clock::now() + self.server.times.start;
         match self.await_initialize(call, by).await {
             Ok(message) => {
-                self.note("initialize", &answer::message_words(&message));
+                self.note("initialize", &wording::message_words(&message));
                 self.initialized(pipe, ids, &message)
             },
             Err(trouble) => Err(self.in_start(trouble, &pipe)),
@@ -221,7 +222,7 @@ impl Opening<'_> {
         ids: Ids,
         message: &Message,
     ) -> Result<(Driver, Facts), Trouble> {
-        let opened = answer::read_initialize(&self.server.name, message)?;
+        let opened = greeting::read_initialize(&self.server.name, message)?;
         pipe.say(notification("notifications/initialized", None));
         let driver = self.piped(pipe, ids, None);
         let mut facts = opened.facts(Transport::Stdio, true);
@@ -292,10 +293,10 @@ async fn next_of(call: &mut Option<PipeCall>) -> PipeNews {
     }
 }
 
-fn heard_on_pipe(message: Message) -> answer::Heard {
-    answer::Heard {
+fn heard_on_pipe(message: Message) -> greeting::Heard {
+    greeting::Heard {
         status: 200,
-        words: answer::message_words(&message),
+        words: wording::message_words(&message),
         message: Some(message),
         trouble: None,
     }

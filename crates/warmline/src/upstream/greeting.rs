@@ -1,0 +1,250 @@
+//! What the messages of a handshake got, over HTTP and over a pipe.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use warmline_core::code::Reason;
+use warmline_core::era::{Era, Version};
+use warmline_core::exchange::{Patience, Trouble};
+use warmline_core::protocol::envelope::{Kind, Message, RpcError};
+use warmline_core::protocol::handshake;
+use warmline_core::protocol::sse::SseParser;
+use warmline_core::protocol::status::{Body, Meaning, read_status};
+
+use super::answer::{Said, Sent};
+use super::http::{Arrival, BodyKind, Cut};
+use super::limits::Limits;
+use super::server::Sizes;
+use super::session::{Evidence, Facts, Transport};
+use super::stream::{Pause, Watch};
+use super::wording::{error_words, plain, words};
+use crate::clock::{self, Instant};
+
+/// Nothing that belongs to a handshake is larger.
+const HANDSHAKE_BODY: usize = 1 << 20;
+
+/// What came back for a message of the handshake, whatever it was.
+#[derive(Debug)]
+pub(crate) struct Heard {
+    pub(crate) status: u16,
+    /// The response, if one came.
+    pub(crate) message: Option<Message>,
+    /// What the trouble is, if none came.
+    pub(crate) trouble: Option<Trouble>,
+    /// A few words for people.
+    pub(crate) words: String,
+}
+
+/// Reads the reply to a message of the handshake to its end.
+pub(crate) async fn hear(sent: Sent<'_>, arrival: Arrival, by: Instant) -> Heard {
+    if arrival.status.as_u16() == 200 && arrival.kind() == BodyKind::Stream {
+        return hear_stream(sent, arrival, by).await;
+    }
+    let server = sent.server;
+    let status = arrival.status.as_u16();
+    let said = Said::of(&arrival);
+    let is_json = arrival.kind() == BodyKind::Json;
+    let body = match arrival
+        .whole(sent.sizes.reply.min(HANDSHAKE_BODY), by)
+        .await
+    {
+        Ok(body) => body,
+        Err(cut) => {
+            let trouble = cut_trouble(server, &cut);
+            let words = format!("HTTP {status}, then {}", trouble.what);
+            return Heard {
+                status,
+                message: None,
+                trouble: Some(trouble),
+                words,
+            };
+        },
+    };
+    let message = Message::split(body.clone()).ok();
+    let words = words(status, message.as_ref(), &body);
+    let trouble = match read_status(&sent.facts(status, Body::Whole(&body), &said)) {
+        Meaning::Answer(_) if status != 200 || is_json => None,
+        Meaning::Answer(_) => Some(said.trouble(server, status, Reason::BadReply, &body)),
+        Meaning::Wait => Some(said.trouble(server, status, Reason::NoReplyChannel, &body)),
+        Meaning::Refused { reason, .. } | Meaning::Unknown { reason, .. } => {
+            Some(said.trouble(server, status, reason, &body))
+        },
+    };
+    Heard {
+        status,
+        message,
+        trouble,
+        words,
+    }
+}
+
+async fn hear_stream(sent: Sent<'_>, mut arrival: Arrival, by: Instant) -> Heard {
+    let status = arrival.status.as_u16();
+    let message = first_reply(&mut arrival, sent.id, sent.sizes, by).await;
+    let words = words(status, message.as_ref(), b"");
+    let trouble = if message.is_some() {
+        arrival.drain().await;
+        None
+    } else {
+        Some(Trouble::new(
+            Reason::ReplyLost,
+            format!(
+                "the stream of `{}` brought no answer to the handshake",
+                sent.server
+            ),
+        ))
+    };
+    Heard {
+        status,
+        message,
+        trouble,
+        words,
+    }
+}
+
+async fn first_reply(arrival: &mut Arrival, id: u64, sizes: Sizes, by: Instant) -> Option<Message> {
+    let left = by.saturating_duration_since(clock::now());
+    let patience = Patience {
+        idle: left,
+        total: left,
+    };
+    let mut watch = Watch::new(id, Limits::begin(patience), &());
+    let mut parser = SseParser::new(sizes.event);
+    loop {
+        match watch.read(arrival, &mut parser).await {
+            Pause::Reply(message) => return Some(message),
+            Pause::Ask(_) | Pause::Answered(..) => {},
+            Pause::Ended
+            | Pause::Broken(_)
+            | Pause::TooLarge { .. }
+            | Pause::Late
+            | Pause::Strays => return None,
+        }
+    }
+}
+
+fn cut_trouble(server: &str, cut: &Cut) -> Trouble {
+    match cut {
+        Cut::Broken(why) => Trouble::new(
+            Reason::ReplyLost,
+            format!("the answer of `{server}` broke off"),
+        )
+        .because(why.clone()),
+        Cut::TooLarge { limit } => Trouble::new(
+            Reason::ReplyTooLarge,
+            format!("`{server}` sent a larger reply than the limit of {limit} bytes"),
+        ),
+        Cut::Late => Trouble::new(
+            Reason::Timeout,
+            format!("`{server}` did not answer in time"),
+        ),
+    }
+}
+
+/// What an opened legacy session agreed on.
+pub(crate) struct Opened {
+    pub(crate) version: Version,
+    capabilities: Bytes,
+    server_info: Option<Bytes>,
+    instructions: Option<String>,
+}
+
+impl Opened {
+    pub(crate) fn facts(self, transport: Transport, keeps_session: bool) -> Facts {
+        Facts {
+            era: self.version.era(),
+            version: self.version,
+            transport,
+            keeps_session,
+            server_info: self.server_info,
+            capabilities: self.capabilities,
+            instructions: self.instructions,
+            evidence: Vec::new(),
+            opened_in: Duration::ZERO,
+        }
+    }
+}
+
+/// What `initialize` got over HTTP.
+pub(crate) fn initialized(
+    server: &str,
+    heard: Heard,
+    evidence: &mut Vec<Evidence>,
+) -> Result<Opened, Trouble> {
+    evidence.push(Evidence {
+        step: "initialize",
+        answer: heard.words,
+    });
+    match (heard.message, heard.trouble) {
+        (Some(message), None) => read_initialize(server, &message),
+        (Some(message), Some(trouble)) if message.kind() == Kind::Error => {
+            // The server's own words say more than the status they came with, but for those
+            // statuses that speak for themselves.
+            let plain = [Reason::Unauthorized, Reason::Forbidden, Reason::RateLimited];
+            if plain.contains(&trouble.reason) {
+                return Err(trouble);
+            }
+            read_initialize(server, &message)
+        },
+        (_, Some(trouble)) => Err(trouble),
+        (None, None) => Err(Trouble::new(
+            Reason::Handshake,
+            format!("`{server}` did not answer `initialize`"),
+        )),
+    }
+}
+
+/// Reads the response to `initialize`.
+pub(crate) fn read_initialize(server: &str, message: &Message) -> Result<Opened, Trouble> {
+    if let Some(error) = message.error() {
+        return Err(refused_handshake(server, "initialize", &error));
+    }
+    let result = message.result().unwrap_or_default();
+    let opened = handshake::read_initialize_result(&result).map_err(|malformed| {
+        Trouble::new(
+            Reason::Handshake,
+            format!("`{server}` answered `initialize` in a form that is not MCP"),
+        )
+        .because(malformed.to_string())
+    })?;
+    let version = Version::parse(&opened.version).filter(|v| v.era() == Era::Legacy);
+    let Some(version) = version else {
+        return Err(Trouble::new(
+            Reason::Version,
+            format!("`{server}` answered `initialize` with a version we do not speak"),
+        )
+        .because(format!(
+            "protocolVersion \"{}\"",
+            plain(opened.version.as_bytes(), 40)
+        )));
+    };
+    Ok(Opened {
+        version,
+        capabilities: opened.capabilities,
+        server_info: opened.server_info,
+        instructions: opened.instructions,
+    })
+}
+
+/// A JSON-RPC error instead of a handshake.
+pub(crate) fn refused_handshake(server: &str, step: &str, error: &[u8]) -> Trouble {
+    let parsed = RpcError::parse(error).ok();
+    let code = parsed.as_ref().map_or(0, |e| e.code);
+    let text = parsed.map(|e| e.message).unwrap_or_default();
+    let (reason, hint) = if code == -32022 {
+        (Reason::Version, None)
+    } else if text.to_ascii_lowercase().contains("already initialized") {
+        (
+            Reason::SingleSession,
+            Some("this server keeps one session per process; end the other client, or restart it"),
+        )
+    } else {
+        (Reason::Handshake, None)
+    };
+    let trouble =
+        Trouble::new(reason, format!("`{server}` refused `{step}`")).because(error_words(error));
+    match hint {
+        Some(hint) => trouble.hint(hint),
+        None => trouble,
+    }
+}
