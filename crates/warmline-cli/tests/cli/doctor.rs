@@ -15,7 +15,7 @@ fn a_good_server_is_described() {
     exit: 0
     ----- stdout -----
     config        ok      typed: [WARMLINE] demo-server --stdio --era legacy
-    program       ok      [WARMLINE] → [WARMLINE] (the path given)
+    program       ok      [WARMLINE] (the path given)
     path          ok      [N] folders, as ours
     start         ok      ready after [TIME]
     era           ok      legacy 2025-11-25: `server/discover` → -32601 "Method not found" (Q4), `initialize` → a result
@@ -105,7 +105,7 @@ fn a_url_that_answers_html() {
     connect     ok      127.0.0.1 port [PORT] answered
     would send  ok      no headers of yours · no secrets
     era         broken  what `127.0.0.1:[PORT]` answered is not an MCP answer
-                why: HTTP 200 "<!doctype html><title>Welcome</title><h1>It works!</h1>"
+                why: HTTP 200 "a web page: Welcome"
                 hint: check the URL: an MCP endpoint often ends in /mcp
 
     4 questions · 1 broken

@@ -114,10 +114,14 @@ fn reached(target: &Target, facts: &Facts, child: Option<&ChildReport>) -> Vec<F
     let ready = format!("ready after {}", seconds(facts.opened_in));
     match (&target.server.reach, child) {
         (Reach::Stdio(stdio), Some(child)) => {
-            let program = child.program.display();
+            let program = child.program.display().to_string();
+            let found = match program == stdio.program {
+                true => program,
+                false => format!("{} → {program}", stdio.program),
+            };
             let mut findings = vec![Finding::ok(
                 "program",
-                format!("{} → {program} ({})", stdio.program, child.found_by),
+                format!("{found} ({})", child.found_by),
             )];
             findings.push(path(child));
             findings.push(match (child.warden, child.skipped_lines) {
