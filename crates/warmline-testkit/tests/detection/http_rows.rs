@@ -320,3 +320,44 @@ async fn a_stream_may_say_much_before_its_answer() {
         .await
         .unwrap();
 }
+
+const ALL_IN_VAIN: &[&str] = &["server/discover", "initialize", "GET"];
+
+#[tokio::test]
+async fn where_nothing_takes_a_post_a_get_tells_whether_it_is_the_old_transport() {
+    let refusing = |status: u16| {
+        let refusal = || Fault::Reply(Canned::new(status, "no POST here"));
+        Scene::new(Personality::legacy())
+            .always("server/discover", refusal())
+            .always("initialize", refusal())
+    };
+    let stream = "event: endpoint\ndata: /messages?id=1\n\n";
+    let stream = Canned::new(200, stream).header("Content-Type", "text/event-stream");
+    for status in [400, 404, 405] {
+        let scene = refusing(status).once("GET", Fault::Reply(stream.clone()));
+        let end = End::Fails(Reason::Version);
+        let story = format!("HTTP {status}, then an endpoint");
+        let trouble = scene.plays(&story, end, ALL_IN_VAIN).await.unwrap_err();
+        assert!(trouble.what.contains("HTTP+SSE"), "{trouble}");
+    }
+    let nothing = Fault::Reply(Canned::new(405, ""));
+    let scene = refusing(404).once("GET", nothing);
+    let end = End::Fails(Reason::NotFound);
+    scene
+        .plays("nothing at all", end, ALL_IN_VAIN)
+        .await
+        .unwrap_err();
+}
+
+#[tokio::test]
+async fn a_page_instead_of_a_server_is_told_as_such() {
+    let page = Canned::new(200, "<!doctype html><title>Welcome</title>");
+    let page = Fault::Reply(page.header("Content-Type", "text/html"));
+    let scene = Scene::new(Personality::legacy())
+        .always("server/discover", page.clone())
+        .always("initialize", page);
+    let end = End::Fails(Reason::NotMcp);
+    let sent = &["server/discover", "initialize"];
+    let trouble = scene.plays("a page", end, sent).await.unwrap_err();
+    assert!(trouble.hint.unwrap().contains("URL"));
+}

@@ -5,11 +5,18 @@
 
 #[path = "../stage/census.rs"]
 mod census;
+#[path = "../stage/lives.rs"]
+mod lives;
 #[path = "../stage/program.rs"]
 mod program;
+#[path = "../stage/script.rs"]
+mod script;
+#[path = "../stage/tasks.rs"]
+mod tasks;
 
 mod handshake;
 mod http_rows;
+mod memory;
 mod no_verdict;
 mod pinned;
 mod scene;

@@ -8,7 +8,8 @@ use warmline::core::exchange::Trouble;
 use warmline::upstream::{Declared, Server, Session, Times, Upstream};
 use warmline_testkit::{Fault, LedgerServer, Personality, Phase, Rule};
 
-use super::census::{no_task_left, until};
+use super::census::until;
+use super::tasks::no_task_left;
 
 /// What an opening comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +38,8 @@ pub(crate) const HANDSHAKE: &[&str] = &["initialize", "notifications/initialized
 pub(crate) struct Scene {
     pub(crate) ledger: LedgerServer,
     pub(crate) server: Server,
+    /// One for the whole scene: what it remembers, it remembers for the next opening.
+    pub(crate) upstream: Upstream,
 }
 
 impl Scene {
@@ -45,7 +48,11 @@ impl Scene {
         let mut server = Server::http("scene", ledger.url().parse().unwrap());
         // Resting connections end soon, so that the census need not wait for them.
         server.times.connection_idle = Duration::from_millis(20);
-        Self { ledger, server }
+        Self {
+            ledger,
+            server,
+            upstream: Upstream::new(),
+        }
     }
 
     /// The same server, doing this to the first request of a method.
@@ -82,9 +89,7 @@ impl Scene {
     }
 
     pub(crate) async fn open(&self) -> Result<Session, Trouble> {
-        Upstream::new()
-            .open(&self.server, &Declared::default())
-            .await
+        self.upstream.open(&self.server, &Declared::default()).await
     }
 
     /// Opens, compares what it came to and what was sent, and ends what was opened.

@@ -7,9 +7,10 @@ use warmline::core::era::{Era, Version};
 use warmline::core::exchange::Trouble;
 use warmline::upstream::{Declared, Server, Session, Times, Transport, Upstream};
 
-use super::census::{no_task_left, until};
+use super::census::until;
 use super::program::Program;
 use super::scene::{HANDSHAKE, PROBE, PROBE_THEN_HANDSHAKE, PROBE_TWICE, evidence};
+use super::tasks::no_task_left;
 
 /// A server is slow when it takes longer than this; the usual limit is seconds.
 const IMPATIENT: Times = Times {
@@ -315,4 +316,16 @@ async fn the_said_era_is_not_asked_about_over_stdio_either() {
     assert_eq!(trouble.reason, Reason::Version);
     ends(&program).await;
     assert_eq!(asked(&program), [PROBE]);
+}
+
+#[tokio::test]
+async fn a_child_that_stops_in_the_handshake_is_given_up_and_gone() {
+    let times = Times {
+        start: Duration::from_millis(300),
+        ..IMPATIENT
+    };
+    let program = Program::script("hear; kill -STOP $$; hear");
+    let trouble = open(&program, times, None).await.unwrap_err();
+    assert_eq!(trouble.reason, Reason::SilentServer, "{trouble:?}");
+    ends(&program).await;
 }

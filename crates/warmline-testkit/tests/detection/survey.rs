@@ -5,10 +5,10 @@ use warmline::core::era::Era;
 use warmline::upstream::{Declared, Leg, Survey, Upstream};
 use warmline_testkit::{Canned, Fault, Personality};
 
-use super::census::no_task_left;
 use super::program::Program;
 use super::scene::Scene;
 use super::stdio_rows::asked;
+use super::tasks::no_task_left;
 
 /// What a leg shows, in short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

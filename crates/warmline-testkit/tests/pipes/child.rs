@@ -12,8 +12,9 @@ use warmline::core::exchange::{Ending, Failure, Patience, Reply, Request};
 use warmline::core::protocol::params::Params;
 use warmline::upstream::{Declared, Server, Session, Upstream};
 
-use super::census::{no_task_left, until};
+use super::census::until;
 use super::program::Program;
+use super::tasks::no_task_left;
 
 /// A program that runs, and the session with it.
 #[derive(Debug)]

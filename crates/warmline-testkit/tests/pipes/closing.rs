@@ -1,10 +1,14 @@
 //! The end of a child: its input first, then asked, then forced, with all that it started.
 
+use rustix::process::Signal;
 use serde_json::json;
+use warmline::core::code::Reason;
+use warmline::core::delivery::Delivery;
 use warmline::core::era::Era;
 
-use super::census::no_task_left;
-use super::child::{Child, ERAS, result};
+use super::child::{Child, ERAS, failed, result};
+use super::program::Program;
+use super::tasks::no_task_left;
 
 #[tokio::test]
 async fn a_child_that_is_closed_ends_by_the_end_of_its_input() {
@@ -40,6 +44,33 @@ async fn a_stubborn_child_is_asked_and_then_forced_with_all_that_it_started() {
     assert_eq!(stubborn.as_deref(), Some("signal 9"));
     assert_eq!(orphaning.as_deref(), Some("exit status 0"));
     no_task_left().await;
+}
+
+/// Many servers are started by a wrapper that stays: `npx`, `uvx`, a shell.
+#[tokio::test]
+async fn a_wrapper_and_what_it_wraps_end_together() {
+    let wrapped = || {
+        let program = env!("CARGO_BIN_EXE_warmline-ledger");
+        let wrapper = r#"sh -c '"$0" --stdio; exit $?' "$0"; exit $?"#;
+        Program::of(["-c", wrapper, program].into_iter())
+    };
+    let closed = Child::start(wrapped(), Era::Legacy).await;
+    closed.works().await;
+    closed.session.close().await;
+    let exit = closed.session.child().unwrap().exit;
+    assert_eq!(exit.as_deref(), Some("exit status 0"));
+    closed.ends().await;
+
+    let killed = Child::start(wrapped(), Era::Legacy).await;
+    killed.works().await;
+    let killing = async {
+        tokio::task::yield_now().await;
+        killed.signal(Signal::KILL);
+    };
+    let (ending, ()) = tokio::join!(killed.call("slow", json!({"ms": 600_000})), killing);
+    failed(ending, Delivery::Unknown, Reason::ChildExit);
+    killed.program.gone().await;
+    killed.ends().await;
 }
 
 #[tokio::test]

@@ -4,8 +4,14 @@
 
 #[path = "../stage/census.rs"]
 mod census;
+#[path = "../stage/lives.rs"]
+mod lives;
 #[path = "../stage/program.rs"]
 mod program;
+#[path = "../stage/script.rs"]
+mod script;
+#[path = "../stage/tasks.rs"]
+mod tasks;
 
 mod child;
 mod closing;

@@ -12,9 +12,9 @@ use warmline::core::era::Era;
 use warmline::core::exchange::Trouble;
 use warmline::upstream::{Declared, Reach, Server, Upstream};
 
-use super::census::no_task_left;
 use super::child::{Child, result, tool};
 use super::program::Program;
+use super::tasks::no_task_left;
 
 async fn refused(server: &Server) -> Trouble {
     let opened = Upstream::new().open(server, &Declared::default()).await;

@@ -6,8 +6,6 @@
 use std::path::Path;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
-
 /// Longer than anything here may take, on a machine with much else to do.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -20,12 +18,6 @@ pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     };
     let waited = tokio::time::timeout(PATIENCE, waiting).await;
     assert!(waited.is_ok(), "it must come true that {what}");
-}
-
-/// Waits until no task of this runtime is left.
-pub(crate) async fn no_task_left() {
-    let tasks = || Handle::current().metrics().num_alive_tasks();
-    until("no task is left", || tasks() == 0).await;
 }
 
 /// The processes whose environment holds this mark, as their command lines.

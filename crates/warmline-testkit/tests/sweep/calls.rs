@@ -1,0 +1,161 @@
+//! Calls and notices, dropped half-way on a session that goes on: no later call gets their answer.
+
+use serde_json::{Value, json};
+use warmline::core::era::Era;
+use warmline_testkit::sweep::{self, Point, When, drop_at};
+use warmline_testkit::{CutAt, End, Fault, Personality, ReplyForm, SseForm};
+
+use super::scene::{Scene, echoes, play, result, send, tool};
+
+/// A server that is started when its turn comes.
+pub(crate) type Starts = fn() -> Scene;
+
+/// Every way a call can travel.
+pub(crate) const WAYS: [(&str, Starts); 7] = [
+    ("legacy HTTP", || {
+        Scene::http(Personality::legacy(), Some(Era::Legacy))
+    }),
+    ("legacy HTTP by stream", || {
+        let streams = ReplyForm::Sse(SseForm::python());
+        Scene::http(Personality::legacy().reply(streams), Some(Era::Legacy))
+    }),
+    ("legacy HTTP by resumable stream", || {
+        let streams = ReplyForm::Sse(SseForm::rmcp());
+        Scene::http(Personality::legacy().reply(streams), Some(Era::Legacy))
+    }),
+    ("modern HTTP", || {
+        Scene::http(Personality::modern(), Some(Era::Modern))
+    }),
+    ("modern HTTP by stream", || {
+        let streams = ReplyForm::Sse(SseForm::plain());
+        Scene::http(Personality::modern().reply(streams), Some(Era::Modern))
+    }),
+    ("legacy stdio", || Scene::stdio(&[], Some(Era::Legacy))),
+    ("modern stdio", || Scene::stdio(&[], Some(Era::Modern))),
+];
+
+/// Drops a call at each of its points; the session goes on, and in the end the call succeeds.
+async fn call_is_swept(story: &str, mut scene: Scene, name: &str, arguments: Value) -> Value {
+    let session = scene.rest().await;
+    let calling = || send(&session, tool(name, &arguments), &());
+    let swept = sweep::cancel_points(calling, async |point| {
+        echoes(&session).await;
+        scene
+            .settles(&format!("{story}, {name} dropped at {point:?}"))
+            .await;
+        assert_eq!(
+            session.retired(),
+            None,
+            "{story}, {name} dropped at {point:?}"
+        );
+    })
+    .await;
+    let answer = result(swept.output.unwrap());
+    session.close().await;
+    drop(session);
+    scene.ends().await;
+    answer
+}
+
+#[test]
+fn a_call_may_be_dropped_anywhere_and_nobody_gets_its_answer() {
+    play(async {
+        for (story, start) in WAYS {
+            let scene = start();
+            let mine = json!({"mine": story});
+            let answer = Box::pin(call_is_swept(story, scene, "echo", mine.clone())).await;
+            assert_eq!(answer["structuredContent"]["arguments"], mine, "{story}");
+        }
+    });
+}
+
+#[test]
+fn a_call_that_tells_of_its_progress_may_be_dropped_anywhere() {
+    play(async {
+        for (story, start) in WAYS {
+            let scene = start();
+            let answer =
+                Box::pin(call_is_swept(story, scene, "progress", json!({"steps": 2}))).await;
+            assert_eq!(answer["content"][0]["text"], "2 steps", "{story}");
+        }
+    });
+}
+
+#[test]
+fn a_call_whose_stream_is_taken_up_again_may_be_dropped_anywhere() {
+    play(async {
+        let streams = ReplyForm::Sse(SseForm::resumable());
+        let scene = Scene::http(Personality::legacy().reply(streams), Some(Era::Legacy));
+        let scene = scene.always("progress", Fault::Cut(CutAt::AfterEvents(1), End::Fin));
+        let swept = call_is_swept("resumed", scene, "progress", json!({"steps": 2}));
+        let answer = Box::pin(swept).await;
+        assert_eq!(answer["content"][0]["text"], "2 steps");
+    });
+}
+
+/// Each of the two is dropped at each of its points, or left alone.
+#[test]
+fn two_calls_side_by_side_may_each_be_dropped_anywhere() {
+    const MOST_POLLS: usize = 5;
+    play(async {
+        for (story, start) in WAYS {
+            let mut scene = start();
+            let session = scene.rest().await;
+            let until_point = async |polls, name: &str, arguments: Value| {
+                let when = When::AtOnce;
+                let calling = send(&session, tool(name, &arguments), &());
+                drop_at(Point { polls, when }, calling).await
+            };
+            for (one, two) in (0..MOST_POLLS * MOST_POLLS).map(|n| (n / MOST_POLLS, n % MOST_POLLS))
+            {
+                let (first, second) = tokio::join!(
+                    until_point(one, "echo", json!({"n": one})),
+                    until_point(two, "progress", json!({"steps": 1})),
+                );
+                if let Some(first) = first {
+                    assert_eq!(
+                        result(first)["structuredContent"]["arguments"]["n"],
+                        one,
+                        "{story}"
+                    );
+                }
+                if let Some(second) = second {
+                    assert_eq!(result(second)["content"][0]["text"], "1 steps", "{story}");
+                }
+                echoes(&session).await;
+                scene
+                    .settles(&format!("{story}, dropped at {one} and {two}"))
+                    .await;
+            }
+            session.close().await;
+            drop(session);
+            scene.ends().await;
+        }
+    });
+}
+
+#[test]
+fn a_notice_may_be_dropped_anywhere() {
+    play(async {
+        for (story, start) in WAYS {
+            // A modern server over HTTP takes no notices.
+            if story.starts_with("modern HTTP") {
+                continue;
+            }
+            let mut scene = start();
+            let session = scene.rest().await;
+            let telling = || session.notify("notifications/roots/list_changed", b"{}");
+            let swept = sweep::cancel_points(telling, async |point| {
+                echoes(&session).await;
+                scene
+                    .settles(&format!("{story}, dropped at {point:?}"))
+                    .await;
+            })
+            .await;
+            swept.output.unwrap().unwrap();
+            session.close().await;
+            drop(session);
+            scene.ends().await;
+        }
+    });
+}

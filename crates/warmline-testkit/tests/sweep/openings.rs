@@ -1,0 +1,115 @@
+//! Openings and surveys, dropped half-way: no process, no connection and no task stays behind.
+
+use std::cell::RefCell;
+
+use warmline::core::era::Era;
+use warmline::upstream::Upstream;
+use warmline_testkit::{Personality, ReplyForm, SseForm, sweep};
+
+use super::scene::{Scene, echoes, play};
+
+/// Drops an opening at each of its points. Whoever opens next over the same connections is served.
+async fn opening_is_swept(story: &str, scene: Scene, least_points: usize) {
+    let last = RefCell::new(Upstream::new());
+    let opening = || {
+        // A new one each time, because one that has opened remembers what it learnt.
+        let upstream = Upstream::new();
+        last.replace(upstream.clone());
+        let (server, declared) = (&scene.server, &scene.declared);
+        async move { upstream.open(server, declared).await }
+    };
+    let swept = sweep::cancel_points(opening, async |point| {
+        let upstream = last.borrow().clone();
+        scene
+            .settles(&format!("{story}, dropped at {point:?}"))
+            .await;
+        scene.opens_and_works(&upstream).await;
+        scene
+            .settles(&format!("{story}, used after {point:?}"))
+            .await;
+    })
+    .await;
+    let session = swept.output.unwrap().unwrap();
+    echoes(&session).await;
+    session.close().await;
+    drop((session, last));
+    scene.settles(story).await;
+    assert!(
+        swept.points >= least_points,
+        "{story}: only {} points",
+        swept.points
+    );
+    scene.ends().await;
+}
+
+#[test]
+fn an_opening_over_http_may_be_dropped_anywhere() {
+    play(async {
+        let streams = || ReplyForm::Sse(SseForm::python());
+        let rows: [(&str, Personality, Option<Era>); 6] = [
+            ("legacy", Personality::legacy(), Some(Era::Legacy)),
+            (
+                "legacy by stream",
+                Personality::legacy().reply(streams()),
+                Some(Era::Legacy),
+            ),
+            ("modern", Personality::modern(), Some(Era::Modern)),
+            (
+                "modern by stream",
+                Personality::modern().reply(streams()),
+                Some(Era::Modern),
+            ),
+            ("found out to be legacy", Personality::legacy(), None),
+            ("found out to be modern", Personality::dual(), None),
+        ];
+        for (story, personality, era) in rows {
+            Box::pin(opening_is_swept(story, Scene::http(personality, era), 2)).await;
+        }
+    });
+}
+
+#[test]
+fn an_opening_over_stdio_may_be_dropped_anywhere() {
+    play(async {
+        let crash = r#"{"method":"server/discover","fault":{"crash":"before-executing"}}"#;
+        let rows: [(&str, &[&str], Option<Era>); 5] = [
+            ("legacy", &["--personality", "legacy"], Some(Era::Legacy)),
+            ("modern", &["--personality", "modern"], Some(Era::Modern)),
+            ("found out to be legacy", &["--personality", "legacy"], None),
+            ("found out to be modern", &["--personality", "dual"], None),
+            (
+                "exits on the probe",
+                &["--personality", "legacy", "--fault", crash],
+                None,
+            ),
+        ];
+        for (story, args, era) in rows {
+            Box::pin(opening_is_swept(story, Scene::stdio(args, era), 1)).await;
+        }
+    });
+}
+
+#[test]
+fn a_survey_may_be_dropped_anywhere() {
+    play(async {
+        for scene in [
+            Scene::http(Personality::dual(), None),
+            Scene::stdio(&[], None),
+        ] {
+            let (server, declared) = (&scene.server, &scene.declared);
+            let surveying = || async move { Upstream::new().survey(server, declared).await };
+            let swept = sweep::cancel_points(surveying, async |point| {
+                scene.settles(&format!("dropped at {point:?}")).await;
+                scene.opens_and_works(&Upstream::new()).await;
+                scene.settles(&format!("used after {point:?}")).await;
+            });
+            let survey = Box::pin(swept).await.output.unwrap();
+            assert!(
+                survey.legacy.facts().is_some() && survey.modern.facts().is_some(),
+                "{survey:?}"
+            );
+            scene.settles("the survey").await;
+            scene.ends().await;
+        }
+    });
+}

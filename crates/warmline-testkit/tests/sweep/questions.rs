@@ -1,0 +1,54 @@
+//! Calls in which the server asks, dropped half-way: while it asks, while somebody thinks, while
+//! the answer is on its way.
+
+use bytes::Bytes;
+use serde_json::json;
+use warmline::core::exchange::{Answer, Question};
+use warmline::upstream::{Asked, Listener};
+use warmline_testkit::sweep;
+
+use super::calls::WAYS;
+use super::scene::{echoes, play, result, tool};
+
+/// Thinks for a moment, then answers.
+struct Person;
+
+impl Listener for Person {
+    fn question(&self, _: Question) -> Asked<'_> {
+        Box::pin(async {
+            tokio::task::yield_now().await;
+            let answer = json!({"action": "accept", "content": {"name": "Ada"}});
+            Answer::Result(Bytes::from(answer.to_string()))
+        })
+    }
+}
+
+#[test]
+fn a_call_with_questions_may_be_dropped_anywhere() {
+    play(async {
+        // What a question looks like does not depend on the ids of a stream.
+        let ways = WAYS
+            .iter()
+            .filter(|(story, _)| !story.contains("resumable"));
+        for (story, start) in ways {
+            let mut scene = start();
+            let session = scene.rest().await;
+            let asking = || session.call(tool("ask_form", &json!({"rounds": 2})), &Person);
+            let swept = sweep::cancel_points(asking, async |point| {
+                echoes(&session).await;
+                scene
+                    .settles(&format!("{story}, dropped at {point:?}"))
+                    .await;
+                assert_eq!(session.retired(), None, "{story}, dropped at {point:?}");
+            })
+            .await;
+            let answers = result(swept.output.unwrap());
+            let answers = &answers["structuredContent"]["answers"];
+            assert_eq!(answers.as_array().unwrap().len(), 2, "{story}: {answers}");
+            assert_eq!(answers[1]["content"]["name"], "Ada", "{story}");
+            session.close().await;
+            drop(session);
+            scene.ends().await;
+        }
+    });
+}

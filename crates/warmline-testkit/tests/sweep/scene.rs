@@ -1,0 +1,162 @@
+//! A server of either transport, a census of what was alive before, and calls that must work.
+
+use std::future::Future;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use warmline::core::era::Era;
+use warmline::core::exchange::{Ending, Reply, Request};
+use warmline::core::protocol::params::Params;
+use warmline::upstream::{Declared, Listener, Server, Session, Upstream};
+use warmline_testkit::{Census, Fault, LedgerServer, Personality, Rule};
+
+use super::census::until;
+use super::program::Program;
+
+/// How soon all must be as it was.
+const SETTLES_WITHIN: Duration = Duration::from_secs(20);
+
+/// Plays a story while no other runs in this process: what is counted belongs to all of it.
+pub(crate) fn play(story: impl Future<Output = ()>) {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().build().unwrap();
+    runtime.block_on(async {
+        // The first child of a process opens what all later ones share.
+        let first = tokio::process::Command::new("true").status();
+        assert!(first.await.unwrap().success());
+        story.await;
+    });
+}
+
+/// A server, and what was alive when nobody talked to it.
+#[derive(Debug)]
+pub(crate) struct Scene {
+    pub(crate) server: Server,
+    pub(crate) declared: Declared,
+    ledger: Option<LedgerServer>,
+    program: Option<Program>,
+    quiet: Census,
+}
+
+impl Scene {
+    /// A server behind a URL. Idle connections end at once, so that the census comes out even.
+    pub(crate) fn http(personality: Personality, era: Option<Era>) -> Self {
+        let ledger = LedgerServer::start(personality).unwrap();
+        let server = Server::http("scene", ledger.url().parse().unwrap());
+        Self::of(server, era, Some(ledger), None)
+    }
+
+    /// The same server, doing this to every call of a tool.
+    pub(crate) fn always(self, tool: &str, fault: Fault) -> Self {
+        if let Some(ledger) = &self.ledger {
+            ledger.inject(Rule::new(fault).on_tool(tool).always());
+        }
+        self
+    }
+
+    /// A server that is a child.
+    pub(crate) fn stdio(args: &[&str], era: Option<Era>) -> Self {
+        let program = Program::ledger(args);
+        Self::of(program.server(), era, None, Some(program))
+    }
+
+    fn of(
+        mut server: Server,
+        era: Option<Era>,
+        ledger: Option<LedgerServer>,
+        program: Option<Program>,
+    ) -> Self {
+        server.era = era;
+        server.times.connection_idle = Duration::from_millis(10);
+        let declared = Declared {
+            capabilities: Bytes::from_static(br#"{"elicitation":{},"sampling":{},"roots":{}}"#),
+            ..Declared::default()
+        };
+        Self {
+            server,
+            declared,
+            ledger,
+            program,
+            quiet: Census::take(),
+        }
+    }
+
+    pub(crate) async fn open(&self, upstream: &Upstream) -> Session {
+        let opened = upstream.open(&self.server, &self.declared).await;
+        opened.unwrap_or_else(|trouble| panic!("{trouble:?}"))
+    }
+
+    /// Opens a session, and takes the census again once it rests.
+    pub(crate) async fn rest(&mut self) -> Session {
+        let session = self.open(&Upstream::new()).await;
+        echoes(&session).await;
+        if let Some(ledger) = &self.ledger {
+            until("the connections rest", || {
+                ledger.counts().open_connections == 0
+            })
+            .await;
+            self.settles("the session rests").await;
+        }
+        self.quiet = Census::take();
+        session
+    }
+
+    /// A new session works, and can be ended.
+    pub(crate) async fn opens_and_works(&self, upstream: &Upstream) {
+        let session = self.open(upstream).await;
+        echoes(&session).await;
+        session.close().await;
+    }
+
+    /// The census: all is as it was.
+    pub(crate) async fn settles(&self, when: &str) {
+        if let Err(leaks) = self.quiet.settle(SETTLES_WITHIN).await {
+            panic!("{when}: {leaks}");
+        }
+    }
+
+    /// All is over: nothing is left, and nothing was done that a client must not do.
+    pub(crate) async fn ends(self) {
+        if let Some(ledger) = &self.ledger {
+            let violations = ledger.violations();
+            assert!(violations.is_empty(), "{violations:?}");
+        }
+        drop(self.ledger);
+        if let Some(program) = &self.program {
+            program.gone().await;
+        }
+    }
+}
+
+pub(crate) fn tool(name: &str, arguments: &Value) -> Request {
+    let params = json!({"name": name, "arguments": arguments});
+    Request::new("tools/call", Params::of(&params).unwrap())
+}
+
+/// The result of a call that must have one.
+pub(crate) fn result(ending: Ending) -> Value {
+    match ending {
+        Ending::Answered(Reply::Result(raw)) => serde_json::from_slice(&raw).unwrap(),
+        Ending::Answered(Reply::Error(raw)) => panic!("{}", String::from_utf8_lossy(&raw)),
+        Ending::Failed(failure) => panic!("{failure:?}"),
+    }
+}
+
+/// Three calls side by side, each of which must get its own answer.
+pub(crate) async fn echoes(session: &Session) {
+    let echo = async || {
+        let value = json!({"unique": fastrand::u64(..)});
+        let result = result(session.call(tool("echo", &value), &()).await);
+        assert_eq!(result["structuredContent"]["arguments"], value);
+    };
+    tokio::join!(echo(), echo(), echo());
+}
+
+/// Sends a request once, as the sweep needs it: a future that owns nothing but its request.
+pub(crate) async fn send(session: &Session, request: Request, listener: &dyn Listener) -> Ending {
+    session.send(request, listener).await
+}
