@@ -238,6 +238,53 @@ async fn a_handshake_that_is_no_handshake_ends_typed_and_the_next_one_works() {
 }
 
 #[tokio::test]
+async fn a_handshake_on_a_stream_names_what_was_wrong_with_it() {
+    let personality = Personality::legacy().reply(ReplyForm::Sse(SseForm::plain()));
+    let mut setting = Setting::new(personality, Era::Legacy);
+    setting.known_as.times.handshake = Duration::from_millis(300);
+    setting.known_as.sizes.event = 64 << 10;
+    let table = [
+        (
+            "an endless stream",
+            Fault::EndlessStream,
+            Reason::Timeout,
+            "in time",
+        ),
+        (
+            "silence",
+            Fault::Silence(Moment::BeforeExecuting),
+            Reason::Timeout,
+            "in time",
+        ),
+        (
+            "a giant",
+            Fault::Giant(100_000),
+            Reason::ReplyTooLarge,
+            "65536",
+        ),
+    ];
+    for (case, fault, reason, words) in table {
+        let before = setting.server.ledger().received("initialize");
+        setting
+            .server
+            .inject(Rule::new(fault).on("initialize").always());
+        let trouble = setting.try_open().await.unwrap_err();
+        assert_eq!(trouble.reason, reason, "{case}: {trouble:?}");
+        assert!(trouble.what.contains(words), "{case}: {trouble}");
+        assert!(trouble.what.contains("`ledger`"), "{case}: {trouble}");
+        // Only what broke off by chance is tried again.
+        assert_eq!(
+            setting.server.ledger().received("initialize"),
+            before + 1,
+            "{case}"
+        );
+        setting.server.control().clear();
+    }
+    assert_eq!(setting.pay("next", &()).await.ended, Result);
+    setting.finish().await;
+}
+
+#[tokio::test]
 async fn what_a_server_says_is_shown_on_one_short_line_without_tricks() {
     let setting = Setting::legacy();
     let tricks = "\u{1b}[31mred\u{7}\r\nand \u{202e}backwards\u{2066} \u{9b}x";

@@ -35,6 +35,19 @@ pub(crate) struct Heard {
     pub(crate) words: String,
 }
 
+impl Heard {
+    /// The reply had no end that could be read.
+    fn cut(server: &str, status: u16, cut: &Cut) -> Self {
+        let trouble = cut_trouble(server, cut);
+        Self {
+            status,
+            message: None,
+            words: format!("HTTP {status}, then {}", trouble.what),
+            trouble: Some(trouble),
+        }
+    }
+}
+
 /// Reads the reply to a message of the handshake to its end.
 pub(crate) async fn hear(sent: Sent<'_>, arrival: Arrival, by: Instant) -> Heard {
     if arrival.status.as_u16() == 200 && arrival.kind() == BodyKind::Stream {
@@ -49,16 +62,7 @@ pub(crate) async fn hear(sent: Sent<'_>, arrival: Arrival, by: Instant) -> Heard
         .await
     {
         Ok(body) => body,
-        Err(cut) => {
-            let trouble = cut_trouble(server, &cut);
-            let words = format!("HTTP {status}, then {}", trouble.what);
-            return Heard {
-                status,
-                message: None,
-                trouble: Some(trouble),
-                words,
-            };
-        },
+        Err(cut) => return Heard::cut(server, status, &cut),
     };
     let message = Message::split(body.clone()).ok();
     let words = words(status, message.as_ref(), &body);
@@ -80,29 +84,26 @@ pub(crate) async fn hear(sent: Sent<'_>, arrival: Arrival, by: Instant) -> Heard
 
 async fn hear_stream(sent: Sent<'_>, mut arrival: Arrival, by: Instant) -> Heard {
     let status = arrival.status.as_u16();
-    let message = first_reply(&mut arrival, sent.id, sent.sizes, by).await;
-    let words = words(status, message.as_ref(), b"");
-    let trouble = if message.is_some() {
-        arrival.drain().await;
-        None
-    } else {
-        Some(Trouble::new(
-            Reason::ReplyLost,
-            format!(
-                "the stream of `{}` brought no answer to the handshake",
-                sent.server
-            ),
-        ))
-    };
-    Heard {
-        status,
-        message,
-        trouble,
-        words,
+    match first_reply(&mut arrival, sent.id, sent.sizes, by).await {
+        Ok(message) => {
+            arrival.drain().await;
+            Heard {
+                status,
+                words: words(status, Some(&message), b""),
+                message: Some(message),
+                trouble: None,
+            }
+        },
+        Err(cut) => Heard::cut(sent.server, status, &cut),
     }
 }
 
-async fn first_reply(arrival: &mut Arrival, id: u64, sizes: Sizes, by: Instant) -> Option<Message> {
+async fn first_reply(
+    arrival: &mut Arrival,
+    id: u64,
+    sizes: Sizes,
+    by: Instant,
+) -> Result<Message, Cut> {
     let left = by.saturating_duration_since(clock::now());
     let patience = Patience {
         idle: left,
@@ -112,13 +113,19 @@ async fn first_reply(arrival: &mut Arrival, id: u64, sizes: Sizes, by: Instant) 
     let mut parser = SseParser::new(sizes.event);
     loop {
         match watch.read(arrival, &mut parser).await {
-            Pause::Reply(message) => return Some(message),
+            Pause::Reply(message) => return Ok(message),
             Pause::Ask(_) | Pause::Answered(..) => {},
-            Pause::Ended
-            | Pause::Broken(_)
-            | Pause::TooLarge { .. }
-            | Pause::Late
-            | Pause::Strays => return None,
+            Pause::Ended => {
+                let why = "the server ended the stream without an answer";
+                return Err(Cut::Broken(why.to_owned()));
+            },
+            Pause::Strays => {
+                let why = "the stream answers requests that nobody sent";
+                return Err(Cut::Broken(why.to_owned()));
+            },
+            Pause::Broken(why) => return Err(Cut::Broken(why)),
+            Pause::TooLarge { limit } => return Err(Cut::TooLarge { limit }),
+            Pause::Late => return Err(Cut::Late),
         }
     }
 }
