@@ -114,7 +114,7 @@ async fn silence_is_no_verdict_over_http() {
     nothing_is_concluded(
         "a stream without end",
         streaming(Fault::EndlessStream),
-        Reason::ReplyLost,
+        Reason::Timeout,
     )
     .await;
 }
