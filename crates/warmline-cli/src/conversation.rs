@@ -13,7 +13,7 @@ use crate::clock;
 use crate::interrupt::until_interrupted;
 use crate::problem::{Outcome, Problem};
 use crate::report::{Report, sanitised, text::seconds};
-use crate::target::Target;
+use crate::target::{Note, Target};
 
 mod tools;
 
@@ -44,7 +44,10 @@ impl<'r> Conversation<'r> {
     ) -> Outcome<Self> {
         let name = target.server.name.clone();
         for note in &target.notes {
-            report.note(&format!("note: {note}"));
+            match note {
+                Note::Origin(text) => report.account(&format!("· {text}")),
+                Note::Warning(text) => report.note(&format!("note: {text}")),
+            }
         }
         report.account(&format!(
             "· opening a session to `{name}`: {}",

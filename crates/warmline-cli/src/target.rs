@@ -2,9 +2,8 @@
 
 use std::ffi::OsString;
 
-use http::header::AUTHORIZATION;
 use warmline::config::{
-    Config, Declaration, Folders, Origin, bearer, header, parse_url, plain_name, process_variable,
+    Config, Declaration, Folders, Origin, header, parse_url, plain_name, process_variable,
     public_url,
 };
 use warmline::core::code::Code;
@@ -16,6 +15,7 @@ use warmline::upstream::{HttpReach, Reach, Server, StdioReach};
 use crate::args::{Connect, EraChoice};
 use crate::problem::{Outcome, Problem};
 
+mod general;
 mod split;
 
 pub(crate) use split::{Named, split};
@@ -27,7 +27,24 @@ pub(crate) struct Target {
     pub(crate) patience: Patience,
     pub(crate) source: TargetSource,
     /// Things worth knowing about how it was put together.
-    pub(crate) notes: Vec<String>,
+    pub(crate) notes: Vec<Note>,
+    general: General,
+}
+
+/// Something worth knowing about a target.
+#[derive(Clone, Debug)]
+pub(crate) enum Note {
+    /// Where a part of it comes from.
+    Origin(String),
+    /// Something the reader may not have meant so.
+    Warning(String),
+}
+
+/// Whether variables that name no server speak for this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum General {
+    Speaks,
+    Silent,
 }
 
 /// Where a target comes from.
@@ -133,12 +150,15 @@ impl Target {
                 reaches: declaration.outline().reaches,
             },
             notes: Vec::new(),
+            general: General::Silent,
         };
-        let is_alone = config.declarations().count() == 1;
-        target.take_general_variables(declaration, is_alone)?;
+        if config.declarations().count() == 1 {
+            target.general = General::Speaks;
+            target.take_general_url(declaration)?;
+        }
         target
             .notes
-            .extend(shadows(&config, name, declaration, &store));
+            .extend(shadows(&config, name, declaration, &store).map(Note::Warning));
         Ok(target)
     }
 
@@ -148,28 +168,8 @@ impl Target {
             patience: Patience::default(),
             source: TargetSource::Typed,
             notes: Vec::new(),
+            general: General::Speaks,
         }
-    }
-
-    /// `MCP_SERVER_URL` and `MCP_AUTH_TOKEN` name no server: they speak for the only one.
-    fn take_general_variables(&mut self, of: &Declaration, is_alone: bool) -> Outcome<()> {
-        if !is_alone || of.url_env().is_some() {
-            return Ok(());
-        }
-        if let (Reach::Http(http), Some(url)) =
-            (&mut self.server.reach, process_variable(URL_VARIABLE))
-        {
-            http.url = parse_url(&url).map_err(|why| {
-                Problem::new(
-                    Code::ConfigBadValue,
-                    format!("`{URL_VARIABLE}` is not a URL"),
-                )
-                .because(why)
-            })?;
-            self.notes
-                .push(format!("the URL comes from {URL_VARIABLE}"));
-        }
-        Ok(())
     }
 
     fn apply(&mut self, connect: &Connect) -> Outcome<()> {
@@ -178,7 +178,9 @@ impl Target {
             Reach::Http(http) => apply_http(http, connect, &name)?,
             Reach::Stdio(stdio) => apply_stdio(stdio, connect, &name)?,
         }
-        self.take_general_token();
+        if self.general == General::Speaks {
+            self.take_general_token();
+        }
         match connect.era {
             EraChoice::Auto => {},
             EraChoice::Legacy => self.server.era = Some(Era::Legacy),
@@ -193,31 +195,6 @@ impl Target {
             };
         }
         Ok(())
-    }
-
-    /// A token that names no server goes to the one that was typed, and never in the clear.
-    fn take_general_token(&mut self) {
-        let TargetSource::Typed = self.source else {
-            return;
-        };
-        let Reach::Http(http) = &mut self.server.reach else {
-            return;
-        };
-        let Some(token) = process_variable(TOKEN_VARIABLE) else {
-            return;
-        };
-        if http.headers.iter().any(|(name, _)| name == AUTHORIZATION) {
-            return;
-        }
-        if http.url.scheme() != "https" && !is_loopback(&http.url) {
-            self.notes.push(format!(
-                "{TOKEN_VARIABLE} is set, but not sent over plain HTTP"
-            ));
-        } else if let Some(value) = bearer(&token) {
-            http.headers.push((AUTHORIZATION, value));
-            self.notes
-                .push(format!("the token comes from {TOKEN_VARIABLE}"));
-        }
     }
 }
 
@@ -363,9 +340,6 @@ fn shadows(config: &Config, name: &str, used: &Declaration, store: &TrustStore) 
         file.path().display()
     ))
 }
-
-const URL_VARIABLE: &str = "MCP_SERVER_URL";
-pub(crate) const TOKEN_VARIABLE: &str = "MCP_AUTH_TOKEN";
 
 #[cfg(test)]
 mod tests {

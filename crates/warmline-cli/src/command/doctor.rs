@@ -8,7 +8,7 @@ use crate::args;
 use crate::problem::{Outcome, Parts, Problem};
 use crate::report::text::{count, padded};
 use crate::report::{Fields, Report, sanitised, style};
-use crate::target::{Aim, Named, Target, TargetSource, split};
+use crate::target::{Aim, Named, Note, Target, TargetSource, split};
 
 mod advice;
 mod environment;
@@ -161,12 +161,10 @@ fn source(target: &Target) -> Vec<Finding> {
             findings.push(Finding::ok("trust", trust));
         },
     }
-    findings.extend(
-        target
-            .notes
-            .iter()
-            .map(|note| Finding::look("config", note.clone())),
-    );
+    findings.extend(target.notes.iter().map(|note| match note {
+        Note::Origin(text) => Finding::ok("config", text.clone()),
+        Note::Warning(text) => Finding::look("config", text.clone()),
+    }));
     findings
 }
 

@@ -18,6 +18,11 @@ pub(super) async fn run(typed: &args::Request, report: &Report) -> Outcome<u8> {
     let (Some(aim), Some(method)) = (aim, method) else {
         return Err(Problem::usage("neither a target nor a method is named"));
     };
+    if method.starts_with("notifications/") {
+        return Err(Problem::usage(format!(
+            "`{method}` is a notification: nobody answers it"
+        )));
+    }
     let given = GivenValues::read(words, typed.values.args.as_deref())?;
     let raw = given.arguments(&Schema::nothing())?;
     let params = Params::parse(raw).map_err(|error| {

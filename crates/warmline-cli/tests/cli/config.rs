@@ -251,6 +251,12 @@ fn a_token_without_a_server_goes_to_the_one_that_was_typed_and_to_no_other() {
     assert_eq!(told.exit, 3, "{told}");
     warmline.write_user(
         "warmline.toml",
+        &format!("[servers.a]\nurl = '{}'\n", server.url()),
+    );
+    let told = warmline.run(&["call", "a", "pay", "amount=1"]);
+    assert_eq!(told.exit, 0, "the only server: {told}");
+    warmline.write_user(
+        "warmline.toml",
         &format!(
             "[servers.a]\nurl = '{}'\nauth_env = 'MCP_AUTH_TOKEN'\n",
             server.url()
@@ -258,4 +264,26 @@ fn a_token_without_a_server_goes_to_the_one_that_was_typed_and_to_no_other() {
     );
     let told = warmline.run(&["call", "a", "pay", "amount=1"]);
     assert_eq!(told.exit, 0, "{told}");
+}
+
+#[test]
+fn a_url_without_a_server_replaces_that_of_the_only_one() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let warmline = Warmline::new().with("MCP_SERVER_URL", &server.url());
+    warmline.write_user(
+        "warmline.toml",
+        "[servers.a]\nurl = 'http://127.0.0.1:1/mcp'\n",
+    );
+    assert_eq!(warmline.run(&["call", "a", "pay", "amount=1"]).exit, 0);
+    let told = warmline.run(&["doctor", "a", "--offline"]);
+    assert!(
+        told.stdout.contains("the URL comes from MCP_SERVER_URL"),
+        "{told}"
+    );
+    let typed = warmline.run(&["call", "http://127.0.0.1:1/mcp", "pay", "amount=1"]);
+    assert_eq!(
+        (typed.exit, server.ledger().executions("pay")),
+        (3, 1),
+        "what was typed wins"
+    );
 }

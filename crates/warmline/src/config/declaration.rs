@@ -190,7 +190,9 @@ impl Declaration {
             times: self.times,
             sizes: crate::upstream::server::Sizes::default(),
         };
-        if let (Reach::Http(http), Some(token)) = (&mut server.reach, self.token(lookup)?) {
+        if let Reach::Http(http) = &mut server.reach
+            && let Some(token) = self.token(&http.url, lookup)?
+        {
             http.headers
                 .push((http::header::AUTHORIZATION, self.bearer(&token)?));
         }
@@ -252,8 +254,12 @@ impl Declaration {
         })
     }
 
-    fn token(&self, lookup: Lookup<'_>) -> Result<Option<String>, ConfigError> {
+    fn token(&self, url: &Url, lookup: Lookup<'_>) -> Result<Option<String>, ConfigError> {
         if let Some(token) = self.auth_env.as_deref().and_then(lookup) {
+            if is_in_the_clear(url) {
+                let what = format!("the token of `{}` would travel in the clear", self.written);
+                return Err(self.bad(what).hint("use the `https` URL of the server"));
+            }
             return Ok(Some(token));
         }
         let Some((credential, place)) = &self.credential else {
@@ -337,6 +343,17 @@ pub fn bearer(token: &str) -> Option<HeaderValue> {
     let mut value = HeaderValue::try_from(format!("Bearer {}", token.trim())).ok()?;
     value.set_sensitive(true);
     Some(value)
+}
+
+/// Whether a URL leaves this machine without TLS.
+fn is_in_the_clear(url: &Url) -> bool {
+    let stays_here = match url.host() {
+        Some(url::Host::Ipv4(address)) => address.is_loopback(),
+        Some(url::Host::Ipv6(address)) => address.is_loopback(),
+        Some(url::Host::Domain(name)) => name == "localhost",
+        None => false,
+    };
+    url.scheme() == "http" && !stays_here
 }
 
 /// A URL for people: without user, password, query and fragment, where secrets travel.

@@ -214,6 +214,26 @@ fn what_cannot_be_filled_in_is_named_and_nothing_secret_is_repeated() {
 }
 
 #[test]
+fn variables_of_a_server_replace_its_url_and_give_its_token() {
+    let text = "[servers.a]\nurl = 'http://127.0.0.1/mcp'\nurl_env = 'PLACE'\nauth_env = 'TOKEN'\n";
+    let server = read("warmline.toml", text).unwrap()[0]
+        .server(&environment)
+        .unwrap()
+        .server;
+    let Reach::Http(http) = &server.reach else {
+        panic!("a URL")
+    };
+    assert_eq!(http.url.as_str(), "https://other.example/mcp");
+    assert_eq!(http.headers[0].1, "Bearer canary-token");
+
+    let text = "[servers.a]\nurl = 'http://other.example/mcp'\nauth_env = 'TOKEN'\n";
+    let error = read("warmline.toml", text).unwrap()[0]
+        .server(&environment)
+        .unwrap_err();
+    assert_eq!(error.what, "the token of `a` would travel in the clear");
+}
+
+#[test]
 fn a_url_for_people_holds_no_secret() {
     #[rustfmt::skip]
     let table = [
