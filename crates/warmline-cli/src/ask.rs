@@ -8,7 +8,8 @@ use warmline::upstream::{Asked, Declared, Listener};
 
 use crate::args::Answers;
 use crate::problem::{Outcome, Problem};
-use crate::report::{Report, sanitised, style, text::cut};
+use crate::report::text::{cut, first_line};
+use crate::report::{Report, sanitised, style};
 
 mod form;
 
@@ -136,7 +137,10 @@ impl Listener for Person<'_> {
                 .account(&format!("← {kind} {}", cut(&text, 400)));
         };
         match news {
-            News::Progress(params) => told("progress", &params),
+            News::Progress(params) => {
+                self.report.tell_progress(&how_far(&params));
+                told("progress", &params);
+            },
             News::Log(params) => told("log", &params),
             News::Other(method, params) => told(&sanitised(&method), &params),
         }
@@ -145,6 +149,23 @@ impl Listener for Person<'_> {
     fn question(&self, question: Question) -> Asked<'_> {
         Box::pin(self.answer(question))
     }
+}
+
+/// `3 of 10, reading` from the parameters of a notification.
+fn how_far(params: &[u8]) -> String {
+    let params: Value = serde_json::from_slice(params).unwrap_or_default();
+    let number = |name: &str| params.get(name).filter(|value| value.is_number());
+    let message = params
+        .get("message")
+        .and_then(Value::as_str)
+        .map(|text| first_line(text, 40));
+    let far = match (number("progress"), number("total")) {
+        (Some(progress), Some(total)) => Some(format!("{progress} of {total}")),
+        (Some(progress), None) => Some(progress.to_string()),
+        (None, _) => None,
+    };
+    let parts: Vec<String> = far.into_iter().chain(message).collect();
+    sanitised(&parts.join(", "))
 }
 
 fn root(folder: &std::path::Path) -> Outcome<Value> {
@@ -157,4 +178,23 @@ fn root(folder: &std::path::Path) -> Outcome<Value> {
         .file_name()
         .map(|name| name.to_string_lossy().into_owned());
     Ok(json!({"uri": uri.as_str().trim_end_matches('/'), "name": name}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_reads_as_people_say_it() {
+        #[rustfmt::skip]
+        let table = [
+            (r#"{"progress": 3, "total": 10, "message": "reading"}"#, "3 of 10, reading"),
+            (r#"{"progress": 0.5}"#,                                    "0.5"),
+            (r#"{"message": "a\u001b[2Jb\nc"}"#,                        "a\u{fffd}[2Jb"),
+            ("nonsense",                                                ""),
+        ];
+        for (params, said) in table {
+            assert_eq!(how_far(params.as_bytes()), said);
+        }
+    }
 }

@@ -4,6 +4,7 @@
 //! and that nothing of a server reaches the terminal as a control character.
 
 use std::io::{IsTerminal as _, Write as _};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anstream::ColorChoice;
@@ -46,6 +47,8 @@ pub(crate) struct Report {
     line_open: AtomicBool,
     /// Somebody is typing: nothing may be drawn over the line.
     asking: AtomicBool,
+    /// How far the server says it is.
+    progress: Mutex<String>,
 }
 
 impl Report {
@@ -66,6 +69,7 @@ impl Report {
             terminal: std::io::stderr().is_terminal(),
             line_open: AtomicBool::new(false),
             asking: AtomicBool::new(false),
+            progress: Mutex::default(),
         }
     }
 

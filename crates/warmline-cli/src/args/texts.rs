@@ -108,10 +108,8 @@ Examples:
 
 /// Examples, and what the server itself can be told.
 pub(super) fn demo_server() -> String {
-    format!(
-        "{DEMO_SERVER_EXAMPLES}\n\nBehind `--`:\n{}",
-        warmline_testkit::demo_server::HELP
-    )
+    let more = warmline_testkit::demo_server::HELP.trim_start();
+    format!("{DEMO_SERVER_EXAMPLES}\n\nBehind `--`:\n  {more}")
 }
 
 const DEMO_SERVER_EXAMPLES: &str = "\

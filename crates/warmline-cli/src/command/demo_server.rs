@@ -1,7 +1,7 @@
 //! `warmline demo-server`: the ledger server, to try things against.
 
 use warmline::core::code::Code;
-use warmline_testkit::demo_server::{self, Ending, Options, Transport};
+use warmline_testkit::demo_server::{self, Ending, Options};
 use warmline_testkit::personality::Personality;
 
 use crate::args::{self, EraChoice};
@@ -50,10 +50,6 @@ fn options(typed: &args::DemoServer) -> Outcome<Options> {
         options.personality.legacy = personality.legacy;
         options.personality.modern = personality.modern;
     }
-    debug_assert!(matches!(
-        options.transport,
-        Transport::Http(_) | Transport::Stdio
-    ));
     Ok(options)
 }
 

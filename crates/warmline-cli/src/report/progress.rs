@@ -16,6 +16,7 @@ impl Report {
         if !self.terminal || self.volume == Volume::Quiet || self.is_json() {
             return future.await;
         }
+        self.tell_progress("");
         let begun = clock::now();
         let mut pause = PATIENCE;
         for frame in FRAMES.iter().cycle() {
@@ -23,10 +24,29 @@ impl Report {
                 self.clear_progress();
                 return output;
             }
-            self.draw(&format!("{frame} {what} … {}", seconds(begun.elapsed())));
+            let told = self
+                .progress
+                .lock()
+                .map(|told| told.clone())
+                .unwrap_or_default();
+            self.draw(&format!(
+                "{frame} {what} … {}{told}",
+                seconds(begun.elapsed())
+            ));
             pause = FRAME;
         }
         future.await
+    }
+
+    /// Remembers how far the server says it is, for the line that is drawn next.
+    pub(crate) fn tell_progress(&self, told: &str) {
+        if let Ok(mut progress) = self.progress.lock() {
+            *progress = if told.is_empty() {
+                String::new()
+            } else {
+                format!(" · {told}")
+            };
+        }
     }
 
     /// Puts the line of progress in the place of the last one, unless somebody is typing.

@@ -180,3 +180,16 @@ fn what_takes_long_is_said_on_a_terminal_and_wiped_away() {
         "the cost is told: {seen}"
     );
 }
+
+#[test]
+fn how_far_a_server_is_stands_in_the_line_of_progress() {
+    let warmline = Warmline::new();
+    let words = against_demo(
+        &["call", "progress", "steps=8", "pause_ms=200"],
+        &["--era", "legacy"],
+    );
+    let mut sitting = Sitting::start(&warmline, &words);
+    sitting.sees(" of 8");
+    let (exit, _, seen) = sitting.ends();
+    assert_eq!(exit, 0, "{seen}");
+}
