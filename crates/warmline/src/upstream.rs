@@ -14,6 +14,7 @@
 //! | How does a child start and die? | `process.rs`, `warden.rs`, `path.rs`, `environment.rs` |
 
 mod answer;
+mod calls;
 mod connections;
 mod detect;
 mod environment;
@@ -35,6 +36,7 @@ mod stdio;
 mod stream;
 mod survey;
 mod tls;
+mod two_endpoints;
 mod verdicts;
 pub mod warden;
 mod wording;

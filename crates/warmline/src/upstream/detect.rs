@@ -183,8 +183,10 @@ impl<'a> Opening<'a> {
                 // may be chance, so there is one more try.
                 Err(trouble) if tries == 1 && self.was_chance(&trouble) => {},
                 Err(trouble) if NO_POST.contains(&trouble.reason) && !self.was_greeted() => {
-                    let trouble = self.or_two_endpoints(reach, trouble).await;
-                    return Err(in_handshake(trouble));
+                    return self
+                        .or_two_endpoints(reach, trouble)
+                        .await
+                        .map_err(in_handshake);
                 },
                 Err(trouble) => return Err(in_handshake(trouble)),
             }

@@ -206,8 +206,12 @@ pub(crate) fn read_initialize(server: &str, message: &Message) -> Result<Opened,
     if let Some(error) = message.error() {
         return Err(refused_handshake(server, "initialize", &error));
     }
-    let result = message.result().unwrap_or_default();
-    let opened = handshake::read_initialize_result(&result).map_err(|malformed| {
+    read_initialize_result(server, &message.result().unwrap_or_default())
+}
+
+/// Reads the result of `initialize`.
+pub(crate) fn read_initialize_result(server: &str, result: &[u8]) -> Result<Opened, Trouble> {
+    let opened = handshake::read_initialize_result(result).map_err(|malformed| {
         Trouble::new(
             Reason::Handshake,
             format!("`{server}` answered `initialize` in a form that is not MCP"),

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{HeaderMap, Method, Request, StatusCode, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
 use hyper::body::Incoming;
 use warmline_core::code::Reason;
 use warmline_core::delivery::Delivery;
@@ -252,7 +252,7 @@ impl Arrival {
         self.header(&CONTENT_TYPE).unwrap_or("none")
     }
 
-    pub(crate) fn header(&self, name: &http::HeaderName) -> Option<&str> {
+    pub(crate) fn header(&self, name: &HeaderName) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
@@ -335,6 +335,14 @@ impl Arrival {
         drop(self.body);
         self.connections.give_back(self.line).await;
     }
+}
+
+/// Adds a request's own headers to the template.
+pub(crate) fn with_headers(mut base: HeaderMap, own: &[(HeaderName, HeaderValue)]) -> HeaderMap {
+    for (name, value) in own {
+        base.insert(name.clone(), value.clone());
+    }
+    base
 }
 
 /// The innermost cause: it says more than the chain around it.

@@ -8,12 +8,14 @@
 //! server with `notifications/cancelled`; a stream that breaks after an event with an id is taken
 //! up again where it broke.
 
+mod listening;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use warmline_core::code::Reason;
 use warmline_core::era::{Era, Version};
 use warmline_core::exchange::{Ending, QuestionKind, Request, Trouble};
@@ -22,9 +24,10 @@ use warmline_core::protocol::headers::{self, LAST_EVENT_ID, PROTOCOL_VERSION, SE
 use warmline_core::protocol::splice;
 use warmline_core::protocol::sse::SseParser;
 
+use self::listening::Listening;
 use super::answer;
 use super::greeting;
-use super::http::{Arrival, BodyKind, Endpoint};
+use super::http::{Arrival, BodyKind, Endpoint, with_headers};
 use super::limits::{Ids, Limits};
 use super::listener::{self, Listener, Spoken};
 use super::pipes::write_legacy;
@@ -54,6 +57,9 @@ pub(crate) struct LegacyHttp {
     ids: Ids,
     sizes: Sizes,
     times: Times,
+    /// We declared that we can answer questions, and there is a session for them to come in.
+    may_be_asked: bool,
+    listening: Listening,
     pub(crate) standing: Standing,
 }
 
@@ -110,6 +116,8 @@ impl LegacyHttp {
             ids,
             sizes,
             times,
+            may_be_asked: session_id.is_some() && declared.declares_anything(),
+            listening: Listening::default(),
             standing,
         });
         if let Err(trouble) = session.tell_initialized().await {
@@ -143,12 +151,20 @@ impl LegacyHttp {
             cancel.issued.store(true, Ordering::Relaxed);
             self.headers(&request)
         };
-        let sent = self.endpoint.send(Method::POST, headers, body, limits.by());
-        let ending = match sent.await {
-            Ok(arrival) => {
-                self.read(arrival, request, Watch::new(id, limits, listener))
-                    .await
-            },
+        let mut watch = Watch::new(id, limits, listener);
+        let sent = if self.may_be_asked {
+            watch.standing = self.listen(id).await;
+            // Limits of a call that may be asked are kept by the wait, which knows the questions.
+            let by = limits.total_by();
+            let sent = self.endpoint.send(Method::POST, headers, body, by);
+            Box::pin(self.while_listening(sent, &mut watch)).await
+        } else {
+            self.endpoint
+                .send(Method::POST, headers, body, limits.by())
+                .await
+        };
+        let ending = match sent {
+            Ok(arrival) => self.read(arrival, request, watch).await,
             Err(lost) => answer::lost(lost, request),
         };
         // A call that ran out of time may still be running: the server is told.
@@ -348,6 +364,7 @@ impl LegacyHttp {
 
     /// Ends the session at the server. What it answers changes nothing.
     pub(crate) async fn close(&self) {
+        self.listening.end();
         if !self.has_session_id {
             return;
         }
@@ -381,12 +398,10 @@ impl LegacyHttp {
 
 const STREAM: HeaderValue = HeaderValue::from_static("text/event-stream");
 
-/// Adds a request's own headers to the template.
-pub(crate) fn with_headers(mut base: HeaderMap, own: &[(HeaderName, HeaderValue)]) -> HeaderMap {
-    for (name, value) in own {
-        base.insert(name.clone(), value.clone());
+impl Drop for LegacyHttp {
+    fn drop(&mut self) {
+        self.listening.end();
     }
-    base
 }
 
 /// A session id that cannot be sent back is no session.

@@ -23,8 +23,7 @@ use warmline_core::protocol::sse::SseParser;
 
 use super::answer;
 use super::greeting::{self, Heard};
-use super::http::{Arrival, BodyKind, Endpoint};
-use super::legacy::with_headers;
+use super::http::{Arrival, BodyKind, Endpoint, with_headers};
 use super::limits::{Digits, Ids, Limits};
 use super::listener::Listener;
 use super::lists::{self, List};

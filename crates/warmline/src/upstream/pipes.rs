@@ -75,11 +75,7 @@ impl Piped {
         watch: &mut Watch<'_>,
     ) -> Ending {
         loop {
-            let by = if watch.open.is_empty() {
-                watch.limits.by()
-            } else {
-                watch.limits.total_by()
-            };
+            let by = watch.by();
             let news = tokio::select! {
                 biased;
                 (id, kind, answer) = watch.open.answered() => {

@@ -15,6 +15,7 @@ use super::modern::ModernHttp;
 use super::pipes::Piped;
 use super::rounds;
 use super::stdio::ChildReport;
+use super::two_endpoints::TwoEndpoints;
 
 /// An open session to a server.
 ///
@@ -31,6 +32,7 @@ pub(crate) enum Driver {
     LegacyHttp(Arc<LegacyHttp>),
     ModernHttp(Box<ModernHttp>),
     Piped(Box<Piped>),
+    TwoEndpoints(Box<TwoEndpoints>),
 }
 
 /// What we say of ourselves when a session is opened; fixed for its life.
@@ -52,6 +54,15 @@ impl Default for Declared {
             client_version: env!("CARGO_PKG_VERSION").to_owned(),
             capabilities: Bytes::from_static(b"{}"),
         }
+    }
+}
+
+impl Declared {
+    /// Whether a server was told that we can answer anything.
+    pub(crate) fn declares_anything(&self) -> bool {
+        self.capabilities
+            .iter()
+            .any(|byte| !matches!(byte, b'{' | b'}') && !byte.is_ascii_whitespace())
     }
 }
 
@@ -147,6 +158,7 @@ impl Session {
             Driver::LegacyHttp(driver) => driver.standing.retired(),
             Driver::ModernHttp(driver) => driver.standing.retired(),
             Driver::Piped(driver) => driver.standing.retired(),
+            Driver::TwoEndpoints(driver) => driver.standing().retired(),
         }
     }
 
@@ -168,6 +180,8 @@ impl Session {
             Driver::LegacyHttp(driver) => driver.send(request, listener).await,
             Driver::ModernHttp(driver) => driver.send(request, listener).await,
             Driver::Piped(driver) => driver.send(request, listener).await,
+            // On the heap: this transport is rare, and its call is large.
+            Driver::TwoEndpoints(driver) => Box::pin(driver.send(request, listener)).await,
         }
     }
 
@@ -190,6 +204,7 @@ impl Session {
         match &self.driver {
             Driver::LegacyHttp(driver) => driver.notify(method, params).await,
             Driver::ModernHttp(driver) => driver.notify(method, params).await,
+            Driver::TwoEndpoints(driver) => driver.notify(method, Some(params)).await,
             Driver::Piped(driver) => {
                 driver.notify(method, params);
                 Ok(())
@@ -203,6 +218,7 @@ impl Session {
             Driver::LegacyHttp(driver) => driver.server(),
             Driver::ModernHttp(driver) => driver.server(),
             Driver::Piped(driver) => driver.server(),
+            Driver::TwoEndpoints(driver) => driver.server(),
         }
     }
 
@@ -210,7 +226,7 @@ impl Session {
     pub fn child(&self) -> Option<ChildReport> {
         match &self.driver {
             Driver::Piped(driver) => Some(driver.report()),
-            Driver::LegacyHttp(_) | Driver::ModernHttp(_) => None,
+            Driver::LegacyHttp(_) | Driver::ModernHttp(_) | Driver::TwoEndpoints(_) => None,
         }
     }
 
@@ -221,6 +237,7 @@ impl Session {
             Driver::LegacyHttp(driver) => driver.close().await,
             Driver::ModernHttp(_) => {},
             Driver::Piped(driver) => driver.close().await,
+            Driver::TwoEndpoints(driver) => driver.close(),
         }
     }
 }

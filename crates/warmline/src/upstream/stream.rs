@@ -8,10 +8,11 @@ use warmline_core::exchange::{News, Question, QuestionKind};
 use warmline_core::protocol::envelope::{Id, Kind, Message};
 use warmline_core::protocol::sse::{SseEvent, SseParser};
 
+use super::calls::{Call, Heard};
 use super::http::{Arrival, Cut};
 use super::limits::Limits;
 use super::listener::{Listener, Open};
-use crate::clock;
+use crate::clock::{self, Instant};
 
 /// A stream with more stray responses than this is not trusted any more.
 pub(crate) const MAX_STRAYS: u32 = 16;
@@ -26,6 +27,8 @@ pub(crate) struct Watch<'a> {
     pub(crate) strays: u32,
     /// Why the last event that could not be read was bad.
     pub(crate) bad: Option<String>,
+    /// What comes for this call on the standing stream of its session, where there is one.
+    pub(crate) standing: Option<Call>,
 }
 
 /// Why reading a stream stopped.
@@ -67,6 +70,7 @@ impl<'a> Watch<'a> {
             limits,
             strays: 0,
             bad: None,
+            standing: None,
         }
     }
 
@@ -86,12 +90,7 @@ impl<'a> Watch<'a> {
                     return pause;
                 }
             }
-            // While a person thinks about a question only the total limit runs.
-            let by = if self.open.is_empty() {
-                self.limits.by()
-            } else {
-                self.limits.total_by()
-            };
+            let by = self.by();
             // A stream that always has more would never let the timer below speak.
             if clock::now() >= by {
                 return Pause::Late;
@@ -102,6 +101,11 @@ impl<'a> Watch<'a> {
                     self.limits.sign_of_life();
                     return Pause::Answered(id, kind, answer);
                 },
+                message = next_of(&mut self.standing) => {
+                    if let Some(pause) = self.heed_message(message) {
+                        return pause;
+                    }
+                },
                 piece = arrival.piece() => match piece {
                     Some(Ok(bytes)) => parser.push(&bytes),
                     Some(Err(Cut::Broken(why))) => return Pause::Broken(why),
@@ -111,6 +115,16 @@ impl<'a> Watch<'a> {
                 },
                 () = clock::sleep_until(by) => return Pause::Late,
             }
+        }
+    }
+
+    /// When waiting ends if nothing happens. While a person thinks about a question only the
+    /// total limit runs.
+    pub(crate) fn by(&self) -> Instant {
+        if self.open.is_empty() {
+            self.limits.by()
+        } else {
+            self.limits.total_by()
         }
     }
 
@@ -201,6 +215,19 @@ impl<'a> Watch<'a> {
     }
 }
 
+/// The next message on a standing stream; never, where there is none. Its end is no news to a call that has its own stream.
+pub(crate) async fn next_of(standing: &mut Option<Call>) -> Message {
+    loop {
+        let Some(call) = standing else {
+            return std::future::pending().await;
+        };
+        match call.next().await {
+            Heard::Message(message) => return message,
+            Heard::Lost(_) => *standing = None,
+        }
+    }
+}
+
 /// Whether a response belongs to our request on this very exchange. Errors made before a server
 /// could read the id carry none, null, or a word of their own (mcp-spec 2.1.5).
 pub(crate) fn is_for(message: &Message, id: u64) -> bool {
@@ -214,7 +241,7 @@ pub(crate) fn is_for(message: &Message, id: u64) -> bool {
 
 /// The call that a report is about, where it says so. Our tokens are numbers; some servers write
 /// them back as text, or as a number with a fraction of zero.
-fn token_of(params: &[u8]) -> Option<u64> {
+pub(crate) fn token_of(params: &[u8]) -> Option<u64> {
     #[derive(serde::Deserialize)]
     struct Report<'a> {
         #[serde(rename = "progressToken", borrow)]

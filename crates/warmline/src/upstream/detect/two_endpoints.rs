@@ -1,63 +1,76 @@
-//! The transport of 2024-11-05: a stream that names a second endpoint to post to.
-//!
-//! Recognised, so that its users are told what stands at their URL; not spoken yet.
+//! Opening a session over the transport of 2024-11-05, where nothing takes our POST (row P11).
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, StatusCode, header};
 use warmline_core::code::Reason;
-use warmline_core::exchange::Trouble;
-use warmline_core::protocol::sse::SseParser;
+use warmline_core::era::Version;
+use warmline_core::exchange::{Ending, Patience, Reply, Request, Trouble};
+use warmline_core::protocol::handshake;
+use warmline_core::protocol::params::Params;
 
 use super::Opening;
-use crate::clock;
-use crate::upstream::http::{Arrival, BodyKind};
+use crate::upstream::greeting;
+use crate::upstream::legacy::INITIALIZED;
 use crate::upstream::server::HttpReach;
+use crate::upstream::session::{Driver, Facts, Transport};
+use crate::upstream::two_endpoints::TwoEndpoints;
 
 impl Opening<'_> {
-    /// Nobody took our POST (row P11). Looks whether a GET brings the `endpoint` event; what the
-    /// POST got stays the answer if it does not.
+    /// Looks whether a GET brings the `endpoint` event, and opens a session there. What the POST
+    /// got stays the answer if it does not.
     pub(super) async fn or_two_endpoints(
-        &mut self,
+        mut self,
         reach: &HttpReach,
         refused: Trouble,
-    ) -> Trouble {
-        let Ok((endpoint, mut base)) = self.upstream.endpoint(self.server, reach) else {
-            return refused;
+    ) -> Result<(Driver, Facts), Trouble> {
+        let (endpoint, base) = self.upstream.endpoint(self.server, reach)?;
+        let limits = (self.server.times, self.server.sizes);
+        let session = match TwoEndpoints::connect(endpoint, base, &reach.url, limits).await {
+            Some(session) => session?,
+            None => return Err(refused),
         };
-        base.insert(
-            header::ACCEPT,
-            HeaderValue::from_static("text/event-stream"),
-        );
-        base.remove(header::CONTENT_TYPE);
-        let by = clock::now() + self.server.times.connect;
-        let got = endpoint
-            .send(Method::GET, || base.clone(), Bytes::new(), by)
-            .await;
-        let Ok(arrival) = got else { return refused };
-        if arrival.status != StatusCode::OK || arrival.kind() != BodyKind::Stream {
-            return refused;
-        }
-        let names_endpoint = clock::timeout_at(by, first_event(arrival, self.server.sizes.event));
-        if names_endpoint.await != Ok(Some("endpoint".to_owned())) {
-            return refused;
-        }
-        self.note("GET", "an `endpoint` event");
-        let server = &self.server.name;
-        Trouble::new(
-            Reason::Version,
-            format!("`{server}` offers only the HTTP+SSE transport of 2024-11-05 at this URL"),
-        )
-        .because("a POST is refused, and a GET names another endpoint to post to")
-        .hint("use its Streamable HTTP endpoint, which often ends in /mcp")
+        self.note("GET", "an `endpoint` event: HTTP+SSE of 2024-11-05");
+        let result = self.greet(&session).await?;
+        let opened = greeting::read_initialize_result(&self.server.name, &result)?;
+        session.notify(INITIALIZED, None).await?;
+        let mut facts = opened.facts(Transport::Http, true);
+        facts.evidence = self.evidence;
+        Ok((Driver::TwoEndpoints(Box::new(session)), facts))
     }
-}
 
-async fn first_event(mut arrival: Arrival, limit: usize) -> Option<String> {
-    let mut parser = SseParser::new(limit);
-    loop {
-        if let Some(event) = parser.next() {
-            return event.ok()?.event;
+    async fn greet(&mut self, session: &TwoEndpoints) -> Result<Bytes, Trouble> {
+        let id = session.next_id();
+        let mut body = Vec::with_capacity(256);
+        handshake::write_initialize(
+            &mut body,
+            id,
+            Version::NEWEST_LEGACY,
+            &self.declared.capabilities,
+            &self.declared.client_name,
+            &self.declared.client_version,
+        );
+        let limit = self.server.times.handshake;
+        let request = Request::new("initialize", Params::empty()).patient(Patience {
+            idle: limit,
+            total: limit,
+        });
+        match session.ask(id, body.into(), request, &()).await {
+            Ending::Answered(Reply::Result(result)) => {
+                self.note("initialize", "a result");
+                Ok(result)
+            },
+            Ending::Answered(Reply::Error(error)) => Err(greeting::refused_handshake(
+                &self.server.name,
+                "initialize",
+                &error,
+            )),
+            Ending::Failed(failure) => {
+                let trouble = failure.trouble;
+                Err(if trouble.reason == Reason::Timeout {
+                    Trouble::new(Reason::SilentServer, trouble.what)
+                } else {
+                    trouble
+                })
+            },
         }
-        parser.push(&arrival.piece().await?.ok()?);
     }
 }

@@ -1,0 +1,341 @@
+//! The legacy driver over HTTP+SSE (2024-11-05): one standing stream down, a second endpoint up.
+//!
+//! Asked by: [`session`](super::session).
+//!
+//! The session is the stream: it ends when the stream ends, and nothing resumes it. One task reads
+//! it and passes each message to the call it belongs to; requests are posted by their callers. A
+//! POST is only acknowledged (202); its answer comes down the stream, sometimes before the
+//! acknowledgement.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use tokio::task::JoinHandle;
+use url::Url;
+use warmline_core::code::Reason;
+use warmline_core::era::Era;
+use warmline_core::exchange::{Ending, QuestionKind, Request, Trouble};
+use warmline_core::protocol::envelope::Message;
+use warmline_core::protocol::splice;
+use warmline_core::protocol::sse::SseParser;
+
+use super::answer;
+use super::calls::{Calls, Heard, Routed};
+use super::http::{Arrival, BodyKind, Endpoint, with_headers};
+use super::limits::{Ids, Limits};
+use super::listener::{self, Listener, Spoken};
+use super::pipes::{notification, write_legacy};
+use super::server::{Sizes, Times};
+use super::session::Standing;
+use super::stream::{Asking, Pause, Watch};
+use crate::clock::{self, Instant};
+
+/// A session over HTTP+SSE.
+#[derive(Debug)]
+pub(crate) struct TwoEndpoints {
+    up: Arc<Up>,
+    calls: Arc<Calls>,
+    ids: Ids,
+    reader: JoinHandle<()>,
+}
+
+/// The way up: where messages are posted, and what they carry.
+#[derive(Debug)]
+struct Up {
+    endpoint: Endpoint,
+    base: HeaderMap,
+    sizes: Sizes,
+    times: Times,
+    standing: Standing,
+}
+
+impl TwoEndpoints {
+    /// Opens the stream and waits for the endpoint it names; none where no such stream is.
+    pub(crate) async fn connect(
+        endpoint: Endpoint,
+        base: HeaderMap,
+        url: &Url,
+        (times, sizes): (Times, Sizes),
+    ) -> Option<Result<Self, Trouble>> {
+        let by = clock::now() + times.handshake;
+        let mut down = base.clone();
+        down.insert(
+            header::ACCEPT,
+            HeaderValue::from_static("text/event-stream"),
+        );
+        down.remove(header::CONTENT_TYPE);
+        let got = endpoint
+            .send(Method::GET, || down.clone(), Bytes::new(), by)
+            .await;
+        let mut stream = got.ok()?;
+        if stream.status != StatusCode::OK || stream.kind() != BodyKind::Stream {
+            return None;
+        }
+        let mut parser = SseParser::new(sizes.event);
+        let place = clock::timeout_at(by, named_endpoint(&mut stream, &mut parser))
+            .await
+            .ok()??;
+        let endpoint = match second_endpoint(endpoint, url, &place) {
+            Ok(endpoint) => endpoint,
+            Err(trouble) => return Some(Err(trouble)),
+        };
+        let standing = Standing::default();
+        let up = Arc::new(Up {
+            endpoint,
+            base,
+            sizes,
+            times,
+            standing,
+        });
+        let calls = Arc::<Calls>::default();
+        let reading = read(Arc::clone(&up), Arc::clone(&calls), stream, parser);
+        let reader = clock::spawn("read an HTTP+SSE stream", reading);
+        Some(Ok(Self {
+            up,
+            calls,
+            ids: Ids::new(),
+            reader,
+        }))
+    }
+
+    /// An id that was not used before.
+    pub(crate) fn next_id(&self) -> u64 {
+        self.ids.next()
+    }
+
+    pub(crate) fn standing(&self) -> &Standing {
+        &self.up.standing
+    }
+
+    /// The server's name, for messages.
+    pub(crate) fn server(&self) -> &str {
+        &self.up.endpoint.server
+    }
+
+    /// Sends one request and stays with it to its end.
+    pub(crate) async fn send(&self, request: Request, listener: &dyn Listener) -> Ending {
+        let id = self.next_id();
+        let mut cancel = CancelNotice {
+            up: Some(&self.up),
+            id,
+        };
+        let ending = self
+            .ask(id, write_legacy(id, &request), request, listener)
+            .await;
+        let late = matches!(&ending, Ending::Failed(f) if f.trouble.reason == Reason::Timeout);
+        if !late {
+            cancel.up = None;
+        }
+        ending
+    }
+
+    /// Posts a message under an id, and waits for its answer on the stream.
+    pub(crate) async fn ask(
+        &self,
+        id: u64,
+        body: Bytes,
+        request: Request,
+        listener: &dyn Listener,
+    ) -> Ending {
+        let mut watch = Watch::new(id, Limits::begin(request.patience()), listener);
+        let mut call = match self.calls.register(id) {
+            Ok(call) => call,
+            Err(trouble) => return trouble.unsent(request),
+        };
+        let headers = || with_headers(self.up.base.clone(), request.headers());
+        let by = watch.limits.by();
+        let mut posting = Box::pin(self.up.endpoint.send(Method::POST, headers, body, by));
+        let mut posted = false;
+        loop {
+            let by = watch.by();
+            tokio::select! {
+                biased;
+                (id, kind, answer) = watch.open.answered() => {
+                    watch.limits.sign_of_life();
+                    self.up.answer(&id, listener::spoken(kind, answer)).await;
+                },
+                heard = call.next() => match heard {
+                    Heard::Message(message) => match watch.heed_message(message) {
+                        Some(Pause::Reply(reply)) => {
+                            return answer::replied(&self.up.endpoint.server, &reply);
+                        },
+                        Some(Pause::Ask(asking)) => self.hear_question(&mut watch, asking).await,
+                        _ => {},
+                    },
+                    Heard::Lost(trouble) => return trouble.unknown(),
+                },
+                sent = &mut posting, if !posted => match sent {
+                    Ok(arrival) if arrival.status.is_success() => {
+                        posted = true;
+                        arrival.drain().await;
+                    },
+                    Ok(arrival) => {
+                        drop(posting);
+                        return self.refused(id, arrival, request, by).await;
+                    },
+                    Err(lost) => {
+                        drop(posting);
+                        return answer::lost(lost, request);
+                    },
+                },
+                () = clock::sleep_until(by) => return answer::late(&self.up.endpoint.server),
+            }
+        }
+    }
+
+    /// The POST was not taken: its status says what that means, as for any other POST.
+    async fn refused(&self, id: u64, arrival: Arrival, request: Request, by: Instant) -> Ending {
+        let sent = answer::Sent {
+            server: &self.up.endpoint.server,
+            era: Era::Legacy,
+            with_session: true,
+            id,
+            sizes: self.up.sizes,
+            standing: &self.up.standing,
+        };
+        answer::ending(sent, arrival, request, by).await
+    }
+
+    async fn hear_question(&self, watch: &mut Watch<'_>, asking: Asking) {
+        match QuestionKind::of(&asking.method) {
+            Some(kind) => watch.ask(kind, asking),
+            None => {
+                let spoken = Spoken::Error(-32601, "method not found");
+                self.up.answer(&asking.id, spoken).await;
+            },
+        }
+    }
+
+    /// Sends a notification.
+    pub(crate) async fn notify(&self, method: &str, params: Option<&[u8]>) -> Result<(), Trouble> {
+        self.up.tell(notification(method, params)).await
+    }
+
+    /// Ends the session: it is the stream.
+    pub(crate) fn close(&self) {
+        self.reader.abort();
+        self.calls.end(&closed(&self.up.endpoint.server));
+        self.up.standing.retire(Reason::Closed);
+    }
+}
+
+impl Drop for TwoEndpoints {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+impl Up {
+    async fn answer(&self, id: &[u8], spoken: Spoken) {
+        let mut body = Vec::new();
+        match spoken {
+            Spoken::Result(raw) => splice::write_result(&mut body, id, &raw),
+            Spoken::Error(code, message) => splice::write_error(&mut body, id, code, message),
+        }
+        if let Err(trouble) = self.tell(body.into()).await {
+            tracing::warn!(server = %self.endpoint.server, %trouble, "answer not delivered");
+        }
+    }
+
+    async fn tell(&self, body: Bytes) -> Result<(), Trouble> {
+        let by = clock::now() + self.times.handshake;
+        let arrival = self
+            .endpoint
+            .send(Method::POST, || self.base.clone(), body, by)
+            .await
+            .map_err(|lost| lost.trouble)?;
+        answer::accepted(&self.endpoint.server, arrival, by).await
+    }
+}
+
+/// Reads the stream to its end, which is the end of the session.
+async fn read(up: Arc<Up>, calls: Arc<Calls>, mut stream: Arrival, mut parser: SseParser) {
+    let why = loop {
+        match parser.next() {
+            Some(Ok(event)) => {
+                let Ok(message) = Message::split(event.data) else {
+                    continue;
+                };
+                match calls.route(message) {
+                    Routed::Done => {},
+                    Routed::Answer(id, spoken) => up.answer(&id, spoken).await,
+                    Routed::TooManyStrays => break "it answers requests nobody sent".to_owned(),
+                }
+                continue;
+            },
+            Some(Err(large)) => {
+                break format!("an event is larger than {} bytes", large.max_event_bytes);
+            },
+            None => {},
+        }
+        match stream.piece().await {
+            Some(Ok(bytes)) => parser.push(&bytes),
+            Some(Err(cut)) => break format!("{cut:?}"),
+            None => break "the server ended the stream".to_owned(),
+        }
+    };
+    up.standing.retire(Reason::ReplyLost);
+    let what = format!(
+        "the stream of `{}` ended, and the session with it",
+        up.endpoint.server
+    );
+    calls.end(&Trouble::new(Reason::ReplyLost, what).because(why));
+}
+
+/// The data of the first event, if it is the one that names the endpoint.
+async fn named_endpoint(stream: &mut Arrival, parser: &mut SseParser) -> Option<String> {
+    loop {
+        if let Some(event) = parser.next() {
+            let event = event.ok()?;
+            let named = event.event.as_deref() == Some("endpoint");
+            return named.then(|| String::from_utf8_lossy(&event.data).into_owned());
+        }
+        parser.push(&stream.piece().await?.ok()?);
+    }
+}
+
+/// The way to the endpoint that the stream named, which must be of the same origin.
+fn second_endpoint(first: Endpoint, url: &Url, place: &str) -> Result<Endpoint, Trouble> {
+    let bad = |why: String| {
+        let what = format!("`{}` names an endpoint that cannot be used", first.server);
+        Trouble::new(Reason::NotMcp, what).because(why)
+    };
+    let second = url
+        .join(place.trim())
+        .map_err(|error| bad(error.to_string()))?;
+    if second.origin() != url.origin() {
+        return Err(bad("it is of another origin than the stream".to_owned()));
+    }
+    let uri = second[url::Position::BeforePath..url::Position::AfterQuery]
+        .parse()
+        .map_err(|error: http::uri::InvalidUri| bad(error.to_string()))?;
+    Ok(Endpoint { uri, ..first })
+}
+
+fn closed(server: &str) -> Trouble {
+    Trouble::new(
+        Reason::Closed,
+        format!("the session with `{server}` was closed"),
+    )
+}
+
+/// Tells the server that nobody waits for a call any more, when dropped armed.
+struct CancelNotice<'a> {
+    up: Option<&'a Arc<Up>>,
+    id: u64,
+}
+
+impl Drop for CancelNotice<'_> {
+    fn drop(&mut self) {
+        let Some(up) = self.up else { return };
+        let (up, id) = (Arc::clone(up), self.id);
+        clock::spawn_if_running("cancel a call", async move {
+            let params = answer::cancelled(id);
+            let notice = notification("notifications/cancelled", Some(params.as_bytes()));
+            if let Err(trouble) = up.tell(notice).await {
+                tracing::debug!(server = %up.endpoint.server, %trouble, "cancel not heard");
+            }
+        });
+    }
+}
