@@ -185,10 +185,10 @@ pub(crate) fn said_no(raw: &[u8], server: &str, subject: &str) -> Problem {
 
 /// What a session says of itself, in a few words.
 pub(crate) fn summary(facts: &Facts) -> String {
-    let keeps = match (facts.keeps_session, facts.transport) {
-        (true, Transport::Http) => "keeps state per session",
-        (true, Transport::Stdio) => "one process per session",
-        (false, Transport::Http | Transport::Stdio) => "keeps no sessions",
+    let keeps = match (facts.keeps_session, facts.transport == Transport::Stdio) {
+        (true, true) => "one process per session",
+        (true, false) => "keeps state per session",
+        (false, _) => "keeps no sessions",
     };
     format!(
         "{} {} · {} · {keeps}",

@@ -66,8 +66,6 @@ struct Entry {
     url: Option<String>,
     #[serde(default)]
     headers: BTreeMap<String, String>,
-    #[serde(rename = "type")]
-    kind: Option<String>,
 }
 
 /// Values of `env` are texts, but people write numbers and truth values as well.
@@ -98,10 +96,7 @@ fn declaration(
     let place = source.place(span.clone(), Show::Nothing);
     let entry: Entry = parse(raw.get()).map_err(|error| broken(source, raw.get(), &error))?;
     let bad = |what: String| ConfigError::new(Code::ConfigBadValue, what).at(place.clone());
-    let reach = reach(entry, written).map_err(|(what, hint)| match hint {
-        Some(hint) => bad(what).hint(hint),
-        None => bad(what),
-    })?;
+    let reach = reach(entry, written).map_err(bad)?;
     let Some(name) = plain_name(written) else {
         return Err(bad(format!(
             "`{written}` holds no letter or digit to make a name of"
@@ -125,8 +120,8 @@ fn declaration(
     })
 }
 
-/// How it is reached; or what is wrong, and a hint.
-fn reach(entry: Entry, written: &str) -> Result<DeclaredReach, (String, Option<&'static str>)> {
+/// How it is reached; or what is wrong. Which transport it speaks, if it is a URL, is found out.
+fn reach(entry: Entry, written: &str) -> Result<DeclaredReach, String> {
     match (entry.command, entry.url) {
         (Some(command), None) if !command.is_empty() => Ok(DeclaredReach::Command {
             argv: std::iter::once(command)
@@ -141,14 +136,6 @@ fn reach(entry: Entry, written: &str) -> Result<DeclaredReach, (String, Option<&
             env_pass: Vec::new(),
             cwd: entry.cwd.map(Into::into),
         }),
-        (None, Some(_)) if entry.kind.as_deref() == Some("sse") => Err((
-            format!(
-                "`{written}` is of type `sse`, the transport of 2024-11-05, which is not spoken here"
-            ),
-            Some(
-                "many servers speak Streamable HTTP as well: try `\"type\": \"http\"` and its `/mcp`",
-            ),
-        )),
         (None, Some(url)) => Ok(DeclaredReach::Url {
             url: Written(url),
             headers: entry
@@ -158,14 +145,10 @@ fn reach(entry: Entry, written: &str) -> Result<DeclaredReach, (String, Option<&
                 .collect(),
             ca_file: None,
         }),
-        (Some(_), Some(_)) => Err((
-            format!("`{written}` has a `command` and a `url`; a server has one"),
-            None,
+        (Some(_), Some(_)) => Err(format!(
+            "`{written}` has a `command` and a `url`; a server has one"
         )),
-        (Some(_) | None, None) => Err((
-            format!("`{written}` has neither a `command` nor a `url`"),
-            None,
-        )),
+        (Some(_) | None, None) => Err(format!("`{written}` has neither a `command` nor a `url`")),
     }
 }
 

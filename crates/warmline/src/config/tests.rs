@@ -172,7 +172,6 @@ fn a_broken_file_of_another_program_is_named_with_its_place() {
         ("{\"mcpServers\": 3}",                                          Value, Some((1, 16))),
         ("{\"mcpServers\": {\n \"a\": {\"command\": [\"canary\"]}}}",    Value, Some((2, 18))),
         ("{\"mcpServers\": {\n \"a\": {}}}",                             Value, Some((2, 7))),
-        ("{\"mcpServers\": {\"a\": {\"type\": \"sse\", \"url\": \"http://x\"}}}", Value, Some((1, 22))),
         ("{\"mcpServers\": {\"a b\": {\"url\": \"http://x\"},\n\"A-B\": {\"url\": \"http://y\"}}}", Value, None),
     ];
     for (text, code, at) in table {

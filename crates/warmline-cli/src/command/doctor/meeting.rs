@@ -190,10 +190,10 @@ fn era(facts: &Facts) -> Finding {
 }
 
 fn sessions(facts: &Facts, other: &Result<Facts, Trouble>) -> Vec<Finding> {
-    let verdict = |facts: &Facts| match (facts.keeps_session, facts.transport) {
-        (true, Transport::Http) => "keeps state, one session per run",
-        (true, Transport::Stdio) => "keeps state, one process per run",
-        (false, Transport::Http | Transport::Stdio) => "keeps nothing per session",
+    let verdict = |facts: &Facts| match (facts.keeps_session, facts.transport == Transport::Stdio) {
+        (true, true) => "keeps state, one process per run",
+        (true, false) => "keeps state, one session per run",
+        (false, _) => "keeps nothing per session",
     };
     let mut says = format!("{} leg {}", facts.era, verdict(facts));
     match other {
