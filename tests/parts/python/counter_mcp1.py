@@ -2,6 +2,7 @@
 
 counter_mcp1.py          over stdio
 counter_mcp1.py http     over HTTP, on a free port of the loopback interface
+counter_mcp1.py sse      the same over HTTP+SSE, at /sse
 """
 
 import sys
@@ -24,5 +25,9 @@ if sys.argv[1:] == ["http"]:
     from announce import serve
 
     serve(server.streamable_http_app())
+elif sys.argv[1:] == ["sse"]:
+    from announce import serve
+
+    serve(server.sse_app())
 else:
     server.run("stdio")

@@ -95,6 +95,13 @@ async fn python_sdk_1_over_http_keeps_a_count_for_each_session() {
 }
 
 #[tokio::test]
+async fn python_1_over_two_endpoints_keeps_a_count_for_each_session() {
+    let mut running = Running::announced(&python("mcp1", "counter_mcp1.py").with("sse"));
+    running.url = running.url.replace("/mcp", "/sse");
+    counts(&over_http(&running), LEGACY, Counts::Session).await;
+}
+
+#[tokio::test]
 async fn python_sdk_2_over_stdio_is_spoken_to_in_the_modern_era() {
     counts_over_stdio(python("mcp2", "counter_mcp2.py"), MODERN_PROCESS).await;
 }

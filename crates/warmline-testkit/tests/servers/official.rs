@@ -100,7 +100,17 @@ async fn everything_over_stdio_lists_calls_tells_and_asks() {
 
 #[tokio::test]
 async fn everything_over_http_lists_calls_tells_and_asks() {
-    let running = Running::announced(&official_http("everything"));
+    let running = Running::announced(&official_http("everything", "streamableHttp"));
+    let server = over_http(&running);
+    everything_works(&server).await;
+    everything_tells_its_progress(&server).await;
+    everything_gets_its_question_answered(&server).await;
+}
+
+#[tokio::test]
+async fn everything_over_two_endpoints_lists_calls_tells_and_asks() {
+    let mut running = Running::announced(&official_http("everything", "sse"));
+    running.url = running.url.replace("/mcp", "/sse");
     let server = over_http(&running);
     everything_works(&server).await;
     everything_tells_its_progress(&server).await;

@@ -61,9 +61,9 @@ pub(crate) fn official(name: &str) -> Program {
 
 /// The same over HTTP, kept to the loopback interface and to a free port.
 #[track_caller]
-pub(crate) fn official_http(name: &str) -> Program {
+pub(crate) fn official_http(name: &str, transport: &str) -> Program {
     let loopback = format!("--import={}", text(&part("node/loopback.mjs")));
-    let mut program = official(name).with("streamableHttp");
+    let mut program = official(name).with(transport);
     program.args.insert(0, loopback);
     program
 }
