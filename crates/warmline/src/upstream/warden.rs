@@ -1,12 +1,12 @@
 //! The warden: a small process between us and a child, which ends the child's whole tree.
 //!
-//! Asked by: [`process`](super::process), once per child.  Told by: a control socket, whose end
+//! Asked by: `process.rs`, once per child.  Told by: a control socket, whose end
 //! means that we are gone, however we went.
 //!
 //! Why it exists: `npx` and shells start the real server as a grandchild, and nobody is left to
 //!   signal it when we are killed. The warden is *subreaper* of everything below it, so that no
 //!   descendant can get away, not even one that moved to a session of its own.
-//! What it is: our own binary, run again with [`ARGUMENT`] as its first argument. A program that
+//! What it is: our own binary, run again with `__warden` as its first argument. A program that
 //!   embeds this library calls [`run_if_asked`] first thing in `main`, or names a binary that does
 //!   ([`use_binary`]). Without either, children run in a process group that is killed when we
 //!   close them, and outlive us when we are killed.
