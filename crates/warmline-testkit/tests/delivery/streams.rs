@@ -7,9 +7,14 @@
 //! - D93: what an ended `subscriptions/listen` means is for those who keep one.
 //! - D94 to D96: the transport of 2024 with two endpoints.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
 use serde_json::json;
 use warmline::core::code::Reason;
 use warmline::core::era::Era;
+use warmline::core::exchange::News;
+use warmline::upstream::Listener;
 use warmline_testkit::{Canned, CutAt, End, Fault, Personality, ReplyForm, Rule, Spoil, SseForm};
 
 use super::listening::Ear;
@@ -168,25 +173,40 @@ async fn a_modern_result_of_an_unknown_kind_is_no_answer() {
     setting.finish().await;
 }
 
+/// Takes its time over each piece of news, so that there is always more to read.
+#[derive(Default)]
+struct Slow(AtomicUsize);
+
+impl Listener for Slow {
+    fn news(&self, _: News) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_micros(20) {
+            std::hint::spin_loop();
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_flood_of_news_does_not_drown_the_clock() {
     let event =
         "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{}}\n\n";
-    let flood = event.repeat((24 << 20) / event.len());
+    let count = 100_000;
     let setting = streaming(Era::Legacy, SseForm::plain());
     let session = setting.session().await;
-    setting
-        .server
-        .inject(Rule::new(stream(&flood)).on_tool("pay"));
-    // Reading all of it takes far longer than this, and there is always more to read.
+    let flood = Rule::new(stream(&event.repeat(count))).on_tool("pay");
+    setting.server.inject(flood);
+    let slow = Slow::default();
     let request = payment("flood").patient(within_ms(50, 50));
-    let outcome = setting.told("flood", session.call(request, &()).await);
+    let outcome = setting.told("flood", session.call(request, &slow).await);
     assert_eq!(
         outcome.ended,
         Unknown(Reason::Timeout),
         "{:?}",
         outcome.trouble
     );
+    let heard = slow.0.load(Ordering::Relaxed);
+    assert!(heard < count, "all of it was heard first");
     setting.finish().await;
 }
 

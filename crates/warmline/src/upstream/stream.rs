@@ -91,7 +91,7 @@ impl<'a> Watch<'a> {
                 }
             }
             let by = self.by();
-            // A stream that always has more would never let the timer below speak.
+            // A stream that always has more lets the timer below speak late.
             if clock::now() >= by {
                 return Pause::Late;
             }
