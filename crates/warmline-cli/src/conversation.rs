@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 use warmline::core::code::Code;
 use warmline::core::delivery::Delivery;
-use warmline::core::exchange::{Ending, Patience, Reply, Request, Trouble};
+use warmline::core::exchange::{Ending, Failure, Patience, Reply, Request, Trouble};
 use warmline::core::protocol::params::Params;
 use warmline::upstream::{Declared, Facts, Listener, Session, Transport, Upstream};
 
@@ -108,20 +108,20 @@ impl<'r> Conversation<'r> {
                     .account(&format!("← {word}, {size} bytes, after {}", seconds(took)));
                 Ok(Told { reply, took })
             },
-            Ok(Ending::Failed(failure)) => {
-                let place = match failure.delivery() {
-                    Delivery::Unsent => subject,
-                    Delivery::Refused | Delivery::Answered | Delivery::Unknown => {
-                        format!("{subject}, {} after sending", seconds(took))
-                    },
-                };
-                Err(Problem::of_failure(&failure)
-                    .at(place)
-                    .of_server(&self.name))
-            },
+            Ok(Ending::Failed(failure)) => Err(self.failed(&failure, subject, took)),
             // The future was dropped, which cancels the call; whether it came in time is not known.
             Err(_) => Err(interrupted(&self.name, Delivery::Unknown).at(subject)),
         }
+    }
+
+    fn failed(&self, failure: &Failure, subject: String, took: Duration) -> Problem {
+        let place = match failure.delivery() {
+            Delivery::Unsent => subject,
+            Delivery::Refused | Delivery::Answered | Delivery::Unknown => {
+                format!("{subject}, {} after sending", seconds(took))
+            },
+        };
+        Problem::of_failure(failure).at(place).of_server(&self.name)
     }
 
     /// Ends the session. What the child said is part of the account.

@@ -1,12 +1,16 @@
-//! The tools of a server, page by page.
+//! The tools of a server.
 
-use serde_json::{Value, json};
-use warmline::core::code::Code;
+use serde_json::Value;
+use warmline::core::code::{Code, Reason};
 use warmline::core::delivery::Delivery;
-use warmline::core::protocol::params::Params;
+use warmline::core::exchange::{Ending, Reply};
+use warmline::upstream::List;
 
-use super::Conversation;
+use super::{Conversation, interrupted, said_no};
+use crate::clock;
+use crate::interrupt::until_interrupted;
 use crate::problem::{Outcome, Problem};
+use crate::report::text::seconds;
 use crate::values::Schema;
 
 /// A tool as its server lists it.
@@ -51,47 +55,36 @@ impl Tool {
 }
 
 impl Conversation<'_> {
-    /// Every tool of the server. Pages end, and so does our patience with them.
+    /// Every tool of the server.
     pub(crate) async fn tools(&self) -> Outcome<Vec<Tool>> {
-        let mut tools = Vec::new();
-        let mut cursor: Option<Value> = None;
-        for _ in 0..PAGES {
-            let params = match &cursor {
-                Some(cursor) => params_of(&json!({ "cursor": cursor }))?,
-                None => Params::empty(),
-            };
-            let told = self.ask("tools/list", params, &()).await?;
-            let mut page = told.result(self.name(), "tools/list")?;
-            let listed = page.get_mut("tools").map(Value::take);
-            let Some(Value::Array(listed)) = listed else {
-                let what = format!(
-                    "the answer of `{}` to tools/list holds no tools",
-                    self.name()
-                );
-                return Err(Problem::new(Code::BadAnswer, what).delivered(Delivery::Answered));
-            };
-            tools.extend(listed.into_iter().map(Tool));
-            cursor = page
-                .get("nextCursor")
-                .filter(|cursor| cursor.is_string())
-                .cloned();
-            if cursor.is_none() {
-                return Ok(tools);
-            }
+        let method = List::Tools.method();
+        self.report.account(&format!("→ {method}"));
+        let begun = clock::now();
+        let what = format!("waiting for {method} of {}", self.name);
+        let listing = Box::pin(self.session.list(List::Tools, self.patience));
+        let listed = until_interrupted(self.report.while_waiting(&what, listing)).await;
+        let took = begun.elapsed();
+        match listed {
+            Ok(Ok(items)) => {
+                let count = items.len();
+                self.report
+                    .account(&format!("← {count} tools after {}", seconds(took)));
+                items.iter().map(|raw| self.read_tool(raw)).collect()
+            },
+            Ok(Err(Ending::Failed(failure))) => Err(self.failed(&failure, method.to_owned(), took)),
+            Ok(Err(Ending::Answered(Reply::Error(raw) | Reply::Result(raw)))) => {
+                Err(said_no(&raw, &self.name, method))
+            },
+            Err(_) => Err(interrupted(&self.name, Delivery::Unknown).at(method)),
         }
-        let what = format!("`{}` lists tools without end", self.name());
-        Err(Problem::new(Code::BadAnswer, what)
-            .because(format!("after {PAGES} pages there was still another"))
-            .delivered(Delivery::Answered))
+    }
+
+    fn read_tool(&self, raw: &[u8]) -> Outcome<Tool> {
+        serde_json::from_slice(raw).map(Tool).map_err(|error| {
+            let what = format!("`{}` lists a tool that cannot be read", self.name);
+            Problem::new(Code::BadAnswer, what)
+                .because(error.to_string())
+                .delivered(Delivery::Answered)
+        })
     }
 }
-
-/// Parameters of ours. They are small and well-formed by their making.
-pub(super) fn params_of(value: &Value) -> Outcome<Params> {
-    Params::of(value).map_err(|error| {
-        Problem::new(Code::Bug, "a request could not be written").because(error.to_string())
-    })
-}
-
-/// More pages than any server needs.
-const PAGES: usize = 200;

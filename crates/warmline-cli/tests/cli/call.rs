@@ -323,7 +323,7 @@ fn the_account_shows_what_was_sent_and_hides_values() {
     ← a result
     · open after [TIME]: legacy 2025-11-25 · stdio · one process per session
     → tools/list
-    ← result, [N] bytes, after [TIME]
+    ← 24 tools after [TIME]
       arguments: amount=… (values with --show-values)
     → tools/call pay
     ← result, [N] bytes, after [TIME]

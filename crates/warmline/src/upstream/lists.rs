@@ -41,6 +41,16 @@ impl List {
         }
     }
 
+    /// What it lists, for people.
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Tools => "tools",
+            Self::Resources => "resources",
+            Self::Templates => "resource templates",
+            Self::Prompts => "prompts",
+        }
+    }
+
     /// The member of the result that holds it.
     const fn member(self) -> &'static str {
         match self {
@@ -79,6 +89,7 @@ impl Session {
             bytes += page.len();
             if bytes > MAX_BYTES {
                 return Err(endless(
+                    self.server(),
                     list,
                     &format!("it is larger than {MAX_BYTES} bytes"),
                 ));
@@ -88,10 +99,17 @@ impl Session {
             match next {
                 None => return Ok(items),
                 Some(next) if seen.insert(next.clone()) => cursor = Some(next),
-                Some(_) => return Err(endless(list, "a cursor came back a second time")),
+                Some(_) => {
+                    return Err(endless(
+                        self.server(),
+                        list,
+                        "a cursor came back a second time",
+                    ));
+                },
             }
         }
         Err(endless(
+            self.server(),
             list,
             &format!("it has more than {MAX_PAGES} pages"),
         ))
@@ -167,10 +185,10 @@ fn raw_bytes(raw: &RawValue) -> Bytes {
     Bytes::copy_from_slice(raw.get().as_bytes())
 }
 
-fn endless(list: List, why: &str) -> Ending {
+fn endless(server: &str, list: List, why: &str) -> Ending {
     Trouble::new(
         Reason::BadReply,
-        format!("the list that `{}` gives does not end", list.method()),
+        format!("`{server}` lists {} without end", list.word()),
     )
     .because(why)
     .unknown()
