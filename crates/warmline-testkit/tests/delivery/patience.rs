@@ -104,6 +104,7 @@ async fn while_somebody_thinks_only_the_total_limit_runs() {
             began.elapsed()
         );
         assert_eq!(ear.questions().len(), 1);
+        drop(session);
         setting.finish().await;
     }
 }

@@ -212,6 +212,7 @@ async fn an_answer_that_the_server_does_not_take_does_not_hold_the_call_for_ever
         "{:?}",
         outcome.trouble
     );
+    drop(session);
     setting.finish().await;
 }
 
