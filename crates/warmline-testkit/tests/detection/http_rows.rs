@@ -3,10 +3,15 @@
 use serde_json::{Value, json};
 use warmline::core::code::Reason;
 use warmline::core::era::Version;
+use warmline::upstream::Server;
 use warmline_testkit::dialects::MISSING;
 use warmline_testkit::{Canned, Fault, ModernLeg, Newline, Personality, ReplyForm, SseForm};
 
-use super::scene::{End, LEGACY, MODERN, PROBE, PROBE_THEN_HANDSHAKE, PROBE_TWICE, Scene};
+use super::census::until;
+use super::old_server::OldServer;
+use super::scene::{
+    End, LEGACY, MODERN, PROBE, PROBE_THEN_HANDSHAKE, PROBE_TWICE, Scene, evidence,
+};
 
 fn error(code: i64, data: Value) -> Fault {
     Fault::Error {
@@ -321,32 +326,71 @@ async fn a_stream_may_say_much_before_its_answer() {
         .unwrap();
 }
 
-const ALL_IN_VAIN: &[&str] = &["server/discover", "initialize", "GET"];
+#[tokio::test]
+async fn where_nothing_takes_a_post_the_transport_of_2024_is_spoken_if_a_get_names_it() {
+    let old = OldServer::start();
+    let mut scene = Scene::new(Personality::legacy());
+    scene.server = Server {
+        times: scene.server.times,
+        ..Server::http("scene", old.url().parse().unwrap())
+    };
+    let session = scene.open().await.unwrap();
+    assert_eq!(session.facts().version, Version::V2024_11_05);
+    assert!(
+        evidence(&session).contains("endpoint"),
+        "{}",
+        evidence(&session)
+    );
+    session.close().await;
+    drop(session);
+    scene.ends("two endpoints").await;
+    until("the stream is closed", || old.connections() == 0).await;
+    let sent = [
+        "server/discover",
+        "initialize",
+        "GET",
+        "initialize",
+        "notifications/initialized",
+    ];
+    assert_eq!(old.heard(), sent);
+}
 
 #[tokio::test]
-async fn where_nothing_takes_a_post_a_get_tells_whether_it_is_the_old_transport() {
-    let refusing = |status: u16| {
-        let refusal = || Fault::Reply(Canned::new(status, "no POST here"));
-        Scene::new(Personality::legacy())
+async fn where_nothing_takes_anything_the_refusal_of_the_post_is_told() {
+    let sent = &["server/discover", "initialize", "GET"];
+    let stream = |text: &str| {
+        let canned = Canned::new(200, text).header("Content-Type", "text/event-stream");
+        Fault::Reply(canned)
+    };
+    let rows: [(&str, Fault, Reason); 4] = [
+        (
+            "no GET either",
+            Fault::Reply(Canned::new(405, "")),
+            Reason::NotFound,
+        ),
+        ("an empty stream", stream(""), Reason::NotFound),
+        (
+            "another stream",
+            stream("event: hello\ndata: {}\n\n"),
+            Reason::NotFound,
+        ),
+        (
+            "another origin",
+            stream("event: endpoint\ndata: http://127.0.0.1:9/x\n\n"),
+            Reason::NotMcp,
+        ),
+    ];
+    for (story, get, reason) in rows {
+        let refusal = || Fault::Reply(Canned::new(404, "no POST here"));
+        let scene = Scene::new(Personality::legacy())
             .always("server/discover", refusal())
             .always("initialize", refusal())
-    };
-    let stream = "event: endpoint\ndata: /messages?id=1\n\n";
-    let stream = Canned::new(200, stream).header("Content-Type", "text/event-stream");
-    for status in [400, 404, 405] {
-        let scene = refusing(status).once("GET", Fault::Reply(stream.clone()));
-        let end = End::Fails(Reason::Version);
-        let story = format!("HTTP {status}, then an endpoint");
-        let trouble = scene.plays(&story, end, ALL_IN_VAIN).await.unwrap_err();
-        assert!(trouble.what.contains("HTTP+SSE"), "{trouble}");
+            .once("GET", get);
+        scene
+            .plays(story, End::Fails(reason), sent)
+            .await
+            .unwrap_err();
     }
-    let nothing = Fault::Reply(Canned::new(405, ""));
-    let scene = refusing(404).once("GET", nothing);
-    let end = End::Fails(Reason::NotFound);
-    scene
-        .plays("nothing at all", end, ALL_IN_VAIN)
-        .await
-        .unwrap_err();
 }
 
 #[tokio::test]

@@ -7,6 +7,8 @@
 mod census;
 #[path = "../stage/lives.rs"]
 mod lives;
+#[path = "../stage/old_server.rs"]
+mod old_server;
 #[path = "../stage/program.rs"]
 mod program;
 #[path = "../stage/script.rs"]

@@ -76,7 +76,7 @@ impl Scene {
     /// The same server with little time for a message of the handshake.
     pub(crate) fn hasty(mut self) -> Self {
         self.server.times = Times {
-            handshake: Duration::from_millis(150),
+            handshake: Duration::from_millis(400),
             ..self.server.times
         };
         self

@@ -73,7 +73,7 @@ async fn a_reply_that_cannot_be_read_is_no_reply() {
         let args: Vec<&str> = faults.iter().flat_map(|fault| ["--fault", fault]).collect();
         let child = Child::ledger(era, &args).await;
         for (paid, spoil) in spoilt.iter().enumerate() {
-            let ending = child.call_within(60, "pay", json!({"amount": 5})).await;
+            let ending = child.call_within(120, "pay", json!({"amount": 5})).await;
             failed(ending, Delivery::Unknown, Reason::Timeout);
             child.works().await;
             assert_eq!(child.executions("pay"), paid + 1, "{era} {spoil}");

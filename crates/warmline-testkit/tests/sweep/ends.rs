@@ -3,13 +3,13 @@
 use warmline::upstream::Upstream;
 use warmline_testkit::sweep::{Point, When, drop_at};
 
-use super::calls::WAYS;
+use super::calls::{TWO_ENDPOINTS, WAYS};
 use super::scene::play;
 
 #[test]
 fn closing_may_be_dropped_anywhere() {
     play(async {
-        for (story, start) in WAYS {
+        for (story, start) in WAYS.into_iter().chain([TWO_ENDPOINTS]) {
             let scene = start();
             let mut polls = 0;
             let mut closed = None;

@@ -5,6 +5,8 @@
 
 #[path = "../stage/census.rs"]
 mod census;
+#[path = "../stage/old_server.rs"]
+mod old_server;
 #[path = "../stage/program.rs"]
 mod program;
 

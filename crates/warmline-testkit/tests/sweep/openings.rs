@@ -69,6 +69,14 @@ fn an_opening_over_http_may_be_dropped_anywhere() {
 }
 
 #[test]
+fn an_opening_over_two_endpoints_may_be_dropped_anywhere() {
+    play(async {
+        let scene = Scene::two_endpoints();
+        Box::pin(opening_is_swept("two endpoints", scene, 5)).await;
+    });
+}
+
+#[test]
 fn an_opening_over_stdio_may_be_dropped_anywhere() {
     play(async {
         let crash = r#"{"method":"server/discover","fault":{"crash":"before-executing"}}"#;

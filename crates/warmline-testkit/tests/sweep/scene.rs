@@ -13,6 +13,7 @@ use warmline::upstream::{Declared, Listener, Server, Session, Upstream};
 use warmline_testkit::{Census, Fault, LedgerServer, Personality, Rule};
 
 use super::census::until;
+use super::old_server::OldServer;
 use super::program::Program;
 
 /// How soon all must be as it was.
@@ -37,9 +38,16 @@ pub(crate) fn play(story: impl Future<Output = ()>) {
 pub(crate) struct Scene {
     pub(crate) server: Server,
     pub(crate) declared: Declared,
-    ledger: Option<LedgerServer>,
-    program: Option<Program>,
+    behind: Behind,
     quiet: Census,
+}
+
+/// Who serves.
+#[derive(Debug)]
+enum Behind {
+    Url(LedgerServer),
+    TwoEndpoints(OldServer),
+    Pipes(Program),
 }
 
 impl Scene {
@@ -47,29 +55,31 @@ impl Scene {
     pub(crate) fn http(personality: Personality, era: Option<Era>) -> Self {
         let ledger = LedgerServer::start(personality).unwrap();
         let server = Server::http("scene", ledger.url().parse().unwrap());
-        Self::of(server, era, Some(ledger), None)
+        Self::of(server, era, Behind::Url(ledger))
     }
 
     /// The same server, doing this to every call of a tool.
     pub(crate) fn always(self, tool: &str, fault: Fault) -> Self {
-        if let Some(ledger) = &self.ledger {
+        if let Behind::Url(ledger) = &self.behind {
             ledger.inject(Rule::new(fault).on_tool(tool).always());
         }
         self
     }
 
+    /// A server of the transport of 2024-11-05, which only gives arguments back.
+    pub(crate) fn two_endpoints() -> Self {
+        let old = OldServer::start();
+        let server = Server::http("scene", old.url().parse().unwrap());
+        Self::of(server, None, Behind::TwoEndpoints(old))
+    }
+
     /// A server that is a child.
     pub(crate) fn stdio(args: &[&str], era: Option<Era>) -> Self {
         let program = Program::ledger(args);
-        Self::of(program.server(), era, None, Some(program))
+        Self::of(program.server(), era, Behind::Pipes(program))
     }
 
-    fn of(
-        mut server: Server,
-        era: Option<Era>,
-        ledger: Option<LedgerServer>,
-        program: Option<Program>,
-    ) -> Self {
+    fn of(mut server: Server, era: Option<Era>, behind: Behind) -> Self {
         server.era = era;
         server.times.connection_idle = Duration::from_millis(10);
         let declared = Declared {
@@ -79,8 +89,7 @@ impl Scene {
         Self {
             server,
             declared,
-            ledger,
-            program,
+            behind,
             quiet: Census::take(),
         }
     }
@@ -94,12 +103,17 @@ impl Scene {
     pub(crate) async fn rest(&mut self) -> Session {
         let session = self.open(&Upstream::new()).await;
         echoes(&session).await;
-        if let Some(ledger) = &self.ledger {
-            until("the connections rest", || {
-                ledger.counts().open_connections == 0
-            })
-            .await;
-            self.settles("the session rests").await;
+        match &self.behind {
+            Behind::Url(ledger) => {
+                let open = || ledger.counts().open_connections;
+                until("the connections rest", || open() == 0).await;
+                self.settles("the session rests").await;
+            },
+            // The stream is the session.
+            Behind::TwoEndpoints(old) => {
+                until("only the stream is open", || old.connections() == 1).await;
+            },
+            Behind::Pipes(_) => {},
         }
         self.quiet = Census::take();
         session
@@ -121,13 +135,16 @@ impl Scene {
 
     /// All is over: nothing is left, and nothing was done that a client must not do.
     pub(crate) async fn ends(self) {
-        if let Some(ledger) = &self.ledger {
-            let violations = ledger.violations();
-            assert!(violations.is_empty(), "{violations:?}");
-        }
-        drop(self.ledger);
-        if let Some(program) = &self.program {
-            program.gone().await;
+        match self.behind {
+            Behind::Url(ledger) => {
+                let violations = ledger.violations();
+                assert!(violations.is_empty(), "{violations:?}");
+            },
+            Behind::TwoEndpoints(old) => {
+                until("no connection is left", || old.connections() == 0).await;
+                assert!(old.heard().contains(&"GET".to_owned()));
+            },
+            Behind::Pipes(program) => program.gone().await,
         }
     }
 }
