@@ -71,7 +71,14 @@ impl Conversation<'_> {
                     .account(&format!("← {count} tools after {}", seconds(took)));
                 items.iter().map(|raw| self.read_tool(raw)).collect()
             },
-            Ok(Err(Ending::Failed(failure))) => Err(self.failed(&failure, method.to_owned(), took)),
+            Ok(Err(Ending::Failed(failure))) => {
+                let problem = self.failed(&failure, method.to_owned(), took);
+                // An answer came; it is of no use.
+                if failure.trouble.reason == Reason::BadReply {
+                    return Err(problem.delivered(Delivery::Answered));
+                }
+                Err(problem)
+            },
             Ok(Err(Ending::Answered(Reply::Error(raw) | Reply::Result(raw)))) => {
                 Err(said_no(&raw, &self.name, method))
             },
