@@ -137,6 +137,32 @@ fn two_calls_side_by_side_may_each_be_dropped_anywhere() {
     });
 }
 
+/// The answers of calls that nobody waits for are no reason to mistrust a server.
+#[test]
+fn many_dropped_calls_do_not_cost_the_session() {
+    const MANY: usize = 40;
+    play(async {
+        for (story, start) in WAYS {
+            let mut scene = start();
+            let session = scene.rest().await;
+            for number in 0..MANY {
+                let point = Point {
+                    polls: 1 + number % 2,
+                    when: When::Woken,
+                };
+                let calling = send(&session, tool("echo", &json!({"number": number})), &());
+                drop(drop_at(point, calling).await);
+            }
+            echoes(&session).await;
+            assert_eq!(session.retired(), None, "{story}");
+            scene.settles(story).await;
+            session.close().await;
+            drop(session);
+            scene.ends().await;
+        }
+    });
+}
+
 #[test]
 fn a_notice_may_be_dropped_anywhere() {
     play(async {
