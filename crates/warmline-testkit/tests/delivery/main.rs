@@ -19,6 +19,7 @@ mod questions;
 mod resuming;
 mod secure;
 mod setting;
+mod standing;
 mod statuses;
 mod streams;
 mod stub;

@@ -3,8 +3,8 @@
 //! Rows as in the table of statuses (D41 to D73). Each is met with no body, a page, an error for
 //! our request, for nobody, for somebody else, and a body that is cut.
 //!
-//! Not here: D43 and D84 (this client keeps no GET stream that an answer could come on), and the
-//! GET and DELETE halves of D56 and D60.
+//! Not here: D43 (the standing stream of a session carries questions, not answers), and the GET and
+//! DELETE halves of D56 and D60.
 
 use std::time::Duration;
 

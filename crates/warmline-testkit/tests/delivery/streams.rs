@@ -2,10 +2,10 @@
 //!
 //! Not here:
 //! - D75 to D79: `resuming.rs`. D86: `patience.rs`. D89: `questions.rs`.
-//! - D84: this client keeps no GET stream.
+//! - D84: the standing stream of a session carries questions, not answers.
 //! - D91, D92: we do not declare tasks, so a task handle is a result of a kind nobody asked for.
 //! - D93: what an ended `subscriptions/listen` means is for those who keep one.
-//! - D94 to D96: the transport of 2024 with two endpoints.
+//! - D94 to D96: the transport of 2024 has tests of its own, beside its driver.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};

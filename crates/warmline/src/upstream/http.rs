@@ -207,7 +207,8 @@ impl Endpoint {
         }
     }
 
-    fn late(&self, pulled: bool) -> Lost {
+    /// The time of a call was over; whether its body was pulled decides what is known of it.
+    pub(crate) fn late(&self, pulled: bool) -> Lost {
         let server = &self.server;
         if pulled {
             Lost {

@@ -27,7 +27,7 @@ use warmline_core::protocol::sse::SseParser;
 use self::listening::Listening;
 use super::answer;
 use super::greeting;
-use super::http::{Arrival, BodyKind, Endpoint, with_headers};
+use super::http::{Arrival, BodyKind, Endpoint, Lost, with_headers};
 use super::limits::{Ids, Limits};
 use super::listener::{self, Listener, Spoken};
 use super::pipes::write_legacy;
@@ -153,7 +153,10 @@ impl LegacyHttp {
         };
         let mut watch = Watch::new(id, limits, listener);
         let sent = if self.may_be_asked {
-            watch.standing = self.listen(id).await;
+            let Ok(standing) = clock::timeout_at(limits.by(), self.listen(id)).await else {
+                return answer::lost(self.endpoint.late(false), request);
+            };
+            watch.standing = standing;
             // Limits of a call that may be asked are kept by the wait, which knows the questions.
             let by = limits.total_by();
             let sent = self.endpoint.send(Method::POST, headers, body, by);
@@ -165,6 +168,10 @@ impl LegacyHttp {
         };
         let ending = match sent {
             Ok(arrival) => self.read(arrival, request, watch).await,
+            // The wait for questions ended before there was a connection to write to.
+            Err(lost) if is_late(&lost) && !cancel.issued.load(Ordering::Relaxed) => {
+                answer::lost(self.endpoint.late(false), request)
+            },
             Err(lost) => answer::lost(lost, request),
         };
         // A call that ran out of time may still be running: the server is told.
@@ -412,6 +419,10 @@ fn check_session_id(server: &str, id: &HeaderValue) -> Result<(), Trouble> {
     let what = format!("`{server}` issued a session id that cannot be used");
     let why = format!("its {} bytes are not 1 to 1024 of visible ASCII", id.len());
     Err(Trouble::new(Reason::BadSessionId, what).because(why))
+}
+
+fn is_late(lost: &Lost) -> bool {
+    lost.trouble.reason == Reason::Timeout
 }
 
 /// Tells the server that nobody waits for a call any more, when dropped armed.
