@@ -15,6 +15,7 @@ use http::{HeaderName, HeaderValue};
 use crate::code::{Code, Reason};
 use crate::delivery::Delivery;
 use crate::protocol::gone::Dialect;
+use crate::protocol::headers::is_ours;
 use crate::protocol::params::Params;
 
 /// One request of a caller, ready to be sent any number of times.
@@ -63,10 +64,13 @@ impl Request {
         self
     }
 
-    /// The same request with one more HTTP header; other transports ignore it.
+    /// The same request with one more HTTP header; other transports ignore it. So are headers
+    /// that only we may write, such as `Content-Length` and `Mcp-Session-Id`.
     #[must_use]
     pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
-        self.headers.push((name, value));
+        if !is_ours(&name) {
+            self.headers.push((name, value));
+        }
         self
     }
 

@@ -6,7 +6,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 pub(crate) use tokio::time::Instant;
 
 /// This moment.
@@ -14,6 +14,14 @@ pub(crate) use tokio::time::Instant;
 pub(crate) fn now() -> Instant {
     Instant::now()
 }
+
+/// The moment that long from now. Limits may be as large as anybody likes; a moment may not.
+pub(crate) fn after(duration: Duration) -> Instant {
+    now().checked_add(duration).unwrap_or_else(|| now() + FAR)
+}
+
+/// Nobody waits longer than this.
+const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
 
 /// Waits for a while.
 pub(crate) async fn sleep(duration: Duration) {
@@ -55,6 +63,15 @@ where
 {
     tracing::trace!(task = name, "task began");
     tokio::spawn(future)
+}
+
+/// Starts a task of a set, which ends with the set.
+pub(crate) fn spawn_in<F>(name: &'static str, set: &mut JoinSet<()>, future: F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    tracing::trace!(task = name, "task began");
+    set.spawn(future);
 }
 
 /// Starts a task if there still is a runtime to run it: for destructors, which may run after it.

@@ -14,6 +14,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use hyper::rt::ReadBufCursor;
 use hyper_util::rt::TokioIo;
@@ -23,6 +24,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+
+use crate::clock;
 
 /// Where a connection leads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -98,23 +101,41 @@ pub(crate) async fn connect(
     Ok((Socket::Tls(TokioIo::new(Box::new(stream))), glance))
 }
 
-/// Tries the addresses of a name one after the other.
+/// Tries the addresses of a name one after the other. One that stays silent does not use up the
+/// time of those after it.
 async fn dial(origin: &Origin) -> Result<TcpStream, ConnectError> {
-    let addresses = tokio::net::lookup_host((origin.bare_host(), origin.port))
+    let mut addresses = tokio::net::lookup_host((origin.bare_host(), origin.port))
         .await
-        .map_err(ConnectError::Dns)?;
-    let mut last = None;
-    for address in addresses {
-        match TcpStream::connect(address).await {
+        .map_err(ConnectError::Dns)?
+        .peekable();
+    let mut last = io::Error::other("the name has no address");
+    let mut found = false;
+    while let Some(address) = addresses.next() {
+        found = true;
+        let connecting = TcpStream::connect(address);
+        let outcome = if addresses.peek().is_some() {
+            let silent = |_| io::Error::from(io::ErrorKind::TimedOut);
+            clock::timeout(EACH_ADDRESS, connecting)
+                .await
+                .map_err(silent)
+                .flatten()
+        } else {
+            connecting.await
+        };
+        match outcome {
             Ok(stream) => return Ok(stream),
-            Err(error) => last = Some(error),
+            Err(error) => last = error,
         }
     }
-    Err(last.map_or_else(
-        || ConnectError::Dns(io::Error::other("the name has no address")),
-        ConnectError::Tcp,
-    ))
+    Err(if found {
+        ConnectError::Tcp(last)
+    } else {
+        ConnectError::Dns(last)
+    })
 }
+
+/// How long an address may stay silent if there is another one to try.
+const EACH_ADDRESS: Duration = Duration::from_secs(2);
 
 /// A TCP stream that acknowledges at once.
 #[derive(Debug)]

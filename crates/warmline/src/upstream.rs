@@ -14,6 +14,7 @@
 //! | How does a child start and die? | `process.rs`, `warden.rs`, `path.rs`, `environment.rs` |
 
 mod answer;
+mod answers;
 mod calls;
 mod connections;
 mod detect;
@@ -44,11 +45,13 @@ mod wording;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::http::header::{ACCEPT, CONTENT_TYPE, HOST, USER_AGENT};
-use ::http::{HeaderMap, HeaderValue, Uri};
+use ::http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use warmline_core::code::{Code, Reason};
 use warmline_core::exchange::Trouble;
+use warmline_core::protocol::headers::is_ours;
 
 pub use self::environment::withheld;
 pub use self::listener::{Asked, Listener};
@@ -78,6 +81,9 @@ pub struct Upstream {
 struct Identity {
     origin: Origin,
     ca_file: Option<PathBuf>,
+    /// Limits are those of the server they were made for.
+    idle: Duration,
+    headers: usize,
 }
 
 impl Upstream {
@@ -136,6 +142,9 @@ impl Upstream {
         base.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         base.insert(USER_AGENT, USER_AGENT_VALUE);
         for (name, value) in &reach.headers {
+            if is_ours(name) {
+                return Err(reserved(server, name));
+            }
             base.insert(name.clone(), value.clone());
         }
         let endpoint = Endpoint {
@@ -157,6 +166,8 @@ impl Upstream {
         let identity = Identity {
             origin: origin.clone(),
             ca_file: reach.ca_file.clone(),
+            idle: server.times.connection_idle,
+            headers: server.sizes.headers,
         };
         if let Some(known) = self.connections.lock().get(&identity) {
             return Ok(Arc::clone(known));
@@ -173,11 +184,18 @@ impl Upstream {
             server.sizes.headers,
         );
         let mut all = self.connections.lock();
+        // What no session uses and nothing rests in is made anew when it is needed.
+        if all.len() >= MAX_ORIGINS {
+            all.retain(|_, held| Arc::strong_count(held) > 1 || held.is_resting());
+        }
         Ok(Arc::clone(
             all.entry(identity).or_insert_with(|| Arc::new(fresh)),
         ))
     }
 }
+
+/// From so many origins on, those that nobody uses are forgotten.
+const MAX_ORIGINS: usize = 256;
 
 const USER_AGENT_VALUE: HeaderValue =
     HeaderValue::from_static(concat!("warmline/", env!("CARGO_PKG_VERSION")));
@@ -216,6 +234,13 @@ fn place(url: &url::Url) -> String {
     shown.set_query(None);
     shown.set_fragment(None);
     shown.to_string()
+}
+
+fn reserved(server: &Server, name: &HeaderName) -> Trouble {
+    let what = format!("`{name}` cannot be set as a header of `{}`", server.name);
+    Trouble::new(Reason::InvalidRequest, what)
+        .coded(Code::ConfigBadValue)
+        .because("it is written by Warmline itself")
 }
 
 fn bad_url(server: &Server, why: &dyn std::fmt::Display) -> Trouble {

@@ -64,6 +64,30 @@ pub fn mcp_method(method: &str) -> Option<HeaderValue> {
         .flatten()
 }
 
+/// Whether a header is written by us alone: it frames the message, or says what the protocol
+/// needs said. A value of somebody else's would break the one or falsify the other.
+pub fn is_ours(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    OURS.contains(&name) || name.starts_with("mcp-")
+}
+
+const OURS: [&str; 14] = [
+    "accept",
+    "connection",
+    "content-length",
+    "content-type",
+    "expect",
+    "host",
+    "keep-alive",
+    "last-event-id",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "content-encoding",
+];
+
 /// Whether a session id has a form that may be sent: visible ASCII, at most 1 KiB.
 pub fn is_session_id(value: &[u8]) -> bool {
     (1..=1024).contains(&value.len()) && value.iter().all(u8::is_ascii_graphic)

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use tokio::net::{TcpSocket, TcpStream};
 use warmline::core::code::Reason;
 use warmline::core::era::Era;
-use warmline_testkit::{Fault, GetStream, Moment, Personality, Rule};
+use warmline_testkit::{Canned, Fault, GetStream, Moment, Personality, Phase, Rule};
 
 use super::questions::EVERYTHING;
 use super::setting::Expected::{Result, Unsent};
-use super::setting::{Setting, payment, within_ms};
+use super::setting::{Setting, payment, within, within_ms};
 
 fn able(personality: Personality) -> Setting {
     let mut setting = Setting::new(personality, Era::Legacy);
@@ -53,20 +54,48 @@ async fn a_call_that_can_be_asked_is_unsent_if_its_time_ends_before_it_is_connec
 }
 
 #[tokio::test]
-async fn a_standing_stream_that_does_not_begin_holds_a_call_no_longer_than_its_limit() {
+async fn a_standing_stream_that_does_not_begin_does_not_keep_a_call_from_being_sent() {
     let setting = able(Personality::legacy());
     let session = setting.session().await;
     let silence = Fault::Silence(Moment::BeforeExecuting);
     setting.server.inject(Rule::new(silence).on("GET"));
-    let request = payment("held").patient(within_ms(300, 300));
+    let request = payment("held").patient(within_ms(1_000, 1_000));
     let call = tokio::time::timeout(Duration::from_millis(1_500), session.call(request, &()));
     let outcome = setting.told("held", call.await.unwrap());
-    assert_eq!(
-        outcome.ended,
-        Unsent(Reason::TimeoutUnsent),
-        "{:?}",
-        outcome.trouble
-    );
+    assert_eq!(outcome.ended, Result, "{:?}", outcome.trouble);
+    drop(session);
+    setting.finish().await;
+}
+
+/// The answer to the last payment, as it would have come on its own connection.
+fn answer(setting: &Setting, account: &str) -> Value {
+    let entries = setting.server.ledger().entries();
+    let call = entries
+        .iter()
+        .rfind(|one| one.method == "tools/call" && one.phase == Phase::Received);
+    json!({"jsonrpc": "2.0", "id": call.unwrap().id,
+        "result": {"content": [], "structuredContent": {"account": account}}})
+}
+
+#[tokio::test]
+async fn an_answer_on_the_standing_stream_is_the_answer() {
+    let setting = able(Personality::legacy());
+    let session = setting.session().await;
+    for (row, fault) in [
+        ("D43", Fault::Reply(Canned::new(202, "").executed())),
+        ("D84", Fault::Silence(Moment::AfterExecuting)),
+    ] {
+        setting.server.inject(Rule::new(fault).on_tool("pay"));
+        let request = payment(row).patient(within_ms(5_000, 5_000));
+        let said = async {
+            within(Duration::from_secs(5), || setting.executions(row) == 1).await;
+            setting.server.control().say(&answer(&setting, row));
+        };
+        let (ending, ()) = tokio::join!(session.call(request, &()), said);
+        let outcome = setting.told(row, ending);
+        assert_eq!(outcome.ended, Result, "{row}: {:?}", outcome.trouble);
+    }
+    session.close().await;
     drop(session);
     setting.finish().await;
 }

@@ -142,10 +142,18 @@ async fn a_queue_that_nobody_reads_has_an_end_and_costs_only_the_call_that_meets
     while :; do hear; case $line in *tools/call*) reply '{}';; esac; done"#;
     let child = Child::script(script).await;
     let filler = json!({"filler": "x".repeat(1000)}).to_string();
+    let mut refused = 0;
     for _ in 0..1200 {
         let notice = child.session.notify("notifications/any", filler.as_bytes());
-        notice.await.unwrap();
+        if let Err(trouble) = notice.await {
+            assert_eq!(trouble.reason, Reason::LocalResources);
+            refused += 1;
+        }
     }
+    assert!(
+        refused > 0,
+        "the queue has an end, and whoever meets it is told"
+    );
     let ending = child.call("one too many", json!({})).await;
     failed(ending, Delivery::Unsent, Reason::LocalResources);
     assert_eq!(child.session.retired(), None);

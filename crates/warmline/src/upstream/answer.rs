@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::{HeaderMap, Method};
 use warmline_core::code::Reason;
 use warmline_core::delivery::Delivery;
 use warmline_core::era::Era;
@@ -17,12 +18,12 @@ use warmline_core::protocol::status::{
     Body, Meaning, Standing as Stream, StatusFacts, read_status,
 };
 
-use super::http::{Arrival, BodyKind, Cut, Lost};
+use super::http::{Arrival, BodyKind, Cut, Endpoint, Lost};
 use super::server::Sizes;
 use super::session::Standing;
 use super::stream::Watch;
 use super::wording::{plain, text_of};
-use crate::clock::Instant;
+use crate::clock::{self, Instant};
 
 /// The body of a refusal is read up to here; what it says stands at its beginning.
 const REFUSAL_BODY: usize = 64 << 10;
@@ -283,14 +284,31 @@ fn foreign(server: &str, standing: &Standing) -> Ending {
     .unknown()
 }
 
+/// Posts a message that is only acknowledged: a notification, or the answer to a question.
+pub(crate) async fn post(
+    endpoint: Endpoint,
+    headers: HeaderMap,
+    body: Bytes,
+    limit: Duration,
+) -> Result<(), Trouble> {
+    let by = clock::after(limit);
+    let arrival = endpoint
+        .send(Method::POST, || headers.clone(), body, by)
+        .await
+        .map_err(|lost| lost.trouble)?;
+    accepted(&endpoint.server, arrival, by).await
+}
+
 /// Reads what a notification or an answer of ours got.
-pub(crate) async fn accepted(server: &str, arrival: Arrival, by: Instant) -> Result<(), Trouble> {
+async fn accepted(server: &str, arrival: Arrival, by: Instant) -> Result<(), Trouble> {
     let status = arrival.status.as_u16();
-    let said = Said::of(&arrival);
-    let body = arrival.whole(REFUSAL_BODY, by).await.unwrap_or_default();
+    // Whatever follows an acceptance, nobody waits for it.
     if (200..300).contains(&status) {
+        arrival.drain().await;
         return Ok(());
     }
+    let said = Said::of(&arrival);
+    let body = arrival.whole(REFUSAL_BODY, by).await.unwrap_or_default();
     Err(said.trouble(server, status, Reason::Rejected, &body))
 }
 

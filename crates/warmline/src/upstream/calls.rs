@@ -6,20 +6,25 @@
 //! Responses go by id. Progress goes to the call whose token it names; other notices and questions
 //! go to the oldest call (mcp-spec 4.4.5); a question with no call in flight is refused at once.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::Notify;
 use warmline_core::exchange::{QuestionKind, Trouble};
-use warmline_core::protocol::envelope::{Id, Kind, Message};
+use warmline_core::protocol::envelope::{Id, Kind, Message, RpcError};
 
 use super::listener::Spoken;
 use super::stream::{MAX_STRAYS, token_of};
 use crate::sync::Mutex;
 
 /// So many messages wait for a slow caller; more notices are dropped, answers never.
-const MAX_WAITING: usize = 256;
+const MAX_WAITING: usize = 64;
+/// So many bytes of them.
+const MAX_WAITING_BYTES: usize = 4 << 20;
+
+/// So many calls that were given up are remembered.
+const MAX_LATE: usize = 1024;
 
 /// The calls in flight on one stream.
 #[derive(Debug, Default)]
@@ -29,14 +34,47 @@ pub(crate) struct Calls(Mutex<State>);
 struct State {
     /// By id; ids count up, so the first is the oldest.
     open: BTreeMap<u64, Slot>,
+    /// Calls that were given up: their answers may still come, and are no strays.
+    late: BTreeSet<u64>,
     strays: u32,
     ended: Option<Trouble>,
+    stream: Stream,
+}
+
+/// Which streams a session has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Stream {
+    /// This one stands beside those of the calls.
+    #[default]
+    Beside,
+    /// This one carries everything.
+    OnlyOne,
 }
 
 #[derive(Debug, Default)]
 struct Slot {
     waiting: VecDeque<Message>,
+    bytes: usize,
+    answered: bool,
     wake: Arc<Notify>,
+}
+
+impl Slot {
+    fn has_room(&self) -> bool {
+        self.waiting.len() < MAX_WAITING && self.bytes < MAX_WAITING_BYTES
+    }
+
+    fn push(&mut self, message: Message) {
+        self.bytes += message.raw().len();
+        self.waiting.push_back(message);
+        self.wake.notify_one();
+    }
+
+    fn pop(&mut self) -> Option<Message> {
+        let message = self.waiting.pop_front()?;
+        self.bytes -= message.raw().len();
+        Some(message)
+    }
 }
 
 /// What came for a call.
@@ -62,7 +100,24 @@ pub(crate) struct Call {
     wake: Arc<Notify>,
 }
 
+/// Whether an error says that its sender could not read the request: only then it has no id to
+/// name. An error without an id about anything else answers a notification.
+pub(crate) fn is_unread(message: &Message) -> bool {
+    let code = message
+        .error()
+        .and_then(|raw| RpcError::parse(&raw).ok())
+        .map(|error| error.code);
+    matches!(code, Some(-32700 | -32600))
+}
+
 impl Calls {
+    /// The calls of a session that has no other stream than this one.
+    pub(crate) fn of_the_only_stream() -> Self {
+        let calls = Self::default();
+        calls.0.lock().stream = Stream::OnlyOne;
+        calls
+    }
+
     pub(crate) fn register(self: &Arc<Self>, id: u64) -> Result<Call, Trouble> {
         let mut state = self.0.lock();
         if let Some(trouble) = &state.ended {
@@ -108,17 +163,18 @@ impl State {
     fn reply(&mut self, message: Message) -> Routed {
         let id = match message.id() {
             Some(Id::Number(number)) => u64::try_from(number).ok(),
-            // An error that names no request belongs to the only one there is.
-            None | Some(Id::Null) if self.open.len() == 1 => self.open.keys().next().copied(),
-            _ => None,
+            None | Some(Id::Null) => self.only_call().filter(|_| is_unread(&message)),
+            Some(Id::Text(_) | Id::Other) => None,
         };
         match id.and_then(|id| self.open.get_mut(&id)) {
-            Some(slot) => {
-                slot.waiting.push_back(message);
-                slot.wake.notify_one();
+            // The first answer counts.
+            Some(slot) if !slot.answered => {
+                slot.answered = true;
+                slot.push(message);
                 Routed::Done
             },
-            None => {
+            None if id.is_some_and(|id| self.late.remove(&id)) => Routed::Done,
+            Some(_) | None => {
                 self.strays += 1;
                 if self.strays > MAX_STRAYS {
                     Routed::TooManyStrays
@@ -129,15 +185,21 @@ impl State {
         }
     }
 
+    /// The call an error without an id can only be meant for. Where calls have streams of their
+    /// own, such an error would come there.
+    fn only_call(&self) -> Option<u64> {
+        let alone = self.stream == Stream::OnlyOne && self.late.is_empty() && self.open.len() == 1;
+        self.open.keys().next().copied().filter(|_| alone)
+    }
+
     fn notice(&mut self, message: Message) {
         let named = message.params().and_then(|params| token_of(&params));
         let id = named.or_else(|| self.open.keys().next().copied());
         let Some(slot) = id.and_then(|id| self.open.get_mut(&id)) else {
             return;
         };
-        if slot.waiting.len() < MAX_WAITING {
-            slot.waiting.push_back(message);
-            slot.wake.notify_one();
+        if slot.has_room() {
+            slot.push(message);
         }
     }
 
@@ -156,9 +218,8 @@ impl State {
             },
         };
         match self.open.values_mut().next() {
-            Some(slot) if slot.waiting.len() < MAX_WAITING => {
-                slot.waiting.push_back(message);
-                slot.wake.notify_one();
+            Some(slot) if slot.has_room() => {
+                slot.push(message);
                 Routed::Done
             },
             Some(_) | None => Routed::Answer(id, refusal),
@@ -175,10 +236,7 @@ impl Call {
         loop {
             {
                 let mut state = self.calls.0.lock();
-                let waiting = state
-                    .open
-                    .get_mut(&self.id)
-                    .and_then(|s| s.waiting.pop_front());
+                let waiting = state.open.get_mut(&self.id).and_then(Slot::pop);
                 if let Some(message) = waiting {
                     return Heard::Message(message);
                 }
@@ -193,6 +251,13 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        self.calls.0.lock().open.remove(&self.id);
+        let mut state = self.calls.0.lock();
+        let slot = state.open.remove(&self.id);
+        if slot.is_some_and(|slot| !slot.answered) {
+            state.late.insert(self.id);
+        }
+        if state.late.len() > MAX_LATE {
+            state.late.pop_first();
+        }
     }
 }

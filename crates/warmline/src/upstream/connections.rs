@@ -85,6 +85,11 @@ impl Connections {
         }
     }
 
+    /// Whether any connection rests here.
+    pub(crate) fn is_resting(&self) -> bool {
+        !self.resting.lock().lines.is_empty()
+    }
+
     /// A kept connection that is still alive as far as we can tell, the warmest first.
     pub(crate) async fn take_kept(&self) -> Option<Line> {
         poll_fn(|cx| {
@@ -171,7 +176,8 @@ impl Line {
         mut head: Request<()>,
         body: Bytes,
     ) -> Result<Response<Incoming>, hyper::Error> {
-        self.pulled.store(false, Ordering::Relaxed);
+        // Nobody ever pulls an empty body: without one there is no witness.
+        self.pulled.store(body.is_empty(), Ordering::Relaxed);
         self.used = true;
         let payload = Payload {
             bytes: Some(body),

@@ -29,7 +29,7 @@ use super::pipes::Piped;
 use super::server::{HttpReach, Reach, Server};
 use super::session::{Declared, Driver, Evidence, Facts, Session, Transport};
 use super::stdio::Pipe;
-use super::verdicts::Verdict;
+use super::verdicts::{Held, Verdict};
 use super::wording;
 use crate::clock;
 
@@ -68,6 +68,7 @@ fn speaks_of_the_era(trouble: &Trouble) -> bool {
         Reason::Rejected,
         Reason::NotFound,
         Reason::SilentServer,
+        Reason::ChildExit,
     ];
     reasons.contains(&trouble.reason)
 }
@@ -102,7 +103,11 @@ impl<'a> Opening<'a> {
         };
         facts.opened_in = began.elapsed();
         upstream.verdicts.learn(server, declared, &facts);
-        Ok(Session::new(driver, facts))
+        let verdict = match driver {
+            Driver::ModernHttp(_) => Some(Held::new(&upstream.verdicts, server, declared)),
+            Driver::LegacyHttp(_) | Driver::Piped(_) | Driver::TwoEndpoints(_) => None,
+        };
+        Ok(Session::new(driver, facts, verdict))
     }
 
     async fn http(

@@ -242,7 +242,8 @@ pub(crate) fn refused_handshake(server: &str, step: &str, error: &[u8]) -> Troub
     let parsed = RpcError::parse(error).ok();
     let code = parsed.as_ref().map_or(0, |e| e.code);
     let text = parsed.map(|e| e.message).unwrap_or_default();
-    let (reason, hint) = if code == -32022 {
+    // A server that does not know the handshake of an era does not speak it.
+    let (reason, hint) = if code == -32022 || code == -32601 {
         (Reason::Version, None)
     } else if text.to_ascii_lowercase().contains("already initialized") {
         (

@@ -85,7 +85,7 @@ impl Endpoint {
         by: Instant,
     ) -> Result<Arrival, Lost> {
         loop {
-            let mut line = self.line(by).await?;
+            let mut line = self.line(&method, by).await?;
             let was_kept = line.used;
             let mut head = Request::new(());
             *head.method_mut() = method.clone();
@@ -111,12 +111,15 @@ impl Endpoint {
         }
     }
 
-    /// A kept connection, or a new one.
-    async fn line(&self, by: Instant) -> Result<Line, Lost> {
-        if let Some(line) = self.connections.take_kept().await {
+    /// A kept connection, or a new one. A GET asks for a stream that stands for long: it always
+    /// has a connection of its own.
+    async fn line(&self, method: &Method, by: Instant) -> Result<Line, Lost> {
+        if *method != Method::GET
+            && let Some(line) = self.connections.take_kept().await
+        {
             return Ok(line);
         }
-        let connect_by = by.min(clock::now() + self.connect_within);
+        let connect_by = by.min(clock::after(self.connect_within));
         match clock::timeout_at(connect_by, Box::pin(self.connections.open())).await {
             Ok(Ok(line)) => Ok(line),
             Ok(Err(error)) => Err(self.unreachable(error)),

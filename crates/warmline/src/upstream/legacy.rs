@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use warmline_core::code::Reason;
 use warmline_core::era::{Era, Version};
 use warmline_core::exchange::{Ending, QuestionKind, Request, Trouble};
@@ -24,8 +24,9 @@ use warmline_core::protocol::headers::{self, LAST_EVENT_ID, PROTOCOL_VERSION, SE
 use warmline_core::protocol::splice;
 use warmline_core::protocol::sse::SseParser;
 
-use self::listening::Listening;
+use self::listening::{Headed, Listening};
 use super::answer;
+use super::answers::Answers;
 use super::greeting;
 use super::http::{Arrival, BodyKind, Endpoint, Lost, with_headers};
 use super::limits::{Ids, Limits};
@@ -55,6 +56,7 @@ pub(crate) struct LegacyHttp {
     base: HeaderMap,
     has_session_id: bool,
     ids: Ids,
+    answers: Answers,
     sizes: Sizes,
     times: Times,
     /// We declared that we can answer questions, and there is a session for them to come in.
@@ -74,19 +76,11 @@ impl LegacyHttp {
     ) -> Result<(Arc<Self>, Facts), Trouble> {
         let ids = Ids::new();
         let id = ids.next();
-        let mut body = Vec::with_capacity(256);
-        handshake::write_initialize(
-            &mut body,
-            id,
-            offer,
-            &declared.capabilities,
-            &declared.client_name,
-            &declared.client_version,
-        );
+        let body = declared.initialize(id, offer);
         let server = Arc::clone(&endpoint.server);
-        let by = clock::now() + times.handshake;
+        let by = clock::after(times.handshake);
         let arrival = endpoint
-            .send(Method::POST, || base.clone(), body.into(), by)
+            .send(Method::POST, || base.clone(), body, by)
             .await
             .map_err(|lost| lost.trouble)?;
         let session_id = arrival.headers.get(SESSION_ID).cloned();
@@ -114,6 +108,7 @@ impl LegacyHttp {
             base,
             has_session_id: session_id.is_some(),
             ids,
+            answers: Answers::default(),
             sizes,
             times,
             may_be_asked: session_id.is_some() && declared.declares_anything(),
@@ -144,6 +139,7 @@ impl LegacyHttp {
         let mut cancel = CancelNotice {
             session: Some(self),
             id,
+            own: request.headers().to_vec(),
             issued: AtomicBool::new(false),
         };
         // The headers are made when there is a connection to write them to.
@@ -152,6 +148,7 @@ impl LegacyHttp {
             self.headers(&request)
         };
         let mut watch = Watch::new(id, limits, listener);
+        watch.own = request.headers().to_vec();
         let sent = if self.may_be_asked {
             let Ok(standing) = clock::timeout_at(limits.by(), self.listen(id)).await else {
                 return answer::lost(self.endpoint.late(false), request);
@@ -162,12 +159,12 @@ impl LegacyHttp {
             let sent = self.endpoint.send(Method::POST, headers, body, by);
             Box::pin(self.while_listening(sent, &mut watch)).await
         } else {
-            self.endpoint
-                .send(Method::POST, headers, body, limits.by())
-                .await
+            let sent = self.endpoint.send(Method::POST, headers, body, limits.by());
+            sent.await.map(Headed::Arrived)
         };
         let ending = match sent {
-            Ok(arrival) => self.read(arrival, request, watch).await,
+            Ok(Headed::Replied(message)) => answer::replied(&self.endpoint.server, &message),
+            Ok(Headed::Arrived(arrival)) => self.read(arrival, request, watch).await,
             // The wait for questions ended before there was a connection to write to.
             Err(lost) if is_late(&lost) && !cancel.issued.load(Ordering::Relaxed) => {
                 answer::lost(self.endpoint.late(false), request)
@@ -182,11 +179,24 @@ impl LegacyHttp {
         ending
     }
 
-    async fn read(&self, arrival: Arrival, request: Request, mut watch: Watch<'_>) -> Ending {
+    async fn read(
+        self: &Arc<Self>,
+        arrival: Arrival,
+        request: Request,
+        mut watch: Watch<'_>,
+    ) -> Ending {
         let server = &self.endpoint.server;
         if arrival.status == StatusCode::OK && arrival.kind() == BodyKind::Stream {
             // On the heap, so that the usual call, which has no stream, stays small.
             return Box::pin(self.follow(arrival, &mut watch)).await;
+        }
+        if arrival.status == StatusCode::ACCEPTED && self.listening.is_open() {
+            arrival.drain().await;
+            return match Box::pin(self.wait_aside(&mut watch)).await {
+                Ok(Headed::Replied(message)) => answer::replied(server, &message),
+                Ok(Headed::Arrived(_)) => answer::late(server),
+                Err(lost) => lost.trouble.unknown(),
+            };
         }
         let facts = answer::Sent {
             server,
@@ -200,11 +210,11 @@ impl LegacyHttp {
     }
 
     /// Follows the stream of a call, over as many connections as the server likes.
-    async fn follow(&self, first: Arrival, watch: &mut Watch<'_>) -> Ending {
+    async fn follow(self: &Arc<Self>, first: Arrival, watch: &mut Watch<'_>) -> Ending {
         let server = Arc::clone(&self.endpoint.server);
         let mut parser = SseParser::new(self.sizes.event);
         let mut arrival = Some(first);
-        let mut fruitless = 0;
+        let (mut fruitless, mut seen) = (0, None::<String>);
         loop {
             let Some(mut stream) = arrival.take() else {
                 return answer::cut_stream(&server, watch, "it could not be resumed");
@@ -216,20 +226,13 @@ impl LegacyHttp {
                     return answer::replied(&server, &message);
                 },
                 Pause::Ask(asking) => {
-                    self.hear_question(watch, asking).await;
+                    self.hear_question(watch, asking);
                     arrival = Some(stream);
                     continue;
                 },
                 Pause::Answered(id, kind, given) => {
                     let spoken = listener::spoken(kind, given);
-                    // A server that does not take the answer must not hold the call for ever.
-                    let told = self.answer(&id, spoken);
-                    if clock::timeout_at(watch.limits.total_by(), told)
-                        .await
-                        .is_err()
-                    {
-                        return answer::late(&server);
-                    }
+                    self.answer(&id, spoken, &watch.own);
                     arrival = Some(stream);
                     continue;
                 },
@@ -248,6 +251,11 @@ impl LegacyHttp {
                 .map_or(RESUME_AFTER, Duration::from_millis)
                 .clamp(RESUME_SOONEST, RESUME_LATEST);
             parser.finish();
+            // Only a stream that brought something new starts the count of tries anew.
+            if seen.as_deref() != Some(last.as_str()) {
+                fruitless = 0;
+                seen = Some(last.clone());
+            }
             arrival = match self.resume(&last, wait, &mut fruitless, watch).await {
                 Ok(stream) => Some(stream),
                 Err(ending) => return ending,
@@ -272,13 +280,13 @@ impl LegacyHttp {
             ));
         };
         loop {
-            if clock::now() + wait >= watch.limits.by() {
-                clock::sleep_until(watch.limits.by()).await;
+            if clock::after(wait) >= watch.by() {
+                clock::sleep_until(watch.by()).await;
                 return Err(answer::late(server));
             }
             clock::sleep(wait).await;
             let headers = || {
-                let mut headers = self.base.clone();
+                let mut headers = with_headers(self.base.clone(), &watch.own);
                 headers.insert(http::header::ACCEPT, STREAM);
                 headers.remove(http::header::CONTENT_TYPE);
                 headers.insert(LAST_EVENT_ID, last.clone());
@@ -286,14 +294,18 @@ impl LegacyHttp {
             };
             let got = self
                 .endpoint
-                .send(Method::GET, headers, Bytes::new(), watch.limits.by())
+                .send(Method::GET, headers, Bytes::new(), watch.by())
                 .await;
             match got {
                 Ok(stream)
                     if stream.status == StatusCode::OK && stream.kind() == BodyKind::Stream =>
                 {
-                    *fruitless = 0;
                     return Ok(stream);
+                },
+                // Busy, or a gateway in trouble: the stream may still be there.
+                Ok(other) if matches!(other.status.as_u16(), 429 | 500..=599) => {
+                    let why = format!("resuming it got HTTP {}", other.status.as_u16());
+                    wait = self.try_again(wait, &why, fruitless, watch)?;
                 },
                 // The session may be gone; that says nothing about the request itself.
                 Ok(other) => {
@@ -304,64 +316,76 @@ impl LegacyHttp {
                     return Err(answer::cut_stream(server, watch, &why));
                 },
                 Err(lost) => {
-                    *fruitless += 1;
-                    if *fruitless >= RESUME_TRIES {
-                        let why = lost.trouble.why.unwrap_or(lost.trouble.what);
-                        return Err(answer::cut_stream(server, watch, &why));
-                    }
-                    wait = (wait * 2).clamp(Duration::from_millis(100), Duration::from_secs(30));
+                    let why = lost.trouble.why.unwrap_or(lost.trouble.what);
+                    wait = self.try_again(wait, &why, fruitless, watch)?;
                 },
             }
         }
     }
 
-    async fn hear_question(&self, watch: &mut Watch<'_>, asking: Asking) {
+    /// How long to wait before the next try, unless there were enough of them.
+    fn try_again(
+        &self,
+        wait: Duration,
+        why: &str,
+        fruitless: &mut u32,
+        watch: &Watch<'_>,
+    ) -> Result<Duration, Ending> {
+        *fruitless += 1;
+        if *fruitless >= RESUME_TRIES {
+            return Err(answer::cut_stream(&self.endpoint.server, watch, why));
+        }
+        Ok((wait * 2).clamp(Duration::from_millis(100), Duration::from_secs(30)))
+    }
+
+    fn hear_question(&self, watch: &mut Watch<'_>, asking: Asking) {
         match QuestionKind::of(&asking.method) {
             Some(kind) => watch.ask(kind, asking),
             None if asking.method == "ping" => {
-                self.answer(&asking.id, Spoken::Result(Bytes::from_static(b"{}")))
-                    .await;
+                let pong = Spoken::Result(Bytes::from_static(b"{}"));
+                self.answer(&asking.id, pong, &watch.own);
             },
             None => {
-                self.answer(&asking.id, Spoken::Error(-32601, "method not found"))
-                    .await;
+                let refusal = Spoken::Error(-32601, "method not found");
+                self.answer(&asking.id, refusal, &watch.own);
             },
         }
     }
 
-    /// Sends what a question got. The server hears it on a request of its own.
-    async fn answer(&self, id: &[u8], spoken: Spoken) {
+    /// Sends what a question got. The server hears it on a request of its own, which carries the
+    /// headers of the call it belongs to.
+    fn answer(&self, id: &[u8], spoken: Spoken, own: &[(HeaderName, HeaderValue)]) {
         let mut body = Vec::new();
         match spoken {
             Spoken::Result(raw) => splice::write_result(&mut body, id, &raw),
             Spoken::Error(code, message) => splice::write_error(&mut body, id, code, message),
         }
-        if let Err(trouble) = self.tell(body.into()).await {
-            tracing::warn!(server = %self.endpoint.server, %trouble, "answer not delivered");
-        }
+        let headers = with_headers(self.base.clone(), own);
+        let post = answer::post(
+            self.endpoint.clone(),
+            headers,
+            body.into(),
+            self.times.handshake,
+        );
+        self.answers.send(Arc::clone(&self.endpoint.server), post);
     }
 
     async fn tell_initialized(&self) -> Result<(), Trouble> {
         let mut body = Vec::new();
         handshake::write_initialized(&mut body);
-        self.tell(body.into()).await
+        self.tell(body.into(), &[]).await
     }
 
     /// Sends a notification; `params` is a raw JSON object.
     pub(crate) async fn notify(&self, method: &str, params: &[u8]) -> Result<(), Trouble> {
         let mut body = Vec::new();
         splice::write_notification(&mut body, method, Some(params));
-        self.tell(body.into()).await
+        self.tell(body.into(), &[]).await
     }
 
-    async fn tell(&self, body: Bytes) -> Result<(), Trouble> {
-        let by = clock::now() + self.times.handshake;
-        let arrival = self
-            .endpoint
-            .send(Method::POST, || self.base.clone(), body, by)
-            .await
-            .map_err(|lost| lost.trouble)?;
-        answer::accepted(&self.endpoint.server, arrival, by).await
+    async fn tell(&self, body: Bytes, own: &[(HeaderName, HeaderValue)]) -> Result<(), Trouble> {
+        let headers = with_headers(self.base.clone(), own);
+        answer::post(self.endpoint.clone(), headers, body, self.times.handshake).await
     }
 
     /// The server's name, for messages.
@@ -372,10 +396,12 @@ impl LegacyHttp {
     /// Ends the session at the server. What it answers changes nothing.
     pub(crate) async fn close(&self) {
         self.listening.end();
+        self.answers.end();
+        self.standing.retire(Reason::Closed);
         if !self.has_session_id {
             return;
         }
-        let by = clock::now() + Duration::from_secs(2);
+        let by = clock::after(Duration::from_secs(2));
         let headers = || {
             let mut headers = self.base.clone();
             headers.remove(http::header::CONTENT_TYPE);
@@ -429,6 +455,8 @@ fn is_late(lost: &Lost) -> bool {
 struct CancelNotice<'a> {
     session: Option<&'a Arc<LegacyHttp>>,
     id: u64,
+    /// The headers of the call alone.
+    own: Vec<(HeaderName, HeaderValue)>,
     /// Whether anything of the request may have left us; else there is nothing to cancel.
     issued: AtomicBool,
 }
@@ -439,13 +467,16 @@ impl Drop for CancelNotice<'_> {
         if !self.issued.load(Ordering::Relaxed) {
             return;
         }
-        let (session, id) = (Arc::clone(session), self.id);
+        let (session, own) = (Arc::clone(session), std::mem::take(&mut self.own));
+        let mut notice = Vec::new();
+        let params = answer::cancelled(self.id);
+        splice::write_notification(
+            &mut notice,
+            "notifications/cancelled",
+            Some(params.as_bytes()),
+        );
         clock::spawn_if_running("cancel a call", async move {
-            let params = answer::cancelled(id);
-            if let Err(trouble) = session
-                .notify("notifications/cancelled", params.as_bytes())
-                .await
-            {
+            if let Err(trouble) = session.tell(notice.into(), &own).await {
                 tracing::debug!(server = %session.endpoint.server, %trouble, "cancel not heard");
             }
         });

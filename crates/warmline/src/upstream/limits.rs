@@ -17,17 +17,16 @@ pub(crate) struct Limits {
 impl Limits {
     /// Both limits run from now on.
     pub(crate) fn begin(patience: Patience) -> Self {
-        let now = clock::now();
         Self {
             patience,
-            idle_by: now + patience.idle,
-            total_by: now + patience.total,
+            idle_by: clock::after(patience.idle),
+            total_by: clock::after(patience.total),
         }
     }
 
     /// The server showed that it works on the call: the idle limit starts anew.
     pub(crate) fn sign_of_life(&mut self) {
-        self.idle_by = clock::now() + self.patience.idle;
+        self.idle_by = clock::after(self.patience.idle);
     }
 
     /// The moment at which waiting ends if nothing happens.

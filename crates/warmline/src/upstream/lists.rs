@@ -11,6 +11,7 @@ use warmline_core::protocol::params::Params;
 use warmline_core::protocol::splice::Edit;
 
 use super::session::{Driver, Session};
+use crate::clock;
 
 /// A list with more pages than this does not end.
 const MAX_PAGES: usize = 1000;
@@ -79,9 +80,13 @@ impl Session {
         let mut seen = HashSet::new();
         let mut bytes = 0;
         let mut cursor: Option<Bytes> = None;
+        let total_by = clock::after(patience.total);
         for _ in 0..MAX_PAGES {
             let params = first_or_next(cursor.as_ref());
-            let request = Request::new(list.method(), params).patient(patience);
+            // The limit is for the list, not for each of its pages.
+            let total = total_by.saturating_duration_since(clock::now());
+            let left = Patience { total, ..patience };
+            let request = Request::new(list.method(), params).patient(left);
             let ending = self.call(request, &()).await;
             let Ending::Answered(Reply::Result(page)) = &ending else {
                 return Err(ending);

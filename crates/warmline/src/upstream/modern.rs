@@ -102,7 +102,7 @@ impl ModernHttp {
     pub(crate) async fn discover(&self) -> Result<Heard, Trouble> {
         let id = self.ids.next();
         let request = Request::new("server/discover", Params::empty());
-        let by = clock::now() + self.times.handshake;
+        let by = clock::after(self.times.handshake);
         let body = write_modern(id, &request, &self.said);
         let headers = || self.headers(&request, &[]);
         let arrival = self
@@ -217,13 +217,14 @@ impl ModernHttp {
     pub(crate) async fn notify(&self, method: &str, params: &[u8]) -> Result<(), Trouble> {
         let mut body = Vec::new();
         splice::write_notification(&mut body, method, Some(params));
-        let by = clock::now() + self.times.handshake;
-        let arrival = self
-            .endpoint
-            .send(Method::POST, || self.base.clone(), body.into(), by)
-            .await
-            .map_err(|lost| lost.trouble)?;
-        answer::accepted(&self.endpoint.server, arrival, by).await
+        let headers = self.base.clone();
+        answer::post(
+            self.endpoint.clone(),
+            headers,
+            body.into(),
+            self.times.handshake,
+        )
+        .await
     }
 
     fn headers(&self, request: &Request, mirrored: &[(HeaderName, HeaderValue)]) -> HeaderMap {
@@ -287,6 +288,9 @@ impl ModernHttp {
             return;
         };
         let mut tools = self.tools.lock();
+        if tools.len() > MAX_TOOLS {
+            tools.clear();
+        }
         for item in items {
             let Ok(tool) = serde_json::from_slice::<lists::Tool<'_>>(&item) else {
                 continue;
@@ -318,5 +322,7 @@ fn of_the_same_caller(called: &Request, request: Request) -> Request {
     )
 }
 
+/// What more tools than this want is learnt anew.
+const MAX_TOOLS: usize = 4096;
 /// So many pages are read to learn what one tool wants in headers.
 const MAX_PAGES: usize = 100;

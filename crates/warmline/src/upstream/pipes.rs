@@ -76,6 +76,10 @@ impl Piped {
     ) -> Ending {
         loop {
             let by = watch.by();
+            // A child that always has more would never let the timer below speak.
+            if clock::now() >= by {
+                return self.late(call, request);
+            }
             let news = tokio::select! {
                 biased;
                 (id, kind, answer) = watch.open.answered() => {
@@ -159,12 +163,14 @@ impl Piped {
             Spoken::Result(raw) => splice::write_result(&mut line, id, &raw),
             Spoken::Error(code, message) => splice::write_error(&mut line, id, code, message),
         }
-        self.pipe.say(splice::one_line(line.into()));
+        if let Err(trouble) = self.pipe.say(splice::one_line(line.into())) {
+            tracing::warn!(server = self.server, %trouble, "answer not delivered");
+        }
     }
 
     /// Sends a notification; `params` is a raw JSON object.
-    pub(crate) fn notify(&self, method: &str, params: &[u8]) {
-        self.pipe.say(notification(method, Some(params)));
+    pub(crate) fn notify(&self, method: &str, params: &[u8]) -> Result<(), Trouble> {
+        self.pipe.say(notification(method, Some(params)))
     }
 
     pub(crate) fn report(&self) -> ChildReport {
@@ -218,10 +224,12 @@ struct Cancelling<'a> {
 impl Cancelling<'_> {
     /// Tells the server that nobody waits any more.
     fn tell(&self) {
-        self.pipe.say(notification(
+        let notice = notification(
             "notifications/cancelled",
             Some(answer::cancelled(self.id).as_bytes()),
-        ));
+        );
+        // A child that cannot be told is gone, and its call with it.
+        self.pipe.say(notice).ok();
     }
 }
 

@@ -36,7 +36,7 @@ struct Round {
 /// Sends a request, and goes through the rounds until there is a final answer.
 pub(crate) async fn drive(session: &Session, request: Request, listener: &dyn Listener) -> Ending {
     let (server, patience) = (session.server(), request.patience());
-    let total_by = clock::now() + patience.total;
+    let total_by = clock::after(patience.total);
     let mut next = request.clone();
     for _ in 0..=MAX_ROUNDS {
         let ending = session.send(next, listener).await;
@@ -51,7 +51,8 @@ pub(crate) async fn drive(session: &Session, request: Request, listener: &dyn Li
         let answers = clock::timeout_at(total_by, answer_all(&request, &round, listener));
         let params = match answers.await {
             Ok(Ok(params)) => params,
-            Ok(Err(trouble)) => return trouble.unsent(request),
+            // The server began with the call when it asked; how far it went is not known.
+            Ok(Err(trouble)) => return trouble.unknown(),
             Err(clock::Elapsed) => return answer::late(server),
         };
         let total = total_by.saturating_duration_since(clock::now());
@@ -134,6 +135,13 @@ async fn answer_all(
         if let Spoken::Result(raw) = answer {
             answers.push((key.as_str(), raw));
         }
+    }
+    if let ([], [first, ..]) = (answers.as_slice(), round.questions.as_slice()) {
+        let method = plain(first.method.as_bytes(), 60);
+        return Err(Trouble::new(
+            Reason::TooManyRounds,
+            format!("the server needs an answer to `{method}`, and nobody here can give it"),
+        ));
     }
     let mut responses = b"{}".to_vec();
     if !answers.is_empty() {

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use warmline_core::code::Reason;
 use warmline_core::era::{Era, Version};
 use warmline_core::exchange::{Ending, Request, Trouble};
+use warmline_core::protocol::handshake;
 
 use super::legacy::LegacyHttp;
 use super::listener::Listener;
@@ -16,6 +17,7 @@ use super::pipes::Piped;
 use super::rounds;
 use super::stdio::ChildReport;
 use super::two_endpoints::TwoEndpoints;
+use super::verdicts::Held;
 
 /// An open session to a server.
 ///
@@ -25,6 +27,7 @@ use super::two_endpoints::TwoEndpoints;
 pub struct Session {
     pub(crate) driver: Driver,
     facts: Facts,
+    verdict: Option<Held>,
 }
 
 #[derive(Debug)]
@@ -58,6 +61,20 @@ impl Default for Declared {
 }
 
 impl Declared {
+    /// The bytes of `initialize`.
+    pub(crate) fn initialize(&self, id: u64, offer: Version) -> Bytes {
+        let mut body = Vec::with_capacity(256);
+        handshake::write_initialize(
+            &mut body,
+            id,
+            offer,
+            &self.capabilities,
+            &self.client_name,
+            &self.client_version,
+        );
+        body.into()
+    }
+
     /// Whether a server was told that we can answer anything.
     pub(crate) fn declares_anything(&self) -> bool {
         self.capabilities
@@ -142,8 +159,12 @@ impl Standing {
 }
 
 impl Session {
-    pub(crate) fn new(driver: Driver, facts: Facts) -> Self {
-        Self { driver, facts }
+    pub(crate) fn new(driver: Driver, facts: Facts, verdict: Option<Held>) -> Self {
+        Self {
+            driver,
+            facts,
+            verdict,
+        }
     }
 
     /// What is known of this session since it was opened.
@@ -178,10 +199,25 @@ impl Session {
         }
         match &self.driver {
             Driver::LegacyHttp(driver) => driver.send(request, listener).await,
-            Driver::ModernHttp(driver) => driver.send(request, listener).await,
+            Driver::ModernHttp(driver) => {
+                let ending = driver.send(request, listener).await;
+                self.doubt(&ending);
+                ending
+            },
             Driver::Piped(driver) => driver.send(request, listener).await,
             // On the heap: this transport is rare, and its call is large.
             Driver::TwoEndpoints(driver) => Box::pin(driver.send(request, listener)).await,
+        }
+    }
+
+    /// Nothing is opened with a modern server over HTTP, so its calls are the first to notice that
+    /// it has become another one. What is remembered of it is forgotten then.
+    fn doubt(&self, ending: &Ending) {
+        let refused = [Reason::Rejected, Reason::NotFound, Reason::Version];
+        if let (Ending::Failed(failure), Some(verdict)) = (ending, &self.verdict)
+            && refused.contains(&failure.trouble.reason)
+        {
+            verdict.forget();
         }
     }
 
@@ -205,10 +241,7 @@ impl Session {
             Driver::LegacyHttp(driver) => driver.notify(method, params).await,
             Driver::ModernHttp(driver) => driver.notify(method, params).await,
             Driver::TwoEndpoints(driver) => driver.notify(method, Some(params)).await,
-            Driver::Piped(driver) => {
-                driver.notify(method, params);
-                Ok(())
-            },
+            Driver::Piped(driver) => driver.notify(method, params),
         }
     }
 

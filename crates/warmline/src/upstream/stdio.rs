@@ -192,8 +192,11 @@ impl Pipe {
     }
 
     /// Sends a message that nobody waits for: a notification, or the answer to a question.
-    pub(crate) fn say(&self, line: Bytes) {
-        self.handle.desk.say(one_line(line));
+    ///
+    /// # Errors
+    /// With the reason why it will never be written.
+    pub(crate) fn say(&self, line: Bytes) -> Result<(), Trouble> {
+        self.handle.desk.say(one_line(line))
     }
 
     /// Sets whether servers may ask, once the era is known.

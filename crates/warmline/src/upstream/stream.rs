@@ -4,6 +4,7 @@
 //! resumed, a modern one is lost.
 
 use bytes::Bytes;
+use http::{HeaderName, HeaderValue};
 use warmline_core::exchange::{News, Question, QuestionKind};
 use warmline_core::protocol::envelope::{Id, Kind, Message};
 use warmline_core::protocol::sse::{SseEvent, SseParser};
@@ -29,6 +30,8 @@ pub(crate) struct Watch<'a> {
     pub(crate) bad: Option<String>,
     /// What comes for this call on the standing stream of its session, where there is one.
     pub(crate) standing: Option<Call>,
+    /// The headers of this call alone: whatever is sent for it carries them.
+    pub(crate) own: Vec<(HeaderName, HeaderValue)>,
 }
 
 /// Why reading a stream stopped.
@@ -71,6 +74,7 @@ impl<'a> Watch<'a> {
             strays: 0,
             bad: None,
             standing: None,
+            own: Vec::new(),
         }
     }
 
@@ -88,6 +92,9 @@ impl<'a> Watch<'a> {
                 };
                 if let Some(pause) = self.heed(event) {
                     return pause;
+                }
+                if clock::now() >= self.limits.total_by() {
+                    return Pause::Late;
                 }
             }
             let by = self.by();

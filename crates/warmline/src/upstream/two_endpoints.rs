@@ -8,9 +8,10 @@
 //! acknowledgement.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use tokio::task::JoinHandle;
 use url::Url;
 use warmline_core::code::Reason;
@@ -21,8 +22,9 @@ use warmline_core::protocol::splice;
 use warmline_core::protocol::sse::SseParser;
 
 use super::answer;
+use super::answers::Answers;
 use super::calls::{Calls, Heard, Routed};
-use super::http::{Arrival, BodyKind, Endpoint, with_headers};
+use super::http::{Arrival, BodyKind, Cut, Endpoint, with_headers};
 use super::limits::{Ids, Limits};
 use super::listener::{self, Listener, Spoken};
 use super::pipes::{notification, write_legacy};
@@ -48,6 +50,7 @@ struct Up {
     sizes: Sizes,
     times: Times,
     standing: Standing,
+    answers: Answers,
 }
 
 impl TwoEndpoints {
@@ -58,7 +61,7 @@ impl TwoEndpoints {
         url: &Url,
         (times, sizes): (Times, Sizes),
     ) -> Option<Result<Self, Trouble>> {
-        let by = clock::now() + times.handshake;
+        let by = clock::after(times.handshake);
         let mut down = base.clone();
         down.insert(
             header::ACCEPT,
@@ -87,8 +90,9 @@ impl TwoEndpoints {
             sizes,
             times,
             standing,
+            answers: Answers::default(),
         });
-        let calls = Arc::<Calls>::default();
+        let calls = Arc::new(Calls::of_the_only_stream());
         let reading = read(Arc::clone(&up), Arc::clone(&calls), stream, parser);
         let reader = clock::spawn("read an HTTP+SSE stream", reading);
         Some(Ok(Self {
@@ -119,9 +123,12 @@ impl TwoEndpoints {
         let mut cancel = CancelNotice {
             up: Some(&self.up),
             id,
+            own: request.headers().to_vec(),
+            issued: AtomicBool::new(false),
         };
+        let body = write_legacy(id, &request);
         let ending = self
-            .ask(id, write_legacy(id, &request), request, listener)
+            .ask((id, body), request, listener, &cancel.issued)
             .await;
         let late = matches!(&ending, Ending::Failed(f) if f.trouble.reason == Reason::Timeout);
         if !late {
@@ -130,37 +137,48 @@ impl TwoEndpoints {
         ending
     }
 
-    /// Posts a message under an id, and waits for its answer on the stream.
+    /// Posts a message under an id, and waits for its answer on the stream. `issued` is set once
+    /// anything of it may have left.
     pub(crate) async fn ask(
         &self,
-        id: u64,
-        body: Bytes,
+        (id, body): (u64, Bytes),
         request: Request,
         listener: &dyn Listener,
+        issued: &AtomicBool,
     ) -> Ending {
         let mut watch = Watch::new(id, Limits::begin(request.patience()), listener);
+        watch.own = request.headers().to_vec();
         let mut call = match self.calls.register(id) {
             Ok(call) => call,
             Err(trouble) => return trouble.unsent(request),
         };
-        let headers = || with_headers(self.up.base.clone(), request.headers());
+        let headers = || {
+            issued.store(true, Ordering::Relaxed);
+            with_headers(self.up.base.clone(), request.headers())
+        };
         let by = watch.limits.by();
         let mut posting = Box::pin(self.up.endpoint.send(Method::POST, headers, body, by));
         let mut posted = false;
         loop {
             let by = watch.by();
+            // A stream that always has more would never let the timer below speak.
+            if clock::now() >= by {
+                drop(posting);
+                let lost = self.up.endpoint.late(issued.load(Ordering::Relaxed));
+                return answer::lost(lost, request);
+            }
             tokio::select! {
                 biased;
                 (id, kind, answer) = watch.open.answered() => {
                     watch.limits.sign_of_life();
-                    self.up.answer(&id, listener::spoken(kind, answer)).await;
+                    self.up.answer(&id, listener::spoken(kind, answer), &watch.own);
                 },
                 heard = call.next() => match heard {
                     Heard::Message(message) => match watch.heed_message(message) {
                         Some(Pause::Reply(reply)) => {
                             return answer::replied(&self.up.endpoint.server, &reply);
                         },
-                        Some(Pause::Ask(asking)) => self.hear_question(&mut watch, asking).await,
+                        Some(Pause::Ask(asking)) => self.hear_question(&mut watch, asking),
                         _ => {},
                     },
                     Heard::Lost(trouble) => return trouble.unknown(),
@@ -179,7 +197,7 @@ impl TwoEndpoints {
                         return answer::lost(lost, request);
                     },
                 },
-                () = clock::sleep_until(by) => return answer::late(&self.up.endpoint.server),
+                () = clock::sleep_until(by) => {},
             }
         }
     }
@@ -197,24 +215,25 @@ impl TwoEndpoints {
         answer::ending(sent, arrival, request, by).await
     }
 
-    async fn hear_question(&self, watch: &mut Watch<'_>, asking: Asking) {
+    fn hear_question(&self, watch: &mut Watch<'_>, asking: Asking) {
         match QuestionKind::of(&asking.method) {
             Some(kind) => watch.ask(kind, asking),
             None => {
                 let spoken = Spoken::Error(-32601, "method not found");
-                self.up.answer(&asking.id, spoken).await;
+                self.up.answer(&asking.id, spoken, &watch.own);
             },
         }
     }
 
     /// Sends a notification.
     pub(crate) async fn notify(&self, method: &str, params: Option<&[u8]>) -> Result<(), Trouble> {
-        self.up.tell(notification(method, params)).await
+        self.up.tell(notification(method, params), &[]).await
     }
 
     /// Ends the session: it is the stream.
     pub(crate) fn close(&self) {
         self.reader.abort();
+        self.up.answers.end();
         self.calls.end(&closed(&self.up.endpoint.server));
         self.up.standing.retire(Reason::Closed);
     }
@@ -227,25 +246,25 @@ impl Drop for TwoEndpoints {
 }
 
 impl Up {
-    async fn answer(&self, id: &[u8], spoken: Spoken) {
+    fn answer(&self, id: &[u8], spoken: Spoken, own: &[(HeaderName, HeaderValue)]) {
         let mut body = Vec::new();
         match spoken {
             Spoken::Result(raw) => splice::write_result(&mut body, id, &raw),
             Spoken::Error(code, message) => splice::write_error(&mut body, id, code, message),
         }
-        if let Err(trouble) = self.tell(body.into()).await {
-            tracing::warn!(server = %self.endpoint.server, %trouble, "answer not delivered");
-        }
+        let headers = with_headers(self.base.clone(), own);
+        let post = answer::post(
+            self.endpoint.clone(),
+            headers,
+            body.into(),
+            self.times.handshake,
+        );
+        self.answers.send(Arc::clone(&self.endpoint.server), post);
     }
 
-    async fn tell(&self, body: Bytes) -> Result<(), Trouble> {
-        let by = clock::now() + self.times.handshake;
-        let arrival = self
-            .endpoint
-            .send(Method::POST, || self.base.clone(), body, by)
-            .await
-            .map_err(|lost| lost.trouble)?;
-        answer::accepted(&self.endpoint.server, arrival, by).await
+    async fn tell(&self, body: Bytes, own: &[(HeaderName, HeaderValue)]) -> Result<(), Trouble> {
+        let headers = with_headers(self.base.clone(), own);
+        answer::post(self.endpoint.clone(), headers, body, self.times.handshake).await
     }
 }
 
@@ -259,7 +278,7 @@ async fn read(up: Arc<Up>, calls: Arc<Calls>, mut stream: Arrival, mut parser: S
                 };
                 match calls.route(message) {
                     Routed::Done => {},
-                    Routed::Answer(id, spoken) => up.answer(&id, spoken).await,
+                    Routed::Answer(id, spoken) => up.answer(&id, spoken, &[]),
                     Routed::TooManyStrays => break "it answers requests nobody sent".to_owned(),
                 }
                 continue;
@@ -271,7 +290,8 @@ async fn read(up: Arc<Up>, calls: Arc<Calls>, mut stream: Arrival, mut parser: S
         }
         match stream.piece().await {
             Some(Ok(bytes)) => parser.push(&bytes),
-            Some(Err(cut)) => break format!("{cut:?}"),
+            Some(Err(Cut::Broken(why))) => break why,
+            Some(Err(Cut::TooLarge { .. } | Cut::Late)) => break "it cannot be read".to_owned(),
             None => break "the server ended the stream".to_owned(),
         }
     };
@@ -324,16 +344,23 @@ fn closed(server: &str) -> Trouble {
 struct CancelNotice<'a> {
     up: Option<&'a Arc<Up>>,
     id: u64,
+    /// The headers of the call alone.
+    own: Vec<(HeaderName, HeaderValue)>,
+    /// Whether anything of the request may have left us; else there is nothing to cancel.
+    issued: AtomicBool,
 }
 
 impl Drop for CancelNotice<'_> {
     fn drop(&mut self) {
         let Some(up) = self.up else { return };
-        let (up, id) = (Arc::clone(up), self.id);
+        if !self.issued.load(Ordering::Relaxed) {
+            return;
+        }
+        let (up, own) = (Arc::clone(up), std::mem::take(&mut self.own));
+        let params = answer::cancelled(self.id);
+        let notice = notification("notifications/cancelled", Some(params.as_bytes()));
         clock::spawn_if_running("cancel a call", async move {
-            let params = answer::cancelled(id);
-            let notice = notification("notifications/cancelled", Some(params.as_bytes()));
-            if let Err(trouble) = up.tell(notice).await {
+            if let Err(trouble) = up.tell(notice, &own).await {
                 tracing::debug!(server = %up.endpoint.server, %trouble, "cancel not heard");
             }
         });

@@ -8,6 +8,7 @@
 //! stale legacy verdict never fails by itself.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use warmline_core::era::Era;
@@ -35,6 +36,27 @@ impl Verdict {
     /// The leg to take where nobody says which: the modern one, which costs least to open.
     pub(crate) fn preferred(&self) -> Option<&Facts> {
         self.modern.as_ref().or(self.legacy.as_ref())
+    }
+}
+
+/// A verdict that a session rests on.
+#[derive(Debug)]
+pub(crate) struct Held {
+    verdicts: Arc<Verdicts>,
+    key: Box<Key>,
+}
+
+impl Held {
+    pub(crate) fn new(verdicts: &Arc<Verdicts>, server: &Server, declared: &Declared) -> Self {
+        Self {
+            verdicts: Arc::clone(verdicts),
+            key: Box::new(Key::of(server, declared)),
+        }
+    }
+
+    /// Something spoke against it.
+    pub(crate) fn forget(&self) {
+        self.verdicts.0.lock().remove(&*self.key);
     }
 }
 
@@ -85,13 +107,13 @@ impl Verdicts {
         }
         let (verdict, until) = known
             .entry(key)
-            .or_insert_with(|| (Verdict::default(), clock::now() + HORIZON));
+            .or_insert_with(|| (Verdict::default(), clock::after(HORIZON)));
         let leg = match facts.era {
             Era::Legacy => &mut verdict.legacy,
             Era::Modern => &mut verdict.modern,
         };
         *leg = Some(facts.clone());
-        *until = clock::now() + HORIZON;
+        *until = clock::after(HORIZON);
     }
 
     /// Something spoke against what is known of a server.

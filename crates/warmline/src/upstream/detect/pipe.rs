@@ -5,7 +5,6 @@ use std::ops::ControlFlow;
 use warmline_core::era::{Era, Version};
 use warmline_core::exchange::{Request, Trouble};
 use warmline_core::protocol::envelope::Message;
-use warmline_core::protocol::handshake;
 use warmline_core::protocol::params::Params;
 use warmline_core::verdict::{self, Probe, StdioAnswer};
 
@@ -52,8 +51,8 @@ impl Opening<'_> {
 
     /// Asks `server/discover`, and after a silence `initialize` as well.
     async fn probe(&mut self, pipe: &Pipe, ids: &Ids) -> Probed {
-        let start_by = clock::now() + self.server.times.start;
-        let mut silence_by = start_by.min(clock::now() + self.server.times.probe_silence);
+        let start_by = clock::after(self.server.times.start);
+        let mut silence_by = start_by.min(clock::after(self.server.times.probe_silence));
         let mut asked = Asked {
             discover: self.ask_discover(pipe, ids),
             initialize: None,
@@ -177,21 +176,13 @@ impl Opening<'_> {
 
     fn ask_initialize(&self, pipe: &Pipe, ids: &Ids, offer: Version) -> PipeCall {
         let id = ids.next();
-        let mut line = Vec::with_capacity(256);
-        handshake::write_initialize(
-            &mut line,
-            id,
-            offer,
-            &self.declared.capabilities,
-            &self.declared.client_name,
-            &self.declared.client_version,
-        );
-        pipe.request(id, line.into())
+        let line = self.declared.initialize(id, offer);
+        pipe.request(id, line)
     }
 
     async fn initialize(mut self, pipe: Pipe, ids: Ids) -> Result<(Driver, Facts), Trouble> {
         let call = self.ask_initialize(&pipe, &ids, Version::NEWEST_LEGACY);
-        let by = clock::now() + self.server.times.start;
+        let by = clock::after(self.server.times.start);
         match self.await_initialize(call, by).await {
             Ok(message) => {
                 self.note("initialize", &wording::message_words(&message));
@@ -223,7 +214,7 @@ impl Opening<'_> {
         message: &Message,
     ) -> Result<(Driver, Facts), Trouble> {
         let opened = greeting::read_initialize(&self.server.name, message)?;
-        pipe.say(notification("notifications/initialized", None));
+        pipe.say(notification("notifications/initialized", None))?;
         let driver = self.piped(pipe, ids, None);
         let mut facts = opened.facts(Transport::Stdio, true);
         facts.evidence = self.evidence;

@@ -1,10 +1,11 @@
 //! Opening a session over the transport of 2024-11-05, where nothing takes our POST (row P11).
 
+use std::sync::atomic::AtomicBool;
+
 use bytes::Bytes;
 use warmline_core::code::Reason;
 use warmline_core::era::Version;
 use warmline_core::exchange::{Ending, Patience, Reply, Request, Trouble};
-use warmline_core::protocol::handshake;
 use warmline_core::protocol::params::Params;
 
 use super::Opening;
@@ -39,21 +40,15 @@ impl Opening<'_> {
 
     async fn greet(&mut self, session: &TwoEndpoints) -> Result<Bytes, Trouble> {
         let id = session.next_id();
-        let mut body = Vec::with_capacity(256);
-        handshake::write_initialize(
-            &mut body,
-            id,
-            Version::NEWEST_LEGACY,
-            &self.declared.capabilities,
-            &self.declared.client_name,
-            &self.declared.client_version,
-        );
+        let body = self.declared.initialize(id, Version::NEWEST_LEGACY);
         let limit = self.server.times.handshake;
         let request = Request::new("initialize", Params::empty()).patient(Patience {
             idle: limit,
             total: limit,
         });
-        match session.ask(id, body.into(), request, &()).await {
+        let issued = AtomicBool::new(false);
+        let asked = session.ask((id, body), request, &(), &issued);
+        match asked.await {
             Ending::Answered(Reply::Result(result)) => {
                 self.note("initialize", "a result");
                 Ok(result)

@@ -7,11 +7,13 @@
 
 use std::future::Future;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, StatusCode, header};
+use http::{HeaderMap, Method, StatusCode, header};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use warmline_core::code::Reason;
 use warmline_core::delivery::Delivery;
@@ -27,21 +29,24 @@ use crate::upstream::http::{Arrival, BodyKind, Lost};
 use crate::upstream::listener;
 use crate::upstream::stream::{Pause, Watch, next_of};
 
-/// A server that does not begin its stream within this time has none for us.
-const OPEN_WITHIN: Duration = Duration::from_secs(2);
+/// The stream gets this head start before the call that may need it. A server that sends no head
+/// before its first event costs the first call this much, once.
+const HEAD_START: Duration = Duration::from_millis(250);
 
 /// The standing stream of one session, and who waits for what comes on it.
 #[derive(Debug, Default)]
 pub(super) struct Listening {
     calls: Arc<Calls>,
     stream: Mutex<Stream>,
+    /// The head of the stream has come, and its end has not.
+    open: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 enum Stream {
     #[default]
     Closed,
-    Open(JoinHandle<()>),
+    Running(JoinHandle<()>),
     /// The server has none.
     Refused,
 }
@@ -49,95 +54,96 @@ enum Stream {
 impl Listening {
     /// Ends the stream.
     pub(super) fn end(&self) {
-        if let Stream::Open(reader) = std::mem::take(&mut *self.stream.lock()) {
+        if let Stream::Running(reader) = std::mem::take(&mut *self.stream.lock()) {
             reader.abort();
         }
     }
 
-    /// Takes a stream in, unless a call beside this one was faster.
-    fn settle(&self, stream: Stream) {
-        let mut current = self.stream.lock();
-        match (&*current, stream) {
-            (Stream::Open(reader), Stream::Open(second)) if !reader.is_finished() => second.abort(),
-            (Stream::Open(reader), Stream::Closed | Stream::Refused) if !reader.is_finished() => {},
-            (_, stream) => *current = stream,
-        }
+    /// Whether a response could come on the stream.
+    pub(super) fn is_open(&self) -> bool {
+        self.open.load(Ordering::Relaxed)
     }
+}
 
-    fn is_wanted(&self) -> bool {
-        match &*self.stream.lock() {
-            Stream::Closed => true,
-            Stream::Open(reader) => reader.is_finished(),
-            Stream::Refused => false,
-        }
-    }
+/// What came first of a response.
+pub(super) enum Headed {
+    /// Its head, on the connection of its request.
+    Arrived(Arrival),
+    /// All of it, on the standing stream.
+    Replied(Message),
 }
 
 impl LegacyHttp {
     /// Lets a call hear what comes on the standing stream, and sees that there is one.
     pub(super) async fn listen(self: &Arc<Self>, id: u64) -> Option<Call> {
-        if !self.may_be_asked {
-            return None;
-        }
         let call = self.listening.calls.register(id).ok()?;
-        if self.listening.is_wanted() {
-            let stream = self.open_aside().await;
-            self.listening.settle(stream);
+        if let Some(begun) = self.begin_listening() {
+            // Too late is no harm: the stream goes on beginning while the call runs.
+            clock::timeout(HEAD_START, begun.notified()).await.ok();
         }
         Some(call)
     }
 
-    async fn open_aside(self: &Arc<Self>) -> Stream {
-        let headers = || {
-            let mut headers = self.base.clone();
-            headers.insert(header::ACCEPT, STREAM);
-            headers.remove(header::CONTENT_TYPE);
-            headers
-        };
-        let by = clock::now() + OPEN_WITHIN;
-        match self
-            .endpoint
-            .send(Method::GET, headers, Bytes::new(), by)
-            .await
-        {
-            Ok(stream) if stream.status == StatusCode::OK && stream.kind() == BodyKind::Stream => {
-                let session = Arc::downgrade(self);
-                let calls = Arc::clone(&self.listening.calls);
-                let rest = self.times.connection_idle;
-                let parser = SseParser::new(self.sizes.event);
-                let reading = read(session, calls, stream, parser, rest);
-                Stream::Open(clock::spawn("read a standing stream", reading))
-            },
-            // Another connection holds the one stream there is (409): nothing of ours is lost.
-            Ok(other) if other.status == StatusCode::CONFLICT => Stream::Closed,
-            Ok(_) | Err(_) => Stream::Refused,
+    /// Starts the reader unless one runs or the server has no stream; tells when it has begun.
+    fn begin_listening(self: &Arc<Self>) -> Option<Arc<Notify>> {
+        let mut stream = self.listening.stream.lock();
+        match &*stream {
+            Stream::Running(reader) if !reader.is_finished() => return None,
+            Stream::Refused => return None,
+            Stream::Running(_) | Stream::Closed => {},
         }
+        let begun = Arc::new(Notify::new());
+        let listening = listen_on(Arc::downgrade(self), Arc::clone(&begun));
+        *stream = Stream::Running(clock::spawn("read a standing stream", listening));
+        Some(begun)
     }
 
-    /// Waits for the head of a response while questions may come on the standing stream.
+    /// Waits for the head of a response while questions, or even the response itself, may come
+    /// on the standing stream.
     pub(super) async fn while_listening(
-        &self,
+        self: &Arc<Self>,
         sent: impl Future<Output = Result<Arrival, Lost>>,
         watch: &mut Watch<'_>,
-    ) -> Result<Arrival, Lost> {
+    ) -> Result<Headed, Lost> {
         let mut sent = pin!(sent);
         loop {
             let by = watch.by();
+            // A stream that always has more would never let the timer below speak.
+            if clock::now() >= by {
+                return Err(late(&self.endpoint.server));
+            }
             let message = tokio::select! {
                 biased;
-                done = &mut sent => return done,
+                done = &mut sent => return done.map(Headed::Arrived),
                 (id, kind, answer) = watch.open.answered() => {
                     watch.limits.sign_of_life();
-                    self.answer(&id, listener::spoken(kind, answer)).await;
+                    self.answer(&id, listener::spoken(kind, answer), &watch.own);
                     continue;
                 },
                 message = next_of(&mut watch.standing) => message,
                 () = clock::sleep_until(by) => return Err(late(&self.endpoint.server)),
             };
-            if let Some(Pause::Ask(asking)) = watch.heed_message(message) {
-                self.hear_question(watch, asking).await;
+            match watch.heed_message(message) {
+                Some(Pause::Ask(asking)) => self.hear_question(watch, asking),
+                Some(Pause::Reply(message)) => return Ok(Headed::Replied(message)),
+                _ => {},
             }
         }
+    }
+
+    /// Waits for a response that was promised (202) and can only come on the standing stream.
+    pub(super) async fn wait_aside(
+        self: &Arc<Self>,
+        watch: &mut Watch<'_>,
+    ) -> Result<Headed, Lost> {
+        self.while_listening(std::future::pending(), watch).await
+    }
+
+    fn aside_headers(&self) -> HeaderMap {
+        let mut headers = self.base.clone();
+        headers.insert(header::ACCEPT, STREAM);
+        headers.remove(header::CONTENT_TYPE);
+        headers
     }
 }
 
@@ -152,14 +158,54 @@ fn late(server: &str) -> Lost {
     }
 }
 
+/// Opens the stream and reads it to its end.
+async fn listen_on(session: Weak<LegacyHttp>, begun: Arc<Notify>) {
+    let Some(strong) = session.upgrade() else {
+        return;
+    };
+    let (endpoint, headers) = (strong.endpoint.clone(), strong.aside_headers());
+    let (sizes, times) = (strong.sizes, strong.times);
+    let calls = Arc::clone(&strong.listening.calls);
+    drop(strong);
+    let by = clock::after(times.handshake);
+    let got = endpoint
+        .send(Method::GET, || headers.clone(), Bytes::new(), by)
+        .await;
+    let stream = match got {
+        Ok(stream) if stream.status == StatusCode::OK && stream.kind() == BodyKind::Stream => {
+            stream
+        },
+        // Another connection holds the one stream there is (409): nothing of ours is lost.
+        Ok(other) if other.status == StatusCode::CONFLICT => return begun.notify_one(),
+        Ok(_) | Err(_) => {
+            if let Some(session) = session.upgrade() {
+                *session.listening.stream.lock() = Stream::Refused;
+            }
+            return begun.notify_one();
+        },
+    };
+    mark(&session, true);
+    begun.notify_one();
+    let parser = SseParser::new(sizes.event);
+    read(&session, &calls, stream, parser, times.connection_idle).await;
+    mark(&session, false);
+}
+
+fn mark(session: &Weak<LegacyHttp>, open: bool) {
+    if let Some(session) = session.upgrade() {
+        session.listening.open.store(open, Ordering::Relaxed);
+    }
+}
+
 /// Reads the stream until it ends, or until nobody has waited for anything for a while.
 async fn read(
-    session: Weak<LegacyHttp>,
-    calls: Arc<Calls>,
+    session: &Weak<LegacyHttp>,
+    calls: &Calls,
     mut stream: Arrival,
     mut parser: SseParser,
     rest: Duration,
 ) {
+    let mut rested_by = clock::after(rest);
     loop {
         while let Some(Ok(event)) = parser.next() {
             let Ok(message) = Message::split(event.data) else {
@@ -170,9 +216,14 @@ async fn read(
             };
             match calls.route(message) {
                 Routed::Done => {},
-                Routed::Answer(id, spoken) => session.answer(&id, spoken).await,
+                Routed::Answer(id, spoken) => session.answer(&id, spoken, &[]),
                 Routed::TooManyStrays => return session.standing.retire(Reason::BadReply),
             }
+        }
+        if !calls.is_empty() {
+            rested_by = clock::after(rest);
+        } else if clock::now() >= rested_by {
+            return;
         }
         tokio::select! {
             biased;
@@ -180,7 +231,7 @@ async fn read(
                 Some(Ok(bytes)) => parser.push(&bytes),
                 Some(Err(_)) | None => return,
             },
-            () = clock::sleep(rest) => if calls.is_empty() { return },
+            () = clock::sleep_until(rested_by) => {},
         }
     }
 }

@@ -149,15 +149,18 @@ impl Desk {
     }
 
     /// Queues a line that nobody waits for. A child that does not read loses it.
-    pub(super) fn say(&self, line: Bytes) {
+    pub(super) fn say(&self, line: Bytes) -> Result<(), Trouble> {
         let mut state = self.state.lock();
-        if state.ended.is_none() && !state.say(line) {
-            tracing::warn!(
-                server = self.server,
-                "a message was dropped, the queue was full"
-            );
+        if let Some(trouble) = &state.ended {
+            return Err(trouble.clone());
         }
+        if !state.say(line) {
+            let what = format!("`{}` does not read, and its queue is full", self.server);
+            return Err(Trouble::new(Reason::LocalResources, what));
+        }
+        drop(state);
         self.work.notify_one();
+        Ok(())
     }
 
     pub(super) fn set_questions(&self, questions: Questions) {
@@ -242,6 +245,12 @@ impl Desk {
         (state.skipped.lines, state.skipped.last_line.clone())
     }
 
+    /// How much the pipe has taken in all.
+    #[cfg(test)]
+    pub(super) fn taken_in_all(&self) -> usize {
+        self.state.lock().outbox.taken_in_all
+    }
+
     /// How much of the line that is being written has left.
     #[cfg(test)]
     pub(super) fn taken(&self) -> usize {
@@ -266,6 +275,10 @@ impl Desk {
     /// Owner: writes what the pipe takes now.
     pub(super) fn write_some(&self, stdin: &Sender) -> io::Result<()> {
         let mut state = self.state.lock();
+        // Whoever gave up in the meantime was told how much has left: not a byte more may.
+        if state.wish.is_some() {
+            return Ok(());
+        }
         let Some(whole) = state.outbox.write_some(stdin)? else {
             return Ok(());
         };
@@ -307,7 +320,7 @@ impl Desk {
                 trouble: trouble.clone(),
             });
         }
-        state.outbox = Outbox::default();
+        state.outbox.clear();
         state.ended = Some(trouble);
     }
 

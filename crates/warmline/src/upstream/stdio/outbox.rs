@@ -13,6 +13,9 @@ pub(super) struct Outbox {
     bytes: usize,
     /// How much of the first line (and its newline) the pipe has taken.
     taken: usize,
+    /// How much it has taken in all.
+    #[cfg(test)]
+    pub(super) taken_in_all: usize,
 }
 
 #[derive(Debug)]
@@ -73,6 +76,12 @@ impl Outbox {
         Withdrawn::Whole
     }
 
+    /// Forgets what was not written.
+    pub(super) fn clear(&mut self) {
+        self.lines.clear();
+        (self.bytes, self.taken) = (0, 0);
+    }
+
     /// Leaves only what nobody waits for; nothing at all behind a line that is half-way out.
     pub(super) fn keep_said(&mut self) {
         let torn = self.taken > 0;
@@ -90,6 +99,10 @@ impl Outbox {
             return Err(io::ErrorKind::WriteZero.into());
         }
         self.taken += taken;
+        #[cfg(test)]
+        {
+            self.taken_in_all += taken;
+        }
         let whole = first.call.filter(|_| self.taken >= first.line.len());
         if self.taken > first.line.len() {
             self.bytes -= first.line.len();

@@ -130,7 +130,7 @@ impl Owner {
 
     /// Takes in what the child said before it ended: replies in the pipe still count.
     async fn hear_the_last(&mut self, why: Why) -> Option<Exit> {
-        let by = clock::now() + LAST_WORDS;
+        let by = clock::after(LAST_WORDS);
         if matches!(why, Why::Exited | Why::OutputClosed | Why::InputClosed) {
             let Self {
                 stdout,

@@ -14,6 +14,7 @@ use warmline_core::protocol::splice::{write_error, write_result};
 
 use super::desk::State;
 use super::{PipeNews, Questions};
+use crate::upstream::calls::is_unread;
 use crate::upstream::stderr;
 
 /// Why a child that says such things is ended.
@@ -86,7 +87,7 @@ fn reply(state: &mut State, message: Message) -> Result<(), Fed> {
     let id = match message.id() {
         Some(Id::Number(number)) => u64::try_from(number).ok(),
         Some(Id::Null) | None if message.kind() == Kind::Error => {
-            let Some(only) = only_call(state) else {
+            let Some(only) = only_call(state).filter(|_| is_unread(&message)) else {
                 state.skipped.unheard += 1;
                 return Ok(());
             };
@@ -159,8 +160,12 @@ fn answer(state: &mut State, message: &Message, write: impl FnOnce(&mut Vec<u8>,
     }
 }
 
-/// The call an error without an id can only be meant for: the one that is alone.
+/// The call an error without an id can only be meant for: the one that is alone, also among those
+/// that were given up.
 fn only_call(state: &State) -> Option<u64> {
+    if !state.late.is_empty() {
+        return None;
+    }
     let mut running = state.in_flight();
     let first = running.next()?;
     running.next().is_none().then_some(first)

@@ -259,3 +259,37 @@ async fn a_queue_that_nobody_reads_has_an_end() {
         "there is room again"
     );
 }
+
+#[tokio::test]
+async fn a_call_that_was_told_unsent_is_not_written_on_when_the_child_begins_to_read() {
+    /// More than a pipe holds, and what is left of it fits once the child has read.
+    const LITTLE_OVER: usize = 100 << 10;
+    let folder = tempfile::tempdir().unwrap();
+    for round in 0..40 {
+        let go = folder.path().join(format!("go-{round}"));
+        let script = format!(
+            "trap '' TERM; while [ ! -e {} ]; do :; done; exec cat >/dev/null",
+            go.display()
+        );
+        let pipe = spawn(&script).await;
+        let torn = pipe.request(2, long_line(2, LITTLE_OVER));
+        until(|| pipe.handle.desk.taken() > 0).await;
+        // The child begins to read while the runtime is busy, and the call's time ends meanwhile:
+        // the owner then learns of both at once.
+        let deadline = clock::sleep(Duration::from_millis(10));
+        let busy = clock::spawn("busy", async move {
+            std::fs::write(&go, b"").unwrap();
+            let began = clock::now();
+            while began.elapsed() < Duration::from_millis(30) {
+                std::hint::spin_loop();
+            }
+        });
+        deadline.await;
+        assert_eq!(torn.abandon(), Abandoned::Torn);
+        let left = pipe.handle.desk.taken_in_all();
+        drop(torn);
+        busy.await.unwrap();
+        pipe.close().await;
+        assert_eq!(pipe.handle.desk.taken_in_all(), left, "round {round}");
+    }
+}

@@ -85,7 +85,8 @@ async fn a_question_goes_to_the_call_it_names_or_to_the_oldest() {
         panic!("a question")
     };
     assert_eq!(question.method(), Some("roots/list"));
-    pipe.say(Bytes::from_static(b"{\"my\":\n\"answer\"}"));
+    pipe.say(Bytes::from_static(b"{\"my\":\n\"answer\"}"))
+        .unwrap();
     reply(&mut first).await;
     assert!(
         reply(&mut second)
@@ -201,6 +202,35 @@ async fn d112_an_error_without_an_id_belongs_to_a_call_that_is_alone() {
     let (mut second, mut third) = (pipe.request(2, line(2)), pipe.request(3, line(3)));
     assert!(reply(&mut second).await.contains("result"));
     assert!(reply(&mut third).await.contains("result"));
+}
+
+#[tokio::test]
+async fn an_error_without_an_id_that_answers_a_notification_ends_no_call() {
+    // Whoever says "method not found" has read the message: had it an id, it would be named.
+    let refusal = r#"echo '{"jsonrpc":"2.0","id":null,"error":{"code":-32601,"message":"no such notification"}}'"#;
+    let pipe = spawn(&format!("read_id; {refusal}; reply $id; read_id")).await;
+    assert!(
+        reply(&mut pipe.request(1, line(1)))
+            .await
+            .contains("result")
+    );
+}
+
+#[tokio::test]
+async fn an_error_without_an_id_ends_no_call_while_another_was_given_up() {
+    let error = r#"echo '{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"parse"}}'"#;
+    let pipe = spawn(&format!(
+        "read_id; echo ready >&2; read_id; {error}; reply $id; read_id"
+    ))
+    .await;
+    let given_up = pipe.request(1, line(1));
+    until_said(&pipe, "ready").await;
+    drop(given_up);
+    assert!(
+        reply(&mut pipe.request(2, line(2)))
+            .await
+            .contains("result")
+    );
 }
 
 #[tokio::test]
