@@ -15,9 +15,7 @@ use warmline_core::protocol::params::Params;
 use warmline_core::protocol::rounds::result_type;
 use warmline_core::protocol::splice::{Edit, edit_object, one_line};
 use warmline_core::protocol::sse::{SseEvent, SseParser, SseTooLarge};
-use warmline_core::protocol::status::{
-    Body, Meaning, Standing, StatusFacts, read_status, words_of,
-};
+use warmline_core::protocol::status::{Body, Meaning, Standing, StatusFacts, read_status};
 use warmline_core::verdict::{HttpAnswer, StdioAnswer, read_probe_http, read_probe_stdio};
 
 /// A message is split or refused; what is split is JSON, and stays the same under another id.
@@ -181,8 +179,6 @@ pub fn gone_status(input: &[u8]) {
         );
         assert!(dialect.breadth() <= facts.dialects);
     }
-    let line = words_of(&body).unwrap_or_default();
-    assert!(line.chars().count() <= 400 && !line.chars().any(char::is_control));
 }
 
 fn read_all_of(message: &Message) {

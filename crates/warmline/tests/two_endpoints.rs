@@ -26,6 +26,8 @@ enum Treats {
     ForgotTheSession,
     /// Asks a question on the stream first.
     Asks,
+    /// Refuses some notification with an error that names no id, then answers.
+    ComplainsFirst,
 }
 
 /// A server of two endpoints.
@@ -115,6 +117,12 @@ impl World {
                     *self.down.lock().await = None;
                 },
                 Treats::Answers => self.execute(id).await,
+                Treats::ComplainsFirst => {
+                    let error = json!({ "code": -32601, "message": "no such notification" });
+                    self.send(json!({ "jsonrpc": "2.0", "id": null, "error": error }))
+                        .await;
+                    self.execute(id).await;
+                },
                 Treats::Asks => {
                     *self.waiting.lock().await = id;
                     let params = json!({ "message": "Who?", "requestedSchema": { "type": "object", "properties": {} } });
@@ -187,7 +195,7 @@ fn payment() -> Request {
 
 #[tokio::test]
 async fn a_call_is_answered_on_the_stream_and_a_question_on_the_way_too() {
-    for treats in [Treats::Answers, Treats::Asks] {
+    for treats in [Treats::Answers, Treats::Asks, Treats::ComplainsFirst] {
         let server = TwoEndpointServer::start(treats, "/messages?session=1").await;
         let session = server.open().await.unwrap();
         assert_eq!(session.facts().version.as_str(), "2024-11-05");

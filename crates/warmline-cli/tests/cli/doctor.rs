@@ -121,9 +121,9 @@ fn a_server_that_needs_a_token() {
     config      ok      typed: http://127.0.0.1:[PORT]/mcp
     connect     ok      127.0.0.1 port [PORT] answered
     would send  ok      no headers of yours · no secrets
-    credential  broken  `127.0.0.1:[PORT]` did not accept our credential
+    credential  broken  `127.0.0.1:[PORT]` wants a credential that it accepts
                 why: HTTP 401 "Unauthorized"
-                hint: give a token: `--header-env Authorization=VARIABLE`, or `credential` in the configuration
+                hint: `--header-env Authorization=VARIABLE`, where the variable holds `Bearer …`; or `credential = { env = "VARIABLE" }` in the configuration, where it holds the token alone
 
     4 questions · 1 broken
     "#);

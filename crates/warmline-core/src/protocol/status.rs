@@ -102,24 +102,6 @@ pub fn read_status(facts: &StatusFacts<'_>) -> Meaning {
     }
 }
 
-/// What the body of a reply that is no answer says, for people: one bounded line.
-pub fn words_of(body: &[u8]) -> Option<String> {
-    let error = Message::split(Bytes::copy_from_slice(body))
-        .ok()
-        .and_then(|m| m.error());
-    let text = match error.map(|raw| RpcError::parse(&raw)) {
-        Some(Ok(error)) => error.to_string(),
-        _ => String::from_utf8_lossy(body.get(..SHOWN).unwrap_or(body)).into_owned(),
-    };
-    let printable = text.chars().map(|c| if c.is_control() { ' ' } else { c });
-    let line: String = printable.take(SHOWN).collect::<String>();
-    let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
-    (!line.is_empty()).then_some(line)
-}
-
-/// How much of a body is shown to people.
-const SHOWN: usize = 300;
-
 /// A body that is a JSON-RPC response.
 struct Answer {
     message: Message,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
-use warmline_core::code::Reason;
+use warmline_core::code::{Code, Reason};
 use warmline_core::delivery::Delivery;
 use warmline_core::era::Era;
 use warmline_core::exchange::{Ending, Reply, Request, Trouble};
@@ -92,6 +92,10 @@ pub(crate) async fn ending(
             }
             let mut trouble = said.trouble(server, status, reason, text);
             trouble.gone = gone;
+            // It is not known that it did not act, whatever the status sounds like.
+            if trouble.code == Code::RequestRefused {
+                trouble.code = Code::AnswerLost;
+            }
             trouble.unknown()
         },
         Meaning::Wait => said
@@ -165,7 +169,7 @@ impl Said {
     ) -> Trouble {
         let what = match reason {
             Reason::BadReply => format!("what `{server}` answered is not an MCP answer"),
-            Reason::Unauthorized => format!("`{server}` did not accept our credential"),
+            Reason::Unauthorized => format!("`{server}` wants a credential that it accepts"),
             Reason::Forbidden => format!("`{server}` forbids this request"),
             Reason::SessionGone => format!("`{server}` does not know our session any more"),
             Reason::NotFound => format!("`{server}` is not at this URL"),
@@ -183,7 +187,8 @@ impl Said {
         if let Some(location) = &self.location {
             why = format!("{why} to {}", plain(location.as_bytes(), 200));
         } else if let Some(text) = text_of(body) {
-            why = format!("{why} \"{text}\"");
+            let gap = if text.starts_with('"') { " " } else { ", " };
+            why = format!("{why}{gap}{text}");
         } else if reason == Reason::BadReply {
             let body = if body.is_empty() {
                 "an empty body"
@@ -194,9 +199,9 @@ impl Said {
         }
         let mut trouble = Trouble::new(reason, what).because(why);
         trouble.retry_after = self.retry_after;
-        if self.challenge.is_some() && reason == Reason::Unauthorized {
+        if reason == Reason::Unauthorized {
             trouble = trouble.hint(
-                "give a token: `--header-env Authorization=VARIABLE`, or `credential` in the configuration",
+                "`--header-env Authorization=VARIABLE`, where the variable holds `Bearer …`; or `credential = { env = \"VARIABLE\" }` in the configuration, where it holds the token alone",
             );
         }
         trouble

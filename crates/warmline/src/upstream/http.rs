@@ -134,9 +134,17 @@ impl Endpoint {
                         self.server
                     ),
                 )
-                .because(format!("{} did not accept a connection", self.place)),
+                .because(self.silence()),
             }),
         }
+    }
+
+    fn silence(&self) -> String {
+        let place = &self.place;
+        if place.starts_with("https:") {
+            return format!("{place} did not shake hands; a server without TLS needs http://");
+        }
+        format!("{place} did not accept a connection")
     }
 
     fn unreachable(&self, error: ConnectError) -> Lost {
@@ -388,6 +396,10 @@ fn tls_cause(error: &io::Error) -> (Reason, String) {
             | io::ErrorKind::ConnectionAborted
             | io::ErrorKind::BrokenPipe
     );
+    if error.to_string().contains("InvalidContentType") {
+        let why = "it does not speak TLS there; a plain server needs http:// in its URL";
+        return (Reason::Tls, why.to_owned());
+    }
     let reason = if closed {
         Reason::TlsClosed
     } else {

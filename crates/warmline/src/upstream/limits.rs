@@ -94,6 +94,17 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn a_limit_of_any_size_is_a_limit() {
+        let endless = Patience {
+            idle: std::time::Duration::MAX,
+            total: std::time::Duration::MAX,
+        };
+        let mut limits = Limits::begin(endless);
+        limits.sign_of_life();
+        assert!(limits.by() > clock::now());
+    }
+
     #[test]
     fn ids_are_never_reused_and_stay_exact_in_json() {
         let ids = Ids::new();

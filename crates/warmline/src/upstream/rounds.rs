@@ -13,7 +13,9 @@ use warmline_core::exchange::{
     Ending, Fate, Patience, Question, QuestionKind, Reply, Request, Trouble,
 };
 use warmline_core::protocol::params::Params;
-use warmline_core::protocol::rounds::{InputRequest, ResultType, result_type};
+use warmline_core::protocol::rounds::{
+    InputRequest, ResultType, result_type, write_input_responses,
+};
 use warmline_core::protocol::splice::Edit;
 
 use super::answer;
@@ -143,14 +145,8 @@ async fn answer_all(
             format!("the server needs an answer to `{method}`, and nobody here can give it"),
         ));
     }
-    let mut responses = b"{}".to_vec();
-    if !answers.is_empty() {
-        let edits: Vec<Edit<'_>> = answers.iter().map(|(k, raw)| Edit::Set(k, raw)).collect();
-        let mut out = Vec::new();
-        warmline_core::protocol::splice::edit_object(b"{}", &edits, &mut out)
-            .map_err(bad_answer)?;
-        responses = out;
-    }
+    let mut responses = Vec::new();
+    write_input_responses(&mut responses, answers.iter().map(|(key, raw)| (*key, raw)));
     let mut edits = vec![Edit::Set("inputResponses", &responses)];
     match &round.state {
         Some(state) => edits.push(Edit::Set("requestState", state)),

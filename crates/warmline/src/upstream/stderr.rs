@@ -14,6 +14,7 @@ use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::sync::Mutex;
+use crate::upstream::wording::turns_around;
 
 /// The end of what a child said on its standard error.
 #[derive(Debug, Default)]
@@ -84,7 +85,7 @@ pub(crate) fn sanitise(text: &str) -> String {
             '\r' if chars.peek() == Some(&'\n') => {},
             '\r' | '\n' => clean.push('\n'),
             '\t' => clean.push('\t'),
-            _ if char.is_control() || turns_direction(char) => {},
+            _ if char.is_control() || turns_around(char) => {},
             _ => clean.push(char),
         }
     }
@@ -123,11 +124,6 @@ impl Escape {
             (Self::Text, _) => (Self::Text, false),
         }
     }
-}
-
-/// Marks that make a line read differently from what it says.
-fn turns_direction(char: char) -> bool {
-    matches!(char, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 fn shorten(line: &str) -> String {

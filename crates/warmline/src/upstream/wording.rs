@@ -11,9 +11,7 @@ pub(crate) fn words(status: u16, message: Option<&Message>, body: &[u8]) -> Stri
     let said = match message {
         Some(message) => message_words(message),
         None if body.is_empty() => "no body".to_owned(),
-        None => {
-            text_of(body).map_or_else(|| "an unreadable body".to_owned(), |t| format!("\"{t}\""))
-        },
+        None => text_of(body).unwrap_or_else(|| "an unreadable body".to_owned()),
     };
     format!("HTTP {status}, {said}")
 }
@@ -54,7 +52,7 @@ pub(crate) fn text_of(body: &[u8]) -> Option<String> {
         return Some(page);
     }
     let text = plain(body, 160);
-    (!text.is_empty()).then_some(text)
+    (!text.is_empty()).then(|| format!("\"{text}\""))
 }
 
 /// What a web page says of itself: its title. The rest of it is noise to whoever expected MCP.
@@ -76,7 +74,7 @@ fn page_of(body: &[u8]) -> Option<String> {
 }
 
 /// Marks that change the direction of the text around them, so that it reads as something else.
-const fn turns_around(character: char) -> bool {
+pub(crate) const fn turns_around(character: char) -> bool {
     matches!(
         character,
         '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
@@ -114,8 +112,8 @@ mod tests {
     fn what_a_body_says_fits_on_one_safe_line() {
         let table: [(&[u8], Option<&str>); 6] = [
             (b"", None),
-            (b"Session not found\n", Some("Session not found")),
-            (b"a\x1b[31mred\r\nline", Some("a [31mred line")),
+            (b"Session not found\n", Some("\"Session not found\"")),
+            (b"a\x1b[31mred\r\nline", Some("\"a [31mred line\"")),
             (
                 br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32001,"message":"Session not found"}}"#,
                 Some("-32001 \"Session not found\""),

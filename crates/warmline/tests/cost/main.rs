@@ -55,14 +55,15 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 async fn open(server: &PlainServer) -> (Upstream, Session) {
+    open_as(server, &Declared::default()).await
+}
+
+async fn open_as(server: &PlainServer, declared: &Declared) -> (Upstream, Session) {
     let upstream = Upstream::new();
     let mut described = Server::http("plain", server.url().parse().unwrap());
     described.era = Some(Era::Legacy);
     described.times.connection_idle = Duration::from_millis(200);
-    let session = upstream
-        .open(&described, &Declared::default())
-        .await
-        .unwrap();
+    let session = upstream.open(&described, declared).await.unwrap();
     (upstream, session)
 }
 
@@ -101,14 +102,9 @@ async fn a_call_on_an_open_session_makes_few_allocations_and_no_task() {
     assert_eq!(server.connections(), 1, "the connection was kept");
 }
 
-#[tokio::test(flavor = "current_thread")]
-async fn an_idle_session_holds_no_task_and_gives_its_connection_up() {
-    let server = PlainServer::start();
-    let (_upstream, session) = open(&server).await;
-    call(&session, PARAMS).await;
+/// Waits for the condition; the limit is only there so that a failure ends.
+async fn until_nothing_is_held(server: &PlainServer) {
     let metrics = tokio::runtime::Handle::current().metrics();
-
-    // Waits for the condition; the limit is only there so that a failure ends.
     let limit = tokio::time::Instant::now() + Duration::from_secs(10);
     while metrics.num_alive_tasks() > 0 || server.connections() > 0 {
         assert!(
@@ -117,7 +113,32 @@ async fn an_idle_session_holds_no_task_and_gives_its_connection_up() {
         );
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+}
 
+#[tokio::test(flavor = "current_thread")]
+async fn an_idle_session_holds_no_task_and_gives_its_connection_up() {
+    let server = PlainServer::start();
+    let (_upstream, session) = open(&server).await;
+    call(&session, PARAMS).await;
+    until_nothing_is_held(&server).await;
     call(&session, PARAMS).await;
     assert_eq!(server.connections(), 1, "a new connection serves it again");
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_session_that_can_be_asked_rests_too_though_its_stream_never_falls_silent() {
+    let server = PlainServer::start();
+    let declared = Declared {
+        capabilities: Bytes::from_static(br#"{"elicitation":{}}"#),
+        ..Declared::default()
+    };
+    let (_upstream, session) = open_as(&server, &declared).await;
+    call(&session, PARAMS).await;
+    assert_eq!(
+        server.connections(),
+        2,
+        "one for calls, one standing stream"
+    );
+    until_nothing_is_held(&server).await;
+    call(&session, PARAMS).await;
 }

@@ -44,7 +44,10 @@ impl PlainServer {
 fn serve(mut stream: TcpStream) {
     stream.set_nodelay(true).unwrap();
     let mut reader = BufReader::new(stream.try_clone().unwrap());
-    while let Some(body) = read_request(&mut reader) {
+    while let Some((method, body)) = read_request(&mut reader) {
+        if method == "GET" {
+            return keep_alive(&mut stream);
+        }
         let message: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
         let id = &message["id"];
         let reply = match message["method"].as_str().unwrap_or_default() {
@@ -70,12 +73,33 @@ fn serve(mut stream: TcpStream) {
     }
 }
 
-fn read_request(reader: &mut BufReader<TcpStream>) -> Option<Vec<u8>> {
+/// A standing stream that only ever says that it is there.
+fn keep_alive(stream: &mut TcpStream) {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+    let mut said = stream.write_all(head.as_bytes());
+    while said.is_ok() {
+        said = stream.write_all(b": still here\n\n");
+        // A reader that goes away is noticed by the next write.
+        let mut nothing = [0; 1];
+        stream
+            .set_read_timeout(Some(std::time::Duration::from_millis(20)))
+            .unwrap();
+        if matches!(stream.read(&mut nothing), Ok(0)) {
+            return;
+        }
+    }
+}
+
+fn read_request(reader: &mut BufReader<TcpStream>) -> Option<(String, Vec<u8>)> {
+    let mut method = String::new();
     let mut length = 0;
     loop {
         let mut line = String::new();
         if reader.read_line(&mut line).ok()? == 0 {
             return None;
+        }
+        if method.is_empty() {
+            method = line.split(' ').next()?.to_owned();
         }
         let line = line.trim().to_ascii_lowercase();
         if line.is_empty() {
@@ -87,5 +111,5 @@ fn read_request(reader: &mut BufReader<TcpStream>) -> Option<Vec<u8>> {
     }
     let mut body = vec![0; length];
     reader.read_exact(&mut body).ok()?;
-    Some(body)
+    Some((method, body))
 }

@@ -256,3 +256,20 @@ proptest! {
         prop_assert_eq!(decode_value(&value), Some(text));
     }
 }
+
+#[test]
+fn headers_that_frame_a_message_or_speak_for_the_protocol_are_ours_alone() {
+    let ours = [
+        "content-length",
+        "transfer-encoding",
+        "host",
+        "mcp-session-id",
+        "mcp-param-x",
+    ];
+    for name in ours {
+        assert!(is_ours(&HeaderName::from_static(name)), "{name}");
+    }
+    for name in ["authorization", "traceparent", "x-github-token", "cookie"] {
+        assert!(!is_ours(&HeaderName::from_static(name)), "{name}");
+    }
+}

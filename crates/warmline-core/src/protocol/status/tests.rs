@@ -249,18 +249,3 @@ fn no_status_is_called_refused_unless_a_row_says_so() {
         assert_eq!(is_refused, refusing.contains(&status), "{status}");
     }
 }
-
-#[test]
-fn what_a_server_said_becomes_one_bounded_printable_line() {
-    #[rustfmt::skip]
-    let table: Vec<(Bytes, Option<&str>)> = vec![
-        (error("7", -32000, "Bad Request: no"),                          Some("Bad Request: no (-32000)")),
-        (Bytes::from_static(b"  two\r\nlines\x1b[31m \xff "),            Some("two lines [31m \u{fffd}")),
-        (Bytes::from_static(b" \n "),                                    None),
-        (Bytes::new(),                                                   None),
-    ];
-    for (body, words) in table {
-        assert_eq!(words_of(&body).as_deref(), words, "{body:?}");
-    }
-    assert!(words_of(&vec![b'x'; 100_000]).is_some_and(|line| line.len() <= 300));
-}
