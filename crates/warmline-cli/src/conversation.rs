@@ -25,6 +25,8 @@ pub(crate) struct Conversation<'r> {
     pub(crate) session: Session,
     report: &'r Report,
     name: String,
+    again: String,
+    struck: Option<String>,
     patience: Patience,
 }
 
@@ -71,6 +73,8 @@ impl<'r> Conversation<'r> {
             session,
             report,
             name,
+            again: target.again(),
+            struck: target.secret_path(),
             patience: target.patience,
         }
     }
@@ -78,6 +82,11 @@ impl<'r> Conversation<'r> {
     /// The name of the server.
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// How to name the server on another command line.
+    pub(crate) fn again(&self) -> &str {
+        &self.again
     }
 
     /// Sends a request and waits for its answer.
@@ -121,7 +130,10 @@ impl<'r> Conversation<'r> {
                 format!("{subject}, {} after sending", seconds(took))
             },
         };
-        Problem::of_failure(failure).at(place).of_server(&self.name)
+        Problem::of_failure(failure)
+            .striking(self.struck.as_deref())
+            .at(place)
+            .of_server(&self.name)
     }
 
     /// Ends the session. What the child said is part of the account.
@@ -201,7 +213,9 @@ pub(crate) fn summary(facts: &Facts) -> String {
 /// What kept the session from being opened, and who can say more about it.
 fn not_opened(trouble: &Trouble, target: &Target) -> Problem {
     let place = target.place();
-    let mut problem = Problem::of_trouble(trouble, Delivery::Unsent).of_server(&target.server.name);
+    let mut problem = Problem::of_trouble(trouble, Delivery::Unsent)
+        .striking(target.secret_path().as_deref())
+        .of_server(&target.server.name);
     if !trouble.what.contains(&place) {
         problem = problem.at(place);
     }

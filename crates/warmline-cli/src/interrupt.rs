@@ -1,19 +1,58 @@
-//! Ctrl-C: a call that is given up is cancelled, its session closed, and its fate told.
+//! Ctrl-C and its kin: a call that is given up is cancelled, its session closed, its fate told.
 
 use std::future::Future;
 
-/// Somebody pressed Ctrl-C.
+/// Somebody pressed Ctrl-C, closed the terminal, or told this process to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Interrupted;
 
-/// Runs a future until it ends or somebody presses Ctrl-C, which drops it.
+/// Runs a future until it ends or somebody interrupts it, which drops it.
 pub(crate) async fn until_interrupted<F: Future>(future: F) -> Result<F::Output, Interrupted> {
     tokio::select! {
         output = future => Ok(output),
-        pressed = tokio::signal::ctrl_c() => match pressed {
-            Ok(()) => Err(Interrupted),
-            // Without a way to hear of Ctrl-C the system's own answer to it stays.
-            Err(_) => std::future::pending().await,
-        },
+        () = interruption() => Err(Interrupted),
+    }
+}
+
+/// Ends when this process is told to end: `SIGINT`, `SIGTERM` or `SIGHUP`.
+#[cfg(unix)]
+async fn interruption() {
+    use tokio::signal::unix::SignalKind;
+    tokio::select! {
+        () = heard(SignalKind::interrupt()) => {},
+        () = heard(SignalKind::terminate()) => {},
+        () = heard(SignalKind::hangup()) => {},
+    }
+}
+
+#[cfg(unix)]
+async fn heard(kind: tokio::signal::unix::SignalKind) {
+    // Whoever started us with a signal ignored (`nohup`, `&` in a script) wants it ignored.
+    if is_ignored(kind.as_raw_value()) {
+        return std::future::pending().await;
+    }
+    match tokio::signal::unix::signal(kind) {
+        Ok(mut signal) => drop(signal.recv().await),
+        // Without a way to hear of it the system's own answer to the signal stays.
+        Err(_) => std::future::pending().await,
+    }
+}
+
+/// Whether a signal is ignored, as far as the system tells.
+#[cfg(unix)]
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or_default();
+    u32::try_from(signal - 1).is_ok_and(|bit| mask.checked_shr(bit).unwrap_or_default() & 1 == 1)
+}
+
+#[cfg(not(unix))]
+async fn interruption() {
+    if tokio::signal::ctrl_c().await.is_err() {
+        std::future::pending().await
     }
 }

@@ -36,7 +36,7 @@ fn main() -> ExitCode {
             problem.exit()
         },
     };
-    ExitCode::from(exit)
+    ExitCode::from(report.finish(exit))
 }
 
 /// Says what is wrong with the command line, or shows the help that was asked for.
@@ -45,7 +45,7 @@ fn complain(error: &clap::Error) -> ExitCode {
     match Complaint::of(error) {
         Complaint::Answer(text) => {
             report.data(&text);
-            ExitCode::SUCCESS
+            ExitCode::from(report.finish(0))
         },
         Complaint::Help(text) => {
             report.say(text.trim_end());
@@ -82,8 +82,10 @@ fn start_log() {
         return;
     };
     let filter = tracing_subscriber::EnvFilter::new(filter);
+    let coloured = anstream::AutoStream::choice(&std::io::stderr()) != anstream::ColorChoice::Never;
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        .with_ansi(coloured)
         .with_writer(std::io::stderr);
     // It fails only where another logger is set already, and then that one serves.
     subscriber.try_init().ok();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use warmline::config::{ConfigError, Excerpt};
-use warmline::core::code::Code;
+use warmline::core::code::{Code, Reason};
 use warmline::core::delivery::Delivery;
 use warmline::core::exchange::{Failure, Trouble};
 
@@ -55,11 +55,13 @@ impl Problem {
     pub(crate) fn of_trouble(trouble: &Trouble, delivery: Delivery) -> Self {
         let mut problem = Self::new(trouble.code, trouble.what.clone());
         problem.0.why.clone_from(&trouble.why);
-        problem.0.hint = trouble.hint.clone().or_else(|| advice(trouble.code));
-        problem.0.delivery = Some(delivery);
+        problem.0.hint = trouble
+            .hint
+            .clone()
+            .or_else(|| advice(trouble.code, trouble.reason));
         problem.0.reason = Some(trouble.reason.word());
         problem.0.retry_after = trouble.retry_after;
-        problem
+        problem.delivered(delivery)
     }
 
     /// What kept a request from being answered.
@@ -82,8 +84,29 @@ impl Problem {
         self
     }
 
+    /// What became of the request. Advice that speaks of another delivery is taken back.
     pub(crate) fn delivered(mut self, delivery: Delivery) -> Self {
         self.0.delivery = Some(delivery);
+        let was_not_executed = matches!(delivery, Delivery::Unsent | Delivery::Refused);
+        let general = advice(self.0.code, None);
+        if was_not_executed
+            && matches!(self.0.code, Code::AnswerLost | Code::Cancelled)
+            && self.0.hint == general
+        {
+            self.0.hint = Some("nothing was executed: it is safe to call again".to_owned());
+        }
+        self
+    }
+
+    /// Strikes the path of a URL out that variables were filled into: it may be a secret.
+    pub(crate) fn striking(mut self, path: Option<&str>) -> Self {
+        if let Some(path) = path {
+            let parts = &mut *self.0;
+            parts.what = parts.what.replace(path, "/…");
+            for text in [&mut parts.why, &mut parts.hint, &mut parts.place] {
+                *text = text.take().map(|text| text.replace(path, "/…"));
+            }
+        }
         self
     }
 
@@ -98,9 +121,13 @@ impl Problem {
 
     /// The exit code: it carries the delivery where there is one.
     pub(crate) fn exit(&self) -> u8 {
-        self.0
-            .code
-            .exit(self.0.delivery.unwrap_or(Delivery::Unsent))
+        match (self.0.code, self.0.delivery) {
+            // The answer arrived and was lost here: what was called was executed.
+            (Code::AnswerLost, Some(Delivery::Answered)) => {
+                Code::AnswerLost.exit(Delivery::Unknown)
+            },
+            (code, delivery) => code.exit(delivery.unwrap_or(Delivery::Unsent)),
+        }
     }
 }
 
@@ -118,6 +145,9 @@ impl From<ConfigError> for Problem {
 }
 
 /// The general advice of a code, where the trouble has none of its own.
-fn advice(code: Code) -> Option<String> {
+fn advice(code: Code, reason: impl Into<Option<Reason>>) -> Option<String> {
+    if reason.into() == Some(Reason::ReplyTooLarge) {
+        return Some("ask for less at once: fewer items, or a part".to_owned());
+    }
     code.try_this().first().map(|advice| (*advice).to_owned())
 }

@@ -17,9 +17,11 @@ mod fields;
 mod progress;
 pub(crate) mod style;
 pub(crate) mod text;
+mod unwritten;
 
 pub(crate) use fields::Fields;
 pub(crate) use text::sanitised;
+use unwritten::{Output, Unwritten};
 
 /// How much is said on stderr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,6 +51,8 @@ pub(crate) struct Report {
     asking: AtomicBool,
     /// How far the server says it is.
     progress: Mutex<String>,
+    /// Whether everything that was printed arrived.
+    unwritten: Unwritten,
 }
 
 impl Report {
@@ -70,6 +74,7 @@ impl Report {
             line_open: AtomicBool::new(false),
             asking: AtomicBool::new(false),
             progress: Mutex::default(),
+            unwritten: Unwritten::default(),
         }
     }
 
@@ -100,35 +105,49 @@ impl Report {
         .max(40)
     }
 
-    /// An answer, or a part of one. The text may be styled.
+    /// Output, or a part of it. The text may be styled.
     pub(crate) fn data(&self, text: &str) {
+        self.styled(text, Output::Other);
+    }
+
+    fn styled(&self, text: &str, output: Output) {
         self.clear_progress();
         let mut out = anstream::AutoStream::new(std::io::stdout().lock(), self.color_of_stdout());
-        // Whoever closed our output does not want to read on, also not a complaint about it.
-        writeln!(out, "{}", text.trim_end_matches('\n')).ok();
+        let attempt = writeln!(out, "{}", text.trim_end_matches('\n')).and_then(|()| out.flush());
+        self.wrote(output, attempt);
     }
 
     /// What a server answered: harmless on a terminal, untouched for a program that reads it.
     pub(crate) fn answer(&self, text: &str) {
         if std::io::stdout().is_terminal() {
-            self.data(&sanitised(text));
+            self.styled(&sanitised(text), Output::Answer);
         } else {
-            self.bytes(format!("{}\n", text.trim_end_matches('\n')).as_bytes());
+            let line = format!("{}\n", text.trim_end_matches('\n'));
+            self.raw(line.as_bytes(), Output::Answer);
         }
     }
 
-    /// Bytes of an answer as they are.
+    /// Bytes as they are.
     pub(crate) fn bytes(&self, bytes: &[u8]) {
+        self.raw(bytes, Output::Other);
+    }
+
+    fn raw(&self, bytes: &[u8], output: Output) {
         self.clear_progress();
         let mut out = std::io::stdout().lock();
-        out.write_all(bytes).and_then(|()| out.flush()).ok();
+        let attempt = out.write_all(bytes).and_then(|()| out.flush());
+        self.wrote(output, attempt);
+    }
+
+    /// What a server answered, as one object on a line of its own.
+    pub(crate) fn reply(&self, fields: &Fields) {
+        let line = format!("{}\n", fields.line("reply"));
+        self.raw(line.as_bytes(), Output::Answer);
     }
 
     /// One object on a line of its own; `kind` comes first.
     pub(crate) fn object(&self, kind: &str, fields: &Fields) {
-        self.clear_progress();
-        let mut out = std::io::stdout().lock();
-        writeln!(out, "{}", fields.line(kind)).ok();
+        self.bytes(format!("{}\n", fields.line(kind)).as_bytes());
     }
 
     /// A line beside the answer: left out by `--quiet`, and for programs.

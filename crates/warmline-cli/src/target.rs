@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 
 use warmline::config::{
-    Config, Declaration, Folders, Origin, header, parse_url, plain_name, process_variable,
-    public_url,
+    Config, ConfigFile, Declaration, Folders, Origin, header, parse_url, plain_name,
+    process_variable, public_url,
 };
 use warmline::core::code::Code;
 use warmline::core::era::Era;
@@ -102,6 +102,18 @@ impl Target {
         }
     }
 
+    /// The path of its URL, if variables of the environment were filled into it.
+    pub(crate) fn secret_path(&self) -> Option<String> {
+        match (&self.source, &self.server.reach) {
+            (TargetSource::Configured { reaches, .. }, Reach::Http(http))
+                if reaches.contains("${") && http.url.path().len() > 1 =>
+            {
+                Some(http.url.path().to_owned())
+            },
+            _ => None,
+        }
+    }
+
     fn of_url(url: &str) -> Outcome<Self> {
         let parsed = parse_url(url).map_err(|why| {
             Problem::usage(format!("`{}` is not the URL of a server", public_url(url))).because(why)
@@ -158,7 +170,7 @@ impl Target {
         }
         target
             .notes
-            .extend(shadows(&config, name, declaration, &store).map(Note::Warning));
+            .extend(others(&config, file, declaration, &store));
         Ok(target)
     }
 
@@ -240,6 +252,13 @@ fn apply_http(http: &mut HttpReach, connect: &Connect, name: &str) -> Outcome<()
             return Err(Problem::usage("a --header-env has no `=`")
                 .hint("write --header-env Authorization=MY_VARIABLE"));
         };
+        // What is no name may be the secret itself: it is not repeated.
+        if !is_variable_name(variable) {
+            return Err(Problem::usage(
+                "what stands after `=` in a --header-env is not the name of a variable",
+            )
+            .hint("put the value into a variable, and name that: --header-env Authorization=MY_VARIABLE"));
+        }
         let value = process_variable(variable).ok_or_else(|| {
             Problem::usage(format!(
                 "`{variable}` is not set, and `{header_name}` takes its value from it"
@@ -254,6 +273,14 @@ fn apply_http(http: &mut HttpReach, connect: &Connect, name: &str) -> Outcome<()
         http.ca_file = Some(file.clone());
     }
     Ok(())
+}
+
+fn is_variable_name(text: &str) -> bool {
+    let mut letters = text.chars();
+    letters
+        .next()
+        .is_some_and(|first| first.is_ascii_alphabetic() || first == '_')
+        && letters.all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
 }
 
 fn set_header(http: &mut HttpReach, name: &str, value: &str) -> Outcome<()> {
@@ -301,22 +328,28 @@ fn command_name(program: &str, args: &[&str]) -> String {
     let started = match starter.as_str() {
         "npx" | "pnpx" | "bunx" | "uvx" | "node" | "python" | "python3" => {
             let package = args.iter().find(|word| !word.starts_with('-'));
-            package.map(|word| word.trim_end_matches("@latest").to_owned())
+            package.map(|word| without_version(word).to_owned())
         },
         _ => None,
     };
-    let plain = started.as_deref().map(|word| {
-        if word.starts_with('@') {
-            word.to_owned()
-        } else {
-            stem(word)
-        }
+    let plain = started.as_deref().map(|word| match word.rsplit_once('/') {
+        // `@someone/mcp` says nothing without its scope; `@someone/server-time` does.
+        Some((scope, "mcp" | "server" | "mcp-server")) if scope.starts_with('@') => word.to_owned(),
+        _ => stem(word),
     });
     plain
         .as_deref()
         .and_then(plain_name)
         .or_else(|| plain_name(&starter))
         .unwrap_or_else(|| "server".to_owned())
+}
+
+/// A package without the version behind it.
+fn without_version(package: &str) -> &str {
+    match package.rsplit_once('@') {
+        Some((name, _)) if !name.is_empty() => name,
+        _ => package,
+    }
 }
 
 /// What somebody who typed an unknown name may have wanted.
@@ -329,16 +362,28 @@ fn looks_like(name: &str) -> Option<String> {
     is_host.then(|| format!("a URL begins with `https://` or `http://`: `http://{name}`"))
 }
 
-/// Says when a nearer file declares the same name and is not trusted.
-fn shadows(config: &Config, name: &str, used: &Declaration, store: &TrustStore) -> Option<String> {
-    let (file, _) = config
+/// Other files that declare the same name, and are not used.
+fn others(
+    config: &Config,
+    used: &ConfigFile,
+    declaration: &Declaration,
+    store: &TrustStore,
+) -> Vec<Note> {
+    let name = &declaration.written;
+    config
         .declarations()
-        .find(|(file, d)| (d.name == name || d.written == name) && !file.is_trusted(store))?;
-    let used = used.place.file.display();
-    Some(format!(
-        "`{name}` is also declared in {}, which is not trusted; {used} is used",
-        file.path().display()
-    ))
+        .filter(|(file, other)| other.name == declaration.name && file.path() != used.path())
+        .map(|(file, _)| {
+            let other = file.path().display();
+            match file.is_trusted(store) {
+                true => Note::Origin(format!("`{name}` is also declared in {other}, not used")),
+                false => Note::Warning(format!(
+                    "`{name}` is also declared in {other}, which is not trusted; {} is used",
+                    used.path().display()
+                )),
+            }
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -348,8 +393,10 @@ mod tests {
     #[test]
     fn a_command_is_named_after_what_it_starts() {
         #[rustfmt::skip]
-        let table: [(&str, &[&str], &str); 7] = [
+        let table: [(&str, &[&str], &str); 9] = [
             ("npx", &["-y", "@playwright/mcp@latest"], "playwright-mcp"),
+            ("npx", &["-y", "@modelcontextprotocol/server-everything"], "server-everything"),
+            ("npx", &["-y", "@modelcontextprotocol/server-time@1.2.3"], "server-time"),
             ("npx", &["-y", "some-server"],            "some-server"),
             ("uvx", &["mcp-server-git"],               "mcp-server-git"),
             ("python3", &["/opt/things/server.py"],    "server"),

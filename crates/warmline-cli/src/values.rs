@@ -78,33 +78,43 @@ impl GivenValues {
 
     /// Checks names against a tool's schema.
     ///
-    /// What is only suspicious is given back as a warning: the server may know more than its
-    /// schema says.
-    pub(crate) fn check_names(&self, tool: &str, schema: &Schema) -> Outcome<Option<String>> {
+    /// A name that is nearly right is a slip of the hand, and a call with it is refused: the
+    /// server would execute it without what was meant. What is only suspicious is given back as
+    /// notes: the server may know more than its schema says.
+    pub(crate) fn check_names(&self, tool: &str, schema: &Schema) -> Outcome<Vec<String>> {
         let known = schema.names();
-        let unknown = self.names().find(|name| !known.contains(name));
-        if let Some(name) = unknown
-            && !known.is_empty()
-        {
-            let what = format!("`{tool}` has no argument `{name}`");
-            let near = nearest(name, known.iter().copied());
-            if schema.is_closed() {
-                return Err(Problem::usage(what).hint(match near {
-                    Some(near) => format!("did you mean `{near}`?"),
-                    None => format!("it takes {}", listed(&known)),
-                }));
+        let mut notes = Vec::new();
+        for name in self.names().filter(|_| !known.is_empty()) {
+            if known.contains(&name) {
+                continue;
             }
-            if let Some(near) = near {
-                self.check_required(tool, schema).map_err(|problem| {
-                    problem.hint(format!("`{name}` was given; did you mean `{near}`?"))
-                })?;
-                return Ok(Some(format!(
-                    "{what}; did you mean `{near}`? It is sent all the same"
-                )));
+            let what = format!("`{tool}` has no argument `{}`", name.escape_debug());
+            let near = nearest(name, known.iter().copied());
+            match (near, schema.is_closed()) {
+                (Some(near), true) => {
+                    return Err(Problem::usage(what).hint(format!("did you mean `{near}`?")));
+                },
+                (None, true) => {
+                    return Err(Problem::usage(what).hint(format!("it takes {}", listed(&known))));
+                },
+                (Some(near), false) if !self.is_meant(name) => {
+                    return Err(Problem::usage(what).hint(format!(
+                        "did you mean `{near}`? If not, write '{name}:=JSON', which is sent as it is"
+                    )));
+                },
+                (_, false) => notes.push(format!("{what}; it is sent all the same")),
             }
         }
         self.check_required(tool, schema)?;
-        Ok(None)
+        Ok(notes)
+    }
+
+    /// Whether a name was given in a form that takes everything as it is.
+    fn is_meant(&self, name: &str) -> bool {
+        !self
+            .pairs
+            .iter()
+            .any(|(key, given)| key == name && !matches!(given, Given::Json(_)))
     }
 
     fn check_required(&self, tool: &str, schema: &Schema) -> Outcome<()> {
@@ -157,12 +167,15 @@ fn pair(word: &str) -> Outcome<(String, Given)> {
         (None, Some(file)) => {
             let path = PathBuf::from(file);
             let text = read_file(&path).map_err(|why| {
-                Problem::usage(format!("the file of `{key}` cannot be read"))
+                let problem = Problem::usage(format!("the file of `{key}` cannot be read"))
                     .at(path.display().to_string())
-                    .because(why)
-                    .hint(format!(
-                        "for a text that begins with `@` write '{key}:=\"@…\"'"
-                    ))
+                    .because(why);
+                if path.exists() {
+                    return problem;
+                }
+                problem.hint(format!(
+                    "for a text that begins with `@` write '{key}:=\"@…\"'"
+                ))
             })?;
             (key, Given::File(path, text))
         },

@@ -18,18 +18,20 @@ mod find;
 mod keys;
 mod mcp_servers;
 mod nearest;
+mod outline;
 mod place;
 #[cfg(test)]
 mod tests;
 mod warmline_toml;
 
 pub use declaration::{
-    Configured, Declaration, Lookup, Outline, Written, bearer, header, parse_url, public_url,
+    Configured, Declaration, Lookup, Outline, Written, bearer, header, parse_url,
 };
 pub use duration::parse_duration;
 pub use find::{Folders, Origin};
 pub use mcp_servers::plain_name;
 pub use nearest::nearest;
+pub use outline::public_url;
 use place::Source;
 pub use place::{ConfigError, Excerpt, Place};
 
@@ -67,8 +69,9 @@ impl Config {
             .flat_map(|file| file.declarations.iter().map(move |d| (file, d)))
     }
 
-    /// The server of that name. A trusted file wins over one that is not; among those, the
-    /// nearest.
+    /// The server of that name, of the nearest file that declares it. A file of the user wins over
+    /// one of the folder that is not trusted; another file of the folder does not: whoever lies
+    /// nearer is meant.
     ///
     /// # Errors
     /// `server-unknown` with the nearest name.
@@ -77,15 +80,16 @@ impl Config {
         name: &str,
         store: &TrustStore,
     ) -> Result<(&ConfigFile, &Declaration), ConfigError> {
-        let mut named = self
-            .declarations()
-            .filter(|(_, d)| d.name == name || d.written == name);
-        let first = named.next();
-        let trusted = first
-            .into_iter()
-            .chain(named)
-            .find(|(file, _)| file.is_trusted(store));
-        trusted.or(first).ok_or_else(|| self.unknown(name))
+        let named = || {
+            self.declarations()
+                .filter(|(_, d)| d.name == name || d.written == name)
+        };
+        let nearest = named().next().ok_or_else(|| self.unknown(name))?;
+        if nearest.0.is_trusted(store) {
+            return Ok(nearest);
+        }
+        let own = named().find(|(file, _)| file.origin != Origin::Folder);
+        Ok(own.unwrap_or(nearest))
     }
 
     fn unknown(&self, name: &str) -> ConfigError {
@@ -101,6 +105,10 @@ impl Config {
         names.sort_unstable();
         names.dedup();
         match names.len() {
+            0 if !self.files.is_empty() => error.hint(format!(
+                "{} declares no server",
+                self.files.iter().map(|file| file.path.display().to_string()).collect::<Vec<_>>().join(", ")
+            )),
             0 => error.hint(
                 "no configuration was found; give a URL, or a command behind `--`, or write a `warmline.toml`",
             ),
@@ -124,7 +132,8 @@ pub struct ConfigFile {
 }
 
 impl ConfigFile {
-    /// Reads a file. Names that end in `.json` hold `mcpServers`, all others are TOML.
+    /// Reads a file. Names that end in `.json` hold `mcpServers`, and so do others that begin with
+    /// a brace; the rest is TOML.
     ///
     /// # Errors
     /// `config-unreadable`, `config-unknown-key` or `config-bad-value`, with the place.
@@ -143,7 +152,8 @@ impl ConfigFile {
         };
         let is_json = path
             .extension()
-            .is_some_and(|end| end.eq_ignore_ascii_case("json"));
+            .is_some_and(|end| end.eq_ignore_ascii_case("json"))
+            || text.trim_start().starts_with('{');
         let declarations = if is_json {
             mcp_servers::read(source)?
         } else {

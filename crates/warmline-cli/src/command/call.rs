@@ -41,8 +41,8 @@ async fn call(
     report: &Report,
 ) -> Outcome<u8> {
     let schema = schema(conversation, tool, given, report).await?;
-    if let Some(warning) = given.check_names(tool, &schema).map_err(unsent)? {
-        report.note(&format!("note: {warning}"));
+    for note in given.check_names(tool, &schema).map_err(unsent)? {
+        report.note(&format!("note: {note}"));
     }
     let arguments = given.arguments(&schema).map_err(unsent)?;
     tell_arguments(&arguments, typed.values.show_values, report);
@@ -72,7 +72,7 @@ async fn schema(
     };
     match tools.iter().find(|listed| listed.name() == tool) {
         Some(listed) => Ok(listed.schema()),
-        None => Err(unknown(conversation.name(), tool, &tools)),
+        None => Err(unknown(conversation, tool, &tools)),
     }
 }
 
@@ -81,7 +81,8 @@ fn nothing_called(problem: Problem) -> Problem {
     problem.delivered(Delivery::Unsent)
 }
 
-fn unknown(server: &str, tool: &str, tools: &[Tool]) -> Problem {
+fn unknown(conversation: &Conversation<'_>, tool: &str, tools: &[Tool]) -> Problem {
+    let server = conversation.name();
     let what = format!("`{server}` has no tool `{}`", tool.escape_debug());
     let problem = Problem::new(Code::ToolUnknown, what)
         .of_server(server)
@@ -94,7 +95,10 @@ fn unknown(server: &str, tool: &str, tools: &[Tool]) -> Problem {
             let all: Vec<String> = names.map(|name| format!("`{name}`")).collect();
             format!("it has {}", all.join(", "))
         },
-        (None, count) => format!("it has {count} others; `warmline tools` lists them"),
+        (None, count) => format!(
+            "it has {count} others; `warmline tools {}` lists them",
+            conversation.again()
+        ),
     })
 }
 
@@ -150,7 +154,7 @@ fn answer(
     let result = told.result(conversation.name(), &subject)?;
     let failed = is_error(&result);
     if report.is_json() {
-        report.object("reply", &fields(conversation, tool, told, &result));
+        report.reply(&fields(conversation, tool, told, &result));
         return Ok(u8::from(failed));
     }
     if failed {

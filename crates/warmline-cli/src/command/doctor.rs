@@ -5,8 +5,9 @@
 use std::time::Duration;
 
 use crate::args;
+use crate::interrupt::until_interrupted;
 use crate::problem::{Outcome, Parts, Problem};
-use crate::report::text::{count, padded};
+use crate::report::text::{count, one_line, padded};
 use crate::report::{Fields, Report, sanitised, style};
 use crate::target::{Aim, Named, Note, Target, TargetSource, split};
 
@@ -82,7 +83,9 @@ impl Finding {
 pub(super) async fn run(typed: &args::Doctor, report: &Report) -> Outcome<u8> {
     let (aim, _, _) = split(&typed.words, &typed.command, Named::Nothing)?;
     let findings = match aim {
-        Some(aim) => examine(&aim, typed, report).await?,
+        Some(aim) => until_interrupted(examine(&aim, typed, report))
+            .await
+            .map_err(|_| Problem::new(Code::Cancelled, "interrupted"))??,
         None => overview::look(&typed.connect)?,
     };
     Ok(tell(findings, report))
@@ -221,7 +224,7 @@ fn line(finding: &Finding, width: usize) -> String {
     let mut line = format!(
         "{}  {state}  {}",
         padded(&finding.question, width),
-        sanitised(&finding.says)
+        one_line(&finding.says)
     );
     if let Some(why) = &finding.why {
         line.push_str(&format!("\n{indent}why: {}", under(why)));

@@ -65,6 +65,6 @@ fn answer(
         Reply::Result(raw) => fields.raw("result", raw),
         Reply::Error(raw) => fields.raw("error", raw),
     };
-    report.object("reply", &fields);
+    report.reply(&fields);
     Ok(0)
 }

@@ -6,8 +6,8 @@ use warmline::trust::TrustStore;
 
 use crate::args;
 use crate::problem::{Outcome, Problem};
-use crate::report::text::count;
-use crate::report::{Fields, Report, sanitised, style};
+use crate::report::text::{count, one_line};
+use crate::report::{Fields, Report, style};
 use crate::target::folders;
 
 /// Shows each file and asks, unless `--yes` was given.
@@ -69,7 +69,7 @@ async fn accepted(file: &ConfigFile, report: &Report) -> Outcome<bool> {
     ))
 }
 
-/// Commands, URLs and names of variables; never a value.
+/// Commands, URLs and names of variables; values only of those that decide what is executed.
 fn show(file: &ConfigFile, report: &Report) {
     if report.is_json() {
         for declaration in file.declarations() {
@@ -80,27 +80,27 @@ fn show(file: &ConfigFile, report: &Report) {
     let servers = count(file.declarations().len(), "server");
     report.say(&format!(
         "{} declares {servers}:",
-        style::name(&file.path().display().to_string())
+        style::name(&one_line(&file.path().display().to_string()))
     ));
     for declaration in file.declarations() {
         let outline = declaration.outline();
         report.say(&format!(
             "  {}",
-            style::bold(&sanitised(&declaration.written))
+            style::bold(&one_line(&declaration.written))
         ));
-        report.say(&format!("    reaches    {}", sanitised(&outline.reaches)));
+        report.say(&format!("    reaches    {}", one_line(&outline.reaches)));
         let rows = [
             ("sets", outline.sets),
             ("reads", outline.reads),
             ("headers", outline.headers),
         ];
         for (word, names) in rows.into_iter().filter(|(_, names)| !names.is_empty()) {
-            report.say(&format!("    {word:<9}  {}", sanitised(&names.join(" "))));
+            report.say(&format!("    {word:<9}  {}", one_line(&names.join(" "))));
         }
         for path in outline.files {
             report.say(&format!(
                 "    file       {}",
-                sanitised(&path.display().to_string())
+                one_line(&path.display().to_string())
             ));
         }
     }

@@ -14,6 +14,11 @@ pub(crate) fn sanitised(text: &str) -> String {
     text.replace("\r\n", "\n").chars().map(harmless).collect()
 }
 
+/// Text of somebody else on one line: line breaks are shown, not obeyed.
+pub(crate) fn one_line(text: &str) -> String {
+    sanitised(text).replace('\n', "\\n").replace('\t', "\\t")
+}
+
 /// The first line, cut to a width.
 pub(crate) fn first_line(text: &str, width: usize) -> String {
     let line = text.trim().lines().next().unwrap_or_default();

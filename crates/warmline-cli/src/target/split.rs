@@ -2,6 +2,8 @@
 
 use std::ffi::OsString;
 
+use warmline::config::public_url;
+
 use super::Aim;
 use crate::problem::{Outcome, Problem};
 
@@ -21,6 +23,14 @@ pub(crate) fn split<'w>(
     command: &[OsString],
     named: Named,
 ) -> Outcome<(Option<Aim>, Option<&'w str>, &'w [String])> {
+    if command.is_empty()
+        && std::env::args_os()
+            .next_back()
+            .is_some_and(|last| last == "--")
+    {
+        return Err(Problem::usage("no command stands behind `--`")
+            .hint("a target is a URL, a name, or a command behind `--`"));
+    }
     let (aim, words) = match (command, words) {
         ([], []) => (None, words),
         ([], [target, rest @ ..]) => (Some(aim_of(target)?), rest),
@@ -33,7 +43,7 @@ pub(crate) fn split<'w>(
         (Named::Nothing, []) => Ok((aim, None, words)),
         (Named::Nothing, [extra, ..]) => Err(Problem::usage(format!(
             "`{}` is one word too many",
-            extra.escape_debug()
+            shown(extra)
         ))
         .hint(match command {
             [] => "give one target: a URL, a name, or a command behind `--`",
@@ -53,13 +63,22 @@ pub(crate) fn aim_of(word: &str) -> Outcome<Aim> {
         return Ok(Aim::Url(word.to_owned()));
     }
     if word.contains('=') {
-        return Err(Problem::usage(format!(
-            "`{}` stands where a target should",
-            word.escape_debug()
-        ))
-        .hint("the target comes first: a URL or a name; or a command last, behind `--`"));
+        return Err(
+            Problem::usage(format!("`{}` stands where a target should", shown(word)))
+                .hint("the target comes first: a URL or a name; or a command last, behind `--`"),
+        );
     }
     Ok(Aim::Name(word.to_owned()))
+}
+
+/// A word as it may be repeated: values and what follows the path of a URL may be secret.
+fn shown(word: &str) -> String {
+    let shown = match word.split_once('=') {
+        _ if word.contains("://") => public_url(word),
+        Some((key, _)) => format!("{key}=…"),
+        None => word.to_owned(),
+    };
+    shown.escape_debug().to_string()
 }
 
 fn refuse_two_targets(words: &[String]) -> Outcome<()> {
@@ -119,7 +138,7 @@ mod tests {
     fn words_are_split_by_where_the_target_stands() {
         use Named::{Method, Nothing, Tool};
         #[rustfmt::skip]
-        let table: [(&[&str], &[&str], Named, &str); 13] = [
+        let table: [(&[&str], &[&str], Named, &str); 15] = [
             (&["http://x/mcp", "add", "a=1"],  &[],           Tool,    "http://x/mcp | add | a=1"),
             (&["github", "add"],               &[],           Tool,    "name github | add | "),
             (&["add", "a=1"],                  &["npx", "s"], Tool,    "command of 2 | add | a=1"),
@@ -130,9 +149,11 @@ mod tests {
             (&["github"],                      &[],           Tool,    "no tool is named after `github`"),
             (&["github", "a=1"],               &[],           Tool,    "no tool is named after `github`"),
             (&[],                              &[],           Tool,    "neither a target nor a tool is named"),
-            (&["a=1"],                         &[],           Tool,    "`a=1` stands where a target should"),
+            (&["a=1"],                         &[],           Tool,    "`a=…` stands where a target should"),
             (&["http://x", "add"],             &["npx"],      Tool,    "there are two targets: a URL and a command behind `--`"),
             (&["github", "more"],              &[],           Nothing, "`more` is one word too many"),
+            (&["github", "http://x/mcp?key=canary"], &[],     Nothing, "`http://x/mcp?…` is one word too many"),
+            (&["x/mcp?key=canary"],            &[],           Tool,    "`x/mcp?key=…` stands where a target should"),
         ];
         for (words, command, named, expected) in table {
             assert_eq!(told(words, command, named), expected);

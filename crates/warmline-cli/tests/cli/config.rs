@@ -287,3 +287,120 @@ fn a_url_without_a_server_replaces_that_of_the_only_one() {
         "what was typed wins"
     );
 }
+
+#[test]
+fn the_nearest_file_of_the_folder_is_meant_also_if_it_is_not_trusted() {
+    let warmline = Warmline::new();
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    warmline.write(
+        ".mcp.json",
+        &format!(
+            r#"{{"mcpServers": {{"web": {{"url": "{}"}}}}}}"#,
+            server.url()
+        ),
+    );
+    assert_eq!(warmline.run(&["trust", "--yes"]).exit, 0);
+    assert_eq!(warmline.run(&["call", "web", "pay", "amount=1"]).exit, 0);
+    warmline.write(
+        "warmline.toml",
+        &format!("[servers.web]\nurl = '{}'\n", server.url()),
+    );
+    tells!(warmline.run(&["call", "web", "pay", "amount=1"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[config-untrusted]: `warmline.toml` of this folder is not trusted yet
+      where: [WORK]/warmline.toml
+      why: a configuration file can start programs, and this one lies in the working folder
+      hint: look at what it does and accept it: `warmline trust`
+    ");
+    assert_eq!(server.ledger().executions("pay"), 1);
+    assert_eq!(warmline.run(&["trust", "--yes"]).exit, 0);
+    let told = warmline.run(&["doctor", "web"]);
+    assert!(
+        told.stdout.contains("`web` is also declared in ")
+            && told.stdout.contains(".mcp.json, not used"),
+        "{told}"
+    );
+}
+
+#[test]
+fn what_is_shown_for_trust_cannot_be_forged() {
+    let warmline = Warmline::new();
+    warmline.write(
+        ".mcp.json",
+        r#"{"mcpServers": {
+            "a": {"command": "sh", "args": ["-c", "touch ran\n  reads      NOTHING", "\u001b[2J", "two words"],
+                  "env": {"PATH": "/tmp/evil", "LD_PRELOAD": "/tmp/x.so", "SECRET": "canary"}},
+            "b\n  c": {"url": "https://example.com/${TOPSEC}/mcp"}}}"#,
+    );
+    let told = warmline.run(&["trust"]);
+    assert!(!told.everything().contains("canary"), "{told}");
+    tells!(told, @r"
+    exit: 2
+    ----- stderr -----
+    [WORK]/.mcp.json declares 2 servers:
+      a
+        reaches    sh -c 'touch ran\n  reads      NOTHING' '\u{1b}[2J' 'two words'
+        sets       LD_PRELOAD=/tmp/x.so PATH=/tmp/evil SECRET
+      b\n  c
+        reaches    https://example.com/${TOPSEC}/mcp
+        reads      TOPSEC
+    error[config-untrusted]: there is no terminal to ask on
+      where: [WORK]/.mcp.json
+      hint: look at the file, then accept it with `warmline trust --yes`
+    ");
+}
+
+#[test]
+fn a_server_that_cannot_be_used_says_why() {
+    let warmline = Warmline::new();
+    warmline.write_user(
+        "mcp.json",
+        r#"{"mcpServers": {"off": {"command": "x", "disabled": true}, "sock": {"type": "ws", "url": "ws://127.0.0.1:1"},
+            "odd": {"command": "x", "env": {"Z": ["canary"]}}}}"#,
+    );
+    tells!(warmline.run(&["tools", "off"]), @r#"
+    exit: 2
+    ----- stderr -----
+    error[config-bad-value]: `off` is switched off by `"disabled": true`
+      where: [HOME]/.config/warmline/mcp.json:1:24
+      hint: take `disabled` out, or set it to `false`
+    "#);
+    tells!(warmline.run(&["tools", "sock"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[config-bad-value]: `sock` wants the transport `ws`, which MCP does not have
+      where: [HOME]/.config/warmline/mcp.json:1:68
+      hint: ask its makers for an HTTP URL
+    ");
+    tells!(warmline.run(&["tools", "odd"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[config-bad-value]: `env.Z` of `odd` is a list, not a text
+      where: [HOME]/.config/warmline/mcp.json:2:20
+    ");
+    warmline.write("empty.toml", "");
+    tells!(warmline.run(&["tools", "x", "--config", "empty.toml"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[server-unknown]: no server is called `x`
+      hint: empty.toml declares no server
+    ");
+    warmline.write(
+        "c.txt",
+        r#"{"mcpServers": {"off": {"command": "x", "disabled": true}}}"#,
+    );
+    let told = warmline.run(&["tools", "off", "--config", "c.txt"]);
+    assert!(told.stderr.contains("is switched off"), "{told}");
+    warmline.write(
+        "warmline.toml",
+        "[servers.a]\nurl = 'http://127.0.0.1:1/${TOK}'\n",
+    );
+    tells!(warmline.run(&["tools", "a"]), @r#"
+    exit: 2
+    ----- stderr -----
+    error[config-bad-value]: warmline.toml does not fill in `${TOK}`
+      where: [WORK]/warmline.toml:2:7
+      hint: use `credential = { env = "TOK" }`, or `url_env`
+    "#);
+}

@@ -98,18 +98,18 @@ fn a_program_that_is_missing() {
 #[test]
 fn a_url_that_answers_html() {
     let server = servers::html();
-    tells!(Warmline::new().run(&["doctor", &server.url()]), @r#"
+    tells!(Warmline::new().run(&["doctor", &server.url()]), @r"
     exit: 2
     ----- stdout -----
     config      ok      typed: http://127.0.0.1:[PORT]/mcp
     connect     ok      127.0.0.1 port [PORT] answered
     would send  ok      no headers of yours · no secrets
     era         broken  what `127.0.0.1:[PORT]` answered is not an MCP answer
-                why: HTTP 200 "a web page: Welcome"
+                why: HTTP 200, a web page: Welcome
                 hint: check the URL: an MCP endpoint often ends in /mcp
 
     4 questions · 1 broken
-    "#);
+    ");
 }
 
 #[test]

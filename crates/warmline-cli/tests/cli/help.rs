@@ -134,7 +134,7 @@ fn a_target_that_cannot_be_meant_is_named() {
     tells!(warmline.run(&["call", "a=1"]), @r"
     exit: 2
     ----- stderr -----
-    error[usage-bad-argument]: `a=1` stands where a target should
+    error[usage-bad-argument]: `a=…` stands where a target should
       hint: the target comes first: a URL or a name; or a command last, behind `--`
     ");
     tells!(warmline.run(&["tools"]), @r"

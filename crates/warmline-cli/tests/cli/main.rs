@@ -12,6 +12,7 @@ mod config;
 mod demo;
 mod doctor;
 mod help;
+mod output;
 mod secrets;
 mod servers;
 mod terminal;

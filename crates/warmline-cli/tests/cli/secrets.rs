@@ -117,3 +117,29 @@ fn what_a_file_expands_is_told_as_it_is_written() {
         assert!(told.everything().contains("--token ${TOKEN}"), "{told}");
     }
 }
+
+#[test]
+fn a_secret_in_the_wrong_place_is_not_repeated() {
+    let warmline = Warmline::new().with("KEY", CANARY);
+    warmline.write_user(
+        "mcp.json",
+        r#"{"mcpServers": {"web": {"url": "http://127.0.0.1:1/${KEY}/mcp"}}}"#,
+    );
+    let url = format!("http://127.0.0.1:1/mcp?key={CANARY}");
+    let header = format!("Authorization=Bearer {CANARY}");
+    #[rustfmt::skip]
+    let table: [(&[&str], &str); 6] = [
+        (&["tools", "http://127.0.0.1:1/mcp", "--header-env", &header], "is not the name of a variable"),
+        (&["tools", "web", "-v"],                                      "127.0.0.1:1/"),
+        (&["doctor", "web", "-v"],                                     "127.0.0.1"),
+        (&["call", "web", "x", "--json"],                              "127.0.0.1:1/"),
+        (&["tools", "web", &url],                                      "is one word too many"),
+        (&["call", &format!("x/mcp?key={CANARY}"), "pay"],              "stands where a target should"),
+    ];
+    for (words, said) in table {
+        let told = warmline.run(words);
+        silent_about_it(&told);
+        assert_ne!(told.exit, 0, "{told}");
+        assert!(told.everything().contains(said), "{words:?} {told}");
+    }
+}

@@ -293,8 +293,8 @@ static BAD_ANSWER: Page = Page {
         "the result is larger than the limit",
     ],
     try_this: &[
-        "raise the limit the error names",
         "report it to the server's makers",
+        "ask for less at once, if the reply was too large",
     ],
 };
 

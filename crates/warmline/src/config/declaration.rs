@@ -12,6 +12,7 @@ use warmline_core::era::Era;
 use warmline_core::exchange::Patience;
 
 use super::expand::{Expand, expand};
+use super::outline::{public_url, quoted, setting};
 use super::place::{ConfigError, Place};
 use crate::upstream::server::{HttpReach, Reach, Server, StdioReach, Times};
 
@@ -45,8 +46,17 @@ pub struct Declaration {
     pub(crate) url_env: Option<String>,
     pub(crate) auth_env: Option<String>,
     pub(crate) expand: Expand,
+    /// Why it cannot be used although the file can.
+    pub(crate) refusal: Option<Refusal>,
     /// The folder that relative paths start from: the one of the file.
     pub(crate) folder: PathBuf,
+}
+
+/// Why one server of a file cannot be used: what is wrong, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) what: String,
+    pub(crate) hint: Option<String>,
 }
 
 /// How a declared server is reached.
@@ -86,7 +96,8 @@ pub struct Configured {
 pub struct Outline {
     /// The command line, or the URL without what could be secret in it.
     pub reaches: String,
-    /// Variables that are set for the program, by name.
+    /// Variables that are set for the program, by name; with their values where these decide what
+    /// is executed, as `PATH` does.
     pub sets: Vec<String>,
     /// Variables of ours that are read or passed on, by name.
     pub reads: Vec<String>,
@@ -128,9 +139,12 @@ impl Declaration {
                 env_pass,
                 cwd,
             } => {
-                let words: Vec<&str> = argv.iter().map(|word| word.0.as_str()).collect();
+                let words: Vec<String> = argv.iter().map(|word| quoted(&word.0)).collect();
                 outline.reaches = words.join(" ");
-                outline.sets = env.keys().cloned().collect();
+                outline.sets = env
+                    .iter()
+                    .map(|(name, value)| setting(name, value))
+                    .collect();
                 outline.reads.extend(env_pass.iter().cloned());
                 outline.files.extend(cwd.clone());
                 texts.extend(argv);
@@ -165,6 +179,13 @@ impl Declaration {
     /// The server, with variables expanded and the credential read. Only a trusted file's
     /// declarations get here.
     pub(crate) fn server(&self, lookup: Lookup<'_>) -> Result<Configured, ConfigError> {
+        if let Some(Refusal { what, hint }) = &self.refusal {
+            let error = self.bad(what.clone());
+            return Err(match hint {
+                Some(hint) => error.hint(hint.clone()),
+                None => error,
+            });
+        }
         let mut server = Server {
             name: self.name.clone(),
             reach: match &self.reach {
@@ -315,7 +336,12 @@ impl Declaration {
 /// # Errors
 /// Says what is wrong with it, without repeating it: it may hold a secret.
 pub fn parse_url(written: &str) -> Result<Url, String> {
-    let url = Url::parse(written).map_err(|error| error.to_string())?;
+    let url = Url::parse(written).map_err(|error| {
+        if error == url::ParseError::RelativeUrlWithoutBase {
+            return "it does not begin with `https://` or `http://`".to_owned();
+        }
+        error.to_string()
+    })?;
     match url.scheme() {
         "http" | "https" if url.host().is_some() => Ok(url),
         "http" | "https" => Err("it names no host".to_owned()),
@@ -332,6 +358,11 @@ pub fn parse_url(written: &str) -> Result<Url, String> {
 pub fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
     let name = HeaderName::try_from(name.trim())
         .map_err(|_| format!("`{}` is not the name of a header", name.trim()))?;
+    if warmline_core::protocol::headers::is_ours(&name) {
+        return Err(format!(
+            "`{name}` is written by Warmline itself and cannot be set"
+        ));
+    }
     let mut value = HeaderValue::try_from(value.trim())
         .map_err(|_| format!("the value of `{name}` holds characters no header can carry"))?;
     value.set_sensitive(true);
@@ -354,30 +385,6 @@ fn is_in_the_clear(url: &Url) -> bool {
         None => false,
     };
     url.scheme() == "http" && !stays_here
-}
-
-/// A URL for people: without user, password, query and fragment, where secrets travel.
-pub fn public_url(written: &str) -> String {
-    let Ok(mut url) = Url::parse(written) else {
-        // With variables in it a URL may not parse; what stands before `?` and `#` is its place.
-        let place = written.split(['?', '#']).next().unwrap_or_default();
-        return match place.rsplit_once('@') {
-            Some((_, host)) => format!("…@{host}"),
-            None => place.to_owned(),
-        };
-    };
-    let struck = url.query().is_some() || url.fragment().is_some();
-    let named = !url.username().is_empty() || url.password().is_some();
-    url.set_query(None);
-    url.set_fragment(None);
-    if named && (url.set_username("").is_err() || url.set_password(None).is_err()) {
-        return format!("{}://…", url.scheme());
-    }
-    if struck {
-        format!("{url}?…")
-    } else {
-        url.to_string()
-    }
 }
 
 /// The part of [`Times`] and [`Patience`] that a key sets.

@@ -8,11 +8,12 @@ use std::ops::Range;
 use std::path::Path;
 
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 use warmline_core::code::Code;
 use warmline_core::exchange::Patience;
 
-use super::declaration::{Declaration, DeclaredReach, Written};
+use super::declaration::{Declaration, DeclaredReach, Refusal, Written};
 use super::expand::Expand;
 use super::place::{ConfigError, Place, Show, Source};
 use crate::upstream::server::Times;
@@ -61,29 +62,63 @@ struct Entry {
     #[serde(default)]
     args: Vec<String>,
     #[serde(default)]
-    env: BTreeMap<String, Loose>,
+    env: BTreeMap<String, Value>,
     cwd: Option<String>,
     url: Option<String>,
     #[serde(default)]
     headers: BTreeMap<String, String>,
+    #[serde(rename = "type", alias = "transport")]
+    transport: Option<Value>,
+    disabled: Option<Value>,
+}
+
+impl Entry {
+    /// Why it cannot be used although it can be read.
+    fn refusal(&self, written: &str) -> Option<Refusal> {
+        let hint = |hint: &str| Some(hint.to_owned());
+        if self.disabled == Some(Value::Bool(true)) {
+            return Some(Refusal {
+                what: format!("`{written}` is switched off by `\"disabled\": true`"),
+                hint: hint("take `disabled` out, or set it to `false`"),
+            });
+        }
+        let transport = self.transport.as_ref().and_then(Value::as_str);
+        if let Some(other @ ("ws" | "websocket" | "grpc")) = transport {
+            return Some(Refusal {
+                what: format!("`{written}` wants the transport `{other}`, which MCP does not have"),
+                hint: hint("ask its makers for an HTTP URL"),
+            });
+        }
+        let (name, value) = self
+            .env
+            .iter()
+            .find(|(_, value)| text_of(value).is_none())?;
+        Some(Refusal {
+            what: format!(
+                "`env.{name}` of `{written}` is {}, not a text",
+                kind_of(value)
+            ),
+            hint: None,
+        })
+    }
 }
 
 /// Values of `env` are texts, but people write numbers and truth values as well.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Loose {
-    Text(String),
-    Number(serde_json::Number),
-    Bool(bool),
+fn text_of(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Bool(value) => Some(value.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
 }
 
-impl Loose {
-    fn written(self) -> Written {
-        Written(match self {
-            Self::Text(text) => text,
-            Self::Number(number) => number.to_string(),
-            Self::Bool(value) => value.to_string(),
-        })
+fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+        Value::String(_) | Value::Number(_) | Value::Bool(_) => "a text",
     }
 }
 
@@ -94,7 +129,14 @@ fn declaration(
 ) -> Result<Declaration, ConfigError> {
     let span = span(source.text, raw.get());
     let place = source.place(span.clone(), Show::Nothing);
-    let entry: Entry = parse(raw.get()).map_err(|error| broken(source, raw.get(), &error))?;
+    let entry: Entry = parse(raw.get()).map_err(|error| {
+        let mut error = broken(source, raw.get(), &error);
+        if error.code == Code::ConfigBadValue {
+            error.what = format!("a value of `{written}` has another type than expected");
+        }
+        error
+    })?;
+    let refusal = entry.refusal(written);
     let bad = |what: String| ConfigError::new(Code::ConfigBadValue, what).at(place.clone());
     let reach = reach(entry, written).map_err(bad)?;
     let Some(name) = plain_name(written) else {
@@ -116,6 +158,7 @@ fn declaration(
         url_env: None,
         auth_env: None,
         expand: Expand::Variables,
+        refusal,
         folder: source.file.parent().unwrap_or(Path::new("")).to_owned(),
     })
 }
@@ -131,7 +174,7 @@ fn reach(entry: Entry, written: &str) -> Result<DeclaredReach, String> {
             env: entry
                 .env
                 .into_iter()
-                .map(|(name, value)| (name, value.written()))
+                .map(|(name, value)| (name, Written(text_of(&value).unwrap_or_default())))
                 .collect(),
             env_pass: Vec::new(),
             cwd: entry.cwd.map(Into::into),

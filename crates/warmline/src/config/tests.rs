@@ -239,8 +239,12 @@ fn a_url_for_people_holds_no_secret() {
         ("https://example.com/mcp",                "https://example.com/mcp"),
         ("https://u:canary@example.com/mcp",       "https://example.com/mcp"),
         ("https://example.com/mcp?key=canary",     "https://example.com/mcp?…"),
-        ("${BASE}/mcp?key=canary",                 "${BASE}/mcp"),
-        ("https://u:canary@${HOST}/mcp",           "https://${host}/mcp"),
+        ("${BASE}/mcp?key=canary",                 "${BASE}/mcp?…"),
+        ("https://u:canary@${HOST}/mcp",           "https://${HOST}/mcp"),
+        ("https://canary:${PW}@example.com/",      "https://example.com/"),
+        ("https://example.com/${KEY}/mcp",         "https://example.com/${KEY}/mcp"),
+        ("https://example.com/${KEY}?k=canary",    "https://example.com/${KEY}?…"),
+        ("nonsense?canary",                        "nonsense?…"),
     ];
     for (written, shown) in table {
         assert_eq!(public_url(written), shown);
@@ -356,4 +360,62 @@ fn a_broken_file_neither_panics_nor_tells_a_secret() {
             }
         }
     }
+}
+
+#[test]
+fn a_variable_in_a_toml_file_is_an_error_and_not_a_dollar_sign() {
+    #[rustfmt::skip]
+    let table = [
+        ("url = 'https://example.com/${TOK}/mcp'",                                "credential = { env = \"TOK\" }"),
+        ("url = 'https://example.com'\nheaders = { Authorization = 'Bearer ${TOK}' }", "credential = { env = \"TOK\" }"),
+        ("command = ['server', '--token', '${TOK}']",                             "env_pass = [\"TOK\"]"),
+        ("command = ['server']\nenv = { KEY = '${env:TOK}' }",                    "env_pass = [\"TOK\"]"),
+    ];
+    for (setting, instead) in table {
+        let error = read("warmline.toml", &format!("[servers.a]\n{setting}\n")).unwrap_err();
+        assert_eq!(error.code, Code::ConfigBadValue);
+        assert_eq!(error.what, "warmline.toml does not fill in `${TOK}`");
+        let hint = error.hint.unwrap();
+        assert!(hint.contains(instead), "{hint}");
+    }
+    // A shell fills in variables itself.
+    let shell = "[servers.a]\ncommand = ['sh', '-c', 'exec server --token ${TOK}']\n";
+    assert!(read("warmline.toml", shell).is_ok());
+}
+
+#[test]
+fn a_server_that_cannot_be_used_does_not_spoil_the_others() {
+    #[rustfmt::skip]
+    let table = [
+        (r#"{"command": "x", "env": {"Z": ["canary"]}}"#, "`env.Z` of `odd` is a list, not a text"),
+        (r#"{"command": "x", "disabled": true}"#,         "`odd` is switched off by `\"disabled\": true`"),
+        (r#"{"type": "ws", "url": "wss://x/mcp"}"#,       "`odd` wants the transport `ws`, which MCP does not have"),
+    ];
+    for (entry, what) in table {
+        let text = format!(r#"{{"mcpServers": {{"good": {{"command": "x"}}, "odd": {entry}}}}}"#);
+        let declarations = read("mcp.json", &text).unwrap();
+        assert!(declarations[0].server(&environment).is_ok());
+        let error = declarations[1].server(&environment).unwrap_err();
+        assert_eq!(
+            (error.code, error.what.as_str()),
+            (Code::ConfigBadValue, what)
+        );
+    }
+    let broken = r#"{"mcpServers": {"odd": {"command": ["x"]}}}"#;
+    let error = read("mcp.json", broken).unwrap_err();
+    assert_eq!(
+        error.what,
+        "a value of `odd` has another type than expected"
+    );
+}
+
+#[test]
+fn a_timeout_without_a_subject_is_pointed_to_the_right_ones() {
+    let error = read(
+        "warmline.toml",
+        "[servers.a]\nurl = 'http://x'\ntimeout = '5s'\n",
+    )
+    .unwrap_err();
+    assert_eq!(error.code, Code::ConfigUnknownKey);
+    assert!(error.hint.unwrap().contains("`call_timeout`"));
 }

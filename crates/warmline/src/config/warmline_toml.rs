@@ -11,7 +11,7 @@ use warmline_core::exchange::Patience;
 
 use super::declaration::{Credential, Declaration, DeclaredReach, Written, set_time};
 use super::duration::parse_duration;
-use super::expand::Expand;
+use super::expand::{self, Expand};
 use super::nearest::nearest;
 use super::place::{ConfigError, Show, Source};
 use super::{keys, name_problem};
@@ -47,6 +47,13 @@ pub(crate) fn read(source: Source<'_>) -> Result<Vec<Declaration>, ConfigError> 
     declarations.sort_by_key(|declaration| declaration.span.start);
     Ok(declarations)
 }
+
+/// What to write instead of a variable, given its name.
+type Instead = fn(&str) -> String;
+const BY_CREDENTIAL: Instead =
+    |variable| format!("use `credential = {{ env = \"{variable}\" }}`, or `url_env`");
+const BY_PASSING: Instead =
+    |variable| format!("pass the variable on: `env_pass = [\"{variable}\"]`");
 
 struct Reader<'s> {
     source: Source<'s>,
@@ -147,6 +154,7 @@ impl Reader<'_> {
             url_env: draft.url_env,
             auth_env: draft.auth_env,
             expand: Expand::Nothing,
+            refusal: None,
             folder: self
                 .source
                 .file
@@ -165,10 +173,15 @@ impl Reader<'_> {
         let name = key.get_ref().as_ref();
         match name {
             "command" => draft.command = Some(self.command(value)?),
-            "url" => draft.url = Some(Written(self.text(name, value)?)),
-            "headers" => draft.headers = self.texts(name, value)?.into_iter().collect(),
+            "url" => draft.url = Some(Written(self.literal(name, value, BY_CREDENTIAL)?)),
+            "headers" => {
+                draft.headers = self
+                    .texts(name, value, BY_CREDENTIAL)?
+                    .into_iter()
+                    .collect();
+            },
             "ca_file" => draft.ca_file = Some(self.text(name, value)?.into()),
-            "env" => draft.env = self.texts(name, value)?,
+            "env" => draft.env = self.texts(name, value, BY_PASSING)?,
             "env_pass" => draft.env_pass = self.words(name, value)?,
             "cwd" => draft.cwd = Some(self.text(name, value)?.into()),
             "credential" => {
@@ -211,6 +224,14 @@ impl Reader<'_> {
                 .hint("write a list: `command = [\"npx\", \"-y\", \"some-server\"]`"));
         }
         let words = self.words("command", value)?;
+        // A shell behind `-c` fills in variables itself.
+        if let DeValue::Array(list) = value.get_ref()
+            && !words.iter().any(|word| word == "-c")
+        {
+            for word in list.iter() {
+                self.literal("command", word, BY_PASSING)?;
+            }
+        }
         if words.first().is_none_or(String::is_empty) {
             return Err(self.bad("`command` names no program", value.span(), Show::Nothing));
         }
@@ -291,14 +312,39 @@ impl Reader<'_> {
         &self,
         name: &str,
         value: &Value<'_>,
+        instead: Instead,
     ) -> Result<BTreeMap<String, Written>, ConfigError> {
         self.table(name, value)?
             .iter()
             .map(|(key, value)| {
                 let path = format!("{name}.{}", key.get_ref());
-                Ok((key.get_ref().to_string(), Written(self.text(&path, value)?)))
+                let text = self.literal(&path, value, instead)?;
+                Ok((key.get_ref().to_string(), Written(text)))
             })
             .collect()
+    }
+
+    /// A text that is sent as it stands. One that seems to count on a variable is refused: the
+    /// server would get the dollar sign.
+    fn literal(
+        &self,
+        name: &str,
+        value: &Value<'_>,
+        instead: Instead,
+    ) -> Result<String, ConfigError> {
+        let text = self.text(name, value)?;
+        match expand::names(&text, Expand::Variables).first() {
+            None => Ok(text),
+            Some(variable) => {
+                let what = format!(
+                    "{} does not fill in `${{{}}}`",
+                    name_of(self.source.file),
+                    variable.escape_debug()
+                );
+                let bad = self.bad(what, value.span(), Show::Nothing);
+                Err(bad.hint(instead(variable)))
+            },
+        }
     }
 
     fn wrong(&self, name: &str, wanted: &str, found: &Value<'_>) -> ConfigError {
@@ -328,6 +374,12 @@ impl Reader<'_> {
             format!("`{}` is not a {of_what}", name.escape_debug()),
         )
         .at(self.source.place(key.span(), Show::Key));
+        if name.as_ref() == "timeout" {
+            return error.hint(
+                "`call_timeout` is for a whole call, `call_idle_timeout` for silence in it, \
+                 `connect_timeout`, `handshake_timeout` and `start_timeout` for opening",
+            );
+        }
         match nearest(name, known) {
             Some(word) => error.hint(format!("did you mean `{word}`?")),
             None => error,

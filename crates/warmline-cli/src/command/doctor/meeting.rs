@@ -302,7 +302,8 @@ fn failed(target: &Target, trouble: &Trouble) -> Vec<Finding> {
             format!("{host} port {port} answered"),
         ));
     }
-    let problem = Problem::of_trouble(trouble, Delivery::Unsent);
+    let problem =
+        Problem::of_trouble(trouble, Delivery::Unsent).striking(target.secret_path().as_deref());
     let mut finding = Finding::of_problem(question, problem.parts());
     finding.why = finding.why.map(|why| advice::plainly(&why));
     if trouble.hint.is_none() {

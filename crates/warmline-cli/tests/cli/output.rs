@@ -1,0 +1,97 @@
+//! Output that cannot be written, and commands that are told to end.
+
+use std::fs::File;
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use warmline_testkit::LedgerServer;
+use warmline_testkit::ledger::{Entry, Phase};
+use warmline_testkit::personality::Personality;
+
+use crate::warmline::Warmline;
+
+#[cfg(target_os = "linux")]
+#[test]
+fn an_answer_that_cannot_be_written_is_not_taken_for_one_that_was() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let url = server.url();
+    let warmline = Warmline::new();
+    #[rustfmt::skip]
+    let table: [(&[&str], i32, &str); 8] = [
+        (&["call", &url, "pay", "amount=7"],           4, "error[answer-lost]: the answer could not be written: No space left on device\n  delivery: answered"),
+        (&["call", &url, "pay", "amount=7", "--json"], 4, "error[answer-lost]: the answer could not be written: No space left on device\n  delivery: answered"),
+        (&["request", &url, "tools/list"],             4, "error[answer-lost]: the answer could not be written"),
+        (&["tools", &url],                             3, "error[answer-lost]: the output could not be written"),
+        (&["doctor", &url],                            3, "error[answer-lost]: the output could not be written"),
+        (&["explain"],                                 3, "error[answer-lost]: the output could not be written"),
+        (&["completions", "bash"],                     3, "error[answer-lost]: the output could not be written"),
+        (&["--help"],                                  3, "error[answer-lost]: the output could not be written"),
+    ];
+    for (words, exit, said) in table {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let output = warmline.command(words).stdout(full).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(exit), "{words:?}: {told}");
+        assert!(told.contains(said), "{words:?}: {told}");
+    }
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let warmline = Warmline::new();
+    let (read, write) = std::io::pipe().unwrap();
+    drop(read);
+    let output = warmline
+        .command(&["explain"])
+        .stdout(write)
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), told.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn a_call_that_is_interrupted_is_cancelled_and_may_have_run() {
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        interrupted_by(signal);
+    }
+}
+
+fn interrupted_by(signal: Signal) {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let warmline = Warmline::new();
+    let mut command = warmline.command(&["call", &server.url(), "slow", "ms=60000"]);
+    let child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let begun = |entries: &[Entry]| {
+        entries
+            .iter()
+            .any(|entry| entry.phase == Phase::Begin && entry.tool.as_deref() == Some("slow"))
+    };
+    let limit = Duration::from_secs(20);
+    assert!(runtime.block_on(server.ledger().wait_until(limit, begun)));
+    let pid = Pid::from_child(&child);
+    kill_process(pid, signal).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(4), "{told}");
+    assert!(
+        told.starts_with("error[cancelled]: interrupted\n  where: tools/call slow"),
+        "{told}"
+    );
+    let cancelled = |entries: &[Entry]| {
+        entries
+            .iter()
+            .any(|entry| entry.method == "notifications/cancelled")
+    };
+    assert!(runtime.block_on(server.ledger().wait_until(limit, cancelled)));
+    assert_eq!(server.counts().open_sessions, 0, "the session was ended");
+}
