@@ -133,8 +133,9 @@ pub(crate) struct Connect {
     /// The working folder of the program
     #[arg(long, value_name = "FOLDER")]
     pub(crate) cwd: Option<PathBuf>,
-    /// How long each step may take: 500ms, 30s, 2min
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    /// How long each step may take: 500ms, 30s, 2min. Without it 10s to connect, 60s to start a
+    /// program, 30s for the handshake; a call may be silent for 300s and take 1h in all
+    #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) timeout: Option<Duration>,
 }
 
@@ -259,7 +260,7 @@ pub(crate) struct Demo {}
 #[derive(Debug, Args)]
 pub(crate) struct DemoServer {
     /// Speak Streamable HTTP on a port of 127.0.0.1; without a number on any free one
-    #[arg(long, value_name = "PORT", num_args = 0..=1, default_missing_value = "0")]
+    #[arg(long, value_name = "PORT", num_args = 0..=1, default_missing_value = "0", value_parser = port)]
     pub(crate) http: Option<u16>,
     /// Speak over stdin and stdout (default)
     #[arg(long, conflicts_with = "http")]
@@ -268,7 +269,7 @@ pub(crate) struct DemoServer {
     #[arg(long, value_name = "ERA", default_value = "auto")]
     pub(crate) era: EraChoice,
     /// What it shall do wrong, and other options listed below
-    #[arg(last = true, value_name = "MORE")]
+    #[arg(last = true, value_name = "MORE", allow_hyphen_values = true)]
     pub(crate) more: Vec<String>,
 }
 
@@ -281,5 +282,11 @@ pub(crate) struct Completions {
 
 fn duration(written: &str) -> Result<Duration, String> {
     warmline::config::parse_duration(written)
-        .ok_or_else(|| "write a number and a unit: 500ms, 30s, 2min, 1h".to_owned())
+        .ok_or_else(|| "write a number above 0 and a unit: 500ms, 30s, 2min, 1h".to_owned())
+}
+
+fn port(written: &str) -> Result<u16, String> {
+    written
+        .parse()
+        .map_err(|_| "a port is a number from 0 to 65535".to_owned())
 }

@@ -28,14 +28,18 @@ pub(crate) struct Person<'r> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asks {
     Terminal,
+    /// There is no terminal.
     Nobody,
+    /// `--no-ask` was given.
+    NotAllowed,
 }
 
 impl<'r> Person<'r> {
     pub(crate) fn new(report: &'r Report, server: &str, answers: &Answers) -> Outcome<Self> {
-        let asks = match report.can_ask() && !answers.no_ask {
-            true => Asks::Terminal,
-            false => Asks::Nobody,
+        let asks = match (answers.no_ask, report.can_ask()) {
+            (true, _) => Asks::NotAllowed,
+            (false, true) => Asks::Terminal,
+            (false, false) => Asks::Nobody,
         };
         let roots = answers
             .root
@@ -82,7 +86,7 @@ impl<'r> Person<'r> {
 
     async fn elicit(&self, raw: &[u8]) -> Answer {
         let params: Value = serde_json::from_slice(raw).unwrap_or_default();
-        if self.asks == Asks::Nobody {
+        if self.asks != Asks::Terminal {
             self.decline(QuestionKind::Elicitation);
             return Answer::Declined;
         }
@@ -117,6 +121,7 @@ impl<'r> Person<'r> {
 
     fn decline(&self, kind: QuestionKind) {
         let why = match kind {
+            QuestionKind::Elicitation if self.asks == Asks::NotAllowed => "--no-ask",
             QuestionKind::Elicitation => "there is no terminal to ask on",
             QuestionKind::Sampling => "there is no model here",
             QuestionKind::Roots => "no --root was given",

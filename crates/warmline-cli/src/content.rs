@@ -11,7 +11,7 @@ pub(crate) fn rendered(result: &Value) -> String {
         .filter(|value| !value.is_null());
     match (parts.is_empty(), structured) {
         (true, Some(structured)) => pretty(structured),
-        (true, None) if result.get("content").is_none() => pretty(result),
+        (true, None) if blocks.is_none() => pretty(result),
         _ => parts.join("\n"),
     }
 }
@@ -91,6 +91,7 @@ mod tests {
             (json!({"content": [], "structuredContent": {"n": 1}}), "{\n  \"n\": 1\n}"),
             (json!({"content": [{"type": "text", "text": "a"}], "structuredContent": {"n": 1}}), "a"),
             (json!({"content": []}), ""),
+            (json!({"content": "nope"}), "{\n  \"content\": \"nope\"\n}"),
             (json!({"content": [{"type": "new", "x": 1}]}), "{\n  \"type\": \"new\",\n  \"x\": 1\n}"),
         ];
         for (result, text) in table {

@@ -214,6 +214,7 @@ pub(crate) fn summary(facts: &Facts) -> String {
 fn not_opened(trouble: &Trouble, target: &Target) -> Problem {
     let place = target.place();
     let mut problem = Problem::of_trouble(trouble, Delivery::Unsent)
+        .naming_no_credential(target)
         .striking(target.secret_path().as_deref())
         .of_server(&target.server.name);
     if !trouble.what.contains(&place) {

@@ -7,6 +7,8 @@ use warmline::core::code::{Code, Reason};
 use warmline::core::delivery::Delivery;
 use warmline::core::exchange::{Failure, Trouble};
 
+use crate::target::Target;
+
 /// Something that ends a command, with everything the reader needs to go on.
 #[derive(Clone, Debug)]
 pub(crate) struct Problem(Box<Parts>);
@@ -94,6 +96,17 @@ impl Problem {
             && self.0.hint == general
         {
             self.0.hint = Some("nothing was executed: it is safe to call again".to_owned());
+        }
+        self
+    }
+
+    /// A credential that was never sent cannot have been refused.
+    pub(crate) fn naming_no_credential(mut self, target: &Target) -> Self {
+        if self.0.code == Code::CredentialRefused && !target.sends_credential() {
+            self.0.what = format!(
+                "`{}` wants a credential, and none was sent",
+                target.server.name
+            );
         }
         self
     }

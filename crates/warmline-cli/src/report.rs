@@ -49,6 +49,8 @@ pub(crate) struct Report {
     line_open: AtomicBool,
     /// Somebody is typing: nothing may be drawn over the line.
     asking: AtomicBool,
+    /// A question stands on the terminal, and no line was typed under it yet.
+    prompt_open: AtomicBool,
     /// How far the server says it is.
     progress: Mutex<String>,
     /// Whether everything that was printed arrived.
@@ -73,6 +75,7 @@ impl Report {
             terminal: std::io::stderr().is_terminal(),
             line_open: AtomicBool::new(false),
             asking: AtomicBool::new(false),
+            prompt_open: AtomicBool::new(false),
             progress: Mutex::default(),
             unwritten: Unwritten::default(),
         }
@@ -186,6 +189,10 @@ impl Report {
         self.asking.store(true, Ordering::Relaxed);
         let line = read_line().await;
         self.asking.store(false, Ordering::Relaxed);
+        // Who types a line ends the question's own; the end of input does not.
+        if line.is_some() {
+            self.prompt_open.store(false, Ordering::Relaxed);
+        }
         line
     }
 
@@ -193,6 +200,7 @@ impl Report {
         self.clear_progress();
         let mut out = self.stderr();
         write!(out, "{prompt}").and_then(|()| out.flush()).ok();
+        self.prompt_open.store(true, Ordering::Relaxed);
     }
 
     /// A line on stderr whatever the volume.
@@ -219,8 +227,11 @@ impl Report {
         self.color
     }
 
-    /// Takes the line of progress away, if there is one.
+    /// Takes the line of progress away, and ends that of a question, if there is one.
     fn clear_progress(&self) {
+        if self.prompt_open.swap(false, Ordering::Relaxed) {
+            writeln!(std::io::stderr().lock()).ok();
+        }
         if self.line_open.swap(false, Ordering::Relaxed) {
             write!(std::io::stderr().lock(), "\r\u{1b}[2K").ok();
         }

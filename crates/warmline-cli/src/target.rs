@@ -102,6 +102,14 @@ impl Target {
         }
     }
 
+    /// Whether requests carry a header that says who asks.
+    pub(crate) fn sends_credential(&self) -> bool {
+        match &self.server.reach {
+            Reach::Http(http) => !http.headers.is_empty(),
+            Reach::Stdio(_) => false,
+        }
+    }
+
     /// The path of its URL, if variables of the environment were filled into it.
     pub(crate) fn secret_path(&self) -> Option<String> {
         match (&self.source, &self.server.reach) {

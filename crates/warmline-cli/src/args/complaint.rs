@@ -1,6 +1,7 @@
 //! What the parser of the command line complains about, in our own form.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use warmline::config::nearest;
 
 use crate::problem::Problem;
 
@@ -36,7 +37,11 @@ fn problem(error: &clap::Error) -> Problem {
     let value = text(error, ContextKind::InvalidValue);
     let command = text(error, ContextKind::InvalidSubcommand);
     let what = match (error.kind(), command, typed, value) {
+        (ErrorKind::MissingSubcommand, _, _, _) => "no command is named".to_owned(),
         (_, Some(command), _, _) => format!("`{command}` is no command"),
+        (ErrorKind::UnknownArgument, _, Some(typed), _) if !typed.starts_with('-') => {
+            format!("`{typed}` is one word too many")
+        },
         (ErrorKind::UnknownArgument, _, Some(typed), _) => {
             format!("`{typed}` is not an option here")
         },
@@ -57,13 +62,9 @@ fn problem(error: &clap::Error) -> Problem {
 }
 
 fn hint(error: &clap::Error) -> Option<String> {
-    let suggested = [
-        ContextKind::SuggestedSubcommand,
-        ContextKind::SuggestedArg,
-        ContextKind::SuggestedValue,
-    ];
+    let suggested = [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg];
     let near = suggested.into_iter().find_map(|kind| text(error, kind));
-    if let Some(near) = near {
+    if let Some(near) = near.or_else(|| nearest_value(error)) {
         return Some(format!("did you mean `{near}`?"));
     }
     if let Some(choices) = text(error, ContextKind::ValidValue) {
@@ -71,6 +72,15 @@ fn hint(error: &clap::Error) -> Option<String> {
     }
     // The reason that our own parsers of values give.
     std::error::Error::source(error).map(ToString::to_string)
+}
+
+/// The choice that was probably meant; the parser's own idea of near is too wide.
+fn nearest_value(error: &clap::Error) -> Option<String> {
+    let typed = text(error, ContextKind::InvalidValue)?;
+    let Some(ContextValue::Strings(choices)) = error.get(ContextKind::ValidValue) else {
+        return None;
+    };
+    nearest(&typed, choices.iter().map(String::as_str)).map(str::to_owned)
 }
 
 fn text(error: &clap::Error, kind: ContextKind) -> Option<String> {

@@ -95,7 +95,16 @@ impl<'s> Field<'s> {
         if choices.is_empty() {
             about.extend(self.schema.wanted());
         } else {
-            about.push(choices.join(" | "));
+            about.push(
+                choices
+                    .iter()
+                    .map(Choice::shown)
+                    .collect::<Vec<_>>()
+                    .join(" | "),
+            );
+        }
+        if self.is_list() {
+            about.push("several with commas".to_owned());
         }
         about.extend(self.bounds());
         about.extend(self.text("format").map(str::to_owned));
@@ -109,8 +118,7 @@ impl<'s> Field<'s> {
         );
         let title = self.text("title").unwrap_or(self.name);
         let default = match self.of.get("default") {
-            Some(Value::String(text)) => format!(" [{text}]"),
-            Some(other) => format!(" [{other}]"),
+            Some(default) => format!(" [{}]", sanitised(&plain(default))),
             None => String::new(),
         };
         format!(
@@ -124,13 +132,35 @@ impl<'s> Field<'s> {
         self.text("type") == Some("array")
     }
 
-    fn choices(&self) -> Vec<String> {
-        let of = if self.is_list() {
+    /// What one value of it is limited to, with the titles the server gave.
+    fn choices(&self) -> Vec<Choice> {
+        let of = self.one();
+        let typed = Schema::of(of.clone()).typed_choices();
+        let named = of.get("enumNames").and_then(Value::as_array);
+        let titled = ["oneOf", "anyOf"]
+            .iter()
+            .find_map(|member| of.get(member).and_then(Value::as_array));
+        let title = |place: usize| match (named, titled) {
+            (Some(names), _) => names.get(place)?.as_str(),
+            (None, Some(variants)) => variants.get(place)?.get("title")?.as_str(),
+            (None, None) => None,
+        };
+        let choice = |(place, typed): (usize, String)| Choice {
+            title: title(place)
+                .filter(|title| *title != typed)
+                .map(str::to_owned),
+            typed,
+        };
+        typed.into_iter().enumerate().map(choice).collect()
+    }
+
+    /// The schema of one value: that of the items, for a list.
+    fn one(&self) -> &'s Value {
+        if self.is_list() {
             &self.of["items"]
         } else {
             self.of
-        };
-        Schema::of(of.clone()).typed_choices()
+        }
     }
 
     fn bounds(&self) -> Option<String> {
@@ -157,12 +187,13 @@ impl<'s> Field<'s> {
                 .split(',')
                 .map(str::trim)
                 .filter(|word| !word.is_empty());
+            let choices = self.choices();
             let values = words
-                .map(|word| parsed(&items, word))
+                .map(|word| parsed(&items, meant(&choices, word)))
                 .collect::<Result<Vec<_>, _>>()?;
             return self.within(Value::from(values));
         }
-        self.within(parsed(&self.schema, typed)?)
+        self.within(parsed(&self.schema, meant(&self.choices(), typed))?)
     }
 
     fn within(&self, value: Value) -> Result<Value, String> {
@@ -181,6 +212,46 @@ impl<'s> Field<'s> {
             (true, Some(bounds)) => Err(format!("it must be {bounds}")),
             _ => Ok(value),
         }
+    }
+}
+
+/// One of the values a field is limited to.
+struct Choice {
+    typed: String,
+    title: Option<String>,
+}
+
+impl Choice {
+    /// `eu (Europe)`, or the value alone.
+    fn shown(&self) -> String {
+        match &self.title {
+            Some(title) => format!("{} ({title})", self.typed),
+            None => self.typed.clone(),
+        }
+    }
+}
+
+/// The choice whose title was typed, or what was typed.
+fn meant<'t>(choices: &'t [Choice], typed: &'t str) -> &'t str {
+    let is_titled = |choice: &&Choice| {
+        let title = choice.title.as_deref();
+        title.is_some_and(|title| title.eq_ignore_ascii_case(typed))
+    };
+    let by_value = choices.iter().any(|choice| choice.typed == typed);
+    match choices.iter().find(is_titled) {
+        Some(choice) if !by_value => &choice.typed,
+        _ => typed,
+    }
+}
+
+/// A default as it would be typed.
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(items) => items.iter().map(plain).collect::<Vec<_>>().join(", "),
+        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_)) => {
+            other.to_string()
+        },
     }
 }
 
@@ -223,6 +294,9 @@ mod tests {
                 "size": {"type": "string", "enum": ["s", "m"]},
                 "tags": {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}, "maxItems": 1},
                 "yes": {"type": "boolean"},
+                "play": {"type": "array", "items": {"anyOf": [{"const": "g", "title": "Guitar"}, {"const": "d", "title": "Drums"}]}, "default": ["g", "d"]},
+                "land": {"type": "string", "oneOf": [{"const": "eu", "title": "Europe"}, {"const": "us", "title": "us"}]},
+                "old": {"type": "string", "enum": ["1", "2"], "enumNames": ["One", "Two"]},
             },
             "required": ["name"],
         });
@@ -234,8 +308,11 @@ mod tests {
             ("name", "(a text, at least 2, needed)",                     "x",   Err("it must be at least 2")),
             ("size", "(s | m, may be left out)",                         "l",   Err("it is one of `s`, `m`")),
             ("size", "(s | m, may be left out)",                         "m",   Ok(json!("m"))),
-            ("tags", "(a | b, at most 1, may be left out)",              "a,b", Err("it must be at most 1")),
-            ("tags", "(a | b, at most 1, may be left out)",              "a",   Ok(json!(["a"]))),
+            ("tags", "(a | b, several with commas, at most 1, may be left out)", "a,b", Err("it must be at most 1")),
+            ("tags", "(a | b, several with commas, at most 1, may be left out)", "a",   Ok(json!(["a"]))),
+            ("play", "(g (Guitar) | d (Drums), several with commas, may be left out) [g, d]: ", "drums, g", Ok(json!(["d", "g"]))),
+            ("land", "(eu (Europe) | us, may be left out)",              "europe", Ok(json!("eu"))),
+            ("old",  "(1 (One) | 2 (Two), may be left out)",             "Two",    Ok(json!("2"))),
             ("yes",  "(`true` or `false`, may be left out)",             "true", Ok(json!(true))),
         ];
         for (name, prompt, typed, read) in table {

@@ -11,6 +11,14 @@ use crate::report::{Fields, Report, style};
 
 /// Serves until its input ends or somebody ends it.
 pub(super) async fn run(typed: &args::DemoServer, report: &Report) -> Outcome<u8> {
+    if typed
+        .more
+        .iter()
+        .any(|word| word == "--help" || word == "-h")
+    {
+        report.data(demo_server::HELP);
+        return Ok(0);
+    }
     let serving = Box::pin(demo_server::run(options(typed)?, |url, _control| {
         // On stdio every word of ours would be taken for MCP.
         if let Some(url) = url {
@@ -42,15 +50,29 @@ fn options(typed: &args::DemoServer) -> Outcome<Options> {
         EraChoice::Modern => Personality::modern(),
     };
     words.extend(typed.more.iter().cloned());
-    let mut options = Options::parse(words).map_err(|what| {
-        Problem::usage(what).hint("`warmline help demo-server` shows what stands behind `--`")
-    })?;
+    let mut options = Options::parse(words).map_err(|what| not_understood(&what))?;
     if !typed.more.iter().any(|word| word == "--personality") {
         // What was said of replies and versions stays; only the eras are chosen here.
         options.personality.legacy = personality.legacy;
         options.personality.modern = personality.modern;
     }
     Ok(options)
+}
+
+fn not_understood(what: &str) -> Problem {
+    let Some(rule) = what.strip_prefix("--fault ") else {
+        return Problem::usage(what)
+            .hint("`warmline help demo-server` shows what stands behind `--`");
+    };
+    let problem = Problem::usage("a --fault is not a rule of the demo server").hint(
+        "write for instance --fault '{\"tool\":\"pay\",\"fault\":{\"silence\":\"after-executing\"}}'",
+    );
+    // The parser speaks of our types where the form is wrong; what it says of JSON and of names
+    // helps.
+    match rule.rsplit_once(": ").map(|(_, why)| why) {
+        Some(why) if !why.contains("::") && !why.contains("struct") => problem.because(why),
+        _ => problem,
+    }
 }
 
 fn tell(url: &str, report: &Report) {

@@ -104,7 +104,12 @@ async fn examine(aim: &Aim, typed: &args::Doctor, report: &Report) -> Outcome<Ve
     } else {
         findings.extend(Box::pin(meeting::meet(&target, report)).await);
     }
-    findings.extend(environment::look(&target.server));
+    let names = if report.is_verbose() {
+        environment::Names::All
+    } else {
+        environment::Names::Telling
+    };
+    findings.extend(environment::look(&target.server, names));
     findings.extend(sending::look(&target));
     Ok(findings)
 }

@@ -2,6 +2,7 @@
 
 use warmline::config::nearest;
 use warmline::core::code::Code;
+use warmline::core::delivery::Delivery;
 
 use crate::args;
 use crate::problem::{Outcome, Problem};
@@ -72,12 +73,21 @@ fn page(code: Code, report: &Report) {
         lines.push(format!("  delivery, as a rule: {delivery}{sentence}"));
         lines.push(format!("  exit code, as a rule: {}", code.exit(delivery)));
     } else {
-        let exit = code.exit(warmline::core::delivery::Delivery::Unsent);
-        lines.push(format!("  exit code: {exit}"));
+        lines.push(format!("  exit code: {}", exits(code)));
     }
     section(&mut lines, "usual causes", code.causes());
     section(&mut lines, "what to try", code.try_this());
     report.data(&lines.join("\n"));
+}
+
+/// The exit code of a code that says nothing of delivery by itself.
+fn exits(code: Code) -> String {
+    match (code.exit(Delivery::Unsent), code.exit(Delivery::Unknown)) {
+        (always, other) if always == other => always.to_string(),
+        (unsent, unknown) => {
+            format!("{unsent} if it was not sent, {unknown} if it may have been executed")
+        },
+    }
 }
 
 fn section(lines: &mut Vec<String>, title: &str, items: &[&str]) {

@@ -52,25 +52,42 @@ fn lines(tools: &[Tool], width: usize) -> Vec<String> {
         tools.iter().map(of).max().unwrap_or(0).min(most)
     };
     let name_width = widest(&|tool| sanitised(tool.name()).chars().count(), 32);
-    let hint_width = widest(&|tool| tool.repeats().len(), 13);
+    // Where there is little room, what has to be typed stays.
+    let hint_width = if width < NARROW {
+        0
+    } else {
+        widest(&|tool| tool.repeats().len(), 13)
+    };
     let room = width.saturating_sub(2 + name_width + 2 + 2 + hint_width + 2);
     // Arguments are short and say what to type; the title gets what they leave, at least half.
-    let args_width = widest(&|tool| arguments(tool).chars().count(), room / 2);
-    let title_width = widest(&|tool| title(tool, 60).chars().count(), room - args_width);
+    let most = if width < NARROW { room } else { room / 2 };
+    let args_width = widest(&|tool| arguments(tool).chars().count(), most);
+    let title_width = match room - args_width {
+        0..8 => 0,
+        left => widest(&|tool| title(tool, 60).chars().count(), left),
+    };
     let line = |tool: &Tool| {
         let line = format!(
-            "  {}  {}  {}  {}",
+            "  {}  {}{}{}",
             style::name(&padded(
                 &cut(&sanitised(tool.name()), name_width),
                 name_width
             )),
-            padded(&title(tool, title_width), title_width),
-            padded(&cut(&arguments(tool), args_width), args_width),
-            tool.repeats()
+            column(&title(tool, title_width), title_width),
+            column(&cut(&arguments(tool), args_width), args_width),
+            if hint_width == 0 { "" } else { tool.repeats() }
         );
         line.trim_end().to_owned()
     };
     tools.iter().map(line).collect()
+}
+
+/// A column and the gap behind it; one without width is left out.
+fn column(text: &str, width: usize) -> String {
+    match width {
+        0 => String::new(),
+        _ => format!("{}  ", padded(text, width)),
+    }
 }
 
 fn title(tool: &Tool, width: usize) -> String {
@@ -91,3 +108,6 @@ fn arguments(tool: &Tool) -> String {
         .collect::<Vec<_>>()
         .join(" ")
 }
+
+/// Below this width titles and hints give way.
+const NARROW: usize = 72;

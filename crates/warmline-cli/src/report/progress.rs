@@ -6,14 +6,15 @@ use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{Report, Volume, text::seconds};
+use super::text::{cut, seconds};
+use super::{Report, Volume};
 use crate::clock;
 
 impl Report {
     /// Waits for a future, and says so if it takes long.
     pub(crate) async fn while_waiting<F: Future>(&self, what: &str, future: F) -> F::Output {
         let mut future = pin!(future);
-        if !self.terminal || self.volume == Volume::Quiet || self.is_json() {
+        if !self.can_draw() || self.volume == Volume::Quiet || self.is_json() {
             return future.await;
         }
         self.tell_progress("");
@@ -49,6 +50,12 @@ impl Report {
         }
     }
 
+    /// Whether the terminal can take a line away again.
+    fn can_draw(&self) -> bool {
+        let kind = warmline::config::process_variable("TERM");
+        self.terminal && kind.as_deref() != Some("dumb")
+    }
+
     /// Puts the line of progress in the place of the last one, unless somebody is typing.
     fn draw(&self, line: &str) {
         if self.asking.load(Ordering::Relaxed) {
@@ -56,9 +63,18 @@ impl Report {
         }
         self.line_open.store(true, Ordering::Relaxed);
         let mut out = std::io::stderr().lock();
+        // A line that wraps could not be taken away again.
+        let line = cut(line, width_of_stderr().saturating_sub(1));
         write!(out, "\r\u{1b}[2K{line}")
             .and_then(|()| out.flush())
             .ok();
+    }
+}
+
+fn width_of_stderr() -> usize {
+    match rustix::termios::tcgetwinsize(std::io::stderr()).map(|size| usize::from(size.ws_col)) {
+        Ok(width @ 1..) => width,
+        Ok(0) | Err(_) => 80,
     }
 }
 

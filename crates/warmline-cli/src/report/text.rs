@@ -30,6 +30,9 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
     }
+    if width == 0 {
+        return String::new();
+    }
     let mut out: String = text.chars().take(width.saturating_sub(1)).collect();
     out.push('…');
     out

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use warmline_testkit::LedgerServer;
 use warmline_testkit::personality::Personality;
+use warmline_testkit::{Canned, Fault, LedgerServer, Rule};
 
 use crate::warmline::{Told, Warmline, against_demo};
 use crate::{servers, tells};
@@ -121,7 +121,7 @@ fn a_server_that_needs_a_token() {
     config      ok      typed: http://127.0.0.1:[PORT]/mcp
     connect     ok      127.0.0.1 port [PORT] answered
     would send  ok      no headers of yours · no secrets
-    credential  broken  `127.0.0.1:[PORT]` wants a credential that it accepts
+    credential  broken  `127.0.0.1:[PORT]` wants a credential, and none was sent
                 why: HTTP 401 "Unauthorized"
                 hint: `--header-env Authorization=VARIABLE`, where the variable holds `Bearer …`; or `credential = { env = "VARIABLE" }` in the configuration, where it holds the token alone
 
@@ -206,12 +206,13 @@ fn a_server_that_hangs() {
     exit: 2
     ----- stdout -----
     config       ok      typed: sleep 600
+    program      ok      sleep → [BIN]/sleep
     environment  ok      nothing of ours is kept from it
     would send   ok      the usual variables (PATH, HOME, LANG …) · no secrets
     start        broken  `sleep` did not answer the handshake within [TIME]
                  hint: start it by hand and see what it says: `sleep 600`; or allow more time with `--timeout`
 
-    4 questions · 1 broken
+    5 questions · 1 broken
     ");
 }
 
@@ -251,13 +252,14 @@ fn a_program_that_ends_at_once() {
     exit: 2
     ----- stdout -----
     config       ok      typed: sh -c 'echo '\''no licence'\'' >&2; exit 3'
+    program      ok      sh → [BIN]/sh
     environment  ok      nothing of ours is kept from it
     would send   ok      the usual variables (PATH, HOME, LANG …) · no secrets
     start        broken  `sh` ended with exit status 3
                  why: no licence
                  hint: start it by hand and see what it says: `sh -c 'echo '\''no licence'\'' >&2; exit 3'`
 
-    4 questions · 1 broken
+    5 questions · 1 broken
     ");
 }
 
@@ -298,7 +300,7 @@ fn everything_that_is_configured_is_looked_at_without_starting_it() {
     ----- stdout -----
     config       ok      [HOME]/.config/warmline/warmline.toml:5:10, no unknown keys
     trust        ok      a user file needs none
-    environment  ok      [N] variables of ours are not passed on, 1 looks like a secret
+    environment  ok      [N] variables of ours are not passed on; GITHUB_PAT looks like a secret
     would send   ok      the usual variables (PATH, HOME, LANG …) · no secrets
     settings     look    GITHUB_PAT is set, and nothing reads it
                  hint: name the variable for its server: `credential = { env = "…" }`
@@ -326,4 +328,46 @@ fn a_variable_that_a_child_will_miss_is_named() {
         "{told}"
     );
     assert!(told.stdout.contains("--env-pass GITHUB_TOKEN"), "{told}");
+}
+
+#[test]
+fn a_doctor_does_not_send_to_the_doctor() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let warmline = Warmline::new();
+    let table = [
+        (Canned::new(404, "not here"), "many servers are at `/mcp`"),
+        (
+            Canned::new(429, "slow down").header("Retry-After", "7"),
+            "it asks to wait 7.0 s",
+        ),
+        (Canned::new(403, "no"), "the credential may not do that"),
+        (Canned::new(500, "oops"), "look into its log"),
+        (
+            Canned::redirect(302, "http://127.0.0.1:1/"),
+            "use the URL it sends to",
+        ),
+    ];
+    for (canned, hint) in table {
+        server.inject(Rule::new(Fault::Reply(canned)).always());
+        let told = warmline.run(&["doctor", &server.url()]);
+        server.control().clear();
+        assert_eq!(told.exit, 2, "{told}");
+        assert!(told.stdout.contains(hint), "{told}");
+        assert!(!told.stdout.contains("warmline doctor"), "{told}");
+    }
+}
+
+#[test]
+fn what_is_kept_from_a_child_is_named_when_asked_for() {
+    let warmline = Warmline::new()
+        .with("ACME_TOKEN", "canary")
+        .with("EDITOR", "canary");
+    let told = warmline.run(&against_demo(&["doctor"], &[]));
+    assert!(
+        told.stdout.contains("ACME_TOKEN looks like a secret") && !told.stdout.contains("EDITOR"),
+        "{told}"
+    );
+    let told = warmline.run(&against_demo(&["doctor", "-v"], &[]));
+    assert!(told.stdout.contains("ACME_TOKEN, EDITOR"), "{told}");
+    assert!(!told.everything().contains("canary"), "{told}");
 }

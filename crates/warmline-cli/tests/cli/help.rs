@@ -101,7 +101,7 @@ fn a_slip_of_the_hand_gets_the_nearest_right_word() {
     exit: 2
     ----- stderr -----
     error[usage-bad-argument]: `--timeout <TIME>` cannot be `30`
-      hint: write a number and a unit: 500ms, 30s, 2min, 1h
+      hint: write a number above 0 and a unit: 500ms, 30s, 2min, 1h
     ");
     tells!(warmline.run(&["call", "x", "y", "--timeout"]), @r"
     exit: 2
@@ -278,4 +278,58 @@ fn colours_are_used_only_where_they_are_asked_for() {
     let server = warmline_testkit::LedgerServer::start(Personality::legacy()).unwrap();
     let told = Warmline::new().run(&["doctor", &server.url(), "--color", "never"]);
     assert!(!told.everything().contains('\u{1b}'));
+}
+
+#[test]
+fn what_is_typed_wrong_is_named_as_what_it_is() {
+    #[rustfmt::skip]
+    let table: [(&[&str], &str, &str); 12] = [
+        (&["call", "echo", "message=hi", "--"],   "no command stands behind `--`",          ""),
+        (&["--quiet"],                            "no command is named",                    "`warmline --help` shows what can be typed"),
+        (&["explain", "x", "extra"],              "`extra` is one word too many",           ""),
+        (&["tools", "x", "--timeout", "-5s"],     "cannot be `-5s`",                        "write a number above 0 and a unit"),
+        (&["tools", "x", "--timeout", "0s"],      "cannot be `0s`",                         "write a number above 0 and a unit"),
+        (&["completions", "tcsh"],                "cannot be `tcsh`",                       "it is one of `bash`"),
+        (&["completions", "zhs"],                 "cannot be `zhs`",                        "did you mean `zsh`?"),
+        (&["demo-server", "--http", "foo"],       "cannot be `foo`",                        "a port is a number from 0 to 65535"),
+        (&["demo-server", "--", "--fault", r#"{"tool":"pay","fault":{"delay":5}}"#], "a --fault is not a rule of the demo server", "write for instance --fault"),
+        (&["demo-server", "--", "--fault", "{"],  "EOF while parsing an object",            "write for instance --fault"),
+        (&["tools", "://x"],                      "it does not begin with `https://` or `http://`", ""),
+        (&["call", "http://127.0.0.1:1/", "x", "a=@."], "the file of `a` cannot be read",   ""),
+    ];
+    let warmline = Warmline::new();
+    for (words, what, hint) in table {
+        let told = warmline.run(words);
+        assert_eq!(told.exit, 2, "{words:?} {told}");
+        assert!(
+            told.stderr.contains(what) && told.stderr.contains(hint),
+            "{words:?} {told}"
+        );
+        for leak in [
+            "begins with `@`",
+            "invalid digit",
+            "Fault::",
+            "without a base",
+        ] {
+            assert!(!told.stderr.contains(leak), "{words:?} {told}");
+        }
+    }
+    let told = warmline.run(&["demo-server", "--", "--help"]);
+    assert!(
+        told.exit == 0 && told.stdout.contains("--personality NAME"),
+        "{told}"
+    );
+}
+
+#[test]
+fn an_exit_code_that_depends_is_not_told_as_one_number() {
+    let warmline = Warmline::new();
+    for code in ["deadline", "cancelled", "bug"] {
+        let told = warmline.run(&["explain", code]);
+        assert!(
+            told.stdout
+                .contains("exit code: 3 if it was not sent, 4 if it may have been executed"),
+            "{told}"
+        );
+    }
 }

@@ -5,11 +5,11 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use warmline_testkit::LedgerServer;
-use warmline_testkit::ledger::{Entry, Phase};
 use warmline_testkit::personality::Personality;
+use warmline_testkit::{Canned, CutAt, End, Entry, Fault, LedgerServer, Phase, Rule};
 
-use crate::warmline::Warmline;
+use crate::tells;
+use crate::warmline::{Warmline, against_demo};
 
 #[cfg(target_os = "linux")]
 #[test]
@@ -94,4 +94,68 @@ fn interrupted_by(signal: Signal) {
     };
     assert!(runtime.block_on(server.ledger().wait_until(limit, cancelled)));
     assert_eq!(server.counts().open_sessions, 0, "the session was ended");
+}
+
+#[test]
+fn advice_follows_what_became_of_the_call() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let warmline = Warmline::new();
+    server.inject(Rule::new(Fault::Cut(CutAt::AfterExecuting, End::Rst)).on("tools/list"));
+    tells!(warmline.run(&["call", &server.url(), "pay", "amount=1"]), @r"
+    exit: 3
+    ----- stderr -----
+    error[answer-lost]: `127.0.0.1:[PORT]` sent no answer
+      where: tools/list, [TIME] after sending
+      why: Connection reset by peer (os error 104)
+      delivery: unsent (not executed, safe to call again)
+      hint: nothing was executed: it is safe to call again
+    ");
+    assert_eq!(server.ledger().executions("pay"), 0);
+    let page = Canned::new(200, "<!doctype html><title>Welcome</title>")
+        .header("Content-Type", "text/html");
+    server.inject(Rule::new(Fault::Reply(page)).on_tool("pay"));
+    tells!(warmline.run(&["call", &server.url(), "pay", "amount=1"]), @r"
+    exit: 4
+    ----- stderr -----
+    error[bad-answer]: what `127.0.0.1:[PORT]` answered is not an MCP answer
+      where: tools/call pay, [TIME] after sending
+      why: HTTP 200, a web page: Welcome
+      delivery: unknown (may have been executed, check before calling again)
+      hint: report it to the server's makers
+    ");
+}
+
+#[test]
+fn an_odd_result_is_shown_as_it_is() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    server.inject(Rule::new(Fault::Result(serde_json::json!({"content": "nope"}))).on_tool("pay"));
+    let told = Warmline::new().run(&["call", &server.url(), "pay", "amount=1"]);
+    assert!(told.stdout.contains(r#""content": "nope""#), "{told}");
+}
+
+#[test]
+fn a_log_that_is_no_terminal_has_no_colours() {
+    let warmline = Warmline::new().with("WARMLINE_LOG", "trace");
+    let told = warmline.run(&against_demo(&["call", "pay", "amount=1"], &[]));
+    assert!(
+        !told.stderr.is_empty() && !told.stderr.contains('\u{1b}'),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_narrow_terminal_shows_what_has_to_be_typed() {
+    let warmline = Warmline::new().with("COLUMNS", "50");
+    let told = warmline.run(&against_demo(&["tools"], &[]));
+    let pay = told
+        .stdout
+        .lines()
+        .find(|line| line.trim_start().starts_with("pay "));
+    assert!(pay.is_some_and(|line| line.contains("amount")), "{told}");
+    for line in told.stdout.lines() {
+        assert!(
+            line.chars().count() <= 50 && !line.contains("  …"),
+            "{line}"
+        );
+    }
 }

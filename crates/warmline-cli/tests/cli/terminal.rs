@@ -6,6 +6,7 @@ use std::process::{Child, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
 
 use crate::warmline::{Warmline, against_demo};
 
@@ -18,9 +19,21 @@ struct Sitting {
 
 impl Sitting {
     fn start(warmline: &Warmline, words: &[&str]) -> Self {
+        Self::start_on("xterm", 200, warmline, words)
+    }
+
+    /// On a terminal of this kind and so many columns.
+    fn start_on(kind: &str, columns: u16, warmline: &Warmline, words: &[&str]) -> Self {
         let screen = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&screen).unwrap();
         unlockpt(&screen).unwrap();
+        let size = Winsize {
+            ws_row: 24,
+            ws_col: columns,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        tcsetwinsize(&screen, size).unwrap();
         let name = ptsname(&screen, Vec::new()).unwrap();
         let open = || {
             File::options()
@@ -30,7 +43,7 @@ impl Sitting {
                 .unwrap()
         };
         let mut command = warmline.command(words);
-        command.env("TERM", "xterm").env("NO_COLOR", "1");
+        command.env("TERM", kind).env("NO_COLOR", "1");
         command.stdin(open()).stderr(open()).stdout(Stdio::piped());
         let child = command.spawn().unwrap();
         Self {
@@ -142,11 +155,12 @@ fn a_url_is_shown_and_never_opened() {
 fn a_question_can_be_declined_beforehand() {
     let warmline = Warmline::new();
     let words = against_demo(&["call", "ask_form", "--no-ask"], &["--era", "legacy"]);
-    let (exit, answer, _) = Sitting::start(&warmline, &words).ends();
+    let (exit, answer, seen) = Sitting::start(&warmline, &words).ends();
     assert_eq!(
         (exit, answer.trim()),
         (0, r#"{"answers":[{"action":"decline"}]}"#)
     );
+    assert!(seen.contains("declined: --no-ask"), "{seen}");
 }
 
 #[test]
@@ -192,4 +206,36 @@ fn how_far_a_server_is_stands_in_the_line_of_progress() {
     sitting.sees(" of 8");
     let (exit, _, seen) = sitting.ends();
     assert_eq!(exit, 0, "{seen}");
+}
+
+#[test]
+fn the_line_of_progress_is_never_wider_than_the_terminal() {
+    let warmline = Warmline::new();
+    let words = against_demo(&["call", "slow", "ms=900"], &["--era", "legacy"]);
+    let mut sitting = Sitting::start_on("xterm", 30, &warmline, &words);
+    sitting.sees("waiting for tools/call");
+    let (_, _, seen) = sitting.ends();
+    let drawn: Vec<&str> = seen.split("\r\u{1b}[2K").collect();
+    let waiting = drawn.iter().filter(|line| line.contains("waiting for"));
+    for line in waiting {
+        assert!(line.chars().count() < 30, "{line:?}");
+    }
+    let (_, _, seen) = Sitting::start_on("dumb", 80, &warmline, &words).ends();
+    assert!(
+        !seen.contains('\u{1b}') && !seen.contains("waiting"),
+        "{seen:?}"
+    );
+}
+
+#[test]
+fn what_follows_a_question_nobody_answered_stands_on_a_line_of_its_own() {
+    let warmline = Warmline::new();
+    let words = against_demo(&["call", "ask_form"], &["--era", "legacy"]);
+    let mut sitting = Sitting::start(&warmline, &words);
+    sitting.sees("may be left out): ");
+    sitting.screen.write_all(b"\x04").unwrap();
+    let (exit, answer, seen) = sitting.ends();
+    assert_eq!(exit, 0, "{seen}");
+    assert!(answer.contains("decline"), "{answer}");
+    assert!(seen.contains("may be left out): \n"), "{seen:?}");
 }

@@ -25,6 +25,10 @@ pub(crate) const FILTERS: &[(&str, &str)] = &[
         "[N] variables of ours are not passed on",
     ),
     (r"\d+ folders?, as ours", "[N] folders, as ours"),
+    (
+        r"/(usr/)?bin/(sh|sleep) \(folder \d of \d in PATH\)",
+        "[BIN]/$2",
+    ),
     (r#""sha256":"[0-9a-f]{64}""#, r#""sha256":"[DIGEST]""#),
 ];
 

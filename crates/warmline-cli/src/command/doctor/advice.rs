@@ -4,17 +4,22 @@ use warmline::core::code::Reason;
 use warmline::core::exchange::Trouble;
 use warmline::upstream::Reach;
 
+use crate::report::text::seconds;
 use crate::target::Target;
 
 /// One thing to do about a trouble that brings no advice of its own.
 pub(super) fn of(trouble: &Trouble, target: &Target) -> Option<String> {
     let general = || {
-        trouble
-            .code
-            .try_this()
-            .first()
-            .map(|advice| (*advice).to_owned())
+        let all = trouble.code.try_this().iter();
+        let mut elsewhere = all.filter(|advice| !advice.contains("warmline doctor"));
+        elsewhere.next().map(|advice| (*advice).to_owned())
     };
+    if let Some(pause) = trouble.retry_after {
+        return Some(format!(
+            "it asks to wait {}, then try again",
+            seconds(pause)
+        ));
+    }
     match &target.server.reach {
         Reach::Stdio(_) => of_program(trouble.reason, target).or_else(general),
         Reach::Http(_) if trouble.reason == Reason::Tls => {
@@ -44,7 +49,7 @@ fn of_program(reason: Reason, target: &Target) -> Option<String> {
 }
 
 fn of_url(reason: Reason) -> Option<&'static str> {
-    let table: [(&[Reason], &str); 5] = [
+    let table: [(&[Reason], &str); 10] = [
         (
             &[Reason::ConnectRefused],
             "nobody listens there: start the server, or check host and port",
@@ -65,6 +70,32 @@ fn of_url(reason: Reason) -> Option<&'static str> {
         (
             &[Reason::TlsClosed],
             "the other side ended TLS: does this port speak `https` at all?",
+        ),
+        (
+            &[Reason::NotFound, Reason::NotMcp, Reason::BadReply],
+            "check the path: many servers are at `/mcp`, older ones at `/sse`",
+        ),
+        (
+            &[Reason::Redirect],
+            "use the URL it sends to, if you trust it",
+        ),
+        (
+            &[Reason::RateLimited, Reason::TooEarly, Reason::Unavailable],
+            "wait a while, then try again",
+        ),
+        (
+            &[Reason::Forbidden],
+            "the credential may not do that, or the server minds where requests come from",
+        ),
+        (
+            &[
+                Reason::Handshake,
+                Reason::Rejected,
+                Reason::RejectedUnclear,
+                Reason::ServerError,
+                Reason::GatewayError,
+            ],
+            "read what the server said, and look into its log",
         ),
     ];
     table

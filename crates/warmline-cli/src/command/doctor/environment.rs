@@ -6,10 +6,10 @@ use warmline::upstream::{Reach, Server, StdioReach, withheld};
 use super::Finding;
 
 /// What stands in the environment that a reader may have counted on.
-pub(super) fn look(server: &Server) -> Vec<Finding> {
+pub(super) fn look(server: &Server, names: Names) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Reach::Stdio(stdio) = &server.reach {
-        findings.push(missed(server, stdio));
+        findings.push(missed(server, stdio, names));
     }
     for name in RETIRED {
         if process_variable(name).is_some() {
@@ -22,7 +22,15 @@ pub(super) fn look(server: &Server) -> Vec<Finding> {
     findings
 }
 
-fn missed(server: &Server, stdio: &StdioReach) -> Finding {
+/// Which of the variables that are kept from a child are named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Names {
+    /// Those that look like secrets: somebody may have counted on them.
+    Telling,
+    All,
+}
+
+fn missed(server: &Server, stdio: &StdioReach, names: Names) -> Finding {
     let withheld = withheld(stdio);
     let wanted: Vec<&str> = withheld
         .iter()
@@ -41,16 +49,24 @@ fn missed(server: &Server, stdio: &StdioReach) -> Finding {
             "pass it on with `--env-pass {first}`, or `env_pass = [\"{first}\"]`"
         ));
     }
-    let secrets = withheld.iter().filter(|name| looks_secret(name)).count();
     let passed = match withheld.len() {
         0 => "nothing of ours is kept from it".to_owned(),
         1 => "1 variable of ours is not passed on".to_owned(),
         many => format!("{many} variables of ours are not passed on"),
     };
-    let says = match secrets {
-        0 => passed,
-        1 => format!("{passed}, 1 looks like a secret"),
-        many => format!("{passed}, {many} look like secrets"),
+    let mut named: Vec<&str> = withheld.iter().map(String::as_str).collect();
+    named.sort_unstable();
+    let says = match names {
+        Names::All if named.is_empty() => passed,
+        Names::All => format!("{passed}: {}", named.join(", ")),
+        Names::Telling => {
+            named.retain(|name| looks_secret(name));
+            match named.as_slice() {
+                [] => passed,
+                [one] => format!("{passed}; {one} looks like a secret"),
+                many => format!("{passed}; {} look like secrets", many.join(", ")),
+            }
+        },
     };
     Finding::ok("environment", says)
 }

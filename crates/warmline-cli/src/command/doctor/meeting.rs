@@ -11,7 +11,7 @@ use warmline::upstream::{
     ChildReport, Declared, Facts, FoundBy, Reach, Server, Transport, Upstream,
 };
 
-use super::{Finding, State, advice};
+use super::{Finding, State, advice, program};
 use crate::clock;
 use crate::conversation::{Conversation, Tool};
 use crate::problem::Problem;
@@ -302,8 +302,12 @@ fn failed(target: &Target, trouble: &Trouble) -> Vec<Finding> {
             format!("{host} port {port} answered"),
         ));
     }
-    let problem =
-        Problem::of_trouble(trouble, Delivery::Unsent).striking(target.secret_path().as_deref());
+    if matches!(target.server.reach, Reach::Stdio(_)) && question != "program" {
+        findings.extend(program::look_without_starting(&target.server));
+    }
+    let problem = Problem::of_trouble(trouble, Delivery::Unsent)
+        .naming_no_credential(target)
+        .striking(target.secret_path().as_deref());
     let mut finding = Finding::of_problem(question, problem.parts());
     finding.why = finding.why.map(|why| advice::plainly(&why));
     if trouble.hint.is_none() {
