@@ -419,3 +419,36 @@ fn a_timeout_without_a_subject_is_pointed_to_the_right_ones() {
     assert_eq!(error.code, Code::ConfigUnknownKey);
     assert!(error.hint.unwrap().contains("`call_timeout`"));
 }
+
+#[test]
+fn every_key_and_every_default_stands_on_the_reference_page() {
+    let page = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../docs/reference/settings.md"
+    );
+    let page = std::fs::read_to_string(page).unwrap();
+    let tables = [
+        keys::SERVER,
+        keys::SERVER_ELSEWHERE,
+        keys::TOP_ELSEWHERE,
+        keys::CREDENTIAL_ELSEWHERE,
+    ];
+    for key in tables.into_iter().flatten() {
+        assert!(page.contains(&format!("`{key}`")), "{key} is missing");
+    }
+    for key in keys::CREDENTIAL {
+        assert!(page.contains(&format!("{{ {key} = ")), "{key} is missing");
+    }
+    let times = crate::upstream::server::Times::default();
+    let patience = warmline_core::exchange::Patience::default();
+    for (key, time) in [
+        ("connect_timeout", times.connect),
+        ("start_timeout", times.start),
+        ("handshake_timeout", times.handshake),
+        ("call_idle_timeout", patience.idle),
+        ("call_timeout", patience.total),
+    ] {
+        let row = format!("| `{key}` | time | {} s |", time.as_secs());
+        assert!(page.contains(&row), "{row}");
+    }
+}
