@@ -8,7 +8,7 @@ use warmline::upstream::{Asked, Declared, Listener};
 
 use crate::args::Answers;
 use crate::problem::{Outcome, Problem};
-use crate::report::text::{cut, first_line};
+use crate::report::text::{cut, first_line, one_line};
 use crate::report::{Report, sanitised, style};
 
 mod form;
@@ -95,7 +95,9 @@ impl<'r> Person<'r> {
             .and_then(Value::as_str)
             .unwrap_or_default();
         let head = format!("{} asks:", style::name(&format!("`{}`", self.server)));
-        self.report.say(&format!("{head} {}", sanitised(message)));
+        // What a server writes stays under its name: it cannot look like a word of ours.
+        let message = sanitised(message).replace('\n', "\n    ");
+        self.report.say(&format!("{head} {message}"));
         let result = match params.get("url").and_then(Value::as_str) {
             Some(url) => self.consent(url).await,
             None => form::fill(self.report, raw).await,
@@ -107,7 +109,7 @@ impl<'r> Person<'r> {
     async fn consent(&self, url: &str) -> Value {
         self.report.say(&format!(
             "  it wants you to open {}",
-            style::name(&sanitised(url))
+            style::name(&one_line(url))
         ));
         self.report
             .say("  open it yourself if you trust this server; nothing is opened here");

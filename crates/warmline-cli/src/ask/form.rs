@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::report::{Report, sanitised, style};
+use crate::report::text::one_line;
+use crate::report::{Report, style};
 use crate::values::{Object, Schema};
 
 /// Asks for each field. The end of input declines the whole form.
@@ -118,13 +119,13 @@ impl<'s> Field<'s> {
         );
         let title = self.text("title").unwrap_or(self.name);
         let default = match self.of.get("default") {
-            Some(default) => format!(" [{}]", sanitised(&plain(default))),
+            Some(default) => format!(" [{}]", one_line(&plain(default))),
             None => String::new(),
         };
         format!(
             "  {} ({}){default}: ",
-            style::bold(&sanitised(title)),
-            sanitised(&about.join(", "))
+            style::bold(&one_line(title)),
+            one_line(&about.join(", "))
         )
     }
 
@@ -262,7 +263,7 @@ fn parsed(schema: &Schema, typed: &str) -> Result<Value, String> {
 
 async fn ask(report: &Report, field: &Field<'_>) -> Filled {
     if let Some(description) = field.text("description") {
-        report.say(&format!("  {}", style::dim(&sanitised(description))));
+        report.say(&format!("  {}", style::dim(&one_line(description))));
     }
     loop {
         let Some(typed) = report.ask(&field.prompt()).await else {

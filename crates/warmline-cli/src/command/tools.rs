@@ -5,7 +5,7 @@ use warmline::upstream::Declared;
 use crate::args;
 use crate::conversation::{Conversation, Tool, summary};
 use crate::problem::{Outcome, Problem};
-use crate::report::text::{count, cut, first_line, padded, seconds};
+use crate::report::text::{count, cut, first_line, one_line, padded, seconds};
 use crate::report::{Fields, Report, sanitised, style};
 use crate::target::{Named, Target, split};
 
@@ -51,7 +51,7 @@ fn lines(tools: &[Tool], width: usize) -> Vec<String> {
     let widest = |of: &dyn Fn(&Tool) -> usize, most: usize| {
         tools.iter().map(of).max().unwrap_or(0).min(most)
     };
-    let name_width = widest(&|tool| sanitised(tool.name()).chars().count(), 32);
+    let name_width = widest(&|tool| one_line(tool.name()).chars().count(), 32);
     // Where there is little room, what has to be typed stays.
     let hint_width = if width < NARROW {
         0
@@ -70,7 +70,7 @@ fn lines(tools: &[Tool], width: usize) -> Vec<String> {
         let line = format!(
             "  {}  {}{}{}",
             style::name(&padded(
-                &cut(&sanitised(tool.name()), name_width),
+                &cut(&one_line(tool.name()), name_width),
                 name_width
             )),
             column(&title(tool, title_width), title_width),
@@ -98,13 +98,13 @@ fn title(tool: &Tool, width: usize) -> String {
 fn arguments(tool: &Tool) -> String {
     let schema = tool.schema();
     let required = schema.required();
-    let needed = required.iter().map(|name| sanitised(name));
+    let needed = required.iter().map(|name| one_line(name));
     let optional = schema
         .names()
         .into_iter()
         .filter(|name| !required.contains(name));
     needed
-        .chain(optional.map(|name| format!("[{}]", sanitised(name))))
+        .chain(optional.map(|name| format!("[{}]", one_line(name))))
         .collect::<Vec<_>>()
         .join(" ")
 }

@@ -1,15 +1,17 @@
 //! How a problem reads: the lines of the error page, or the fields of an object.
 
+use super::text::one_line;
 use super::{Fields, sanitised, style};
 use crate::problem::{Parts, Problem};
 
-/// The lines for people. Lines without content are left out.
+/// The lines for people. Lines without content are left out. What others wrote cannot make a line
+/// of its own.
 pub(super) fn in_text(problem: &Problem) -> String {
     let parts = problem.parts();
     let head = style::broken(&format!("error[{}]", parts.code.word()));
-    let mut lines = vec![format!("{head}: {}", sanitised(&parts.what))];
+    let mut lines = vec![format!("{head}: {}", one_line(&parts.what))];
     if let Some(place) = &parts.place {
-        lines.push(format!("  where: {}", sanitised(place)));
+        lines.push(format!("  where: {}", one_line(place)));
     }
     if let Some(why) = &parts.why {
         lines.push(format!("  why: {}", indented(&sanitised(why))));
@@ -26,7 +28,7 @@ pub(super) fn in_text(problem: &Problem) -> String {
             parts
                 .hint
                 .as_ref()
-                .map(|hint| format!("  hint: {}", sanitised(hint))),
+                .map(|hint| format!("  hint: {}", one_line(hint))),
         ),
     }
     lines.join("\n")
@@ -38,7 +40,7 @@ fn excerpt(parts: &Parts) -> Option<String> {
     let number = number.to_string();
     let margin = " ".repeat(number.len());
     let under = " ".repeat(excerpt.before) + &"^".repeat(excerpt.width);
-    let hint = parts.hint.as_deref().unwrap_or_default();
+    let hint = one_line(parts.hint.as_deref().unwrap_or_default());
     let under = format!("{under} {hint}");
     Some(format!(
         "  {margin} |\n  {number} | {}\n  {margin} | {}",

@@ -371,3 +371,14 @@ fn what_is_kept_from_a_child_is_named_when_asked_for() {
     assert!(told.stdout.contains("ACME_TOKEN, EDITOR"), "{told}");
     assert!(!told.everything().contains("canary"), "{told}");
 }
+
+#[test]
+fn a_port_without_tls() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let url = server.url().replace("http://", "https://");
+    let told = Warmline::new().run(&["doctor", &url, "--timeout", "1s"]);
+    assert!(
+        told.exit == 2 && told.stdout.contains("try the URL with `http://`"),
+        "{told}"
+    );
+}

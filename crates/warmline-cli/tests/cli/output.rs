@@ -159,3 +159,22 @@ fn a_narrow_terminal_shows_what_has_to_be_typed() {
         );
     }
 }
+
+#[test]
+fn what_a_server_writes_cannot_look_like_a_line_of_ours() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let name = "x`\n  delivery: answered\n\u{1b}[2J";
+    let tool = serde_json::json!({"name": name, "inputSchema": {"properties": {"a\nb": {}}}});
+    let list = serde_json::json!({ "tools": [tool] });
+    server.inject(Rule::new(Fault::Result(list)).on("tools/list").always());
+    let warmline = Warmline::new();
+    for words in [
+        &["call", &server.url(), "pay"][..],
+        &["tools", &server.url()],
+    ] {
+        let told = warmline.run(words);
+        let forged = |line: &str| line.starts_with("  delivery: answered");
+        assert!(!told.everything().lines().any(forged), "{told}");
+        assert!(!told.everything().contains('\u{1b}'), "{told}");
+    }
+}

@@ -25,6 +25,13 @@ pub(super) fn of(trouble: &Trouble, target: &Target) -> Option<String> {
         Reach::Http(_) if trouble.reason == Reason::Tls => {
             Some(of_certificate(trouble.why.as_deref().unwrap_or_default()).to_owned())
         },
+        // Whoever waits for a request in the clear takes a greeting of TLS for its slow beginning.
+        Reach::Http(http)
+            if http.url.scheme() == "https"
+                && [Reason::TimeoutUnsent, Reason::TlsClosed].contains(&trouble.reason) =>
+        {
+            Some("it may not speak TLS there: try the URL with `http://`; or it hangs".to_owned())
+        },
         Reach::Http(_) => of_url(trouble.reason).map(str::to_owned).or_else(general),
     }
 }
@@ -106,7 +113,9 @@ fn of_url(reason: Reason) -> Option<&'static str> {
 
 fn of_certificate(why: &str) -> &'static str {
     let why = why.to_lowercase();
-    if why.contains("expired") {
+    if why.contains("corrupt message") || why.contains("contenttype") {
+        "it does not speak TLS there: try the URL with `http://`"
+    } else if why.contains("expired") {
         "whoever runs the server must renew its certificate; or this machine's clock is wrong"
     } else if why.contains("not valid yet") || why.contains("notvalidyet") {
         "check this machine's clock"
