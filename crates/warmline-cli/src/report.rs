@@ -160,6 +160,13 @@ impl Report {
         }
     }
 
+    /// A line about something the reader may not have meant: left out by `--quiet` alone.
+    pub(crate) fn caution(&self, text: &str) {
+        if self.volume > Volume::Quiet {
+            self.say(text);
+        }
+    }
+
     /// A line of the account that `--verbose` asks for.
     pub(crate) fn account(&self, text: &str) {
         if self.is_verbose() {

@@ -42,7 +42,7 @@ async fn call(
 ) -> Outcome<u8> {
     let schema = schema(conversation, tool, given, report).await?;
     for note in given.check_names(tool, &schema).map_err(unsent)? {
-        report.note(&format!("note: {note}"));
+        report.caution(&format!("note: {note}"));
     }
     let arguments = given.arguments(&schema).map_err(unsent)?;
     tell_arguments(&arguments, typed.values.show_values, report);

@@ -338,6 +338,17 @@ fn quiet_prints_the_answer_and_nothing_else() {
         &[],
     ));
     assert_eq!((told.exit, told.stderr.as_str()), (0, ""));
+    let told = warmline.run(&against_demo(
+        &["call", "pay", "unheard=1", "amount=1", "--json"],
+        &[],
+    ));
+    assert_eq!(
+        (told.exit, told.stderr.as_str()),
+        (
+            0,
+            "note: `pay` has no argument `unheard`; it is sent all the same\n"
+        )
+    );
 }
 
 #[test]

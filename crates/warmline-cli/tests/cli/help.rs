@@ -208,6 +208,7 @@ fn explain_prints_the_page_of_a_code() {
       usual causes:
       - the connection closed after the request was sent
       - the server, or a gateway before it, failed while it worked
+      - the answer came, and could not be written to where the output goes
 
       what to try:
       - check whether it was executed before calling again
@@ -238,7 +239,7 @@ fn explain_prints_the_page_of_a_code() {
     tells!(warmline.run(&["explain", "answer-lost", "--json"]), @r#"
     exit: 0
     ----- stdout -----
-    {"kind":"code","code":"answer-lost","meaning":"The request was sent, and no answer to it arrived.","party":"network","delivery":"unknown","causes":["the connection closed after the request was sent","the server, or a gateway before it, failed while it worked"],"try":["check whether it was executed before calling again"]}
+    {"kind":"code","code":"answer-lost","meaning":"The request was sent, and no answer to it arrived.","party":"network","delivery":"unknown","causes":["the connection closed after the request was sent","the server, or a gateway before it, failed while it worked","the answer came, and could not be written to where the output goes"],"try":["check whether it was executed before calling again"]}
     "#);
     let all = warmline.run(&["explain"]);
     assert_eq!(

@@ -85,6 +85,8 @@ static CONFIG_BAD_VALUE: Page = Page {
     causes: &[
         "a number without its unit",
         "a word that is not one of the choices",
+        "a `${VARIABLE}` in warmline.toml, which fills in none",
+        "a server that its file switches off",
     ],
     try_this: &["look at the line and column the error names, and at the form it asks for"],
 };
@@ -152,7 +154,7 @@ static TOOL_UNKNOWN: Page = Page {
 
 static CREDENTIAL_REFUSED: Page = Page {
     word: "credential-refused",
-    meaning: "The server did not accept our credential, also not a fresh one.",
+    meaning: "The server did not accept our credential, or got none.",
     party: Party::You,
     delivery: Some(Delivery::Refused),
     exit: Exit::ByDelivery,
@@ -161,7 +163,8 @@ static CREDENTIAL_REFUSED: Page = Page {
         "the token is expired, revoked or for another server",
     ],
     try_this: &[
-        "give a token with `--header-env Authorization=NAME`",
+        "give a token with `--header-env Authorization=NAME`, where the variable holds `Bearer …`",
+        "or with `credential = { env = \"NAME\" }`, where it holds the token alone",
         "ask `warmline doctor` what would be sent",
     ],
 };
@@ -278,6 +281,7 @@ static ANSWER_LOST: Page = Page {
     causes: &[
         "the connection closed after the request was sent",
         "the server, or a gateway before it, failed while it worked",
+        "the answer came, and could not be written to where the output goes",
     ],
     try_this: &["check whether it was executed before calling again"],
 };
