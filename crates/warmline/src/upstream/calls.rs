@@ -4,7 +4,7 @@
 //! [`two_endpoints`](super::two_endpoints), where that stream is the session.
 //!
 //! Responses go by id. Progress goes to the call whose token it names; other notices and questions
-//! go to the oldest call (mcp-spec 4.4.5); a question with no call in flight is refused at once.
+//! go to the oldest call (rows Y of `docs/reference/rows.md`); a question with no call in flight is refused at once.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //!
 //! Asked by: the drivers ([`legacy`](super::legacy), [`modern`](super::modern)).
 //!
-//! The witness for "unsent" is that nobody pulled the body (reliability W1): whatever else goes
+//! The witness for "unsent" is that nobody pulled the body (row W1 of `docs/reference/rows.md`): whatever else goes
 //! wrong then, the server cannot have received a complete request. A kept connection that turns
 //! out dead before that is replaced here, silently and for free. Everything after it is unknown,
 //! unless the answer says otherwise, and that is read by the core, not here.

@@ -7,7 +7,7 @@
 //! and how much of each line the pipe has taken, stands in the [`desk`]; the [`owner`] moves bytes
 //! and ends the child.
 //!
-//! What is known of a request (reliability 4.2): a line of which the pipe took less than its JSON
+//! What is known of a request (rows W of `docs/reference/rows.md`): a line of which the pipe took less than its JSON
 //! text is unsent, because a prefix of JSON is no message. A line of which it took the whole text
 //! is unknown until its reply comes, even if the newline is missing: readers run such a line.
 

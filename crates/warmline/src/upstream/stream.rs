@@ -236,7 +236,7 @@ pub(crate) async fn next_of(standing: &mut Option<Call>) -> Message {
 }
 
 /// Whether a response belongs to our request on this very exchange. Errors made before a server
-/// could read the id carry none, null, or a word of their own (mcp-spec 2.1.5).
+/// could read the id carry none, null, or a word of their own.
 pub(crate) fn is_for(message: &Message, id: u64) -> bool {
     match message.id() {
         Some(Id::Number(number)) => u64::try_from(number) == Ok(id),

@@ -23,7 +23,7 @@ use warmline::upstream::{Declared, Server, Session, Upstream};
 
 use self::plain_server::PlainServer;
 
-/// The budget of one `tools/call` with a JSON reply on an open session (issue 7).
+/// The budget of one `tools/call` with a JSON reply on an open session.
 const BUDGET: u64 = 15;
 
 struct Counting;

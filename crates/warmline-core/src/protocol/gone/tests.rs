@@ -97,7 +97,7 @@ fn a_challenge_may_say_that_the_session_is_gone() {
     );
 }
 
-/// Rows G1 to G13 of reliability 4.9 that the list above does not hold.
+/// Rows G1 to G13 of the dialects that the list above does not hold.
 #[test]
 fn rows_of_the_delivery_chapter_are_understood() {
     #[rustfmt::skip]

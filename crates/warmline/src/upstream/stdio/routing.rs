@@ -1,7 +1,7 @@
 //! Whose message is it? One line of a child's output in, its consequences out.
 //!
 //! Replies go by id. Notices and questions go to the call they name, else to the oldest call in
-//! flight (mcp-spec 4.4.5); a question with no call in flight is refused here, at once.
+//! flight (rows Y of `docs/reference/rows.md`); a question with no call in flight is refused here, at once.
 
 use bytes::Bytes;
 use serde::Deserialize;

@@ -1,4 +1,4 @@
-//! What is known of a request when its child fails it: reliability 4.8, row by row.
+//! What is known of a request when its child fails it: rows D97 to D118.
 
 use super::*;
 
