@@ -82,10 +82,9 @@ fn start_log() {
         return;
     };
     let filter = tracing_subscriber::EnvFilter::new(filter);
-    let coloured = anstream::AutoStream::choice(&std::io::stderr()) != anstream::ColorChoice::Never;
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_ansi(coloured)
+        .with_ansi(report::stderr_takes_colour())
         .with_writer(std::io::stderr);
     // It fails only where another logger is set already, and then that one serves.
     subscriber.try_init().ok();

@@ -57,6 +57,11 @@ pub(crate) struct Report {
     unwritten: Unwritten,
 }
 
+/// Whether stderr shows colours, where no option says so.
+pub(crate) fn stderr_takes_colour() -> bool {
+    anstream::AutoStream::choice(&std::io::stderr()) != ColorChoice::Never
+}
+
 impl Report {
     pub(crate) fn new(look: &Look) -> Self {
         let color = match look.color {
