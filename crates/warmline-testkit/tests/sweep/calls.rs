@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 use warmline::core::era::Era;
+use warmline::core::exchange::Patience;
+use warmline::upstream::List;
 use warmline_testkit::sweep::{self, Point, When, drop_at};
 use warmline_testkit::{CutAt, End, Fault, Personality, ReplyForm, SseForm};
 
@@ -93,6 +95,26 @@ fn a_call_whose_stream_is_taken_up_again_may_be_dropped_anywhere() {
         let swept = call_is_swept("resumed", scene, "progress", json!({"steps": 2}));
         let answer = Box::pin(swept).await;
         assert_eq!(answer["content"][0]["text"], "2 steps");
+    });
+}
+
+#[test]
+fn a_list_may_be_dropped_on_any_of_its_pages() {
+    play(async {
+        let paged = Personality::legacy().page_size(8);
+        let mut scene = Scene::http(paged, Some(Era::Legacy));
+        let session = scene.rest().await;
+        let listing = || Box::pin(session.list(List::Tools, Patience::default()));
+        let swept = sweep::cancel_points(listing, async |point| {
+            echoes(&session).await;
+            scene.settles(&format!("a list dropped at {point:?}")).await;
+        })
+        .await;
+        let tools = swept.output.unwrap().unwrap();
+        assert!(tools.len() > 8, "{} tools", tools.len());
+        session.close().await;
+        drop(session);
+        scene.ends().await;
     });
 }
 
