@@ -1,0 +1,125 @@
+//! Memory stays flat, whatever a server sends: bodies and streams without an end, giants, floods.
+//!
+//! The server is a process of its own, so that what is measured here is ours alone; one test,
+//! because a second one beside it would be measured too.
+
+#![expect(clippy::unwrap_used, reason = "a test ends when its setting fails")]
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::json;
+use warmline::core::era::Era;
+use warmline::core::exchange::{Ending, Patience, Request};
+use warmline::core::protocol::params::Params;
+use warmline::upstream::{Declared, Server, Session, Upstream};
+
+/// A reply of 16 MiB, twice (a buffer is copied when it grows), and some room.
+const ROOM_KIB: usize = 64 << 10;
+
+/// A server that runs until it is dropped.
+struct Program {
+    child: Child,
+    url: String,
+}
+
+impl Program {
+    fn start(options: &[&str], fault: &str) -> Self {
+        let rule = format!(r#"{{"tool":"pay","times":null,"fault":{fault}}}"#);
+        let mut child = Command::new(env!("CARGO_BIN_EXE_warmline-ledger"))
+            .args(options)
+            .args(["--fault", &rule])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut url = String::new();
+        let out = child.stdout.take().unwrap();
+        BufReader::new(out).read_line(&mut url).unwrap();
+        Self {
+            child,
+            url: url.trim().to_owned(),
+        }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+/// Resident memory of this process.
+fn resident_kib() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmRSS:"))
+        .unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// Calls, and tells how much memory was held at most meanwhile, and how the call ended.
+async fn most_held(session: &Session) -> (usize, Ending) {
+    let params = Params::of(&json!({ "name": "pay", "arguments": { "amount": 1 } })).unwrap();
+    let limit = Duration::from_secs(1);
+    let patience = Patience {
+        idle: limit,
+        total: limit,
+    };
+    let calling = session.send(Request::new("tools/call", params).patient(patience), &());
+    let mut most = 0;
+    let watching = async {
+        loop {
+            most = most.max(resident_kib());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let ending = tokio::select! {
+        ending = calling => ending,
+        never = watching => never,
+    };
+    (most.max(resident_kib()), ending)
+}
+
+#[tokio::test]
+async fn memory_stays_flat_whatever_a_server_sends() {
+    let legacy: &[&str] = &["--personality", "legacy"];
+    let streams: &[&str] = &["--personality", "legacy", "--sse", "plain"];
+    let modern: &[&str] = &["--personality", "modern"];
+    let table = [
+        (legacy, Era::Legacy, r#""endless-body""#),
+        (modern, Era::Modern, r#""endless-body""#),
+        (streams, Era::Legacy, r#""endless-stream""#),
+        (modern, Era::Modern, r#""endless-stream""#),
+        (legacy, Era::Legacy, r#"{"giant":200000000}"#),
+        (streams, Era::Legacy, r#"{"giant":200000000}"#),
+        (streams, Era::Legacy, r#"{"flood":100000}"#),
+    ];
+    for (options, era, fault) in table {
+        let program = Program::start(options, fault);
+        let mut server = Server::http("flood", program.url.parse().unwrap());
+        server.era = Some(era);
+        let session = Upstream::new()
+            .open(&server, &Declared::default())
+            .await
+            .unwrap();
+        let before = resident_kib();
+        for _ in 0..3 {
+            let (most, ending) = most_held(&session).await;
+            // News alone, however much, do not keep the answer from coming.
+            let failed = matches!(ending, Ending::Failed(_));
+            assert!(
+                failed || fault.contains("flood"),
+                "{fault}, {era}: {ending:?}"
+            );
+            let grown = most.saturating_sub(before);
+            assert!(
+                grown < ROOM_KIB,
+                "{fault}, {era}: {before} KiB, then {most} KiB"
+            );
+        }
+    }
+}
