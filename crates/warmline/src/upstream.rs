@@ -7,6 +7,8 @@
 //! | What does a call of each era look like? | `legacy.rs`, `modern.rs`, `pipes.rs` |
 //! | What does a reply mean for the request? | `answer.rs` (and `warmline_core::protocol::status`) |
 //! | What did the handshake get? | `greeting.rs` |
+//! | How are questions answered and calls cancelled over HTTP? | `voice.rs`, `answers.rs` |
+//! | Whose message is it, on a standing stream? | `calls.rs` |
 //! | What is remembered of a server? | `verdicts.rs` |
 //! | How are streams read and resumed? | `stream.rs`, `legacy.rs` |
 //! | How do bytes travel over HTTP? | `http.rs`, `connections.rs`, `tls.rs` |
@@ -39,6 +41,7 @@ mod survey;
 mod tls;
 mod two_endpoints;
 mod verdicts;
+mod voice;
 pub mod warden;
 mod wording;
 

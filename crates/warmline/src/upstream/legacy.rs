@@ -11,14 +11,14 @@
 mod listening;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use warmline_core::code::Reason;
 use warmline_core::era::{Era, Version};
-use warmline_core::exchange::{Ending, QuestionKind, Request, Trouble};
+use warmline_core::exchange::{Ending, Request, Trouble};
 use warmline_core::protocol::handshake;
 use warmline_core::protocol::headers::{self, LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
 use warmline_core::protocol::splice;
@@ -26,15 +26,15 @@ use warmline_core::protocol::sse::SseParser;
 
 use self::listening::{Headed, Listening};
 use super::answer;
-use super::answers::Answers;
 use super::greeting;
-use super::http::{Arrival, BodyKind, Endpoint, Lost, with_headers};
+use super::http::{Arrival, BodyKind, Endpoint, Lost};
 use super::limits::{Ids, Limits};
-use super::listener::{self, Listener, Spoken};
+use super::listener::{self, Listener};
 use super::pipes::write_legacy;
 use super::server::{Sizes, Times};
 use super::session::{Declared, Evidence, Facts, Standing, Transport};
-use super::stream::{Asking, Pause, Watch};
+use super::stream::{Pause, Watch};
+use super::voice::Voice;
 use crate::clock;
 
 /// How long to wait before a broken stream is taken up again, where the server did not say.
@@ -51,12 +51,9 @@ pub(crate) const INITIALIZED: &str = "notifications/initialized";
 /// A legacy session over HTTP.
 #[derive(Debug)]
 pub(crate) struct LegacyHttp {
-    endpoint: Endpoint,
-    /// What every request carries: host, accept, the server's headers, session id, version.
-    base: HeaderMap,
+    voice: Voice,
     has_session_id: bool,
     ids: Ids,
-    answers: Answers,
     sizes: Sizes,
     times: Times,
     /// We declared that we can answer questions, and there is a session for them to come in.
@@ -104,11 +101,9 @@ impl LegacyHttp {
             base.insert(PROTOCOL_VERSION, version);
         }
         let session = Arc::new(Self {
-            endpoint,
-            base,
+            voice: Voice::new(endpoint, base, times.handshake),
             has_session_id: session_id.is_some(),
             ids,
-            answers: Answers::default(),
             sizes,
             times,
             may_be_asked: session_id.is_some() && declared.declares_anything(),
@@ -136,45 +131,43 @@ impl LegacyHttp {
         let id = self.ids.next();
         let limits = Limits::begin(request.patience());
         let body = write_legacy(id, &request);
-        let mut cancel = CancelNotice {
-            session: Some(self),
-            id,
-            own: request.headers().to_vec(),
-            issued: AtomicBool::new(false),
-        };
+        let mut cancel = self.voice.cancel_notice(id, &request);
         // The headers are made when there is a connection to write them to.
         let headers = || {
             cancel.issued.store(true, Ordering::Relaxed);
-            self.headers(&request)
+            self.voice.headers(request.headers())
         };
         let mut watch = Watch::new(id, limits, listener);
         watch.own = request.headers().to_vec();
         let sent = if self.may_be_asked {
             let Ok(standing) = clock::timeout_at(limits.by(), self.listen(id)).await else {
-                return answer::lost(self.endpoint.late(false), request);
+                return answer::lost(self.voice.endpoint.late(false), request);
             };
             watch.standing = standing;
             // Limits of a call that may be asked are kept by the wait, which knows the questions.
             let by = limits.total_by();
-            let sent = self.endpoint.send(Method::POST, headers, body, by);
+            let sent = self.voice.endpoint.send(Method::POST, headers, body, by);
             Box::pin(self.while_listening(sent, &mut watch)).await
         } else {
-            let sent = self.endpoint.send(Method::POST, headers, body, limits.by());
+            let sent = self
+                .voice
+                .endpoint
+                .send(Method::POST, headers, body, limits.by());
             sent.await.map(Headed::Arrived)
         };
         let ending = match sent {
-            Ok(Headed::Replied(message)) => answer::replied(&self.endpoint.server, &message),
+            Ok(Headed::Replied(message)) => answer::replied(&self.voice.endpoint.server, &message),
             Ok(Headed::Arrived(arrival)) => self.read(arrival, request, watch).await,
             // The wait for questions ended before there was a connection to write to.
             Err(lost) if is_late(&lost) && !cancel.issued.load(Ordering::Relaxed) => {
-                answer::lost(self.endpoint.late(false), request)
+                answer::lost(self.voice.endpoint.late(false), request)
             },
             Err(lost) => answer::lost(lost, request),
         };
         // A call that ran out of time may still be running: the server is told.
         let late = matches!(&ending, Ending::Failed(f) if f.trouble.reason == Reason::Timeout);
         if !late {
-            cancel.session = None;
+            cancel.disarm();
         }
         ending
     }
@@ -185,7 +178,7 @@ impl LegacyHttp {
         request: Request,
         mut watch: Watch<'_>,
     ) -> Ending {
-        let server = &self.endpoint.server;
+        let server = &self.voice.endpoint.server;
         if arrival.status == StatusCode::OK && arrival.kind() == BodyKind::Stream {
             // On the heap, so that the usual call, which has no stream, stays small.
             return Box::pin(self.follow(arrival, &mut watch)).await;
@@ -211,7 +204,7 @@ impl LegacyHttp {
 
     /// Follows the stream of a call, over as many connections as the server likes.
     async fn follow(self: &Arc<Self>, first: Arrival, watch: &mut Watch<'_>) -> Ending {
-        let server = Arc::clone(&self.endpoint.server);
+        let server = Arc::clone(&self.voice.endpoint.server);
         let mut parser = SseParser::new(self.sizes.event);
         let mut arrival = Some(first);
         let (mut fruitless, mut seen) = (0, None::<String>);
@@ -226,13 +219,13 @@ impl LegacyHttp {
                     return answer::replied(&server, &message);
                 },
                 Pause::Ask(asking) => {
-                    self.hear_question(watch, asking);
+                    self.voice.hear_question(watch, asking);
                     arrival = Some(stream);
                     continue;
                 },
                 Pause::Answered(id, kind, given) => {
                     let spoken = listener::spoken(kind, given);
-                    self.answer(&id, spoken, &watch.own);
+                    self.voice.answer(&id, spoken, &watch.own);
                     arrival = Some(stream);
                     continue;
                 },
@@ -271,7 +264,7 @@ impl LegacyHttp {
         fruitless: &mut u32,
         watch: &mut Watch<'_>,
     ) -> Result<Arrival, Ending> {
-        let server = &self.endpoint.server;
+        let server = &self.voice.endpoint.server;
         let Ok(last) = HeaderValue::from_str(last) else {
             return Err(answer::cut_stream(
                 server,
@@ -286,13 +279,14 @@ impl LegacyHttp {
             }
             clock::sleep(wait).await;
             let headers = || {
-                let mut headers = with_headers(self.base.clone(), &watch.own);
+                let mut headers = self.voice.headers(&watch.own);
                 headers.insert(http::header::ACCEPT, STREAM);
                 headers.remove(http::header::CONTENT_TYPE);
                 headers.insert(LAST_EVENT_ID, last.clone());
                 headers
             };
             let got = self
+                .voice
                 .endpoint
                 .send(Method::GET, headers, Bytes::new(), watch.by())
                 .await;
@@ -333,99 +327,59 @@ impl LegacyHttp {
     ) -> Result<Duration, Ending> {
         *fruitless += 1;
         if *fruitless >= RESUME_TRIES {
-            return Err(answer::cut_stream(&self.endpoint.server, watch, why));
+            return Err(answer::cut_stream(&self.voice.endpoint.server, watch, why));
         }
         Ok((wait * 2).clamp(Duration::from_millis(100), Duration::from_secs(30)))
-    }
-
-    fn hear_question(&self, watch: &mut Watch<'_>, asking: Asking) {
-        match QuestionKind::of(&asking.method) {
-            Some(kind) => watch.ask(kind, asking),
-            None if asking.method == "ping" => {
-                let pong = Spoken::Result(Bytes::from_static(b"{}"));
-                self.answer(&asking.id, pong, &watch.own);
-            },
-            None => {
-                let refusal = Spoken::Error(-32601, "method not found");
-                self.answer(&asking.id, refusal, &watch.own);
-            },
-        }
-    }
-
-    /// Sends what a question got. The server hears it on a request of its own, which carries the
-    /// headers of the call it belongs to.
-    fn answer(&self, id: &[u8], spoken: Spoken, own: &[(HeaderName, HeaderValue)]) {
-        let mut body = Vec::new();
-        match spoken {
-            Spoken::Result(raw) => splice::write_result(&mut body, id, &raw),
-            Spoken::Error(code, message) => splice::write_error(&mut body, id, code, message),
-        }
-        let headers = with_headers(self.base.clone(), own);
-        let post = answer::post(
-            self.endpoint.clone(),
-            headers,
-            body.into(),
-            self.times.handshake,
-        );
-        self.answers.send(Arc::clone(&self.endpoint.server), post);
     }
 
     async fn tell_initialized(&self) -> Result<(), Trouble> {
         let mut body = Vec::new();
         handshake::write_initialized(&mut body);
-        self.tell(body.into(), &[]).await
+        self.voice.tell(body.into(), &[]).await
     }
 
     /// Sends a notification; `params` is a raw JSON object.
     pub(crate) async fn notify(&self, method: &str, params: &[u8]) -> Result<(), Trouble> {
         let mut body = Vec::new();
         splice::write_notification(&mut body, method, Some(params));
-        self.tell(body.into(), &[]).await
-    }
-
-    async fn tell(&self, body: Bytes, own: &[(HeaderName, HeaderValue)]) -> Result<(), Trouble> {
-        let headers = with_headers(self.base.clone(), own);
-        answer::post(self.endpoint.clone(), headers, body, self.times.handshake).await
+        self.voice.tell(body.into(), &[]).await
     }
 
     /// The server's name, for messages.
     pub(crate) fn server(&self) -> &str {
-        &self.endpoint.server
+        &self.voice.endpoint.server
     }
 
     /// Ends the session at the server. What it answers changes nothing.
     pub(crate) async fn close(&self) {
         self.listening.end();
-        self.answers.end();
+        self.voice.end();
         self.standing.retire(Reason::Closed);
         if !self.has_session_id {
             return;
         }
         let by = clock::after(Duration::from_secs(2));
         let headers = || {
-            let mut headers = self.base.clone();
+            let mut headers = self.voice.base.clone();
             headers.remove(http::header::CONTENT_TYPE);
             headers
         };
         match self
+            .voice
             .endpoint
             .send(Method::DELETE, headers, Bytes::new(), by)
             .await
         {
             Ok(arrival) => {
                 let status = arrival.status.as_u16();
-                tracing::debug!(server = %self.endpoint.server, status, "session ended");
+                tracing::debug!(server = %self.voice.endpoint.server, status, "session ended");
                 arrival.whole(64 << 10, by).await.ok();
             },
             Err(lost) => {
                 let trouble = lost.trouble;
-                tracing::debug!(server = %self.endpoint.server, %trouble, "session not ended");
+                tracing::debug!(server = %self.voice.endpoint.server, %trouble, "session not ended");
             },
         }
-    }
-
-    fn headers(&self, request: &Request) -> HeaderMap {
-        with_headers(self.base.clone(), request.headers())
     }
 }
 
@@ -449,36 +403,4 @@ fn check_session_id(server: &str, id: &HeaderValue) -> Result<(), Trouble> {
 
 fn is_late(lost: &Lost) -> bool {
     lost.trouble.reason == Reason::Timeout
-}
-
-/// Tells the server that nobody waits for a call any more, when dropped armed.
-struct CancelNotice<'a> {
-    session: Option<&'a Arc<LegacyHttp>>,
-    id: u64,
-    /// The headers of the call alone.
-    own: Vec<(HeaderName, HeaderValue)>,
-    /// Whether anything of the request may have left us; else there is nothing to cancel.
-    issued: AtomicBool,
-}
-
-impl Drop for CancelNotice<'_> {
-    fn drop(&mut self) {
-        let Some(session) = self.session else { return };
-        if !self.issued.load(Ordering::Relaxed) {
-            return;
-        }
-        let (session, own) = (Arc::clone(session), std::mem::take(&mut self.own));
-        let mut notice = Vec::new();
-        let params = answer::cancelled(self.id);
-        splice::write_notification(
-            &mut notice,
-            "notifications/cancelled",
-            Some(params.as_bytes()),
-        );
-        clock::spawn_if_running("cancel a call", async move {
-            if let Err(trouble) = session.tell(notice.into(), &own).await {
-                tracing::debug!(server = %session.endpoint.server, %trouble, "cancel not heard");
-            }
-        });
-    }
 }

@@ -11,26 +11,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use tokio::task::JoinHandle;
 use url::Url;
 use warmline_core::code::Reason;
 use warmline_core::era::Era;
-use warmline_core::exchange::{Ending, QuestionKind, Request, Trouble};
+use warmline_core::exchange::{Ending, Request, Trouble};
 use warmline_core::protocol::envelope::Message;
-use warmline_core::protocol::splice;
 use warmline_core::protocol::sse::SseParser;
 
 use super::answer;
-use super::answers::Answers;
 use super::calls::{Calls, Heard, Routed};
-use super::http::{Arrival, BodyKind, Cut, Endpoint, with_headers};
+use super::http::{Arrival, BodyKind, Cut, Endpoint};
 use super::limits::{Ids, Limits};
-use super::listener::{self, Listener, Spoken};
+use super::listener::{self, Listener};
 use super::pipes::{notification, write_legacy};
 use super::server::{Sizes, Times};
 use super::session::Standing;
-use super::stream::{Asking, Pause, Watch};
+use super::stream::{Pause, Watch};
+use super::voice::Voice;
 use crate::clock::{self, Instant};
 
 /// A session over HTTP+SSE.
@@ -42,15 +41,12 @@ pub(crate) struct TwoEndpoints {
     reader: JoinHandle<()>,
 }
 
-/// The way up: where messages are posted, and what they carry.
+/// The way up, shared with the reader.
 #[derive(Debug)]
 struct Up {
-    endpoint: Endpoint,
-    base: HeaderMap,
+    voice: Voice,
     sizes: Sizes,
-    times: Times,
     standing: Standing,
-    answers: Answers,
 }
 
 impl TwoEndpoints {
@@ -83,14 +79,10 @@ impl TwoEndpoints {
             Ok(endpoint) => endpoint,
             Err(trouble) => return Some(Err(trouble)),
         };
-        let standing = Standing::default();
         let up = Arc::new(Up {
-            endpoint,
-            base,
+            voice: Voice::new(endpoint, base, times.handshake),
             sizes,
-            times,
-            standing,
-            answers: Answers::default(),
+            standing: Standing::default(),
         });
         let calls = Arc::new(Calls::of_the_only_stream());
         let reading = read(Arc::clone(&up), Arc::clone(&calls), stream, parser);
@@ -114,25 +106,20 @@ impl TwoEndpoints {
 
     /// The server's name, for messages.
     pub(crate) fn server(&self) -> &str {
-        &self.up.endpoint.server
+        &self.up.voice.endpoint.server
     }
 
     /// Sends one request and stays with it to its end.
     pub(crate) async fn send(&self, request: Request, listener: &dyn Listener) -> Ending {
         let id = self.next_id();
-        let mut cancel = CancelNotice {
-            up: Some(&self.up),
-            id,
-            own: request.headers().to_vec(),
-            issued: AtomicBool::new(false),
-        };
+        let mut cancel = self.up.voice.cancel_notice(id, &request);
         let body = write_legacy(id, &request);
         let ending = self
             .ask((id, body), request, listener, &cancel.issued)
             .await;
         let late = matches!(&ending, Ending::Failed(f) if f.trouble.reason == Reason::Timeout);
         if !late {
-            cancel.up = None;
+            cancel.disarm();
         }
         ending
     }
@@ -154,31 +141,32 @@ impl TwoEndpoints {
         };
         let headers = || {
             issued.store(true, Ordering::Relaxed);
-            with_headers(self.up.base.clone(), request.headers())
+            self.up.voice.headers(request.headers())
         };
-        let by = watch.limits.by();
-        let mut posting = Box::pin(self.up.endpoint.send(Method::POST, headers, body, by));
+        // Limits are kept by the wait below, which knows the questions.
+        let by = watch.limits.total_by();
+        let mut posting = Box::pin(self.up.voice.endpoint.send(Method::POST, headers, body, by));
         let mut posted = false;
         loop {
             let by = watch.by();
             // A stream that always has more would never let the timer below speak.
             if clock::now() >= by {
                 drop(posting);
-                let lost = self.up.endpoint.late(issued.load(Ordering::Relaxed));
+                let lost = self.up.voice.endpoint.late(issued.load(Ordering::Relaxed));
                 return answer::lost(lost, request);
             }
             tokio::select! {
                 biased;
                 (id, kind, answer) = watch.open.answered() => {
                     watch.limits.sign_of_life();
-                    self.up.answer(&id, listener::spoken(kind, answer), &watch.own);
+                    self.up.voice.answer(&id, listener::spoken(kind, answer), &watch.own);
                 },
                 heard = call.next() => match heard {
                     Heard::Message(message) => match watch.heed_message(message) {
                         Some(Pause::Reply(reply)) => {
-                            return answer::replied(&self.up.endpoint.server, &reply);
+                            return answer::replied(&self.up.voice.endpoint.server, &reply);
                         },
-                        Some(Pause::Ask(asking)) => self.hear_question(&mut watch, asking),
+                        Some(Pause::Ask(asking)) => self.up.voice.hear_question(&mut watch, asking),
                         _ => {},
                     },
                     Heard::Lost(trouble) => return trouble.unknown(),
@@ -205,7 +193,7 @@ impl TwoEndpoints {
     /// The POST was not taken: its status says what that means, as for any other POST.
     async fn refused(&self, id: u64, arrival: Arrival, request: Request, by: Instant) -> Ending {
         let sent = answer::Sent {
-            server: &self.up.endpoint.server,
+            server: &self.up.voice.endpoint.server,
             era: Era::Legacy,
             with_session: true,
             id,
@@ -215,26 +203,16 @@ impl TwoEndpoints {
         answer::ending(sent, arrival, request, by).await
     }
 
-    fn hear_question(&self, watch: &mut Watch<'_>, asking: Asking) {
-        match QuestionKind::of(&asking.method) {
-            Some(kind) => watch.ask(kind, asking),
-            None => {
-                let spoken = Spoken::Error(-32601, "method not found");
-                self.up.answer(&asking.id, spoken, &watch.own);
-            },
-        }
-    }
-
     /// Sends a notification.
     pub(crate) async fn notify(&self, method: &str, params: Option<&[u8]>) -> Result<(), Trouble> {
-        self.up.tell(notification(method, params), &[]).await
+        self.up.voice.tell(notification(method, params), &[]).await
     }
 
     /// Ends the session: it is the stream.
     pub(crate) fn close(&self) {
         self.reader.abort();
-        self.up.answers.end();
-        self.calls.end(&closed(&self.up.endpoint.server));
+        self.up.voice.end();
+        self.calls.end(&closed(&self.up.voice.endpoint.server));
         self.up.standing.retire(Reason::Closed);
     }
 }
@@ -242,29 +220,6 @@ impl TwoEndpoints {
 impl Drop for TwoEndpoints {
     fn drop(&mut self) {
         self.reader.abort();
-    }
-}
-
-impl Up {
-    fn answer(&self, id: &[u8], spoken: Spoken, own: &[(HeaderName, HeaderValue)]) {
-        let mut body = Vec::new();
-        match spoken {
-            Spoken::Result(raw) => splice::write_result(&mut body, id, &raw),
-            Spoken::Error(code, message) => splice::write_error(&mut body, id, code, message),
-        }
-        let headers = with_headers(self.base.clone(), own);
-        let post = answer::post(
-            self.endpoint.clone(),
-            headers,
-            body.into(),
-            self.times.handshake,
-        );
-        self.answers.send(Arc::clone(&self.endpoint.server), post);
-    }
-
-    async fn tell(&self, body: Bytes, own: &[(HeaderName, HeaderValue)]) -> Result<(), Trouble> {
-        let headers = with_headers(self.base.clone(), own);
-        answer::post(self.endpoint.clone(), headers, body, self.times.handshake).await
     }
 }
 
@@ -278,7 +233,7 @@ async fn read(up: Arc<Up>, calls: Arc<Calls>, mut stream: Arrival, mut parser: S
                 };
                 match calls.route(message) {
                     Routed::Done => {},
-                    Routed::Answer(id, spoken) => up.answer(&id, spoken, &[]),
+                    Routed::Answer(id, spoken) => up.voice.answer(&id, spoken, &[]),
                     Routed::TooManyStrays => break "it answers requests nobody sent".to_owned(),
                 }
                 continue;
@@ -298,7 +253,7 @@ async fn read(up: Arc<Up>, calls: Arc<Calls>, mut stream: Arrival, mut parser: S
     up.standing.retire(Reason::ReplyLost);
     let what = format!(
         "the stream of `{}` ended, and the session with it",
-        up.endpoint.server
+        up.voice.endpoint.server
     );
     calls.end(&Trouble::new(Reason::ReplyLost, what).because(why));
 }
@@ -338,31 +293,4 @@ fn closed(server: &str) -> Trouble {
         Reason::Closed,
         format!("the session with `{server}` was closed"),
     )
-}
-
-/// Tells the server that nobody waits for a call any more, when dropped armed.
-struct CancelNotice<'a> {
-    up: Option<&'a Arc<Up>>,
-    id: u64,
-    /// The headers of the call alone.
-    own: Vec<(HeaderName, HeaderValue)>,
-    /// Whether anything of the request may have left us; else there is nothing to cancel.
-    issued: AtomicBool,
-}
-
-impl Drop for CancelNotice<'_> {
-    fn drop(&mut self) {
-        let Some(up) = self.up else { return };
-        if !self.issued.load(Ordering::Relaxed) {
-            return;
-        }
-        let (up, own) = (Arc::clone(up), std::mem::take(&mut self.own));
-        let params = answer::cancelled(self.id);
-        let notice = notification("notifications/cancelled", Some(params.as_bytes()));
-        clock::spawn_if_running("cancel a call", async move {
-            if let Err(trouble) = up.tell(notice, &own).await {
-                tracing::debug!(server = %up.endpoint.server, %trouble, "cancel not heard");
-            }
-        });
-    }
 }

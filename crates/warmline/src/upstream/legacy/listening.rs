@@ -110,21 +110,21 @@ impl LegacyHttp {
             let by = watch.by();
             // A stream that always has more would never let the timer below speak.
             if clock::now() >= by {
-                return Err(late(&self.endpoint.server));
+                return Err(late(&self.voice.endpoint.server));
             }
             let message = tokio::select! {
                 biased;
                 done = &mut sent => return done.map(Headed::Arrived),
                 (id, kind, answer) = watch.open.answered() => {
                     watch.limits.sign_of_life();
-                    self.answer(&id, listener::spoken(kind, answer), &watch.own);
+                    self.voice.answer(&id, listener::spoken(kind, answer), &watch.own);
                     continue;
                 },
                 message = next_of(&mut watch.standing) => message,
-                () = clock::sleep_until(by) => return Err(late(&self.endpoint.server)),
+                () = clock::sleep_until(by) => return Err(late(&self.voice.endpoint.server)),
             };
             match watch.heed_message(message) {
-                Some(Pause::Ask(asking)) => self.hear_question(watch, asking),
+                Some(Pause::Ask(asking)) => self.voice.hear_question(watch, asking),
                 Some(Pause::Reply(message)) => return Ok(Headed::Replied(message)),
                 _ => {},
             }
@@ -140,7 +140,7 @@ impl LegacyHttp {
     }
 
     fn aside_headers(&self) -> HeaderMap {
-        let mut headers = self.base.clone();
+        let mut headers = self.voice.base.clone();
         headers.insert(header::ACCEPT, STREAM);
         headers.remove(header::CONTENT_TYPE);
         headers
@@ -163,7 +163,7 @@ async fn listen_on(session: Weak<LegacyHttp>, begun: Arc<Notify>) {
     let Some(strong) = session.upgrade() else {
         return;
     };
-    let (endpoint, headers) = (strong.endpoint.clone(), strong.aside_headers());
+    let (endpoint, headers) = (strong.voice.endpoint.clone(), strong.aside_headers());
     let (sizes, times) = (strong.sizes, strong.times);
     let calls = Arc::clone(&strong.listening.calls);
     drop(strong);
@@ -216,7 +216,7 @@ async fn read(
             };
             match calls.route(message) {
                 Routed::Done => {},
-                Routed::Answer(id, spoken) => session.answer(&id, spoken, &[]),
+                Routed::Answer(id, spoken) => session.voice.answer(&id, spoken, &[]),
                 Routed::TooManyStrays => return session.standing.retire(Reason::BadReply),
             }
         }
