@@ -2,7 +2,10 @@
 //! against what is known.
 
 use serde_json::json;
+use warmline::core::delivery::Delivery;
 use warmline::core::era::{Era, Version};
+use warmline::core::exchange::Request;
+use warmline::core::protocol::params::Params;
 use warmline::upstream::{Declared, Reach, Server};
 use warmline_testkit::{Canned, Fault, Personality};
 
@@ -120,4 +123,25 @@ async fn both_legs_of_a_server_are_remembered() {
     assert_eq!(session.facts().version, Version::V2026_07_28);
     drop(session);
     scene.ends("both legs").await;
+}
+
+#[tokio::test]
+async fn a_modern_server_whose_calls_are_refused_like_a_legacy_ones_is_asked_again() {
+    // Nothing is sent to open it, so only a call can notice that it has become another one.
+    let scene = Scene::new(Personality::modern());
+    let declared = Declared::default();
+    assert_eq!(sent(&scene, &scene.server, &declared).await, PROBE);
+    let scene = scene.once(
+        "tools/list",
+        Fault::Reply(Canned::new(400, "Bad Request: Missing session ID")),
+    );
+    let session = scene.upstream.open(&scene.server, &declared).await.unwrap();
+    let refused = session
+        .send(Request::new("tools/list", Params::empty()), &())
+        .await;
+    assert_eq!(refused.delivery(), Delivery::Refused, "{refused:?}");
+    assert!(scene.upstream.verdict(&scene.server, &declared).is_none());
+    drop((refused, session));
+    assert_eq!(sent(&scene, &scene.server, &declared).await, PROBE);
+    scene.ends("a modern server that changed").await;
 }
