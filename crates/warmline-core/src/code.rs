@@ -51,6 +51,30 @@ pub enum Code {
     BadAnswer,
     /// The tool itself answered with an error.
     ToolFailed,
+    /// No run of that name is live.
+    RunUnknown,
+    /// The run ended before the call could be sent.
+    RunEnded,
+    /// The rules do not allow this server or tool.
+    NotAllowed,
+    /// Nothing says who is asking.
+    IdentityMissing,
+    /// The source of a secret gave none.
+    CredentialUnavailable,
+    /// Nobody could say where the server is.
+    ResolveFailed,
+    /// Too many openings failed lately.
+    BreakerOpen,
+    /// No session was free in time.
+    PoolFull,
+    /// Too much at once.
+    Overloaded,
+    /// Session records cannot be saved or read.
+    StoreUnavailable,
+    /// A session record cannot be used.
+    RecordRefused,
+    /// Going down, nothing new is taken.
+    Draining,
     /// The caller gave up.
     Cancelled,
     /// The handle was closed.
@@ -104,7 +128,7 @@ impl std::fmt::Display for Party {
 
 impl Code {
     /// Every code.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 33] = [
         Self::ConfigUnreadable,
         Self::ConfigUnknownKey,
         Self::ConfigBadValue,
@@ -123,6 +147,18 @@ impl Code {
         Self::AnswerLost,
         Self::BadAnswer,
         Self::ToolFailed,
+        Self::RunUnknown,
+        Self::RunEnded,
+        Self::NotAllowed,
+        Self::IdentityMissing,
+        Self::CredentialUnavailable,
+        Self::ResolveFailed,
+        Self::BreakerOpen,
+        Self::PoolFull,
+        Self::Overloaded,
+        Self::StoreUnavailable,
+        Self::RecordRefused,
+        Self::Draining,
         Self::Cancelled,
         Self::Closed,
         Self::Bug,

@@ -15,12 +15,25 @@
 //! | What is known of a request that was sent? | [`delivery`] |
 //! | Which era and version is this? | [`era`] |
 //! | Which era does that server speak, by its answer to a probe? | [`verdict`] |
+//! | May two calls share a session? | [`key`] |
+//! | What did the operator decide, and what are the defaults? | [`policy`] |
+//! | What is a moment? | [`tick`] |
 //! | What does this error code mean, and what can I do? | [`code`] |
 //! | What do these bytes mean, and which bytes do we write? | [`protocol`] |
 
+pub mod budget;
 pub mod code;
 pub mod delivery;
 pub mod era;
 pub mod exchange;
+pub mod key;
+pub mod loss;
+pub mod names;
+pub mod policy;
+pub mod pool;
 pub mod protocol;
+pub mod record;
+pub mod repeat;
+pub mod run;
+pub mod tick;
 pub mod verdict;

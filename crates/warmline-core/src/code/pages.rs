@@ -44,6 +44,18 @@ pub(super) const fn page(code: Code) -> &'static Page {
         Code::AnswerLost => &ANSWER_LOST,
         Code::BadAnswer => &BAD_ANSWER,
         Code::ToolFailed => &TOOL_FAILED,
+        Code::RunUnknown => &RUN_UNKNOWN,
+        Code::RunEnded => &RUN_ENDED,
+        Code::NotAllowed => &NOT_ALLOWED,
+        Code::IdentityMissing => &IDENTITY_MISSING,
+        Code::CredentialUnavailable => &CREDENTIAL_UNAVAILABLE,
+        Code::ResolveFailed => &RESOLVE_FAILED,
+        Code::BreakerOpen => &BREAKER_OPEN,
+        Code::PoolFull => &POOL_FULL,
+        Code::Overloaded => &OVERLOADED,
+        Code::StoreUnavailable => &STORE_UNAVAILABLE,
+        Code::RecordRefused => &RECORD_REFUSED,
+        Code::Draining => &DRAINING,
         Code::Cancelled => &CANCELLED,
         Code::Closed => &CLOSED,
         Code::Bug => &BUG,
@@ -313,6 +325,166 @@ static TOOL_FAILED: Page = Page {
         "what the tool works with is not there",
     ],
     try_this: &["read what the tool says"],
+};
+
+static RUN_UNKNOWN: Page = Page {
+    word: "run-unknown",
+    meaning: "No run of that name is live under this identity.",
+    party: Party::You,
+    delivery: Some(Delivery::Unsent),
+    exit: Exit::Fixed(2),
+    causes: &[
+        "the run ended, by itself or by idling",
+        "the name is misspelled",
+        "the run belongs to another identity, which looks the same",
+    ],
+    try_this: &["begin the run by naming it instead of joining it"],
+};
+
+static RUN_ENDED: Page = Page {
+    word: "run-ended",
+    meaning: "The run ended, so no new call is let in and calls under way were cut.",
+    party: Party::Client,
+    delivery: None,
+    exit: Exit::ByDelivery,
+    causes: &[
+        "`end()` was called, or what began the run was dropped",
+        "the run was idle for too long",
+        "the session's state was lost and `on_state_loss` is `end_run`",
+    ],
+    try_this: &["begin a new run"],
+};
+
+static NOT_ALLOWED: Page = Page {
+    word: "not-allowed",
+    meaning: "The configured rules do not allow this call.",
+    party: Party::You,
+    delivery: Some(Delivery::Unsent),
+    exit: Exit::Fixed(2),
+    causes: &[
+        "`allow` does not list the tool, or `deny` does",
+        "the server is switched off",
+    ],
+    try_this: &["change the rules of this server, or call another tool"],
+};
+
+static IDENTITY_MISSING: Page = Page {
+    word: "identity-missing",
+    meaning: "Nothing in the request says who is asking.",
+    party: Party::You,
+    delivery: Some(Delivery::Unsent),
+    exit: Exit::Fixed(2),
+    causes: &[
+        "none of the headers of the identity rule is there",
+        "the identity's own rule found nothing",
+    ],
+    try_this: &["send what the rule looks for, or change the rule"],
+};
+
+static CREDENTIAL_UNAVAILABLE: Page = Page {
+    word: "credential-unavailable",
+    meaning: "The source of the credential failed, hung, or gave something that cannot be sent.",
+    party: Party::You,
+    delivery: Some(Delivery::Unsent),
+    exit: Exit::ByDelivery,
+    causes: &[
+        "a variable is not set, or a file not there",
+        "a credential command failed or took too long",
+        "the secret holds characters that a header cannot",
+    ],
+    try_this: &["run the command by hand, or look at the variable or file the error names"],
+};
+
+static RESOLVE_FAILED: Page = Page {
+    word: "resolve-failed",
+    meaning: "The resolver could not say where the server is.",
+    party: Party::You,
+    delivery: Some(Delivery::Unsent),
+    exit: Exit::ByDelivery,
+    causes: &[
+        "the resolver failed or took too long",
+        "what it said is no URL",
+    ],
+    try_this: &["look at what the resolver asks; the next call asks it again"],
+};
+
+static BREAKER_OPEN: Page = Page {
+    word: "breaker-open",
+    meaning: "Too many openings of this server failed, so it is left alone for a while.",
+    party: Party::Server,
+    delivery: Some(Delivery::Unsent),
+    exit: Exit::ByDelivery,
+    causes: &[
+        "the server is down or refuses sessions",
+        "this identity's credential was refused again and again",
+    ],
+    try_this: &[
+        "wait until the time the error names",
+        "see what the server says: `warmline doctor`",
+    ],
+};
+
+static POOL_FULL: Page = Page {
+    word: "pool-full",
+    meaning: "No session was free within the time for waiting, and no more may be opened.",
+    party: Party::Load,
+    delivery: Some(Delivery::Unsent),
+    exit: Exit::ByDelivery,
+    causes: &[
+        "every session of this key is in use",
+        "a limit per server, identity or in all is reached",
+    ],
+    try_this: &["raise the limit the error names, or let runs end sooner"],
+};
+
+static OVERLOADED: Page = Page {
+    word: "overloaded",
+    meaning: "Too many callers wait already, or too many runs are live.",
+    party: Party::Load,
+    delivery: Some(Delivery::Unsent),
+    exit: Exit::ByDelivery,
+    causes: &[
+        "more callers than the line holds",
+        "runs that are never ended",
+    ],
+    try_this: &["come back later, or end runs that are over"],
+};
+
+static STORE_UNAVAILABLE: Page = Page {
+    word: "store-unavailable",
+    meaning: "The store of session records cannot be used.",
+    party: Party::Store,
+    delivery: None,
+    exit: Exit::Fixed(2),
+    causes: &[
+        "its folder is not there or not writable",
+        "a store over the network does not answer",
+    ],
+    try_this: &["look at the place the error names; calls go on without records"],
+};
+
+static RECORD_REFUSED: Page = Page {
+    word: "record-refused",
+    meaning: "A stored session record is foreign, broken, or too new, and was not used.",
+    party: Party::Store,
+    delivery: None,
+    exit: Exit::Fixed(2),
+    causes: &[
+        "the record was sealed with another key",
+        "the file was cut or changed",
+        "a newer Warmline wrote it",
+    ],
+    try_this: &["nothing: a new session was opened; keep the sealing keys with the store"],
+};
+
+static DRAINING: Page = Page {
+    word: "draining",
+    meaning: "Warmline is going down and takes nothing new.",
+    party: Party::Us,
+    delivery: Some(Delivery::Unsent),
+    exit: Exit::ByDelivery,
+    causes: &["`close()` was called"],
+    try_this: &["call another instance"],
 };
 
 static CANCELLED: Page = Page {

@@ -93,13 +93,43 @@ pub enum Reason {
     Closed,
     /// The server asked again and again.
     TooManyRounds,
+    /// No run of that name is live.
+    RunUnknown,
+    /// The run ended.
+    RunEnded,
+    /// The rules forbid it.
+    NotAllowed,
+    /// Nothing says who is asking.
+    IdentityMissing,
+    /// The source of the credential gave none.
+    CredentialUnavailable,
+    /// Nobody could say where the server is.
+    ResolveFailed,
+    /// Too many openings failed lately.
+    BreakerOpen,
+    /// No session was free in time.
+    PoolFull,
+    /// Too much at once.
+    Overloaded,
+    /// The store cannot be used.
+    StoreUnavailable,
+    /// A stored record cannot be used.
+    RecordRefused,
+    /// Nothing new is taken.
+    Draining,
+    /// No server of that name is configured.
+    ServerUnknown,
+    /// The server has no tool of that name.
+    ToolUnknown,
+    /// The session's state was lost, and the policy forbids going on.
+    StateLost,
     /// A promise of ours was broken.
     Internal,
 }
 
 impl Reason {
     /// Every reason.
-    pub const ALL: [Self; 45] = [
+    pub const ALL: [Self; 60] = [
         Self::Dns,
         Self::ConnectRefused,
         Self::ConnectTimeout,
@@ -144,6 +174,21 @@ impl Reason {
         Self::Cancelled,
         Self::Closed,
         Self::TooManyRounds,
+        Self::RunUnknown,
+        Self::RunEnded,
+        Self::NotAllowed,
+        Self::IdentityMissing,
+        Self::CredentialUnavailable,
+        Self::ResolveFailed,
+        Self::BreakerOpen,
+        Self::PoolFull,
+        Self::Overloaded,
+        Self::StoreUnavailable,
+        Self::RecordRefused,
+        Self::Draining,
+        Self::ServerUnknown,
+        Self::ToolUnknown,
+        Self::StateLost,
         Self::Internal,
     ];
 
@@ -204,6 +249,21 @@ impl Reason {
             Self::TimeoutUnsent   => ("timeout-unsent",    Code::Deadline),
             Self::Cancelled       => ("cancelled",         Code::Cancelled),
             Self::Closed          => ("closed",            Code::Closed),
+            Self::RunUnknown => ("run-unknown", Code::RunUnknown),
+            Self::RunEnded => ("run-ended", Code::RunEnded),
+            Self::NotAllowed => ("not-allowed", Code::NotAllowed),
+            Self::IdentityMissing => ("identity-missing", Code::IdentityMissing),
+            Self::CredentialUnavailable => ("credential-unavailable", Code::CredentialUnavailable),
+            Self::ResolveFailed => ("resolve-failed", Code::ResolveFailed),
+            Self::BreakerOpen => ("breaker-open", Code::BreakerOpen),
+            Self::PoolFull => ("pool-full", Code::PoolFull),
+            Self::Overloaded => ("overloaded", Code::Overloaded),
+            Self::StoreUnavailable => ("store-unavailable", Code::StoreUnavailable),
+            Self::RecordRefused => ("record-refused", Code::RecordRefused),
+            Self::Draining => ("draining", Code::Draining),
+            Self::ServerUnknown => ("server-unknown", Code::ServerUnknown),
+            Self::ToolUnknown => ("tool-unknown", Code::ToolUnknown),
+            Self::StateLost => ("state-lost", Code::SessionLost),
             Self::Internal        => ("internal",          Code::Bug),
         }
     }

@@ -8,17 +8,26 @@ pub(crate) struct Layers(pub(crate) &'static [&'static [&'static str]]);
 
 /// Decisions and bytes. `protocol` knows nothing of what is made of it.
 pub(crate) const CORE: Layers = Layers(&[
-    &["delivery", "era"],
+    &["delivery", "era", "tick", "key"],
     &["code"],
     &["protocol"],
     &["exchange", "verdict"],
+    &["policy"],
+    &["budget", "loss", "names", "record", "repeat", "run"],
+    &["pool"],
 ]);
 
 /// Carrying them out. The seams stand at the ground; drivers never know where settings come from.
 pub(crate) const WARMLINE: Layers = Layers(&[
     &["clock", "net", "sync"],
+    &["error", "seal"],
+    &["credentials", "identity", "resolve", "events", "metrics", "store"],
+    &["pool"],
     &["upstream"],
+    &["server", "tools"],
     &["config", "settings", "trust"],
+    &["connect"],
+    &["call", "client", "keep", "run"],
 ]);
 
 /// Modules that never use others beside them: from, to, why.

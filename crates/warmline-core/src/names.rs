@@ -1,0 +1,1 @@
+//! Names that model providers accept, made from the names of tools.

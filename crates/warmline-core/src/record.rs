@@ -1,0 +1,1 @@
+//! Records: what is stored of a session, with a version of its own.

@@ -1,0 +1,1 @@
+//! Repeatability: whether a request may run twice.

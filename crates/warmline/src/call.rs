@@ -1,0 +1,1 @@
+//! The way of a call: route, lease, send, decide, heal.

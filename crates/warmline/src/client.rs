@@ -1,0 +1,1 @@
+//! `Warmline` and its builder: the handle that holds the sessions.

@@ -1,0 +1,1 @@
+//! Credentials: what we show a server, taken fresh for every request.

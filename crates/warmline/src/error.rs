@@ -1,0 +1,1 @@
+//! `Error`: code, what, where, why, delivery, hint.

@@ -1,0 +1,1 @@
+//! What happened, for logs, metrics and whoever subscribes.

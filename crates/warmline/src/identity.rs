@@ -1,0 +1,1 @@
+//! Who is asking: from headers or a name to a keyed digest.

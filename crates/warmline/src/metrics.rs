@@ -1,0 +1,1 @@
+//! Counters, gauges and histograms that the engine keeps, and the snapshot of them.

@@ -1,0 +1,1 @@
+//! Where a server is, looked up lazily and once.

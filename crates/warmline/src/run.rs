@@ -1,0 +1,1 @@
+//! Runs: begin, join, current, end.

@@ -1,0 +1,1 @@
+//! Every setting, declared once: name, default, environment, seed's name, help.

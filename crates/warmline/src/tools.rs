@@ -1,0 +1,1 @@
+//! Tools of a server: cached lists, what their hints allow, and definitions for models.
