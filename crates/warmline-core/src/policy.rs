@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::era::Version;
 use crate::exchange::Patience;
+use crate::key::Transport;
 use crate::protocol::gone::Breadth;
 
 /// Whether a server needs sessions at all.
@@ -89,6 +90,10 @@ words!(OnStateLoss: Tell = "tell", Continue = "continue", Fail = "fail", EndRun 
 
 /// What an operator decided about one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of the operator with a name of its own, and none depends on another"
+)]
 pub struct Policy {
     /// Whether the server may be used at all.
     pub enabled: bool,
@@ -237,7 +242,47 @@ impl Policy {
             (None, Sessions::Auto | Sessions::Never) => OnStateLoss::Tell,
         }
     }
+
+    /// Age at which a shared session of this kind is closed instead of put back.
+    pub fn age_limit(&self, transport: Transport) -> Option<Duration> {
+        // A process is expensive to start again, and its age says nothing of its health.
+        let usual = match transport {
+            Transport::Http | Transport::HttpSse => Some(SHARED_HTTP_AGE),
+            Transport::Stdio => None,
+        };
+        limit(self.max_age, usual)
+    }
+
+    /// How long a shared session of this kind may rest before it is closed.
+    pub fn idle_limit(&self, transport: Transport) -> Option<Duration> {
+        let usual = match transport {
+            Transport::Http | Transport::HttpSse => None,
+            Transport::Stdio => Some(SHARED_PROCESS_IDLE),
+        };
+        limit(self.max_idle, usual)
+    }
+
+    /// The same with settings that depend on each other brought together: a session is checked
+    /// after the shorter of `check_after` and `health_check_interval`, and the breaker's longest
+    /// pause is no shorter than its first.
+    #[must_use]
+    pub fn settled(mut self) -> Self {
+        self.check_after = self.check_after.min(self.health_check_interval);
+        self.breaker.longest = self.breaker.longest.max(self.breaker.reset);
+        self
+    }
 }
+
+/// What was said, where zero means no limit; or else what is usual.
+fn limit(said: Option<Duration>, usual: Option<Duration>) -> Option<Duration> {
+    match said {
+        Some(said) => Some(said).filter(|said| !said.is_zero()),
+        None => usual,
+    }
+}
+
+const SHARED_HTTP_AGE: Duration = Duration::from_secs(300);
+const SHARED_PROCESS_IDLE: Duration = Duration::from_secs(30 * 60);
 
 /// Limits of the whole engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -293,5 +338,52 @@ impl Default for Ceilings {
             store_timeout: Duration::from_secs(2),
             list_horizon: Duration::from_secs(300),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_and_rests_have_the_default_of_their_kind() {
+        let usual = Policy::default();
+        let secs = |secs| Some(Duration::from_secs(secs));
+        assert_eq!(usual.age_limit(Transport::Http), secs(300));
+        assert_eq!(usual.age_limit(Transport::Stdio), None);
+        assert_eq!(usual.idle_limit(Transport::HttpSse), None);
+        assert_eq!(usual.idle_limit(Transport::Stdio), secs(1800));
+        let said = Policy {
+            max_age: Some(Duration::ZERO),
+            max_idle: secs(7),
+            ..usual
+        };
+        assert_eq!(said.age_limit(Transport::Http), None, "zero is no limit");
+        assert_eq!(said.idle_limit(Transport::Http), secs(7));
+    }
+
+    /// A96, S4, S5: the effective check interval is the smaller of the two.
+    #[test]
+    fn the_smaller_of_two_check_intervals_counts() {
+        for (own, general, effective) in [(60, 60, 60), (600, 60, 60), (5, 60, 5), (60, 7, 7)] {
+            let policy = Policy {
+                check_after: Duration::from_secs(own),
+                health_check_interval: Duration::from_secs(general),
+                ..Policy::default()
+            };
+            let settled = policy.settled();
+            assert_eq!(settled.check_after.as_secs(), effective);
+            assert_eq!(settled.health_check_interval.as_secs(), general);
+        }
+    }
+
+    #[test]
+    fn every_word_says_what_it_means() {
+        for word in Sessions::WORDS {
+            assert_eq!(Sessions::parse(word).map(Sessions::word), Some(*word));
+        }
+        assert_eq!(Sessions::parse("true"), Some(Sessions::Always));
+        assert_eq!(Sessions::parse("false"), Some(Sessions::Never));
+        assert_eq!(Sessions::parse("yes"), None);
     }
 }
