@@ -9,6 +9,8 @@
 //! of it only when it next asks the kernel. A request sent before that is lost in a way nobody can
 //! tell from an execution, so a [`Glance`] lets reads ask the kernel themselves.
 
+use std::fmt;
+use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -42,6 +44,53 @@ impl Origin {
         self.host.trim_start_matches('[').trim_end_matches(']')
     }
 }
+
+/// Makes connections in another way than ours: through a proxy, with another resolver, with
+/// certificates of its own.
+pub trait Dial: Send + Sync + fmt::Debug {
+    /// What it is, without secrets. Connections and what is remembered of a server are kept apart
+    /// by it: two of the same label are taken for the same.
+    fn label(&self) -> &str;
+
+    /// Makes a connection to a place.
+    fn dial<'a>(&'a self, to: Destination<'a>) -> Dialing<'a>;
+}
+
+/// A connection that is being made.
+pub type Dialing<'a> = Pin<Box<dyn Future<Output = io::Result<Dialed>> + Send + 'a>>;
+
+/// Where a connection shall lead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Destination<'a> {
+    /// The host, by name or address.
+    pub host: &'a str,
+    /// The port.
+    pub port: u16,
+    /// Whether TLS is spoken there.
+    pub tls: bool,
+}
+
+/// A connection that was made.
+pub enum Dialed {
+    /// The bytes of the server. TLS is put on them where the URL asks for it.
+    Plain(Box<dyn ByteStream>),
+    /// TLS stands on it already, and whoever made it has checked the certificate.
+    Secured(Box<dyn ByteStream>),
+}
+
+impl fmt::Debug for Dialed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Plain(_) => "Plain",
+            Self::Secured(_) => "Secured",
+        })
+    }
+}
+
+/// Bytes both ways.
+pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
 /// Why a connection could not be made. Nothing of a request has left us then.
 #[derive(Debug)]

@@ -10,6 +10,7 @@
 //! | How are questions answered and calls cancelled over HTTP? | `voice.rs`, `answers.rs` |
 //! | Whose message is it, on a standing stream? | `calls.rs` |
 //! | What is remembered of a server? | `verdicts.rs` |
+//! | Is an idle session still there? | `probe.rs` |
 //! | How are streams read and resumed? | `stream.rs`, `legacy.rs` |
 //! | How do bytes travel over HTTP? | `http.rs`, `connections.rs`, `tls.rs` |
 //! | How do bytes travel over a child's pipes? | `stdio.rs` |
@@ -19,6 +20,7 @@ mod answer;
 mod answers;
 mod calls;
 mod connections;
+mod contact;
 mod detect;
 mod environment;
 mod greeting;
@@ -30,6 +32,7 @@ mod lists;
 mod modern;
 mod path;
 mod pipes;
+mod probe;
 mod process;
 mod rounds;
 pub(crate) mod server;
@@ -56,19 +59,26 @@ use warmline_core::code::{Code, Reason};
 use warmline_core::exchange::Trouble;
 use warmline_core::protocol::headers::is_ours;
 
+pub use self::contact::Contact;
 pub use self::environment::withheld;
 pub use self::listener::{Asked, Listener};
 pub use self::lists::List;
 pub use self::path::FoundBy;
-pub use self::server::{HttpReach, Reach, Server, Sizes, StdioReach, Times};
-pub use self::session::{Declared, Evidence, Facts, Session, Transport};
+pub use self::probe::{Probe, Probed};
+pub use self::server::{HeaderSource, HttpReach, Notices, Reach, Server, Sizes, StdioReach, Times};
+pub use self::session::{Declared, Evidence, Facts, Kept, Session};
 pub use self::stdio::ChildReport;
 pub use self::survey::{Leg, Survey};
 pub use self::verdicts::Verdict;
+pub use crate::net::{ByteStream, Destination, Dial, Dialed, Dialing};
+pub use warmline_core::key::Transport;
 
 use self::connections::Connections;
 use self::http::Endpoint;
+use self::legacy::LegacyHttp;
+use self::session::Driver;
 use self::verdicts::Verdicts;
+use crate::clock;
 use crate::net::Origin;
 use crate::sync::Mutex;
 
@@ -105,6 +115,66 @@ impl Upstream {
     /// may hold a session that nobody knows.
     pub async fn open(&self, server: &Server, declared: &Declared) -> Result<Session, Trouble> {
         detect::open(self, server, declared).await
+    }
+
+    /// Meets a server for the first time: finds out what it speaks and opens a session on the leg
+    /// to use.
+    ///
+    /// Where the era is said, only that leg is tried. Inside a run a server that speaks both eras
+    /// is met on both, once, and the leg that keeps state is taken; what is not used is ended.
+    ///
+    /// # Errors
+    /// As [`Upstream::open`].
+    ///
+    /// # Cancel safety
+    /// As [`Upstream::open`].
+    pub async fn first_contact(
+        &self,
+        server: &Server,
+        declared: &Declared,
+        inside_run: bool,
+    ) -> Result<Contact, Trouble> {
+        contact::meet(self, server, declared, inside_run).await
+    }
+
+    /// Looks whether a server behind a URL takes connections, without a request: a connection is
+    /// made, or one that rests is found alive. A process is always reachable.
+    ///
+    /// # Errors
+    /// With what kept us from it.
+    pub async fn reachable(&self, server: &Server, within: Duration) -> Result<(), Trouble> {
+        let Reach::Http(reach) = &server.reach else {
+            return Ok(());
+        };
+        let (endpoint, _) = self.endpoint(server, reach)?;
+        endpoint.reach(clock::after(within)).await
+    }
+
+    /// Takes up a session that was opened before, perhaps by another process. Nothing is sent: the
+    /// first call shows whether the server still knows it.
+    ///
+    /// Request ids begin anew at a random place, so none of the earlier life is used again.
+    ///
+    /// # Errors
+    /// Where what was kept does not fit the server: only sessions over Streamable HTTP can be
+    /// taken up.
+    pub fn resume(
+        &self,
+        server: &Server,
+        declared: &Declared,
+        kept: &Kept,
+    ) -> Result<Session, Trouble> {
+        let Reach::Http(reach) = &server.reach else {
+            return Err(session::not_kept(&server.name, "it is a process"));
+        };
+        let (endpoint, base) = self.endpoint(server, reach)?;
+        let limits = (server.times, server.sizes);
+        let driver = LegacyHttp::resumed(endpoint, base, (declared, kept), limits)?;
+        Ok(Session::new(
+            Driver::LegacyHttp(driver),
+            Arc::clone(&kept.facts),
+            None,
+        ))
     }
 
     /// What is remembered of a server: the legs it was seen to speak on. After a

@@ -186,31 +186,27 @@ impl Declaration {
                 None => error,
             });
         }
-        let mut server = Server {
-            name: self.name.clone(),
-            reach: match &self.reach {
-                DeclaredReach::Url {
-                    url,
-                    headers,
-                    ca_file,
-                } => {
-                    let ca_file = ca_file.as_ref().map(|file| self.folder.join(file));
-                    Reach::Http(self.http(url, headers, ca_file, lookup)?)
-                },
-                DeclaredReach::Command {
-                    argv,
-                    env,
-                    env_pass,
-                    cwd,
-                } => {
-                    let cwd = cwd.as_ref().map(|folder| self.folder.join(folder));
-                    Reach::Stdio(self.stdio(argv, env, env_pass.clone(), cwd, lookup)?)
-                },
+        let reach = match &self.reach {
+            DeclaredReach::Url {
+                url,
+                headers,
+                ca_file,
+            } => {
+                let ca_file = ca_file.as_ref().map(|file| self.folder.join(file));
+                Reach::Http(self.http(url, headers, ca_file, lookup)?)
             },
-            era: self.era,
-            times: self.times,
-            sizes: crate::upstream::server::Sizes::default(),
+            DeclaredReach::Command {
+                argv,
+                env,
+                env_pass,
+                cwd,
+            } => {
+                let cwd = cwd.as_ref().map(|folder| self.folder.join(folder));
+                Reach::Stdio(self.stdio(argv, env, env_pass.clone(), cwd, lookup)?)
+            },
         };
+        let mut server = Server::new(self.name.clone(), reach);
+        (server.era, server.times) = (self.era, self.times);
         if let Reach::Http(http) = &mut server.reach
             && let Some(token) = self.token(&http.url, lookup)?
         {

@@ -11,10 +11,13 @@
 mod pipe;
 mod two_endpoints;
 
+use std::sync::Arc;
+
 use warmline_core::code::Reason;
 use warmline_core::delivery::Delivery;
 use warmline_core::era::{Era, Version};
 use warmline_core::exchange::Trouble;
+use warmline_core::key::Transport;
 use warmline_core::protocol::envelope::{Kind, Message};
 use warmline_core::protocol::handshake;
 use warmline_core::protocol::meta::ClientMeta;
@@ -27,7 +30,7 @@ use super::limits::Ids;
 use super::modern::ModernHttp;
 use super::pipes::Piped;
 use super::server::{HttpReach, Reach, Server};
-use super::session::{Declared, Driver, Evidence, Facts, Session, Transport};
+use super::session::{Declared, Driver, Evidence, Facts, Session};
 use super::stdio::Pipe;
 use super::verdicts::{Held, Verdict};
 use super::wording;
@@ -102,6 +105,7 @@ impl<'a> Opening<'a> {
             Reach::Stdio(reach) => self.stdio(reach).await?,
         };
         facts.opened_in = began.elapsed();
+        let facts = Arc::new(facts);
         upstream.verdicts.learn(server, declared, &facts);
         let verdict = match driver {
             Driver::ModernHttp(_) => Some(Held::new(&upstream.verdicts, server, declared)),

@@ -111,6 +111,14 @@ impl Endpoint {
         }
     }
 
+    /// Makes sure that there is a connection, and lets it rest.
+    pub(crate) async fn reach(&self, by: Instant) -> Result<(), Trouble> {
+        let line = self.line(&Method::POST, by).await;
+        let line = line.map_err(|lost| lost.trouble)?;
+        self.connections.give_back(line).await;
+        Ok(())
+    }
+
     /// A kept connection, or a new one. A GET asks for a stream that stands for long: it always
     /// has a connection of its own.
     async fn line(&self, method: &Method, by: Instant) -> Result<Line, Lost> {

@@ -19,6 +19,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use warmline_core::code::Reason;
 use warmline_core::era::{Era, Version};
 use warmline_core::exchange::{Ending, Request, Trouble};
+use warmline_core::key::Transport;
 use warmline_core::protocol::handshake;
 use warmline_core::protocol::headers::{self, LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
 use warmline_core::protocol::splice;
@@ -32,7 +33,7 @@ use super::limits::{Ids, Limits};
 use super::listener::{self, Listener};
 use super::pipes::write_legacy;
 use super::server::{Sizes, Times};
-use super::session::{Declared, Evidence, Facts, Standing, Transport};
+use super::session::{Declared, Evidence, Facts, Kept, Standing, not_kept};
 use super::stream::{Pause, Watch};
 use super::voice::Voice;
 use crate::clock;
@@ -120,6 +121,45 @@ impl LegacyHttp {
         }
         let facts = opened.facts(Transport::Http, session_id.is_some());
         Ok((session, facts))
+    }
+
+    /// Takes up a session that was opened before. Nothing is sent.
+    pub(crate) fn resumed(
+        endpoint: Endpoint,
+        mut base: HeaderMap,
+        (declared, kept): (&Declared, &Kept),
+        (times, sizes): (Times, Sizes),
+    ) -> Result<Arc<Self>, Trouble> {
+        let facts = &kept.facts;
+        let server = Arc::clone(&endpoint.server);
+        if (facts.era, facts.transport) != (Era::Legacy, Transport::Http) {
+            let why = "only sessions over Streamable HTTP of the legacy era live in their id";
+            return Err(not_kept(&server, why));
+        }
+        let id = HeaderValue::from_str(&kept.session_id)
+            .ok()
+            .filter(|id| headers::is_session_id(id.as_bytes()))
+            .ok_or_else(|| not_kept(&server, "its session id cannot be sent"))?;
+        base.insert(SESSION_ID, id);
+        if facts.version >= Version::V2025_06_18 {
+            let version = HeaderValue::from_static(facts.version.as_str());
+            base.insert(PROTOCOL_VERSION, version);
+        }
+        Ok(Arc::new(Self {
+            voice: Voice::new(endpoint, base, times.handshake),
+            has_session_id: true,
+            ids: Ids::new(),
+            sizes,
+            times,
+            may_be_asked: declared.declares_anything(),
+            listening: Listening::default(),
+            standing: Standing::default(),
+        }))
+    }
+
+    /// The id that the server issued, where it did.
+    pub(crate) fn session_id(&self) -> Option<&str> {
+        self.voice.base.get(SESSION_ID)?.to_str().ok()
     }
 
     /// Sends one request and stays with it to its end.

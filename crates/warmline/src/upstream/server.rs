@@ -1,12 +1,40 @@
 //! An upstream server as configured: its name, how it is reached, and its limits.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 use url::Url;
-use warmline_core::era::Era;
+use warmline_core::era::{Era, Version};
+use warmline_core::key::Digest;
+use warmline_core::policy::Sessions;
+use warmline_core::protocol::gone::Breadth;
+
+use crate::net::Dial;
+
+/// Where the header comes from that speaks for us.
+///
+/// Asked anew for every HTTP request, whatever it is for: handshake, call, stream, cancel, close.
+/// So a token that was refreshed is used by the very next request.
+pub trait HeaderSource: Send + Sync + fmt::Debug {
+    /// The header as it is now; none where there is nothing to send. Values are marked sensitive
+    /// on their way.
+    fn header(&self) -> Option<(HeaderName, HeaderValue)>;
+}
+
+/// Hears what a server tells that belongs to no call: a list changed, a resource was updated, a
+/// log line between calls.
+///
+/// Called by whoever reads the server's words, which waits meanwhile: it must be quick. A list
+/// that changed and a resource that was updated are told here also when they come in the middle
+/// of a call, whose listener hears them too.
+pub trait Notices: Send + Sync + fmt::Debug {
+    /// Something was told; `params` is a raw JSON object.
+    fn notice(&self, method: &str, params: &[u8]);
+}
 
 /// An upstream MCP server as configured.
 #[derive(Clone, Debug)]
@@ -17,6 +45,21 @@ pub struct Server {
     pub reach: Reach,
     /// Which era to speak; none finds out.
     pub era: Option<Era>,
+    /// The one protocol version to speak; none offers the newest and takes what the server has.
+    pub version: Option<Version>,
+    /// Whether sessions are opened at all. [`Sessions::Never`] sends no handshake and no session
+    /// header, ever.
+    pub sessions: Sessions,
+    /// Which forms of "this session is gone" are believed.
+    pub dialects: Breadth,
+    /// Who speaks for us; asked for every HTTP request.
+    pub credential: Option<Arc<dyn HeaderSource>>,
+    /// Which source of secrets that is. What is remembered of a server is kept apart by it.
+    pub credential_id: Option<Digest>,
+    /// Who hears what belongs to no call.
+    pub on_notice: Option<Arc<dyn Notices>>,
+    /// Who makes the connections; none leaves it to us.
+    pub dial: Option<Arc<dyn Dial>>,
     /// How long things may take.
     pub times: Times,
     /// How large things may be.
@@ -59,7 +102,7 @@ pub struct StdioReach {
 }
 
 /// How long things may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Times {
     /// To connect, TLS included.
     pub connect: Duration,
@@ -87,7 +130,7 @@ impl Default for Times {
 }
 
 /// How large things may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sizes {
     /// One reply, as a JSON body.
     pub reply: usize,
@@ -141,11 +184,19 @@ impl Server {
         )
     }
 
-    fn new(name: impl Into<String>, reach: Reach) -> Self {
+    /// A server that is reached in this way, with the usual limits.
+    pub(crate) fn new(name: impl Into<String>, reach: Reach) -> Self {
         Self {
             name: name.into(),
             reach,
             era: None,
+            version: None,
+            sessions: Sessions::Auto,
+            dialects: Breadth::Sure,
+            credential: None,
+            credential_id: None,
+            on_notice: None,
+            dial: None,
             times: Times::default(),
             sizes: Sizes::default(),
         }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use warmline_core::code::Reason;
 use warmline_core::era::{Era, Version};
 use warmline_core::exchange::{Ending, Request, Trouble};
+use warmline_core::key::Transport;
 use warmline_core::protocol::handshake;
 
 use super::legacy::LegacyHttp;
@@ -26,7 +27,7 @@ use super::verdicts::Held;
 #[derive(Debug)]
 pub struct Session {
     pub(crate) driver: Driver,
-    facts: Facts,
+    facts: Arc<Facts>,
     verdict: Option<Held>,
 }
 
@@ -106,6 +107,15 @@ pub struct Facts {
     pub opened_in: Duration,
 }
 
+/// All that is needed to take a session up again, without a word on the wire.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    /// The id the server issued. Whoever has it has the session.
+    pub session_id: String,
+    /// What is known of the session.
+    pub facts: Arc<Facts>,
+}
+
 /// One step of opening a session and what the server made of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evidence {
@@ -113,25 +123,6 @@ pub struct Evidence {
     pub step: &'static str,
     /// What came back, in a few words.
     pub answer: String,
-}
-
-/// How a session's bytes travel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Transport {
-    /// Streamable HTTP.
-    Http,
-    /// A child's standard streams.
-    Stdio,
-}
-
-impl Transport {
-    /// The word used in output.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Http => "http",
-            Self::Stdio => "stdio",
-        }
-    }
 }
 
 /// Whether a session may still be used.
@@ -159,7 +150,7 @@ impl Standing {
 }
 
 impl Session {
-    pub(crate) fn new(driver: Driver, facts: Facts, verdict: Option<Held>) -> Self {
+    pub(crate) fn new(driver: Driver, facts: Arc<Facts>, verdict: Option<Held>) -> Self {
         Self {
             driver,
             facts,
@@ -170,6 +161,28 @@ impl Session {
     /// What is known of this session since it was opened.
     pub fn facts(&self) -> &Facts {
         &self.facts
+    }
+
+    /// The same, to be held by others: sessions that are alike share it.
+    pub fn shared_facts(&self) -> &Arc<Facts> {
+        &self.facts
+    }
+
+    /// The id that the server issued, where it did.
+    pub fn session_id(&self) -> Option<&str> {
+        match &self.driver {
+            Driver::LegacyHttp(driver) => driver.session_id(),
+            Driver::ModernHttp(_) | Driver::Piped(_) | Driver::TwoEndpoints(_) => None,
+        }
+    }
+
+    /// What [`Upstream::resume`](super::Upstream::resume) needs to go on with this session; none
+    /// where it lives in a process or a stream, or is no session at all.
+    pub fn kept(&self) -> Option<Kept> {
+        self.session_id().map(|id| Kept {
+            session_id: id.to_owned(),
+            facts: Arc::clone(&self.facts),
+        })
     }
 
     /// Why this session should not be used any more: the server said it is gone, or something
@@ -273,4 +286,10 @@ impl Session {
             Driver::TwoEndpoints(driver) => driver.close(),
         }
     }
+}
+
+/// Why something that was kept cannot be taken up.
+pub(crate) fn not_kept(server: &str, why: &str) -> Trouble {
+    let what = format!("the kept session with `{server}` cannot be taken up again");
+    Trouble::new(Reason::RecordRefused, what).because(why)
 }

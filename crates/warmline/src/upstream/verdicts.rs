@@ -27,14 +27,14 @@ const MAX_VERDICTS: usize = 4096;
 #[derive(Clone, Debug, Default)]
 pub struct Verdict {
     /// What the legacy leg was like when it was last opened.
-    pub legacy: Option<Facts>,
+    pub legacy: Option<Arc<Facts>>,
     /// What the modern leg was like when it was last opened.
-    pub modern: Option<Facts>,
+    pub modern: Option<Arc<Facts>>,
 }
 
 impl Verdict {
     /// The leg to take where nobody says which: the modern one, which costs least to open.
-    pub(crate) fn preferred(&self) -> Option<&Facts> {
+    pub(crate) fn preferred(&self) -> Option<&Arc<Facts>> {
         self.modern.as_ref().or(self.legacy.as_ref())
     }
 }
@@ -93,7 +93,7 @@ impl Verdicts {
     }
 
     /// A leg of a server was opened and is like this.
-    pub(crate) fn learn(&self, server: &Server, declared: &Declared, facts: &Facts) {
+    pub(crate) fn learn(&self, server: &Server, declared: &Declared, facts: &Arc<Facts>) {
         let key = Key::of(server, declared);
         let mut known = self.0.lock();
         if known.len() >= MAX_VERDICTS && !known.contains_key(&key) {
@@ -112,7 +112,7 @@ impl Verdicts {
             Era::Legacy => &mut verdict.legacy,
             Era::Modern => &mut verdict.modern,
         };
-        *leg = Some(facts.clone());
+        *leg = Some(Arc::clone(facts));
         *until = clock::after(HORIZON);
     }
 

@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 
 use warmline_core::era::{Era, Version};
 use warmline_core::exchange::{Request, Trouble};
+use warmline_core::key::Transport;
 use warmline_core::protocol::envelope::Message;
 use warmline_core::protocol::params::Params;
 use warmline_core::verdict::{self, Probe, StdioAnswer};
@@ -15,7 +16,7 @@ use crate::upstream::limits::Ids;
 use crate::upstream::modern::write_modern;
 use crate::upstream::pipes::notification;
 use crate::upstream::server::StdioReach;
-use crate::upstream::session::{Driver, Facts, Transport};
+use crate::upstream::session::{Driver, Facts};
 use crate::upstream::stdio::{self, Pipe, PipeCall, PipeNews};
 use crate::upstream::wording;
 

@@ -6,13 +6,14 @@ use bytes::Bytes;
 use warmline_core::code::Reason;
 use warmline_core::era::Version;
 use warmline_core::exchange::{Ending, Patience, Reply, Request, Trouble};
+use warmline_core::key::Transport;
 use warmline_core::protocol::params::Params;
 
 use super::Opening;
 use crate::upstream::greeting;
 use crate::upstream::legacy::INITIALIZED;
 use crate::upstream::server::HttpReach;
-use crate::upstream::session::{Driver, Facts, Transport};
+use crate::upstream::session::{Driver, Facts};
 use crate::upstream::two_endpoints::TwoEndpoints;
 
 impl Opening<'_> {
@@ -33,7 +34,7 @@ impl Opening<'_> {
         let result = self.greet(&session).await?;
         let opened = greeting::read_initialize_result(&self.server.name, &result)?;
         session.notify(INITIALIZED, None).await?;
-        let mut facts = opened.facts(Transport::Http, true);
+        let mut facts = opened.facts(Transport::HttpSse, true);
         facts.evidence = self.evidence;
         Ok((Driver::TwoEndpoints(Box::new(session)), facts))
     }
