@@ -32,5 +32,5 @@ pub mod splice;
 pub mod sse;
 pub mod status;
 
-mod object;
+pub(crate) mod object;
 mod tool_headers;

@@ -1,5 +1,6 @@
 //! The methods of the protocol: who sends them, since when, until when, and what may be assumed.
 
+pub use crate::delivery::Repeat;
 use crate::era::{Era, Version};
 
 /// What is known of one method.
@@ -43,15 +44,6 @@ pub enum Form {
     Request,
     /// Has none and is not.
     Notification,
-}
-
-/// Whether a request may run twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Repeat {
-    /// A read, or a control that changes nothing the second time.
-    Safe,
-    /// May act; also everything we do not know.
-    Unsafe,
 }
 
 /// Whether a result comes in pages.

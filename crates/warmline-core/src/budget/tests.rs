@@ -1,0 +1,1 @@
+//! The budget holds over any ten seconds.

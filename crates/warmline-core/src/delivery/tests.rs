@@ -1,0 +1,1 @@
+//! The decision about sending again, row by row.

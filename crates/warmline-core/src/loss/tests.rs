@@ -1,0 +1,1 @@
+//! What is told of a loss, and that nothing else changes.
