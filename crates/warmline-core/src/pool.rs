@@ -1,1 +1,213 @@
-//! The pool: what becomes of sessions, waiters and spares. Event in, effects out.
+//! The pure pool: what happened goes in, what is to be done comes out.
+//!
+//! Asked by: the pool's shell in `warmline`, which carries the effects out and decides nothing.
+//!
+//! | question | file |
+//! |---|---|
+//! | What becomes of a key when this happens? | `cell.rs` |
+//! | Which states has a session? | `session.rs` |
+//! | Why did my call wait? | `waiters.rs` |
+//! | When is a session closed, checked, kept alive? | `ages.rs` |
+//! | How many sessions may there be? | `limits.rs` |
+//! | How many spares are opened? | `spares.rs` |
+//! | When does opening pause? | `breaker.rs` |
+
+pub mod breaker;
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+/// The number of a session within its key. Each opening takes the next; none is given twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Generation(NonZeroU32);
+
+impl Generation {
+    /// The first of a key.
+    pub const FIRST: Self = Self(NonZeroU32::MIN);
+
+    /// A number that was kept elsewhere; none for zero, which no session has.
+    pub const fn of(number: u32) -> Option<Self> {
+        match NonZeroU32::new(number) {
+            Some(number) => Some(Self(number)),
+            None => None,
+        }
+    }
+
+    /// The plain number.
+    pub const fn number(self) -> u32 {
+        self.0.get()
+    }
+
+    /// The one after it.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+impl std::fmt::Display for Generation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// How callers share the sessions of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Sharing {
+    /// All on one session at the same time.
+    SideBySide,
+    /// One after the other on one session.
+    Serial,
+    /// Each on a session of its own, up to the key's maximum.
+    OneEach,
+}
+
+/// What ends the sessions of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ends {
+    /// Age, idling and making room: sessions that are shared.
+    ByLimits,
+    /// The end of the run, and nothing else of ours, unless the operator set an age for runs.
+    WithRun,
+}
+
+/// What was decided for one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CellPolicy {
+    /// How callers share its sessions.
+    pub sharing: Sharing,
+    /// Most sessions under [`Sharing::OneEach`]; the others hold one.
+    pub max: u32,
+    /// Age at which a session is replaced; never during a call.
+    pub max_age: Option<Duration>,
+    /// How long a session may rest before it is closed; of no meaning in a run.
+    pub max_idle: Option<Duration>,
+    /// How long a session may rest before it is checked ahead of its next use.
+    pub check_after: Duration,
+    /// How long a run's session may rest before it is kept alive; none for never.
+    pub keep_alive: Option<Duration>,
+    /// Most callers in line.
+    pub waiters: u32,
+    /// What ends its sessions.
+    pub ends: Ends,
+}
+
+/// Why a session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Why {
+    /// It reached its age.
+    Aged,
+    /// It rested too long.
+    IdleTooLong,
+    /// Its run ended.
+    RunEnded,
+    /// Room was needed, or its key was forgotten.
+    Evicted,
+    /// Its server is configured otherwise now.
+    Reloaded,
+    /// Everything is going down.
+    Drained,
+    /// It never came to be.
+    OpenFailed,
+    /// It did not answer a check.
+    CheckFailed,
+    /// The server said that it does not know it, or its process ended.
+    Gone,
+    /// The server does not accept the credential any more.
+    CredentialRefused,
+    /// The time that the server gave it is over.
+    Expired,
+    /// A promise of ours was broken.
+    Bug,
+}
+
+impl Why {
+    /// Every reason there is.
+    pub const ALL: [Self; 12] = [
+        Self::Aged,
+        Self::IdleTooLong,
+        Self::RunEnded,
+        Self::Evicted,
+        Self::Reloaded,
+        Self::Drained,
+        Self::OpenFailed,
+        Self::CheckFailed,
+        Self::Gone,
+        Self::CredentialRefused,
+        Self::Expired,
+        Self::Bug,
+    ];
+
+    /// The word used in logs and metrics.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Aged => "aged",
+            Self::IdleTooLong => "idle-too-long",
+            Self::RunEnded => "run-ended",
+            Self::Evicted => "evicted",
+            Self::Reloaded => "reloaded",
+            Self::Drained => "drained",
+            Self::OpenFailed => "open-failed",
+            Self::CheckFailed => "check-failed",
+            Self::Gone => "gone",
+            Self::CredentialRefused => "credential-refused",
+            Self::Expired => "expired",
+            Self::Bug => "bug",
+        }
+    }
+}
+
+impl std::fmt::Display for Why {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// What a caller wants of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Want {
+    /// To send on it, beside others where the key allows it.
+    Shared,
+    /// To be alone on it until the lease is settled.
+    Exclusive,
+}
+
+/// What a settled lease tells of its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// It answered.
+    Fine {
+        /// It answered a call that was not repeatable: the server may remember something.
+        left_state: bool,
+    },
+    /// The wire failed; of the session itself nothing is known.
+    Broken,
+    /// It is over, by the server's word.
+    Gone(Why),
+    /// The caller left in the middle.
+    Dropped,
+    /// Nothing was sent at all.
+    Unused,
+}
+
+/// What a check found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Health {
+    /// It answered.
+    Alive,
+    /// The server said that it does not know the session.
+    Gone,
+    /// No answer in time.
+    Silent,
+    /// The server could not be reached.
+    Unreachable,
+}
+
+/// State of an earlier generation died, and nobody was told yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Loss {
+    /// The session that had it.
+    pub generation: Generation,
+    /// Why it ended.
+    pub why: Why,
+}
