@@ -9,31 +9,26 @@ use std::path::{Path, PathBuf};
 
 use warmline_core::code::Code;
 
+use crate::settings::place::Source;
+pub use crate::settings::{
+    ConfigError, Excerpt, Lookup, Place, nearest, parse_duration, process_variable,
+};
 use crate::trust::{Digest, TrustStore};
 
 mod declaration;
-mod duration;
 mod expand;
 mod find;
 mod keys;
 mod mcp_servers;
-mod nearest;
 mod outline;
-mod place;
 #[cfg(test)]
 mod tests;
 mod warmline_toml;
 
-pub use declaration::{
-    Configured, Declaration, Lookup, Outline, Written, bearer, header, parse_url,
-};
-pub use duration::parse_duration;
+pub use declaration::{Configured, Declaration, Outline, Written, bearer, header, parse_url};
 pub use find::{Folders, Origin};
 pub use mcp_servers::plain_name;
-pub use nearest::nearest;
 pub use outline::public_url;
-use place::Source;
-pub use place::{ConfigError, Excerpt, Place};
 
 /// Every configuration file that counts, nearest first.
 #[derive(Clone, Debug)]
@@ -255,11 +250,6 @@ impl Trusted<'_> {
             )),
         }
     }
-}
-
-/// A variable of this process, if it is set and is text. The one place that reads them.
-pub fn process_variable(name: &str) -> Option<String> {
-    std::env::var_os(name).and_then(|value| value.into_string().ok())
 }
 
 /// Why a text cannot be the name of a server; none if it can.

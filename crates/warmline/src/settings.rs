@@ -1,1 +1,402 @@
-//! Every setting, declared once: name, default, environment, seed's name, help.
+//! Settings: everything people may decide, declared once, each value with where it came from.
+//!
+//! Asked by: `doctor`, the reference page, and whoever builds a server or an engine.
+//! Told by: an embedding program's builder, the environment, a configuration file.
+//!
+//! Order: builder or command line, environment, file, default. The environment is looked at only
+//! when somebody asks for it. A setting stands in one table ([`of_server`], [`of_engine`]) with its
+//! name, its form, its help and the place it fills; its default is that place's own.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use warmline_core::code::Code;
+
+mod duration;
+mod kind;
+mod nearest;
+mod of_engine;
+mod of_server;
+pub(crate) mod place;
+#[cfg(test)]
+mod tests;
+mod variables;
+
+pub use duration::parse_duration;
+pub use kind::Value;
+pub(crate) use kind::{Kind, Said};
+pub use nearest::nearest;
+pub use of_engine::EngineSettings;
+pub use of_server::ServerSettings;
+pub use place::{ConfigError, Excerpt, Place};
+pub use variables::{RETIRED, Stray, process_variable, stray_variables};
+
+/// Where variables come from: the environment of the process, or a table in tests.
+pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// Where the value of a setting came from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Origin {
+    /// The embedding program, or the command line.
+    Builder,
+    /// A variable, by its name.
+    Environment(String),
+    /// A line of a file.
+    File {
+        /// The file.
+        file: PathBuf,
+        /// The line, counted from 1.
+        line: Option<usize>,
+    },
+    /// Nobody said anything.
+    #[default]
+    Default,
+}
+
+impl Origin {
+    /// A place of a file as an origin.
+    pub(crate) fn of_place(place: &Place) -> Self {
+        Self::File {
+            file: place.file.clone(),
+            line: place.at.map(|(line, _)| line),
+        }
+    }
+
+    /// The word for its kind.
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Builder => "builder",
+            Self::Environment(_) => "environment",
+            Self::File { .. } => "file",
+            Self::Default => "default",
+        }
+    }
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Builder => f.write_str("said by the program"),
+            Self::Environment(name) => f.write_str(name),
+            Self::File { file, line: None } => write!(f, "{}", file.display()),
+            Self::File {
+                file,
+                line: Some(line),
+            } => write!(f, "{}:{line}", file.display()),
+            Self::Default => f.write_str("default"),
+        }
+    }
+}
+
+/// Where the values of a group of settings came from; what is not listed is as it was by default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Origins(BTreeMap<&'static str, Origin>);
+
+impl Origins {
+    /// Says where a value came from.
+    pub(crate) fn put(&mut self, key: &'static str, origin: Origin) {
+        self.0.insert(key, origin);
+    }
+
+    /// Where a value came from.
+    pub(crate) fn of(&self, key: &str) -> Origin {
+        self.0.get(key).cloned().unwrap_or_default()
+    }
+}
+
+/// A setting with the value that counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Effective {
+    /// Its name in a configuration file, its table before a dot.
+    pub key: &'static str,
+    /// Its value, as it could be written.
+    pub value: String,
+    /// Where the value came from.
+    pub origin: Origin,
+    /// What it means.
+    pub help: &'static str,
+}
+
+/// A setting, declared once.
+#[derive(Debug)]
+pub(crate) struct Setting<T> {
+    /// Its name in `warmline.toml`, its table before a dot.
+    pub(crate) key: &'static str,
+    pub(crate) kind: Kind,
+    pub(crate) help: &'static str,
+    /// The row of the acceptance cases' table it answers.
+    pub(crate) row: Option<&'static str>,
+    /// The variable of another program that means the same.
+    pub(crate) elsewhere: Option<&'static str>,
+    pub(crate) read: fn(&T) -> Value,
+    pub(crate) write: fn(&mut T, Value),
+}
+
+impl<T> Setting<T> {
+    /// A setting with the place it fills: how its value is read there, and how it is written.
+    pub(crate) const fn new(
+        key: &'static str,
+        kind: Kind,
+        help: &'static str,
+        fills: (fn(&T) -> Value, fn(&mut T, Value)),
+    ) -> Self {
+        Self {
+            key,
+            kind,
+            help,
+            row: None,
+            elsewhere: None,
+            read: fills.0,
+            write: fills.1,
+        }
+    }
+
+    /// The same, as the answer to a row of the acceptance cases.
+    pub(crate) const fn row(mut self, row: &'static str) -> Self {
+        self.row = Some(row);
+        self
+    }
+
+    /// The same, also known by a variable of another program.
+    pub(crate) const fn elsewhere(mut self, row: &'static str, variable: &'static str) -> Self {
+        self.elsewhere = Some(variable);
+        self.row(row)
+    }
+
+    /// Its variable.
+    pub(crate) fn variable(&self) -> String {
+        format!("WARMLINE_{}", self.key.to_uppercase().replace('.', "_"))
+    }
+}
+
+/// How a place is read and written whose type is that of a [`Value`]; or words beside it.
+macro_rules! plain {
+    ($form:ident, $($field:ident).+) => {
+        (
+            |of| Value::$form(of.$($field).+.clone()),
+            |of, value| {
+                if let Value::$form(value) = value {
+                    of.$($field).+ = value;
+                }
+            },
+        )
+    };
+    ($form:ident, $($field:ident).+, or $($word:literal => $meant:expr),+) => {
+        (
+            |of| match of.$($field).+ {
+                $(meant if meant == $meant => Value::Word($word),)+
+                Some(value) => Value::$form(value),
+                // Every way of saying nothing has its word above.
+                None => Value::Word("none"),
+            },
+            |of, value| {
+                let place = &mut of.$($field).+;
+                match value {
+                    Value::$form(value) => *place = Some(value),
+                    $(Value::Word($word) => *place = $meant,)+
+                    _ => {},
+                }
+            },
+        )
+    };
+}
+use plain;
+
+/// The same for a place whose type has words.
+macro_rules! words {
+    ($($field:ident).+ : $type:ty) => {
+        (
+            |of| Value::Word(of.$($field).+.word()),
+            |of, value| {
+                if let Value::Word(word) = value
+                    && let Some(meant) = <$type>::parse(word)
+                {
+                    of.$($field).+ = meant;
+                }
+            },
+        )
+    };
+    ($($field:ident).+ : $type:ty, or $unsaid:literal) => {
+        (
+            |of| Value::Word(of.$($field).+.map_or($unsaid, <$type>::word)),
+            |of, value| {
+                if let Value::Word(word) = value {
+                    of.$($field).+ = <$type>::parse(word);
+                }
+            },
+        )
+    };
+}
+use words;
+
+/// A group of settings: values, origins, and the table that knows both.
+pub(crate) trait Group: Sized + Default + 'static {
+    const TABLE: &'static [Setting<Self>];
+
+    fn origins(&mut self) -> &mut Origins;
+
+    /// The setting of that name.
+    fn setting(key: &str) -> Option<&'static Setting<Self>> {
+        Self::TABLE.iter().find(|setting| setting.key == key)
+    }
+
+    /// Takes a value from a source that is asked before those already taken.
+    fn put(&mut self, setting: &Setting<Self>, value: Value, origin: Origin) {
+        (setting.write)(self, value);
+        self.origins().put(setting.key, origin);
+    }
+
+    /// Takes what the environment says, but for what the program itself said.
+    fn take_variables(&mut self, lookup: Lookup<'_>) -> Result<(), ConfigError> {
+        for setting in Self::TABLE {
+            if self.origins().of(setting.key) == Origin::Builder {
+                continue;
+            }
+            if let Some((value, variable)) = variables::value(setting, lookup)? {
+                self.put(setting, value, Origin::Environment(variable));
+            }
+        }
+        Ok(())
+    }
+
+    /// Marks what differs from the default and has no origin yet as said by the program.
+    fn mark_built(&mut self) {
+        let usual = Self::default();
+        for setting in Self::TABLE {
+            let differs = (setting.read)(self) != (setting.read)(&usual);
+            if differs && self.origins().of(setting.key) == Origin::Default {
+                self.origins().put(setting.key, Origin::Builder);
+            }
+        }
+    }
+
+    /// Whether every value lies within its range.
+    fn checked(&self) -> Result<(), ConfigError> {
+        for setting in Self::TABLE {
+            setting.kind.check(&(setting.read)(self)).map_err(|wrong| {
+                let what = format!("`{}` {}", setting.key, wrong.what);
+                hinted(ConfigError::new(Code::ConfigBadValue, what), wrong.hint)
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl Group for ServerSettings {
+    const TABLE: &'static [Setting<Self>] = of_server::TABLE;
+
+    fn origins(&mut self) -> &mut Origins {
+        &mut self.origins
+    }
+}
+
+impl Group for EngineSettings {
+    const TABLE: &'static [Setting<Self>] = of_engine::TABLE;
+
+    fn origins(&mut self) -> &mut Origins {
+        &mut self.origins
+    }
+}
+
+impl ServerSettings {
+    /// Takes what the environment says, but for what the program itself said.
+    ///
+    /// # Errors
+    /// `config-bad-value` names the variable and its value.
+    pub fn take_environment(&mut self, lookup: Lookup<'_>) -> Result<(), ConfigError> {
+        self.take_variables(lookup)
+    }
+
+    /// Says that the program, or the command line, chose this value.
+    pub fn built(&mut self, key: &'static str) {
+        self.origins.put(key, Origin::Builder);
+    }
+
+    /// Where a value came from.
+    pub fn origin(&self, key: &str) -> Origin {
+        self.origins.of(key)
+    }
+
+    /// Brings settings together that depend on each other, and checks every value's range.
+    ///
+    /// # Errors
+    /// `config-bad-value` names the setting and what is possible.
+    pub fn settle(&mut self) -> Result<(), ConfigError> {
+        self.checked()?;
+        let (check, longest) = (self.policy.check_after, self.policy.breaker.longest);
+        self.policy = std::mem::take(&mut self.policy).settled();
+        // What was changed came from where its reason came from.
+        if self.policy.check_after != check {
+            let reason = self.origins.of("health_check_interval");
+            self.origins.put("check_after", reason);
+        }
+        if self.policy.breaker.longest != longest {
+            let reason = self.origins.of("breaker.reset");
+            self.origins.put("breaker.longest", reason);
+        }
+        Ok(())
+    }
+
+    /// Every setting with the value that counts.
+    pub fn effective(&self) -> Vec<Effective> {
+        effective(self, &self.origins)
+    }
+}
+
+impl EngineSettings {
+    /// Takes what the environment says, but for what the program itself said.
+    ///
+    /// # Errors
+    /// `config-bad-value` names the variable and its value.
+    pub fn take_environment(&mut self, lookup: Lookup<'_>) -> Result<(), ConfigError> {
+        self.take_variables(lookup)
+    }
+
+    /// Says that the program, or the command line, chose this value.
+    pub fn built(&mut self, key: &'static str) {
+        self.origins.put(key, Origin::Builder);
+    }
+
+    /// Where a value came from.
+    pub fn origin(&self, key: &str) -> Origin {
+        self.origins.of(key)
+    }
+
+    /// Checks every value's range.
+    ///
+    /// # Errors
+    /// `config-bad-value` names the setting and what is possible.
+    pub fn settle(&mut self) -> Result<(), ConfigError> {
+        self.checked()
+    }
+
+    /// Every setting with the value that counts.
+    pub fn effective(&self) -> Vec<Effective> {
+        effective(self, &self.origins)
+    }
+}
+
+fn effective<T: Group>(values: &T, origins: &Origins) -> Vec<Effective> {
+    let one = |setting: &'static Setting<T>| Effective {
+        key: setting.key,
+        value: (setting.read)(values).to_string(),
+        origin: origins.of(setting.key),
+        help: setting.help,
+    };
+    T::TABLE.iter().map(one).collect()
+}
+
+fn hinted(error: ConfigError, hint: Option<String>) -> ConfigError {
+    match hint {
+        Some(hint) => error.hint(hint),
+        None => error,
+    }
+}
+
+/// A path of a file starts from the folder that file lies in.
+pub(crate) fn based(value: Value, base: &Path) -> Value {
+    match value {
+        Value::Path(path) => Value::Path(base.join(path)),
+        other => other,
+    }
+}

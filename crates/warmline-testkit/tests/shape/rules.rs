@@ -24,8 +24,8 @@ pub(crate) const WARMLINE: Layers = Layers(&[
     &["credentials", "identity", "resolve", "events", "metrics", "store"],
     &["pool"],
     &["upstream"],
-    &["server", "tools"],
-    &["config", "settings", "trust"],
+    &["server", "settings", "tools"],
+    &["config", "trust"],
     &["connect"],
     &["call", "client", "keep", "run"],
 ]);
@@ -160,7 +160,7 @@ pub(crate) const SEAMS: &[OnlyIn] = &[
             "env::vars_os",
             "env::set_var",
         ],
-        files: &["config.rs", "upstream/environment.rs"],
+        files: &["settings/variables.rs", "upstream/environment.rs"],
         why: "variables are read where settings are read, and where a child's are chosen",
     },
     OnlyIn {

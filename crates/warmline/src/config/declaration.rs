@@ -13,7 +13,8 @@ use warmline_core::exchange::Patience;
 
 use super::expand::{Expand, expand};
 use super::outline::{public_url, quoted, setting};
-use super::place::{ConfigError, Place};
+use crate::settings::Lookup;
+use crate::settings::place::{ConfigError, Place};
 use crate::upstream::server::{HttpReach, Reach, Server, StdioReach, Times};
 
 /// Text of a file that may be or become a secret. It cannot be printed by accident.
@@ -106,9 +107,6 @@ pub struct Outline {
     /// Files that are read.
     pub files: Vec<PathBuf>,
 }
-
-/// Where variables come from: the environment of the process, or a table in tests.
-pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 impl Declaration {
     /// What it would do, with no value expanded and no secret shown.

@@ -15,7 +15,7 @@ use warmline_core::exchange::Patience;
 
 use super::declaration::{Declaration, DeclaredReach, Refusal, Written};
 use super::expand::Expand;
-use super::place::{ConfigError, Place, Show, Source};
+use crate::settings::place::{ConfigError, Place, Show, Source};
 use crate::upstream::server::Times;
 
 /// The declarations of an `mcpServers` file.

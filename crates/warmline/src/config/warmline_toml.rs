@@ -10,11 +10,11 @@ use warmline_core::era::Era;
 use warmline_core::exchange::Patience;
 
 use super::declaration::{Credential, Declaration, DeclaredReach, Written, set_time};
-use super::duration::parse_duration;
 use super::expand::{self, Expand};
-use super::nearest::nearest;
-use super::place::{ConfigError, Show, Source};
 use super::{keys, name_problem};
+use crate::settings::nearest;
+use crate::settings::parse_duration;
+use crate::settings::place::{ConfigError, Show, Source};
 use crate::upstream::server::Times;
 
 type Key<'i> = Spanned<DeString<'i>>;

@@ -1,0 +1,508 @@
+//! What a setting's value may look like: forms, ranges and words, read and shown in one place.
+//!
+//! Asked by: every source of settings, with what it found.  A value that cannot be used comes
+//! back as [`Wrong`]: what is wrong with it and what to write instead, without saying where.
+
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::{nearest, parse_duration};
+
+/// A value of a setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// How many.
+    Count(u32),
+    /// How long.
+    Time(Duration),
+    /// How large, in bytes.
+    Size(usize),
+    /// On or off.
+    Switch(bool),
+    /// One of the setting's words.
+    Word(&'static str),
+    /// A list of texts.
+    Texts(Vec<String>),
+    /// A file or folder.
+    Path(PathBuf),
+}
+
+impl std::fmt::Display for Value {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Count(count) => write!(f, "{count}"),
+            Self::Time(time) => f.write_str(&shown_time(*time)),
+            Self::Size(bytes) => f.write_str(&shown_size(*bytes)),
+            Self::Switch(on) => write!(f, "{on}"),
+            Self::Word(word) => f.write_str(word),
+            Self::Texts(texts) if texts.is_empty() => f.write_str("none"),
+            Self::Texts(texts) => f.write_str(&texts.join(", ")),
+            Self::Path(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// What a source of settings found, before anybody knows whether it fits.
+#[derive(Clone, Debug)]
+pub(crate) enum Said<'a> {
+    /// The value of a variable: everything is text there.
+    Variable(&'a str),
+    /// The value of a variable of another program: its times are plain seconds.
+    Elsewhere(&'a str),
+    /// A text of a file.
+    Text(&'a str),
+    /// A whole number of a file.
+    Number(i64),
+    /// A truth value of a file.
+    Switch(bool),
+    /// A list of texts of a file.
+    Texts(Vec<String>),
+    /// Something else of a file, by the name of its type.
+    Other(&'a str),
+}
+
+/// What a value looks like.
+#[derive(Clone, Debug)]
+pub(crate) enum Form {
+    Count(RangeInclusive<u32>),
+    Time(RangeInclusive<Duration>),
+    Size(RangeInclusive<usize>),
+    Switch,
+    /// One of the words and nothing else.
+    Word,
+    Texts,
+    /// A file or folder; in a file it starts from where that file lies.
+    Path,
+}
+
+/// What may be said of a setting: its form, and the words that stand beside or instead of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Kind {
+    pub(crate) form: Form,
+    pub(crate) words: &'static [&'static str],
+    /// Other names of those words: (said, meant).
+    pub(crate) also: &'static [(&'static str, &'static str)],
+}
+
+/// What is wrong with a value, and what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wrong {
+    /// Continues a sentence that begins with the setting's name.
+    pub(crate) what: String,
+    pub(crate) hint: Option<String>,
+}
+
+impl Wrong {
+    fn new(what: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            hint: None,
+        }
+    }
+
+    fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl Kind {
+    /// A number of things.
+    pub(crate) const fn count(range: RangeInclusive<u32>) -> Self {
+        Self::of(Form::Count(range))
+    }
+
+    /// A time, from a millisecond to a week.
+    pub(crate) const fn time() -> Self {
+        Self::of(Form::Time(Duration::from_millis(1)..=LONGEST))
+    }
+
+    /// A number of bytes.
+    pub(crate) const fn size(range: RangeInclusive<usize>) -> Self {
+        Self::of(Form::Size(range))
+    }
+
+    /// On or off.
+    pub(crate) const fn switch() -> Self {
+        Self::of(Form::Switch)
+    }
+
+    /// One of some words.
+    pub(crate) const fn words(words: &'static [&'static str]) -> Self {
+        Self::of(Form::Word).or(words)
+    }
+
+    /// A list of texts.
+    pub(crate) const fn texts() -> Self {
+        Self::of(Form::Texts)
+    }
+
+    /// A file or folder.
+    pub(crate) const fn path() -> Self {
+        Self::of(Form::Path)
+    }
+
+    const fn of(form: Form) -> Self {
+        Self {
+            form,
+            words: &[],
+            also: &[],
+        }
+    }
+
+    /// The same, or one of these words.
+    pub(crate) const fn or(mut self, words: &'static [&'static str]) -> Self {
+        self.words = words;
+        self
+    }
+
+    /// The same, with other names for its words.
+    pub(crate) const fn also(mut self, also: &'static [(&'static str, &'static str)]) -> Self {
+        self.also = also;
+        self
+    }
+
+    /// What was said, as a value within its range.
+    pub(crate) fn read(&self, said: &Said<'_>) -> Result<Value, Wrong> {
+        if let Some(word) = self.word(said) {
+            return Ok(Value::Word(word));
+        }
+        let value = match &self.form {
+            Form::Count(_) => self.read_count(said),
+            Form::Time(_) => self.read_time(said),
+            Form::Size(_) => self.read_size(said),
+            Form::Switch => self.read_switch(said),
+            Form::Word => Err(self.no_word(said)),
+            Form::Texts => self.read_texts(said),
+            Form::Path => match said {
+                Said::Variable(text) | Said::Elsewhere(text) | Said::Text(text)
+                    if !text.trim().is_empty() =>
+                {
+                    Ok(Value::Path(text.into()))
+                },
+                _ => Err(self.not(said)),
+            },
+        }?;
+        self.check(&value)?;
+        Ok(value)
+    }
+
+    /// Whether a value lies within the range.
+    pub(crate) fn check(&self, value: &Value) -> Result<(), Wrong> {
+        let wrong = |least: String, most: String| {
+            Wrong::new(format!("cannot be {value}")).hint(format!("{least} to {most} is possible"))
+        };
+        match (&self.form, value) {
+            (Form::Count(range), Value::Count(count)) if !range.contains(count) => {
+                Err(wrong(range.start().to_string(), range.end().to_string()))
+            },
+            (Form::Time(range), Value::Time(time)) if !range.contains(time) => {
+                Err(wrong(shown_time(*range.start()), shown_time(*range.end())))
+            },
+            (Form::Size(range), Value::Size(size)) if !range.contains(size) => {
+                Err(wrong(shown_size(*range.start()), shown_size(*range.end())))
+            },
+            _ => Ok(()),
+        }
+    }
+
+    /// What may be said, for people.
+    pub(crate) fn described(&self) -> String {
+        let words = self.words.iter().map(|word| format!("`{word}`"));
+        let form = match &self.form {
+            Form::Count(range) => Some(format!("{} to {}", range.start(), range.end())),
+            Form::Time(_) => Some("time".to_owned()),
+            Form::Size(_) => Some("size".to_owned()),
+            Form::Switch => Some("`true`, `false`".to_owned()),
+            Form::Word => None,
+            Form::Texts => Some("list of texts".to_owned()),
+            Form::Path => Some("path".to_owned()),
+        };
+        form.into_iter().chain(words).collect::<Vec<_>>().join(", ")
+    }
+
+    fn word(&self, said: &Said<'_>) -> Option<&'static str> {
+        let said = match said {
+            Said::Variable(text) | Said::Elsewhere(text) => text.trim(),
+            Said::Text(text) => text,
+            Said::Switch(true) => "true",
+            Said::Switch(false) => "false",
+            Said::Number(_) | Said::Texts(_) | Said::Other(_) => return None,
+        };
+        let meant = self.also.iter().find(|(also, _)| *also == said);
+        let said = meant.map_or(said, |(_, meant)| meant);
+        self.words.iter().find(|word| **word == said).copied()
+    }
+
+    fn read_count(&self, said: &Said<'_>) -> Result<Value, Wrong> {
+        let number = match said {
+            Said::Number(number) => *number,
+            Said::Variable(text) | Said::Elsewhere(text) => {
+                text.trim().parse::<i64>().map_err(|_| self.not(said))?
+            },
+            _ => return Err(self.not(said)),
+        };
+        // What does not fit is out of range as well, and said so.
+        u32::try_from(number).map(Value::Count).map_err(|_| {
+            let Form::Count(range) = &self.form else {
+                return self.not(said);
+            };
+            Wrong::new(format!("cannot be {number}")).hint(format!(
+                "{} to {} is possible",
+                range.start(),
+                range.end()
+            ))
+        })
+    }
+
+    fn read_time(&self, said: &Said<'_>) -> Result<Value, Wrong> {
+        let time = match said {
+            Said::Variable(text) | Said::Text(text) => parse_duration(text),
+            Said::Elsewhere(text) => plain_seconds(text).or_else(|| parse_duration(text)),
+            _ => None,
+        };
+        time.map(Value::Time).ok_or_else(|| {
+            let hint = match (said, self.words) {
+                (Said::Elsewhere(_), _) => "write seconds above 0: `30`, `300.0`".to_owned(),
+                (_, []) => UNITS.to_owned(),
+                (_, words) => format!("{UNITS}; or {}", listed(words)),
+            };
+            self.not(said).hint(hint)
+        })
+    }
+
+    fn read_size(&self, said: &Said<'_>) -> Result<Value, Wrong> {
+        let size = match said {
+            Said::Variable(text) | Said::Elsewhere(text) | Said::Text(text) => parse_size(text),
+            _ => None,
+        };
+        size.map(Value::Size).ok_or_else(|| {
+            self.not(said)
+                .hint("write a number and a unit: `64KiB`, `16MiB`")
+        })
+    }
+
+    fn read_switch(&self, said: &Said<'_>) -> Result<Value, Wrong> {
+        let on = match said {
+            Said::Switch(on) => Some(*on),
+            Said::Variable(text) | Said::Elsewhere(text) => {
+                match text.trim().to_ascii_lowercase().as_str() {
+                    "true" | "1" | "yes" | "on" => Some(true),
+                    "false" | "0" | "no" | "off" => Some(false),
+                    _ => None,
+                }
+            },
+            _ => None,
+        };
+        on.map(Value::Switch)
+            .ok_or_else(|| self.not(said).hint("write `true` or `false`"))
+    }
+
+    fn read_texts(&self, said: &Said<'_>) -> Result<Value, Wrong> {
+        match said {
+            Said::Texts(texts) => Ok(Value::Texts(texts.clone())),
+            Said::Variable(text) | Said::Elsewhere(text) => Ok(Value::Texts(
+                text.split(',')
+                    .map(str::trim)
+                    .filter(|text| !text.is_empty())
+                    .map(str::to_owned)
+                    .collect(),
+            )),
+            _ => Err(self.not(said)),
+        }
+    }
+
+    fn no_word(&self, said: &Said<'_>) -> Wrong {
+        let (Said::Variable(text) | Said::Elsewhere(text) | Said::Text(text)) = said else {
+            return self.not(said).hint(format!("write {}", listed(self.words)));
+        };
+        let wrong = Wrong::new(format!("cannot be `{}`", shortened(text)));
+        wrong.hint(match nearest(text.trim(), self.words.iter().copied()) {
+            Some(word) => format!("did you mean `{word}`?"),
+            None => format!("write {}", listed(self.words)),
+        })
+    }
+
+    /// The value has another form than this setting.
+    fn not(&self, said: &Said<'_>) -> Wrong {
+        let wanted = match &self.form {
+            Form::Count(_) => "a whole number",
+            Form::Time(_) => "a duration",
+            Form::Size(_) => "a size",
+            Form::Switch => "`true` or `false`",
+            Form::Word => "a text",
+            Form::Path => "a path",
+            Form::Texts => "a list of texts",
+        };
+        let found = match said {
+            Said::Variable(text) | Said::Elsewhere(text) | Said::Text(text) => {
+                return Wrong::new(format!("is not {wanted}: `{}`", shortened(text)));
+            },
+            Said::Number(number) => {
+                return Wrong::new(format!("is not {wanted}: {number}"));
+            },
+            Said::Switch(_) => "a truth value",
+            Said::Texts(_) => "a list",
+            Said::Other(kind) => kind,
+        };
+        Wrong::new(format!("is {wanted}, not {found}"))
+    }
+}
+
+/// What somebody wrote, so short that it can be repeated, and without what a terminal would obey.
+fn shortened(text: &str) -> String {
+    let mut letters = text.chars();
+    let head: String = letters.by_ref().take(REPEATED).collect();
+    let more = if letters.next().is_some() { "…" } else { "" };
+    format!("{}{more}", head.escape_debug())
+}
+
+fn listed(words: &[&str]) -> String {
+    let words: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
+    match words.as_slice() {
+        [before @ .., last] if !before.is_empty() => format!("{} or {last}", before.join(", ")),
+        _ => words.concat(),
+    }
+}
+
+/// Seconds as other programs write them: `60`, `300.0`.
+fn plain_seconds(text: &str) -> Option<Duration> {
+    let seconds: f64 = text.trim().parse().ok()?;
+    Duration::try_from_secs_f64(seconds)
+        .ok()
+        .filter(|time| !time.is_zero())
+}
+
+fn parse_size(text: &str) -> Option<usize> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit())?;
+    let (number, unit) = text.split_at_checked(digits)?;
+    let shift = match unit.trim_start() {
+        "B" => 0,
+        "KiB" => 10,
+        "MiB" => 20,
+        "GiB" => 30,
+        _ => return None,
+    };
+    number.parse::<usize>().ok()?.checked_mul(1 << shift)
+}
+
+/// A time in the largest unit that says it without a fraction.
+fn shown_time(time: Duration) -> String {
+    let millis = time.as_millis();
+    for (unit, size) in [("h", 3_600_000), ("min", 60_000), ("s", 1_000)] {
+        if millis >= size && millis.is_multiple_of(size) {
+            return format!("{}{unit}", millis / size);
+        }
+    }
+    format!("{millis}ms")
+}
+
+fn shown_size(bytes: usize) -> String {
+    for (unit, shift) in [("GiB", 30), ("MiB", 20), ("KiB", 10)] {
+        if bytes >= 1 << shift && bytes.is_multiple_of(1 << shift) {
+            return format!("{}{unit}", bytes >> shift);
+        }
+    }
+    format!("{bytes}B")
+}
+
+const UNITS: &str = "write a number and a unit: `500ms`, `30s`, `2min`, `1h`";
+/// How much of a wrong value is repeated.
+const REPEATED: usize = 40;
+/// Longer times are slips of the hand, and would overflow a deadline.
+const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_read_by_the_form_of_the_setting() {
+        let secs = |secs| Ok(Value::Time(Duration::from_secs(secs)));
+        let count = Kind::count(1..=10);
+        let time = Kind::time().or(&["none"]);
+        let word = Kind::words(&["auto", "always", "never"])
+            .also(&[("true", "always"), ("false", "never")]);
+        #[rustfmt::skip]
+        let table = [
+            (&count, Said::Number(3),               Ok(Value::Count(3))),
+            (&count, Said::Variable(" 3 "),         Ok(Value::Count(3))),
+            (&count, Said::Number(0),               Err("cannot be 0")),
+            (&count, Said::Number(-1),              Err("cannot be -1")),
+            (&count, Said::Number(i64::MAX),        Err("cannot be 9223372036854775807")),
+            (&count, Said::Text("3"),               Err("is not a whole number: `3`")),
+            (&count, Said::Variable("ten"),         Err("is not a whole number: `ten`")),
+            (&time,  Said::Text("30s"),             secs(30)),
+            (&time,  Said::Text("none"),            Ok(Value::Word("none"))),
+            (&time,  Said::Text("10"),              Err("is not a duration: `10`")),
+            (&time,  Said::Number(10),              Err("is not a duration: 10")),
+            (&time,  Said::Variable("10"),          Err("is not a duration: `10`")),
+            (&time,  Said::Elsewhere("300.0"),      secs(300)),
+            (&time,  Said::Elsewhere("60"),         secs(60)),
+            (&time,  Said::Elsewhere("2min"),       secs(120)),
+            (&time,  Said::Elsewhere("0"),          Err("is not a duration: `0`")),
+            (&time,  Said::Elsewhere("nan"),        Err("is not a duration: `nan`")),
+            (&time,  Said::Elsewhere("inf"),        Err("is not a duration: `inf`")),
+            (&time,  Said::Elsewhere("-1"),         Err("is not a duration: `-1`")),
+            (&time,  Said::Elsewhere("1e300"),      Err("is not a duration: `1e300`")),
+            (&time,  Said::Elsewhere("1e9"),        Err("cannot be 1000000000s")),
+            (&time,  Said::Variable("\u{1b}[2J"),   Err("is not a duration: `\\u{1b}[2J`")),
+            (&word,  Said::Text("auto"),            Ok(Value::Word("auto"))),
+            (&word,  Said::Switch(true),            Ok(Value::Word("always"))),
+            (&word,  Said::Variable("false"),       Ok(Value::Word("never"))),
+            (&word,  Said::Text("sometimes"),       Err("cannot be `sometimes`")),
+            (&word,  Said::Number(1),               Err("is not a text: 1")),
+            (&Kind::switch(), Said::Elsewhere("False"), Ok(Value::Switch(false))),
+            (&Kind::switch(), Said::Variable("maybe"),  Err("is not `true` or `false`: `maybe`")),
+            (&Kind::size(1..=1 << 20), Said::Text("64KiB"), Ok(Value::Size(64 << 10))),
+            (&Kind::size(1..=1 << 20), Said::Text("2MiB"),  Err("cannot be 2MiB")),
+            (&Kind::size(1..=1 << 20), Said::Text("64"),    Err("is not a size: `64`")),
+            (&Kind::texts(), Said::Variable("a, b,"),   Ok(Value::Texts(vec!["a".into(), "b".into()]))),
+            (&Kind::texts(), Said::Text("a"),           Err("is not a list of texts: `a`")),
+            (&Kind::path(),  Said::Other("a table"),    Err("is a path, not a table")),
+            (&Kind::path(),  Said::Text(" "),           Err("is not a path: ` `")),
+        ];
+        for (kind, said, expected) in table {
+            let read = kind.read(&said);
+            let read = read.as_ref().map_err(|wrong| wrong.what.as_str());
+            match expected {
+                Ok(value) => assert_eq!(read, Ok(&value), "{said:?}"),
+                Err(what) => assert_eq!(read, Err(what), "{said:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn the_nearest_word_is_named() {
+        let word = Kind::words(&["run", "identity", "call", "server"]);
+        let hint = |text| word.read(&Said::Text(text)).unwrap_err().hint.unwrap();
+        assert_eq!(hint("identiy"), "did you mean `identity`?");
+        assert_eq!(hint("x"), "write `run`, `identity`, `call` or `server`");
+    }
+
+    #[test]
+    fn a_long_value_is_not_repeated_as_a_whole() {
+        let long = "x".repeat(10_000);
+        let wrong = Kind::time().read(&Said::Variable(&long)).unwrap_err();
+        assert!(wrong.what.len() < 100, "{wrong:?}");
+    }
+
+    #[test]
+    fn values_are_shown_as_they_can_be_written() {
+        #[rustfmt::skip]
+        let table = [
+            (Value::Time(Duration::from_millis(1500)), "1500ms"),
+            (Value::Time(Duration::from_secs(90)),     "90s"),
+            (Value::Time(Duration::from_secs(120)),    "2min"),
+            (Value::Time(Duration::from_secs(3600)),   "1h"),
+            (Value::Size(16 << 20),                    "16MiB"),
+            (Value::Size(1000),                        "1000B"),
+            (Value::Texts(Vec::new()),                 "none"),
+        ];
+        for (value, shown) in table {
+            assert_eq!(value.to_string(), shown);
+        }
+    }
+}

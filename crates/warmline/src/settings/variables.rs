@@ -1,0 +1,89 @@
+//! The environment as a source of settings: Warmline's names, and those of other programs.
+
+use warmline_core::code::Code;
+
+use super::kind::Said;
+use super::{ConfigError, Lookup, Setting, Value, hinted, nearest, of_engine, of_server};
+
+/// A variable of this process, if it is set and is text.
+pub fn process_variable(name: &str) -> Option<String> {
+    std::env::var_os(name).and_then(|value| value.into_string().ok())
+}
+
+/// What the environment says of a setting, and the variable that said it. Warmline's own name
+/// wins over another program's.
+pub(super) fn value<T>(
+    setting: &Setting<T>,
+    lookup: Lookup<'_>,
+) -> Result<Option<(Value, String)>, ConfigError> {
+    let own = setting.variable();
+    if let Some(text) = lookup(&own) {
+        return read(setting, &own, &Said::Variable(&text)).map(|value| Some((value, own)));
+    }
+    let Some(other) = setting.elsewhere else {
+        return Ok(None);
+    };
+    match lookup(other) {
+        None => Ok(None),
+        Some(text) => read(setting, other, &Said::Elsewhere(&text))
+            .map(|value| Some((value, other.to_owned()))),
+    }
+}
+
+fn read<T>(setting: &Setting<T>, variable: &str, said: &Said<'_>) -> Result<Value, ConfigError> {
+    setting.kind.read(said).map_err(|wrong| {
+        let what = format!("the variable `{variable}` {}", wrong.what);
+        let why = format!("it sets `{}`: {}", setting.key, setting.help);
+        hinted(
+            ConfigError::new(Code::ConfigBadValue, what).because(why),
+            wrong.hint,
+        )
+    })
+}
+
+/// A variable that looks like one of ours, or was one of another program's, and that nobody reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stray {
+    /// Its name.
+    pub variable: String,
+    /// What was probably meant.
+    pub meant: Option<String>,
+}
+
+/// Variables that nobody reads although their names sound as if: slips of the hand in names that
+/// begin with `WARMLINE_`, and those that are [`RETIRED`].
+pub fn stray_variables() -> Vec<Stray> {
+    stray(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()))
+}
+
+pub(super) fn stray(names: impl Iterator<Item = String>) -> Vec<Stray> {
+    let known: Vec<String> = known_variables().collect();
+    let mut strays: Vec<Stray> = names
+        .filter(|name| {
+            RETIRED.contains(&name.as_str())
+                || (name.starts_with("WARMLINE_") && !known.contains(name))
+        })
+        .map(|variable| Stray {
+            meant: nearest(&variable, known.iter().map(String::as_str))
+                .filter(|_| !RETIRED.contains(&variable.as_str()))
+                .map(str::to_owned),
+            variable,
+        })
+        .collect();
+    strays.sort_by(|one, other| one.variable.cmp(&other.variable));
+    strays
+}
+
+fn known_variables() -> impl Iterator<Item = String> {
+    let server = of_server::TABLE.iter().map(Setting::variable);
+    let engine = of_engine::TABLE.iter().map(Setting::variable);
+    server
+        .chain(engine)
+        .chain(OTHERS.iter().map(|name| (*name).to_owned()))
+}
+
+/// Variables of older programs that speak of no server. They are never read.
+pub const RETIRED: &[&str] = &["GITHUB_PAT", "MCP_USE_SESSION_MGMT"];
+
+/// Variables of ours that are no settings.
+const OTHERS: &[&str] = &["WARMLINE_LOG", "WARMLINE_RUN"];
