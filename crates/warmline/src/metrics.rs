@@ -1,1 +1,236 @@
-//! Counters, gauges and histograms that the engine keeps, and the snapshot of them.
+//! Metrics: what happened how often and how long it took, by server and never by identity.
+//!
+//! Asked by: [`Snapshot`], for people and for the gateway's metrics page.  Told by: the engine,
+//! at the places where things happen; a call adds a few atomic additions.
+//!
+//! A server's numbers are looked up once, when the server becomes known, and held by whoever
+//! counts ([`Metrics::server`]): there is no lock and no map on the path of a call. All labels are
+//! [closed sets](ClosedSet). M-numbers are those of the acceptance cases.
+
+mod call;
+mod closed_set;
+mod labels;
+mod names;
+mod numbers;
+mod snapshot;
+mod spread;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub use call::CallUnderWay;
+pub use closed_set::ClosedSet;
+pub(crate) use closed_set::closed_set;
+pub use labels::{
+    Acquired, BreakerScope, BreakerState, CallOutcome, CheckResult, ChildEnd, HealCause,
+    HealResult, MethodWord, OpenResult, RefreshResult, Refusal, SessionState, StoreOperation,
+    StoreResult,
+};
+pub use names::{Kind, METRICS, Metric};
+pub use numbers::{CountBy, CountByTwo, Counter, Level, LevelBy};
+pub use snapshot::{Number, RunLine, ServerNumbers, SessionLine, Snapshot, Value};
+pub use spread::{Spread, SpreadRead, Unit};
+
+use crate::sync::Mutex;
+use warmline_core::code::{Code, Reason};
+use warmline_core::delivery::Delivery;
+use warmline_core::pool::Why;
+use warmline_core::protocol::gone::Dialect;
+
+/// All numbers of one engine.
+#[derive(Debug, Default)]
+pub struct Metrics {
+    servers: Mutex<BTreeMap<Arc<str>, Arc<ServerMetrics>>>,
+    /// What belongs to no server.
+    pub engine: EngineMetrics,
+}
+
+impl Metrics {
+    /// The numbers of a server, made when it is first named. Hold on to them: this takes a lock.
+    pub fn server(&self, name: &str) -> Arc<ServerMetrics> {
+        let mut servers = self.servers.lock();
+        if let Some(known) = servers.get(name) {
+            return Arc::clone(known);
+        }
+        let name: Arc<str> = name.into();
+        let made = Arc::new(ServerMetrics::new(Arc::clone(&name)));
+        servers.insert(name, Arc::clone(&made));
+        made
+    }
+
+    /// Shows a server's numbers no more: it was taken out. Whoever holds them may go on counting.
+    pub fn forget(&self, name: &str) {
+        self.servers.lock().remove(name);
+    }
+
+    /// What all numbers are now. The lists of sessions and runs are empty: the engine fills them.
+    pub fn snapshot(&self) -> Snapshot {
+        let servers: Vec<Arc<ServerMetrics>> = self.servers.lock().values().cloned().collect();
+        Snapshot::of(&self.engine, &servers)
+    }
+}
+
+/// Numbers that belong to no server.
+#[derive(Debug)]
+pub struct EngineMetrics {
+    /// M14: runs that are live.
+    pub runs: Level,
+    /// M14: sessions that a run had when it ended.
+    pub sessions_per_run: Spread,
+    /// M9: keys the pool knows.
+    pub keys: Level,
+    /// M9: keys that were empty for long and forgotten.
+    pub keys_evicted: Counter,
+    /// Promises of ours that were broken. Must stay 0.
+    pub broken_promises: Counter,
+    /// Levels that were asked to go below zero. Must stay 0.
+    pub drift: Counter,
+}
+
+impl Default for EngineMetrics {
+    fn default() -> Self {
+        Self {
+            runs: Level::default(),
+            sessions_per_run: Spread::of(Unit::Number),
+            keys: Level::default(),
+            keys_evicted: Counter::default(),
+            broken_promises: Counter::default(),
+            drift: Counter::default(),
+        }
+    }
+}
+
+/// All numbers of one server.
+#[derive(Debug)]
+pub struct ServerMetrics {
+    server: Arc<str>,
+    /// M1: how calls came by their sessions.
+    pub acquires: CountBy<Acquired>,
+    /// M2: sessions by what they are doing, spares apart.
+    pub sessions: LevelBy<SessionState>,
+    /// M3: openings by how they ended.
+    pub opens: CountBy<OpenResult>,
+    /// M3: how long openings took.
+    pub open_time: Spread,
+    /// M4: healings by what showed the loss, and how they ended.
+    pub heals: CountByTwo<HealCause, HealResult>,
+    /// M4: the forms in which the server said that a session is gone.
+    pub gone: CountBy<Dialect>,
+    /// M5: checks by what they found.
+    pub checks: CountBy<CheckResult>,
+    /// M5: how long checks took.
+    pub check_time: Spread,
+    /// M6: closed sessions by why.
+    pub closes: CountBy<Why>,
+    /// M7: the server's breaker.
+    pub server_breakers: LevelBy<BreakerState>,
+    /// M7: breakers of single identities and their credentials that are not passing.
+    pub identity_breakers: LevelBy<BreakerState>,
+    /// M7: changes of breakers by scope and the state they went to.
+    pub breaker_changes: CountByTwo<BreakerScope, BreakerState>,
+    /// M8: callers in line.
+    pub waiters: Level,
+    /// M8: how long callers stood in line.
+    pub wait_time: Spread,
+    /// M8: callers whose time was over while they stood in line.
+    pub wait_timeouts: Counter,
+    /// Calls that were turned away before they were sent.
+    pub refusals: CountBy<Refusal>,
+    /// Calls that began.
+    pub calls_begun: Counter,
+    /// M10: calls by method and how they ended.
+    pub calls: CountByTwo<MethodWord, CallOutcome>,
+    /// M10: how long calls took, attempts and waiting included.
+    pub call_time: Spread,
+    /// Calls by what is known of them. Their sum is the number of calls.
+    pub deliveries: CountBy<Delivery>,
+    /// Calls that ended with an error, by what is known of them and its code.
+    pub failures: CountByTwo<Delivery, Code>,
+    /// Attempts: requests that were handed to a session.
+    pub attempts: Counter,
+    /// Attempts after the first of their call, by why.
+    pub resends: CountBy<Reason>,
+    /// How long leases were held.
+    pub lease_time: Spread,
+    /// Leases held longer than anybody should.
+    pub long_leases: Counter,
+    /// M11: children that live.
+    pub children: Level,
+    /// M11: children that were started.
+    pub child_starts: Counter,
+    /// M11: children that took the place of one that ended by itself.
+    pub child_restarts: Counter,
+    /// M11: children that ended, by how.
+    pub child_ends: CountBy<ChildEnd>,
+    /// M12: what was asked of the store, and what it did.
+    pub store: CountByTwo<StoreOperation, StoreResult>,
+    /// M12: how long the store took.
+    pub store_time: Spread,
+    /// M13: what came of asking for a credential again.
+    pub refreshes: CountBy<RefreshResult>,
+    /// Sessions whose opening may have left one behind at the server.
+    pub orphans_possible: Counter,
+    /// Calls that met a session of another identity. Must stay 0.
+    pub isolation_violations: Counter,
+}
+
+impl ServerMetrics {
+    fn new(server: Arc<str>) -> Self {
+        Self {
+            server,
+            acquires: CountBy::default(),
+            sessions: LevelBy::default(),
+            opens: CountBy::default(),
+            open_time: Spread::of_time(),
+            heals: CountByTwo::default(),
+            gone: CountBy::default(),
+            checks: CountBy::default(),
+            check_time: Spread::of_time(),
+            closes: CountBy::default(),
+            server_breakers: LevelBy::default(),
+            identity_breakers: LevelBy::default(),
+            breaker_changes: CountByTwo::default(),
+            waiters: Level::default(),
+            wait_time: Spread::of_time(),
+            wait_timeouts: Counter::default(),
+            refusals: CountBy::default(),
+            calls_begun: Counter::default(),
+            calls: CountByTwo::default(),
+            call_time: Spread::of_time(),
+            deliveries: CountBy::default(),
+            failures: CountByTwo::default(),
+            attempts: Counter::default(),
+            resends: CountBy::default(),
+            lease_time: Spread::of_time(),
+            long_leases: Counter::default(),
+            children: Level::default(),
+            child_starts: Counter::default(),
+            child_restarts: Counter::default(),
+            child_ends: CountBy::default(),
+            store: CountByTwo::default(),
+            store_time: Spread::of_time(),
+            refreshes: CountBy::default(),
+            orphans_possible: Counter::default(),
+            isolation_violations: Counter::default(),
+        }
+    }
+
+    /// A breaker went from one state to another; one that is passing is not counted as being in
+    /// any. Says whether the level it left held it.
+    pub fn breaker_moved(&self, scope: BreakerScope, from: BreakerState, to: BreakerState) -> bool {
+        self.breaker_changes.one_more(scope, to);
+        let noted = |state: BreakerState| (state != BreakerState::Passing).then_some(state);
+        let levels = match scope {
+            BreakerScope::Server => &self.server_breakers,
+            BreakerScope::Identity => &self.identity_breakers,
+        };
+        levels.moved(noted(from), noted(to))
+    }
+
+    /// The server's name.
+    pub fn server(&self) -> &Arc<str> {
+        &self.server
+    }
+}
