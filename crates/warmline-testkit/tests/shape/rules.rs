@@ -21,9 +21,10 @@ pub(crate) const CORE: Layers = Layers(&[
 pub(crate) const WARMLINE: Layers = Layers(&[
     &["clock", "net", "sync"],
     &["error", "seal"],
-    &["credentials", "identity", "resolve", "events", "metrics", "store"],
+    &["identity", "events", "metrics", "store"],
     &["pool"],
     &["upstream"],
+    &["credentials", "resolve"],
     &["server", "settings", "tools"],
     &["config", "trust"],
     &["connect"],
@@ -160,8 +161,12 @@ pub(crate) const SEAMS: &[OnlyIn] = &[
             "env::vars_os",
             "env::set_var",
         ],
-        files: &["settings/variables.rs", "upstream/environment.rs"],
-        why: "variables are read where settings are read, and where a child's are chosen",
+        files: &[
+            "credentials/source.rs",
+            "settings/variables.rs",
+            "upstream/environment.rs",
+        ],
+        why: "variables are read where settings and secrets are, and where a child's are chosen",
     },
     OnlyIn {
         paths: PRINTING,

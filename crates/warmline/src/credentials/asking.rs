@@ -1,0 +1,199 @@
+//! One asking for any number of callers: what was found out is held, and asked for again only
+//! when somebody needs something newer.
+//!
+//! Asked by: [`Credential`](super::Credential) for tokens, [`Lookup`](crate::resolve::Lookup) for
+//! where a server is.
+//!
+//! Who waits: nobody but those who need the answer. The asking runs in a task of its own, bounded
+//!   in time, so that a caller who gives up takes nothing from the others.
+//! What a failure does: it is told to everybody who waits for it, and forgotten. The next caller
+//!   asks again.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use tokio::sync::watch;
+use warmline_core::code::Reason;
+use warmline_core::exchange::Trouble;
+
+use crate::clock::{self, Instant};
+use crate::sync::Mutex;
+
+/// What is held of an answer, and the asking under way.
+#[derive(Debug)]
+pub(crate) struct Asking<T> {
+    /// Who is asked, for people: "the credential of `github`".
+    whom: String,
+    reason: Reason,
+    within: Duration,
+    held: ArcSwapOption<Held<T>>,
+    /// Changes of `held` are made under this lock, so that its numbers only grow.
+    round: Mutex<Round<T>>,
+}
+
+/// An answer and its place in the line of answers.
+#[derive(Debug)]
+pub(crate) struct Held<T> {
+    pub(crate) value: T,
+    /// The number of this answer; the first is 1.
+    pub(crate) epoch: u64,
+    /// The number of the first answer that said the same.
+    pub(crate) since: u64,
+}
+
+type Told<T> = Option<Result<Arc<Held<T>>, Trouble>>;
+
+#[derive(Debug)]
+struct Round<T> {
+    under_way: Option<watch::Receiver<Told<T>>>,
+    /// Nobody is asked ahead of time before this moment: the last asking failed.
+    quiet_until: Option<Instant>,
+}
+
+impl<T: PartialEq + Send + Sync + 'static> Asking<T> {
+    pub(crate) fn new(whom: String, reason: Reason, within: Duration) -> Arc<Self> {
+        Arc::new(Self {
+            whom,
+            reason,
+            within,
+            held: ArcSwapOption::empty(),
+            round: Mutex::new(Round {
+                under_way: None,
+                quiet_until: None,
+            }),
+        })
+    }
+
+    /// What is held now.
+    pub(crate) fn held(&self) -> Option<Arc<Held<T>>> {
+        self.held.load_full()
+    }
+
+    /// Looks at what is held now, without taking hold of it.
+    pub(crate) fn with_held<R>(&self, look: impl FnOnce(&Held<T>) -> R) -> Option<R> {
+        self.held.load().as_deref().map(look)
+    }
+
+    /// The number of what is held; 0 before the first.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.with_held(|held| held.epoch).unwrap_or(0)
+    }
+
+    /// Takes in what was found without asking. The same again changes nothing.
+    pub(crate) fn put(&self, value: T) {
+        if self.with_held(|held| held.value == value) != Some(true) {
+            let _round = self.round.lock();
+            self.take(value);
+        }
+    }
+
+    /// What is newer than answer number `seen`: held already, on its way, or asked for now.
+    pub(crate) async fn newer_than<F>(
+        self: &Arc<Self>,
+        seen: u64,
+        ask: impl FnOnce() -> F,
+    ) -> Result<Arc<Held<T>>, Trouble>
+    where
+        F: Future<Output = Result<T, Trouble>> + Send + 'static,
+    {
+        let mut told = {
+            let mut round = self.round.lock();
+            if let Some(held) = self.held().filter(|held| held.epoch > seen) {
+                return Ok(held);
+            }
+            self.join(&mut round, ask)
+        };
+        let heard = told
+            .wait_for(Option::is_some)
+            .await
+            .map(|told| told.clone());
+        match heard {
+            Ok(Some(answer)) => answer,
+            Ok(None) | Err(_) => Err(self.trouble("broke off")),
+        }
+    }
+
+    /// Asks ahead of time, if nobody does already. Nobody waits for it.
+    pub(crate) fn ask_ahead<F>(self: &Arc<Self>, seen: u64, ask: impl FnOnce() -> F)
+    where
+        F: Future<Output = Result<T, Trouble>> + Send + 'static,
+    {
+        let mut round = self.round.lock();
+        let quiet = round.quiet_until.is_some_and(|until| clock::now() < until);
+        if !quiet && self.epoch() <= seen {
+            drop(self.join(&mut round, ask));
+        }
+    }
+
+    /// The asking under way, or a new one.
+    fn join<F>(
+        self: &Arc<Self>,
+        round: &mut Round<T>,
+        ask: impl FnOnce() -> F,
+    ) -> watch::Receiver<Told<T>>
+    where
+        F: Future<Output = Result<T, Trouble>> + Send + 'static,
+    {
+        // One whose task was lost with its runtime, or panicked, answers nobody any more.
+        let alive = |told: &&watch::Receiver<Told<T>>| told.has_changed().is_ok();
+        if let Some(told) = round.under_way.as_ref().filter(alive) {
+            return told.clone();
+        }
+        let (tell, told) = watch::channel(None);
+        round.under_way = Some(told.clone());
+        drop(clock::spawn(
+            "asking",
+            Arc::clone(self).carry_out(ask(), tell),
+        ));
+        told
+    }
+
+    async fn carry_out(
+        self: Arc<Self>,
+        ask: impl Future<Output = Result<T, Trouble>> + Send,
+        tell: watch::Sender<Told<T>>,
+    ) {
+        let answer = match clock::timeout(self.within, ask).await {
+            Ok(answer) => answer,
+            Err(clock::Elapsed) => {
+                Err(self.trouble(&format!("gave no answer in {:?}", self.within)))
+            },
+        };
+        let answer = {
+            let mut round = self.round.lock();
+            round.under_way = None;
+            round.quiet_until = answer.is_err().then(|| clock::after(QUIET));
+            answer.map(|value| self.take(value))
+        };
+        tell.send_replace(Some(answer));
+    }
+
+    /// Under the lock of the round.
+    fn take(&self, value: T) -> Arc<Held<T>> {
+        let last = self.held.load();
+        let epoch = last.as_ref().map_or(0, |last| last.epoch) + 1;
+        let since = match last.as_ref() {
+            Some(last) if last.value == value => last.since,
+            Some(_) | None => epoch,
+        };
+        let held = Arc::new(Held {
+            value,
+            epoch,
+            since,
+        });
+        self.held.store(Some(Arc::clone(&held)));
+        held
+    }
+
+    fn trouble(&self, what: &str) -> Trouble {
+        Trouble::new(self.reason, format!("{} {what}", self.whom))
+    }
+}
+
+/// After a renewal ahead of time failed, the next one is not tried before this long.
+const QUIET: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests;

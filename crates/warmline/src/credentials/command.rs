@@ -1,0 +1,115 @@
+//! A credential command: a program of the user that prints a token.
+//!
+//! What it gets: our whole environment, no input, and no shell.
+//! What it may not do: take for ever, print without end, or leave anything running. It is ended
+//!   with all it started when it is done, when it prints too much, and when whoever asked gives
+//!   up, which drops it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tokio::io::{AsyncRead, AsyncReadExt};
+use warmline_core::exchange::Trouble;
+use zeroize::Zeroizing;
+
+use super::source::{environment, token_of};
+use super::{SECRET_BYTES, Token, unavailable};
+use crate::upstream::path;
+use crate::upstream::process::{Exit, Process, Start};
+use crate::upstream::server::StdioReach;
+use crate::upstream::stderr::{self, StderrTail};
+
+/// What the program prints, without the blanks around it.
+pub(super) async fn run(server: &str, words: &[String]) -> Result<Token, Trouble> {
+    let [program, args @ ..] = words else {
+        return Err(unavailable(format!(
+            "the credential command of `{server}` names no program"
+        )));
+    };
+    let failed = |why: String| {
+        let what = format!("`{program}`, the credential command of `{server}`, failed");
+        unavailable(what).because(why)
+    };
+    let mut environment = environment();
+    let found = path::find(server, &reach(program, args), &mut environment)
+        .await
+        .map_err(|trouble| failed(trouble.what))?;
+    let start = Start {
+        program: &found.path,
+        args,
+        environment: &environment,
+        cwd: None,
+    };
+    let (process, streams) = Process::start(start)
+        .await
+        .map_err(|error| failed(error.to_string()))?;
+    drop(streams.stdin);
+    let tail = Arc::new(StderrTail::default());
+    let ended = Ended::of(
+        process,
+        streams.stdout,
+        stderr::drain(streams.stderr, Arc::clone(&tail)),
+    );
+    match ended.await {
+        Ended::Printed(text, Exit::Code(0)) => match std::str::from_utf8(&text).map(token_of) {
+            Ok(Some(token)) => Ok(token),
+            Ok(None) => Err(failed("it printed nothing".to_owned())),
+            Err(_) => Err(failed("what it printed is no text".to_owned())),
+        },
+        Ended::Printed(_, exit) => Err(failed(with_last_line(&exit.to_string(), &tail))),
+        Ended::PrintedTooMuch => Err(failed("it printed more than 64 KiB".to_owned())),
+    }
+}
+
+/// How a command ended.
+enum Ended {
+    Printed(Zeroizing<Vec<u8>>, Exit),
+    PrintedTooMuch,
+}
+
+impl Ended {
+    /// All three at once: a command whose standard error nobody reads would stop there, and one
+    /// that left somebody behind with its output open ends all the same.
+    async fn of(
+        mut process: Process,
+        stdout: impl AsyncRead + Unpin,
+        drain: impl Future<Output = ()>,
+    ) -> Self {
+        let most = u64::try_from(SECRET_BYTES).unwrap_or(u64::MAX);
+        let reading = async {
+            let mut text = Zeroizing::new(Vec::new());
+            // An output that breaks off is one that ended: the exit status says the rest.
+            stdout.take(most + 1).read_to_end(&mut text).await.ok();
+            (text.len() <= SECRET_BYTES).then_some(text).ok_or(())
+        };
+        let drained = async {
+            drain.await;
+            Ok(())
+        };
+        let exited = async { Ok(process.exited().await) };
+        match tokio::try_join!(reading, drained, exited) {
+            Ok((text, (), exit)) => Self::Printed(text, exit),
+            Err(()) => Self::PrintedTooMuch,
+        }
+    }
+}
+
+fn with_last_line(exit: &str, tail: &StderrTail) -> String {
+    match tail.text().lines().last() {
+        Some(line) => format!("{exit}: {line}"),
+        None => exit.to_owned(),
+    }
+}
+
+fn reach(program: &str, args: &[String]) -> StdioReach {
+    StdioReach {
+        program: program.to_owned(),
+        args: args.to_vec(),
+        env: BTreeMap::new(),
+        env_pass: Vec::new(),
+        cwd: None,
+    }
+}
+
+#[cfg(test)]
+mod tests;
