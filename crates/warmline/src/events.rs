@@ -385,7 +385,6 @@ fn as_word<W: ClosedSet, S: Serializer>(word: &W, serializer: S) -> Result<S::Ok
     serializer.serialize_str(word.word())
 }
 
-#[expect(clippy::ref_option, reason = "serde hands it in like this")]
 fn as_word_if_any<W: ClosedSet, S: Serializer>(
     word: &Option<W>,
     serializer: S,
@@ -400,7 +399,6 @@ fn as_millis<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::
     serializer.serialize_u64(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
 
-#[expect(clippy::ref_option, reason = "serde hands it in like this")]
 fn as_millis_if_any<S: Serializer>(
     time: &Option<Duration>,
     serializer: S,

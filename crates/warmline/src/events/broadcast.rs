@@ -87,6 +87,22 @@ impl Subscription {
     }
 }
 
+#[cfg(test)]
+impl Events {
+    /// Whether nobody ever subscribed.
+    pub(super) fn has_no_channel(&self) -> bool {
+        self.0.channel.get().is_none()
+    }
+}
+
+#[cfg(test)]
+impl Subscription {
+    /// Whether there is nothing to hear now.
+    pub(super) fn has_nothing(&self) -> bool {
+        self.receiver.is_empty()
+    }
+}
+
 /// A subscriber that is counted, until it is dropped.
 #[derive(Debug)]
 struct Counted(Arc<AtomicUsize>);

@@ -1,1 +1,343 @@
+//! Events: who hears them, what they show, and that each is logged once.
 
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use tracing::field::{Field, Visit};
+use tracing::span;
+use warmline_core::code::{Code, Reason};
+use warmline_core::key::{Digest, Identity, Owner, RunId};
+use warmline_core::pool::Why;
+
+use super::{Event, Events, Fingerprint, Heard, RunEnd, ShortId, Which};
+use crate::metrics::{
+    BreakerScope, BreakerState, CheckResult, ChildEnd, HealCause, OpenResult, RefreshResult,
+    StoreOperation,
+};
+use crate::sync::Mutex;
+
+const SESSION_ID: &str = "6f1ed002-ab59-4bbd-9e4b-secret-tail";
+
+fn which() -> Which {
+    Which {
+        identity: Some(fingerprint(1)),
+        run: Some(fingerprint(2)),
+        ..Which::of("github".into())
+            .generation(3)
+            .session_id(Some(SESSION_ID))
+    }
+}
+
+fn fingerprint(seed: u8) -> Fingerprint {
+    Fingerprint::of(&Digest::new([seed; 16]))
+}
+
+/// One of each kind. A new kind is not shown here by itself: a test counts them.
+fn one_of_each() -> Vec<Event> {
+    let mut events = of_sessions();
+    events.extend(of_servers_and_runs());
+    events
+}
+
+fn of_sessions() -> Vec<Event> {
+    let took = Duration::from_millis(12);
+    vec![
+        Event::SessionOpened {
+            session: which(),
+            how: OpenResult::Opened,
+            took,
+        },
+        Event::OpeningFailed {
+            session: which(),
+            code: Code::CannotReach,
+            reason: Reason::ConnectRefused,
+            what: "nobody listens".into(),
+        },
+        Event::SessionClosed {
+            session: which(),
+            why: Why::RunEnded,
+        },
+        Event::SessionGone {
+            session: which(),
+            cause: HealCause::NotFound,
+        },
+        Event::Healed {
+            session: which(),
+            from: 2,
+            state_lost: true,
+            took,
+        },
+        Event::CheckFailed {
+            session: which(),
+            found: CheckResult::Silent,
+        },
+        Event::SentAgain {
+            session: which(),
+            reason: Reason::SessionGone,
+            attempt: 2,
+        },
+        Event::SpareTaken { session: which() },
+        Event::IsolationViolation {
+            session: which(),
+            caller: Some(fingerprint(9)),
+        },
+        Event::LeaseHeldLong {
+            session: which(),
+            method: Some("tools/call".into()),
+            held: Duration::from_secs(61),
+        },
+        Event::ChildExited {
+            session: which(),
+            how: ChildEnd::Failed,
+            what: "exit status 1".into(),
+        },
+    ]
+}
+
+fn of_servers_and_runs() -> Vec<Event> {
+    let server: Arc<str> = "github".into();
+    vec![
+        breaker(BreakerState::Tripped),
+        Event::RunBegan {
+            identity: fingerprint(1),
+            run: fingerprint(2),
+        },
+        Event::RunEnded {
+            identity: fingerprint(1),
+            run: fingerprint(2),
+            why: RunEnd::Ended,
+            sessions: 2,
+        },
+        Event::SpareOpened {
+            server: Arc::clone(&server),
+            took: Duration::from_millis(12),
+        },
+        Event::CredentialRefreshed {
+            server: Arc::clone(&server),
+            identity: None,
+            result: RefreshResult::Renewed,
+        },
+        Event::StoreTrouble {
+            server: Arc::clone(&server),
+            operation: StoreOperation::Save,
+            what: "no space left".into(),
+        },
+        Event::StoreWorks {
+            server: Arc::clone(&server),
+        },
+        Event::RecordRefused {
+            server: Arc::clone(&server),
+            what: "sealed with another key".into(),
+        },
+        Event::BrokenPromise {
+            promise: "a lease was settled twice",
+            server: Some(Arc::clone(&server)),
+        },
+        Event::ListChanged {
+            server,
+            list: "tools",
+        },
+        Event::Draining,
+    ]
+}
+
+fn breaker(state: BreakerState) -> Event {
+    Event::BreakerChanged {
+        server: "github".into(),
+        scope: BreakerScope::Identity,
+        identity: Some(fingerprint(1)),
+        state,
+        reason: Some(Reason::Unauthorized),
+        retry_in: Some(Duration::from_secs(10)),
+    }
+}
+
+fn numbered(number: u32) -> Event {
+    Event::SessionOpened {
+        session: Which::of("s".into()).generation(number),
+        how: OpenResult::Opened,
+        took: Duration::ZERO,
+    }
+}
+
+#[test]
+fn nothing_is_kept_for_nobody() {
+    let events = Events::default();
+    events.tell(Event::Draining);
+    assert!(events.has_no_channel(), "made before anybody subscribed");
+    drop(events.subscribe());
+    events.tell(Event::Draining);
+    assert!(
+        events.subscribe().has_nothing(),
+        "kept although nobody heard"
+    );
+}
+
+#[tokio::test]
+async fn a_subscriber_hears_everything_in_order_from_when_it_subscribed() {
+    let events = Events::default();
+    let mut early = events.subscribe();
+    events.tell(numbered(1));
+    let mut late = events.clone().subscribe();
+    events.tell(numbered(2));
+    assert_eq!(early.next().await, Some(Heard::Event(numbered(1))));
+    assert_eq!(early.next().await, Some(Heard::Event(numbered(2))));
+    assert_eq!(late.next().await, Some(Heard::Event(numbered(2))));
+    drop(events);
+    assert_eq!(early.next().await, None, "the engine is gone");
+}
+
+#[tokio::test]
+async fn a_slow_subscriber_loses_the_oldest_and_hears_how_many() {
+    let events = Events::default();
+    let (mut slow, mut quick) = (events.subscribe(), events.subscribe());
+    for number in 0..3000 {
+        events.tell(numbered(number));
+        assert_eq!(quick.next().await, Some(Heard::Event(numbered(number))));
+    }
+    let Some(Heard::Missed(missed)) = slow.next().await else {
+        panic!("nothing was missed");
+    };
+    let first = u32::try_from(missed).unwrap();
+    for number in first..3000 {
+        assert_eq!(slow.next().await, Some(Heard::Event(numbered(number))));
+    }
+    assert!(slow.has_nothing());
+}
+
+#[tokio::test]
+async fn a_subscription_is_a_stream_too() {
+    let events = Events::default();
+    let stream = events.subscribe().into_stream();
+    events.tell(numbered(7));
+    events.tell(Event::Draining);
+    drop(events);
+    let heard: Vec<Heard> = stream.collect().await;
+    assert_eq!(
+        heard,
+        [Heard::Event(numbered(7)), Heard::Event(Event::Draining)]
+    );
+}
+
+#[test]
+fn every_event_says_its_kind_in_json_and_shows_no_whole_session_id() {
+    for event in one_of_each() {
+        let json = serde_json::to_string(&event).unwrap();
+        let start = format!(r#"{{"kind":"{}""#, event.kind());
+        assert!(json.starts_with(&start), "{json}");
+        assert!(!json.contains("secret-tail"), "{json}");
+        assert!(!json.contains("null"), "{json}");
+    }
+    let json = serde_json::to_string(&breaker(BreakerState::Tripped)).unwrap();
+    assert_eq!(
+        json,
+        r#"{"kind":"breaker-changed","server":"github","scope":"identity","identity":"01010101","state":"tripped","reason":"unauthorized","retry_in_ms":10000}"#
+    );
+}
+
+#[test]
+fn every_event_is_one_line_of_the_log_with_its_server_and_no_whole_session_id() {
+    for event in one_of_each() {
+        let lines = lines_of(|| Events::default().tell(event.clone()));
+        assert_eq!(lines.len(), 1, "{} gave {lines:?}", event.kind());
+        let line = lines.first().unwrap();
+        assert!(!line.contains("secret-tail"), "{line}");
+        if let Some(server) = event.server() {
+            assert!(line.contains(&format!("server={server}")), "{line}");
+        }
+    }
+}
+
+#[test]
+fn a_line_holds_the_fields_of_its_event() {
+    let lines = lines_of(|| Events::default().tell(breaker(BreakerState::Tripped)));
+    assert_eq!(
+        lines,
+        [
+            "WARN message=breaker changed server=github identity=01010101 how=tripped reason=unauthorized scope=identity took_ms=10000"
+        ]
+    );
+}
+
+#[test]
+fn kinds_differ_and_none_is_left_out_here() {
+    let mut kinds: Vec<&str> = one_of_each().iter().map(Event::kind).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let source = include_str!("../events.rs");
+    let named = source.matches("=> \"").count();
+    assert_eq!(kinds.len(), named, "add the new kind to `one_of_each`");
+}
+
+#[test]
+fn a_session_id_is_shown_at_most_by_a_quarter_and_six_characters() {
+    for (id, shown) in [
+        ("", "…"),
+        ("abc", "…"),
+        ("session7", "se…"),
+        (SESSION_ID, "6f1ed0…"),
+        ("\u{1b}[31mred and more of it", "?[31m…"),
+        ("ééééééé", "???…"),
+    ] {
+        assert_eq!(ShortId::of(id).to_string(), shown, "{id:?}");
+    }
+}
+
+#[test]
+fn a_fingerprint_shows_four_bytes_and_everybody_has_none() {
+    let digest = Digest::new([0xab; 16]);
+    let expected = "abababab";
+    assert_eq!(Fingerprint::from(Identity(digest)).to_string(), expected);
+    assert_eq!(Fingerprint::from(RunId(digest)).to_string(), expected);
+    assert_eq!(Fingerprint::of_owner(Owner::Everybody), None);
+    assert_eq!(digest.fingerprint(), expected, "one form for people");
+}
+
+/// What was logged while a function ran, one text for each line.
+fn lines_of(work: impl FnOnce()) -> Vec<String> {
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let catcher = Catcher(Arc::clone(&lines));
+    tracing::subscriber::with_default(catcher, work);
+    lines.lock().clone()
+}
+
+/// Keeps every line that is logged.
+struct Catcher(Arc<Mutex<Vec<String>>>);
+
+struct Text(String);
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        write!(self.0, " {}={value:?}", field.name()).unwrap();
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        write!(self.0, " {}={value}", field.name()).unwrap();
+    }
+}
+
+impl tracing::Subscriber for Catcher {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut text = Text(event.metadata().level().to_string());
+        event.record(&mut text);
+        self.0.lock().push(text.0);
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}

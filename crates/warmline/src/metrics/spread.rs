@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::numbers::Counter;
 
 /// Bounds of time, in microseconds: from what a warm call adds to the longest call there is.
-pub const TIMES: &[u64] = &[
+const TIMES: &[u64] = &[
     100,
     250,
     500,
@@ -34,7 +34,7 @@ pub const TIMES: &[u64] = &[
 ];
 
 /// Bounds of small numbers: sessions of a run.
-pub const NUMBERS: &[u64] = &[0, 1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 128];
+const NUMBERS: &[u64] = &[0, 1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 128];
 
 /// What a spread counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
