@@ -124,6 +124,8 @@ pub fn hurdle(trouble: &Trouble, retired: Option<Reason>) -> Hurdle {
         };
     }
     match (by_reason(trouble.reason), retired) {
+        // Between lease and sending somebody else's call ended the session: its loss is not ours.
+        (Hurdle::Broken, Some(_)) if trouble.reason == Reason::Closed => Hurdle::Broken,
         // A stream or a child that ended is the server's word as well.
         (Hurdle::Broken, Some(_)) => Hurdle::SessionGone,
         (hurdle, _) => hurdle,
@@ -135,7 +137,6 @@ const fn by_reason(reason: Reason) -> Hurdle {
     match reason {
         Reason::SessionGone | Reason::ChildExit => Hurdle::SessionGone,
         Reason::Unauthorized => Hurdle::Credential,
-        // `Closed` of an attempt: the session was retired between lease and sending.
         Reason::WriteFailed | Reason::Closed | Reason::ReplyLost | Reason::BadReply
         | Reason::NoReplyChannel => Hurdle::Broken,
         Reason::Dns | Reason::ConnectRefused | Reason::ConnectTimeout | Reason::Unreachable

@@ -14,7 +14,6 @@ use warmline_core::code::Code;
 
 mod duration;
 mod kind;
-mod nearest;
 mod of_engine;
 mod of_server;
 pub(crate) mod place;
@@ -25,11 +24,11 @@ mod variables;
 pub use duration::parse_duration;
 pub use kind::Value;
 pub(crate) use kind::{Kind, Said};
-pub use nearest::nearest;
 pub use of_engine::EngineSettings;
 pub use of_server::ServerSettings;
 pub use place::{ConfigError, Excerpt, Place};
 pub use variables::{RETIRED, Stray, process_variable, stray_variables};
+pub use warmline_core::names::nearest;
 
 /// Where variables come from: the environment of the process, or a table in tests.
 pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;

@@ -1,1 +1,97 @@
-//! The budget holds over any ten seconds.
+//! The budget holds over any ten seconds, and pauses are kept.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn at(millis: u64) -> Tick {
+    Tick::at(Duration::from_millis(millis))
+}
+
+/// reliability R5, reliability P21: a quiet server gets its second try, a busy one a fifth of its calls.
+#[test]
+fn the_budget_is_a_floor_and_a_share_of_the_calls() {
+    #[rustfmt::skip]
+    let table = [
+        // calls   resends that are paid
+        (0,        30),
+        (4,        30),
+        (5,        31),
+        (1_000,    230),
+    ];
+    for (calls, most) in table {
+        let mut budget = Budget::default();
+        for _ in 0..calls {
+            budget.call(at(500));
+        }
+        let paid = (0..10_000)
+            .take_while(|_| {
+                let is_full = budget.purse(at(600)) == Purse::Full;
+                budget.pay(at(600));
+                is_full
+            })
+            .count();
+        assert_eq!(paid, most, "{calls} calls");
+    }
+}
+
+#[test]
+fn a_spent_budget_comes_back() {
+    let mut budget = Budget::default();
+    for _ in 0..30 {
+        budget.pay(at(900));
+    }
+    #[rustfmt::skip]
+    let table = [
+        (900, Purse::Empty), (10_999, Purse::Empty), (11_000, Purse::Full), (3_600_000, Purse::Full),
+    ];
+    for (millis, purse) in table {
+        assert_eq!(budget.purse(at(millis)), purse, "{millis} ms");
+    }
+}
+
+proptest! {
+    /// reliability P21: no order and no pace of calls gets more resends out of ten seconds.
+    #[test]
+    fn no_ten_seconds_hold_more_resends_than_the_budget(
+        moves in prop::collection::vec((0..400_u64, any::<bool>()), 0..600),
+    ) {
+        let mut budget = Budget::default();
+        let (mut calls, mut resends, mut now) = (Vec::new(), Vec::new(), 0);
+        for (pause, is_call) in moves {
+            now += pause;
+            if is_call {
+                budget.call(at(now));
+                calls.push(now);
+            } else if budget.purse(at(now)) == Purse::Full {
+                budget.pay(at(now));
+                resends.push(now);
+                let since = |times: &[u64]| times.iter().filter(|time| **time + 10_000 > now).count();
+                prop_assert!(since(&resends) <= since(&calls) / 5 + 30, "at {now} ms");
+            }
+        }
+    }
+}
+
+/// reliability R6, reliability I36: a server that asks for a pause gets it, up to an hour.
+#[test]
+fn a_pause_that_a_server_asked_for_is_kept() {
+    let mut cooldown = Cooldown::default();
+    assert_eq!(cooldown.left(at(0)), None);
+    cooldown.cool(at(1_000), Duration::from_secs(2));
+    // A shorter one that comes later does not shorten it.
+    cooldown.cool(at(1_500), Duration::from_millis(10));
+    #[rustfmt::skip]
+    let table = [
+        (1_500, Some(1_500)), (2_999, Some(1)), (3_000, None), (9_000, None),
+    ];
+    for (now, left) in table {
+        assert_eq!(
+            cooldown.left(at(now)),
+            left.map(Duration::from_millis),
+            "{now} ms"
+        );
+    }
+    cooldown.cool(at(9_000), Duration::MAX);
+    assert_eq!(cooldown.left(at(9_000)), Some(LONGEST));
+}
