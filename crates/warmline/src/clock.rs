@@ -83,3 +83,22 @@ where
         drop(spawn(name, future));
     }
 }
+
+/// Runs something that blocks (a file, a lookup) on a thread made for it.
+pub(crate) fn spawn_blocking<F, T>(name: &'static str, work: F) -> JoinHandle<T>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    tracing::trace!(task = name, "blocking work began");
+    tokio::task::spawn_blocking(work)
+}
+
+/// Seconds of the Unix epoch by the wall clock, which may jump by any amount: for what is stored
+/// and shown, never for waiting. Nothing before the epoch.
+#[expect(clippy::disallowed_methods, reason = "this is the clock")]
+pub(crate) fn wall_seconds() -> u64 {
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}
