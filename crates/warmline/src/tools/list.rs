@@ -1,0 +1,187 @@
+//! The tools of a server, with the names that models call them by.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::Value;
+use warmline_core::code::Reason;
+use warmline_core::exchange::Trouble;
+use warmline_core::names::{self, Names, nearest};
+use warmline_core::policy::Policy;
+use warmline_core::repeat::Hints;
+
+use super::definition::Form;
+use super::may_call;
+use super::tool::{Annotations, Tool};
+use crate::store::ServerCard;
+
+/// What tools said of themselves when they were first listed, and which of them took it back.
+pub(super) type Seen = BTreeMap<String, (Annotations, Kept)>;
+
+/// Whether a tool kept to what it said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kept {
+    Yes,
+    No,
+}
+
+/// Names that are remembered of one list, listed or not any more.
+const MOST_SEEN: usize = 10_000;
+
+/// The tools of a server that may be called, in the server's order.
+#[derive(Clone, Debug)]
+pub struct ToolList {
+    server: Arc<ServerCard>,
+    tools: Vec<Tool>,
+    /// Where each tool stands, by its name at the server.
+    places: BTreeMap<String, usize>,
+    names: Names,
+}
+
+impl ToolList {
+    /// The list that a server gave, as far as the policy lets its tools be called.
+    pub(crate) fn of(server: &str, items: Vec<Bytes>, policy: &Policy) -> Self {
+        let card = Arc::new(ServerCard::new(server));
+        let mut list = Self {
+            tools: Vec::with_capacity(items.len()),
+            places: BTreeMap::new(),
+            names: Names::default(),
+            server: card,
+        };
+        for raw in items {
+            match Tool::read(raw, &list.server) {
+                Ok(tool) if may_call(policy, tool.name()) => list.add(tool),
+                Ok(_) => {},
+                Err(error) => tracing::warn!(server, %error, "tool left out: not a definition"),
+            }
+        }
+        list.names = Names::of(list.places.keys().map(String::as_str), names::LONGEST);
+        let names = &list.names;
+        list.tools = { list.tools }
+            .into_iter()
+            .map(|tool| match names.exposed(tool.name()) {
+                Some(name) => tool.clone().exposed_as(name),
+                None => tool,
+            })
+            .collect();
+        list
+    }
+
+    /// The same list of a server that is described more closely: for catalogues.
+    #[must_use]
+    pub(crate) fn described_by(mut self, server: Arc<ServerCard>) -> Self {
+        self.tools = { self.tools }
+            .into_iter()
+            .map(|tool| tool.described_by(&server))
+            .collect();
+        self.server = server;
+        self
+    }
+
+    fn add(&mut self, tool: Tool) {
+        if self.places.contains_key(tool.name()) {
+            let server = &self.server.name;
+            tracing::warn!(server, tool = tool.name(), "tool left out: listed twice");
+            return;
+        }
+        self.places.insert(tool.name().to_owned(), self.tools.len());
+        self.tools.push(tool);
+    }
+
+    /// Compares with what the tools said before, and doubts those that took it back.
+    pub(super) fn compare(&mut self, seen: &mut Seen) {
+        if seen.len() + self.tools.len() > MOST_SEEN {
+            seen.retain(|name, _| self.places.contains_key(name));
+        }
+        for tool in &mut self.tools {
+            let says = tool.annotations();
+            let (said, kept) = seen
+                .entry(tool.name().to_owned())
+                .or_insert((says, Kept::Yes));
+            if *said != says {
+                let (server, tool) = (&self.server.name, tool.name());
+                tracing::warn!(server, tool, "tool says something else of its effects now");
+                *kept = Kept::No;
+                *said = says;
+            }
+            if *kept == Kept::No {
+                tool.doubt();
+            }
+        }
+    }
+
+    /// The name of the server.
+    pub fn server(&self) -> &str {
+        &self.server.name
+    }
+
+    /// The tools, in the server's order.
+    pub fn tools(&self) -> &[Tool] {
+        &self.tools
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.tools.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.tools.is_empty()
+    }
+
+    /// The tool of that name: its own, or the one that models know it by.
+    ///
+    /// # Errors
+    /// `tool-unknown`, which names the tool, the server and the nearest right name.
+    pub fn find(&self, name: &str) -> Result<&Tool, Trouble> {
+        let original = |exposed| self.by_name(self.names.original(exposed)?);
+        self.by_name(name)
+            .or_else(|| original(name))
+            .ok_or_else(|| self.unknown(name))
+    }
+
+    /// What the tool of that name says of running twice.
+    pub fn hints(&self, name: &str) -> Option<Hints> {
+        self.by_name(name).map(Tool::hints)
+    }
+
+    /// The definitions of all tools, as a model provider wants them.
+    pub fn definitions(&self, form: Form) -> Vec<Value> {
+        self.tools
+            .iter()
+            .map(|tool| tool.definition(form))
+            .collect()
+    }
+
+    /// What the list holds, in bytes of the server.
+    pub(super) fn bytes(&self) -> usize {
+        self.tools.iter().map(|tool| tool.raw().len()).sum()
+    }
+
+    fn by_name(&self, original: &str) -> Option<&Tool> {
+        self.tools.get(*self.places.get(original)?)
+    }
+
+    fn unknown(&self, name: &str) -> Trouble {
+        let (server, shown) = (&self.server.name, name.escape_debug());
+        let what = format!("tool `{shown}` not found on `{server}`");
+        let trouble = Trouble::new(Reason::ToolUnknown, what);
+        let known = self.places.keys().map(String::as_str);
+        match nearest(name, known) {
+            Some(near) => trouble.hint(format!("did you mean `{}`?", near.escape_debug())),
+            None if self.is_empty() => trouble.because("it has no tools that may be called"),
+            None => trouble,
+        }
+    }
+}
+
+impl<'a> IntoIterator for &'a ToolList {
+    type Item = &'a Tool;
+    type IntoIter = std::slice::Iter<'a, Tool>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.tools.iter()
+    }
+}
