@@ -9,8 +9,6 @@
 //! What it must not do: print a secret, or let a source that hangs hang anybody else.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,12 +25,11 @@ mod form;
 mod secret;
 mod source;
 
-pub(crate) use credential::{Credential, Refreshed, id_of_none};
+pub(crate) use credential::{Credential, Refreshed};
 pub use form::Form;
 pub use secret::Secret;
 
-/// A future in a box, so that a trait with such steps can be a trait object.
-pub type Stepping<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub use crate::store::Stepping;
 
 /// Gives out tokens: the door for sources that this crate does not know.
 ///
@@ -140,6 +137,11 @@ impl CredentialSource {
     pub fn within(mut self, time: Duration) -> Self {
         self.within = time;
         self
+    }
+
+    /// Whether each identity has a credential of its own.
+    pub(crate) fn splits_by_identity(&self) -> bool {
+        self.secret.splits_by_identity()
     }
 
     /// The same for the request of one caller: a secret that is a header of the caller's

@@ -13,7 +13,10 @@ use std::fmt;
 use http::{HeaderMap, HeaderName};
 use warmline_core::code::{Code, Reason};
 use warmline_core::exchange::Trouble;
+use warmline_core::key::Identity;
 use zeroize::Zeroizing;
+
+use crate::seal::{Purpose, Vault};
 
 /// Who is asking, before it becomes a digest. It cannot be printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -79,6 +82,16 @@ impl IdentityName {
         all
     }
 
+    /// The digest that keys are made of.
+    pub(crate) fn digest(&self, vault: &Vault) -> Identity {
+        Identity(vault.digest(Purpose::Identity, &self.parts()))
+    }
+
+    /// What may be shown of it: the name the embedding program gave, else only what kind it is.
+    pub(crate) fn shown(&self) -> &str {
+        self.name().unwrap_or_else(|| self.kind.word())
+    }
+
     /// The name the embedding program gave; none where a rule found the identity, because what a
     /// rule finds may be a secret.
     pub fn name(&self) -> Option<&str> {
@@ -111,6 +124,24 @@ pub trait IdentityExtractor: Send + Sync + fmt::Debug {
     /// # Errors
     /// `identity-missing`, if nobody may ask without saying who they are.
     fn identity(&self, headers: &HeaderMap) -> Result<Option<IdentityName>, Trouble>;
+}
+
+/// Who is asking by this rule, or by the usual headers where there is no rule.
+///
+/// # Errors
+/// `identity-missing`, if nothing says who it is.
+pub(crate) fn identify(
+    rule: Option<&dyn IdentityExtractor>,
+    headers: &HeaderMap,
+) -> Result<IdentityName, Trouble> {
+    let found = match rule {
+        Some(rule) => rule.identity(headers)?,
+        None => HeaderRule::default().needs(Need::Any).identity(headers)?,
+    };
+    found.ok_or_else(|| {
+        let what = "nothing in the headers says who is asking";
+        Trouble::new(Reason::IdentityMissing, what)
+    })
 }
 
 /// The identity as a combination of headers.

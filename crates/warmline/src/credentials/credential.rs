@@ -13,13 +13,14 @@ use std::sync::Arc;
 use http::{HeaderName, HeaderValue};
 use warmline_core::code::Reason;
 use warmline_core::exchange::Trouble;
-use warmline_core::key::{CredentialId, Digest};
+use warmline_core::key::CredentialId;
 
 use super::asking::Asking;
 use super::source::Found;
 use super::{Asked, CredentialSource, Lasts, Token, unavailable};
 use crate::clock::{self, Instant};
 use crate::identity::IdentityName;
+use crate::seal::{Purpose, Vault};
 use crate::upstream::HeaderSource;
 
 /// One credential of a server, for one identity where it splits by identity.
@@ -63,22 +64,23 @@ enum Worth {
 }
 
 impl Credential {
-    /// The credential of a server for somebody. `digest` makes keyed digests for credentials.
+    /// The credential of a server, for somebody where it splits by identity.
     pub(crate) fn new(
+        source: CredentialSource,
         server: &str,
-        source: &CredentialSource,
-        identity: &IdentityName,
-        digest: &dyn Fn(&[&[u8]]) -> Digest,
+        identity: Option<&IdentityName>,
+        vault: &Vault,
     ) -> Self {
-        let identity = source.secret.splits_by_identity().then(|| identity.clone());
-        let id = id_of(source, identity.as_ref(), digest);
+        let identity = identity.filter(|_| source.splits_by_identity()).cloned();
+        let id = id_of(&source, identity.as_ref(), vault);
         let whom = format!("the credential of `{server}`");
+        let tokens = Asking::new(whom, Reason::CredentialUnavailable, source.within);
         Self(Arc::new(Inner {
             server: server.into(),
-            source: source.clone(),
+            source,
             identity,
             id,
-            tokens: Asking::new(whom, Reason::CredentialUnavailable, source.within),
+            tokens,
         }))
     }
 
@@ -97,6 +99,11 @@ impl Credential {
     /// 401 which one was refused.
     pub(crate) fn epoch(&self) -> u64 {
         self.0.tokens.epoch()
+    }
+
+    /// Whether asking its source again may bring another token.
+    pub(crate) fn can_refresh(&self) -> bool {
+        !self.0.source.secret.is_fixed()
     }
 
     /// Sees to it that there is a token that can be sent: one asking for any number of callers.
@@ -180,26 +187,20 @@ impl HeaderSource for Credential {
     }
 }
 
-/// The id where no credential is sent.
-pub(crate) fn id_of_none(digest: &dyn Fn(&[&[u8]]) -> Digest) -> CredentialId {
-    CredentialId(digest(&[b"none"]))
-}
-
 fn id_of(
     source: &CredentialSource,
     identity: Option<&IdentityName>,
-    digest: &dyn Fn(&[&[u8]]) -> Digest,
+    vault: &Vault,
 ) -> CredentialId {
     let marks = source.secret.marks();
     let count = marks.len().to_be_bytes();
-    let mut parts: Vec<&[u8]> = vec![b"source"];
-    parts.extend(source.form.marks());
+    let mut parts: Vec<&[u8]> = source.form.marks().to_vec();
     parts.push(&count);
     parts.extend(marks.iter().map(|mark| mark.as_slice()));
     if let Some(identity) = identity {
         parts.extend(identity.parts());
     }
-    CredentialId(digest(&parts))
+    CredentialId(vault.digest(Purpose::Credential, &parts))
 }
 
 impl Shown {

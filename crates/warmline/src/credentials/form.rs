@@ -58,7 +58,11 @@ impl Form {
     /// The value that shows a secret; none if no header can carry it.
     pub(crate) fn value(&self, secret: &str) -> Option<HeaderValue> {
         let whole = Zeroizing::new(format!("{}{secret}{}", self.before, self.after));
-        let mut value = HeaderValue::from_str(&whole).ok()?;
+        // Anything but plain characters is read differently by different servers.
+        let plain = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
+        let mut value = HeaderValue::from_str(&whole)
+            .ok()
+            .filter(|_| whole.bytes().all(plain))?;
         value.set_sensitive(true);
         Some(value)
     }

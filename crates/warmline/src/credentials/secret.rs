@@ -125,6 +125,15 @@ impl Secret {
         }
     }
 
+    /// Whether it is the same for ever.
+    pub(crate) fn is_fixed(&self) -> bool {
+        match &self.source {
+            Source::Value(_) | Source::CallerHeader(_) => true,
+            Source::Env(_) | Source::File(_) | Source::Command(_) | Source::Provider(_) => false,
+            Source::FirstOf(secrets) => secrets.iter().all(Self::is_fixed),
+        }
+    }
+
     /// The same for one request of a caller.
     pub(super) fn of_caller(self, headers: &HeaderMap) -> Self {
         let source = match self.source {

@@ -122,6 +122,33 @@ fn a_rule_that_cannot_be_used_is_refused_at_once() {
     assert_eq!(HeaderRule::of(many).unwrap_err().code, Code::ConfigBadValue);
 }
 
+#[test]
+fn without_a_rule_the_usual_headers_say_who_it_is() {
+    let found = identify(None, &headers(&FULL)).unwrap();
+    assert_eq!(Some(found), identity(&HeaderRule::default(), &FULL));
+    let rule = HeaderRule::of(["X-Team"]).unwrap();
+    for (rule, pairs) in [
+        (None, &FULL[..0]),
+        (Some(&rule as &dyn IdentityExtractor), &FULL),
+    ] {
+        let trouble = identify(rule, &headers(pairs)).unwrap_err();
+        assert_eq!(trouble.code, Code::IdentityMissing);
+    }
+}
+
+/// A66: the digest of an identity cannot be made again without the secret of the instance.
+#[test]
+fn a_digest_is_keyed_by_the_instance() {
+    let (one, other) = (Vault::ephemeral().unwrap(), Vault::ephemeral().unwrap());
+    let alice = IdentityName::named("alice");
+    assert_eq!(
+        alice.digest(&one),
+        IdentityName::named("alice").digest(&one)
+    );
+    assert_ne!(alice.digest(&one), IdentityName::named("bob").digest(&one));
+    assert_ne!(alice.digest(&one), alice.digest(&other));
+}
+
 /// A66: nothing of a name is printed.
 #[test]
 fn a_name_is_never_printed() {
@@ -129,6 +156,11 @@ fn a_name_is_never_printed() {
     for name in [of_headers, IdentityName::named("canary-name")] {
         assert!(!format!("{name:?} {name:#?}").contains("canary"));
     }
+    assert_eq!(
+        identity(&HeaderRule::default(), &FULL).unwrap().shown(),
+        "headers"
+    );
+    assert_eq!(IdentityName::named("alice").shown(), "alice");
 }
 
 #[test]

@@ -1,0 +1,181 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::Semaphore;
+use warmline_core::code::Code;
+
+use super::*;
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+fn asking() -> Arc<Asking<u64>> {
+    Asking::new("the oracle".to_owned(), Reason::ResolveFailed, LIMIT)
+}
+
+/// Counts how often it is asked, and answers when the gate is open.
+#[derive(Debug)]
+struct Oracle {
+    asked: AtomicU64,
+    gate: Semaphore,
+}
+
+impl Oracle {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            asked: AtomicU64::new(0),
+            gate: Semaphore::new(0),
+        })
+    }
+
+    async fn answer(self: Arc<Self>) -> Result<u64, Trouble> {
+        let number = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
+        self.gate.acquire().await.unwrap().forget();
+        Ok(number)
+    }
+
+    fn asked(&self) -> u64 {
+        self.asked.load(Ordering::SeqCst)
+    }
+}
+
+async fn newer(asking: Arc<Asking<u64>>, oracle: Arc<Oracle>, seen: u64) -> Result<u64, Trouble> {
+    let held = asking.newer_than(seen, || oracle.answer()).await?;
+    Ok(held.value)
+}
+
+#[tokio::test]
+async fn a_thousand_callers_make_one_asking() {
+    let (asking, oracle) = (asking(), Oracle::new());
+    let callers: Vec<_> = (0..1000)
+        .map(|_| {
+            let caller = newer(Arc::clone(&asking), Arc::clone(&oracle), 0);
+            clock::spawn("caller", caller)
+        })
+        .collect();
+    oracle.gate.add_permits(1000);
+    for caller in callers {
+        assert_eq!(caller.await.unwrap().unwrap(), 1);
+    }
+    assert_eq!(oracle.asked(), 1);
+    assert_eq!(
+        newer(Arc::clone(&asking), Arc::clone(&oracle), 0)
+            .await
+            .unwrap(),
+        1
+    );
+    assert_eq!(newer(asking, Arc::clone(&oracle), 1).await.unwrap(), 2);
+    assert_eq!(oracle.asked(), 2);
+}
+
+#[tokio::test]
+async fn callers_who_give_up_take_nothing_from_the_others() {
+    let (asking, oracle) = (asking(), Oracle::new());
+    let first = newer(Arc::clone(&asking), Arc::clone(&oracle), 0);
+    let first = clock::spawn("caller", first);
+    let second = newer(Arc::clone(&asking), Arc::clone(&oracle), 0);
+    let second = clock::spawn("caller", second);
+    while oracle.asked() == 0 {
+        tokio::task::yield_now().await;
+    }
+    first.abort();
+    assert!(first.await.unwrap_err().is_cancelled());
+    oracle.gate.add_permits(1);
+    assert_eq!(second.await.unwrap().unwrap(), 1);
+    assert_eq!(oracle.asked(), 1);
+}
+
+/// A25: a failure is told to everybody who waited, once, and the next one asks again.
+#[tokio::test]
+async fn a_failure_is_told_to_all_and_forgotten() {
+    let asking = asking();
+    let failing = || async { Err(Trouble::new(Reason::ResolveFailed, "closed on Sundays")) };
+    let callers = (0..100).map(|_| asking.newer_than(0, failing));
+    for told in futures_util::future::join_all(callers).await {
+        assert_eq!(told.unwrap_err().what, "closed on Sundays");
+    }
+    assert_eq!(asking.epoch(), 0);
+    let held = asking.newer_than(0, || async { Ok(7) }).await.unwrap();
+    assert_eq!((held.value, held.epoch, held.since), (7, 1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_hangs_is_cut_off() {
+    let asking = asking();
+    let began = clock::now();
+    let trouble = asking
+        .newer_than(0, std::future::pending)
+        .await
+        .unwrap_err();
+    assert_eq!(clock::now() - began, LIMIT);
+    assert_eq!(trouble.code, Code::ResolveFailed);
+    assert_eq!(trouble.what, "the oracle gave no answer in 10s");
+    assert!(asking.newer_than(0, || async { Ok(1) }).await.is_ok());
+}
+
+#[tokio::test]
+async fn one_who_panics_is_told_as_one_who_failed() {
+    let asking = asking();
+    async fn breaks() -> Result<u64, Trouble> {
+        panic!("a bug of a stranger")
+    }
+    let trouble = asking.newer_than(0, breaks).await.unwrap_err();
+    assert_eq!(trouble.what, "the oracle broke off");
+    assert!(asking.newer_than(0, || async { Ok(1) }).await.is_ok());
+}
+
+/// A task that was lost with its runtime leaves nobody waiting for it.
+#[test]
+fn an_asking_that_was_lost_with_its_runtime_is_begun_anew() {
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+    };
+    let asking = asking();
+    let first = runtime();
+    first.block_on(async { asking.ask_ahead(0, std::future::pending) });
+    drop(first);
+    let answer = runtime().block_on(asking.newer_than(0, || async { Ok(1) }));
+    assert!(answer.is_ok());
+}
+
+#[tokio::test]
+async fn the_same_answer_again_is_known_to_be_the_same() {
+    let asking = asking();
+    let table = [(5, 1, 1), (5, 2, 1), (6, 3, 3), (6, 4, 3), (5, 5, 5)];
+    for (value, epoch, since) in table {
+        let seen = asking.epoch();
+        let held = asking
+            .newer_than(seen, move || async move { Ok(value) })
+            .await
+            .unwrap();
+        assert_eq!((held.epoch, held.since), (epoch, since));
+    }
+    asking.put(5);
+    assert_eq!(asking.epoch(), 5, "the same put again changes nothing");
+    asking.put(9);
+    assert_eq!(asking.epoch(), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn asking_ahead_of_time_rests_after_a_failure() {
+    let asking = asking();
+    asking.put(1);
+    let asked = Arc::new(AtomicU64::new(0));
+    let failing = || {
+        let asked = Arc::clone(&asked);
+        async move {
+            asked.fetch_add(1, Ordering::SeqCst);
+            Err(Trouble::new(Reason::ResolveFailed, "no"))
+        }
+    };
+    for round in 1..=3 {
+        for _ in 0..10 {
+            asking.ask_ahead(1, failing);
+            clock::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(asked.load(Ordering::SeqCst), round);
+        clock::sleep(QUIET).await;
+    }
+    assert_eq!(asking.epoch(), 1, "what was held is still held");
+}

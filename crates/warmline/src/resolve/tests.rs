@@ -1,0 +1,139 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::*;
+use crate::clock;
+use crate::sync::Mutex;
+
+/// A register in which the place of a server can be changed.
+#[derive(Debug, Default)]
+struct Register {
+    place: Mutex<Option<&'static str>>,
+    asked: AtomicU64,
+    hangs: bool,
+}
+
+impl ServerResolver for Register {
+    fn resolve<'a>(&'a self, card: &'a ServerCard) -> Stepping<'a, Result<Resolved, Trouble>> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        Box::pin(async move {
+            tokio::task::yield_now().await;
+            if self.hangs {
+                return std::future::pending().await;
+            }
+            let place = *self.place.lock();
+            match place {
+                Some(place) => Resolved::at(place),
+                None => Err(unresolved(format!("`{}` is not registered", card.name))),
+            }
+        })
+    }
+}
+
+impl Register {
+    fn at(place: &'static str) -> Arc<Self> {
+        Arc::new(Self {
+            place: Mutex::new(Some(place)),
+            ..Self::default()
+        })
+    }
+
+    fn lookup(self: &Arc<Self>) -> Lookup {
+        let resolver: Arc<dyn ServerResolver> = Arc::<Self>::clone(self);
+        Lookup::new(resolver, ServerCard::new("late"))
+    }
+
+    fn asked(&self) -> u64 {
+        self.asked.load(Ordering::SeqCst)
+    }
+}
+
+/// A115, A116: nothing is resolved before the first call, which sees the place of that moment.
+#[tokio::test]
+async fn the_place_of_the_first_call_counts() {
+    let register = Register::at("https://old.example/mcp");
+    let lookup = register.lookup();
+    assert_eq!((lookup.known(), register.asked()), (None, 0));
+    *register.place.lock() = Some("https://new.example/mcp");
+    let resolved = lookup.resolved().await.unwrap();
+    assert_eq!(resolved.url().as_str(), "https://new.example/mcp");
+}
+
+/// A117, A118: any number of first calls ask once, and what was found stays found.
+#[tokio::test]
+async fn a_thousand_first_calls_resolve_once() {
+    let register = Register::at("https://one.example/mcp");
+    let lookup = register.lookup();
+    let callers = (0..1000).map(|_| lookup.resolved());
+    for resolved in futures_util::future::join_all(callers).await {
+        assert_eq!(resolved.unwrap().url().host_str(), Some("one.example"));
+    }
+    *register.place.lock() = Some("https://two.example/mcp");
+    let resolved = lookup.resolved().await.unwrap();
+    assert_eq!(resolved.url().host_str(), Some("one.example"));
+    assert_eq!(register.asked(), 1);
+}
+
+/// A25: a failure is told to all who wait, and the next call asks again.
+#[tokio::test]
+async fn a_resolver_that_failed_is_asked_again_by_the_next_call() {
+    let register = Arc::new(Register::default());
+    let lookup = register.lookup();
+    let callers = (0..100).map(|_| lookup.resolved());
+    for told in futures_util::future::join_all(callers).await {
+        let trouble = told.unwrap_err();
+        assert_eq!(trouble.code, Code::ResolveFailed);
+        assert_eq!(trouble.what, "`late` is not registered");
+    }
+    assert_eq!(register.asked(), 1);
+    *register.place.lock() = Some("http://127.0.0.1/mcp");
+    assert!(lookup.resolved().await.is_ok());
+    assert_eq!(register.asked(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resolver_that_hangs_is_cut_off() {
+    let register = Arc::new(Register {
+        hangs: true,
+        ..Register::default()
+    });
+    let began = clock::now();
+    let trouble = register.lookup().resolved().await.unwrap_err();
+    assert_eq!(clock::now() - began, RESOLVE_TIME);
+    assert_eq!(trouble.code, Code::ResolveFailed);
+    assert_eq!(trouble.what, "the resolver of `late` gave no answer in 10s");
+}
+
+/// A119: after a refusal the resolver may give another token, once for all who were refused.
+#[tokio::test]
+async fn after_a_refusal_the_resolver_is_asked_once_more() {
+    let register = Register::at("https://one.example/mcp");
+    let lookup = register.lookup();
+    lookup.resolved().await.unwrap();
+    let (_, seen) = lookup.known().unwrap();
+    *register.place.lock() = Some("https://two.example/mcp");
+    let callers = (0..100).map(|_| lookup.newer_than(seen));
+    for resolved in futures_util::future::join_all(callers).await {
+        assert_eq!(resolved.unwrap().url().host_str(), Some("two.example"));
+    }
+    assert_eq!(register.asked(), 2);
+}
+
+#[test]
+fn what_is_no_url_of_a_server_is_refused() {
+    for url in ["", "canary", "ftp://canary/", "unix:/canary", "https://"] {
+        let trouble = Resolved::at(url).unwrap_err();
+        assert_eq!(trouble.code, Code::ResolveFailed, "{url}");
+        assert!(!format!("{trouble:?}").contains("canary"), "{trouble:?}");
+    }
+}
+
+/// A66: neither the headers nor the path of what was resolved are printed.
+#[test]
+fn what_was_resolved_is_not_printed() {
+    let secret = HeaderValue::from_static("canary");
+    let resolved = Resolved::at("https://user:canary@one.example/canary?t=canary")
+        .unwrap()
+        .header(http::header::AUTHORIZATION, secret);
+    let text = format!("{resolved:?} {resolved:#?} {:?}", resolved.headers());
+    assert!(!text.contains("canary"), "{text}");
+}
