@@ -12,10 +12,22 @@
 //! | How many spares are opened? | `spares.rs` |
 //! | When does opening pause? | `breaker.rs` |
 
+mod ages;
 pub mod breaker;
+mod cell;
+mod event;
+pub mod limits;
+mod session;
+pub mod spares;
+mod waiters;
 
 use std::num::NonZeroU32;
 use std::time::Duration;
+
+pub use cell::Cell;
+pub use event::{Arrival, Counts, Effect, Effects, Event, Refusal};
+pub use session::{Hold, Origin, Past, Session, State};
+pub use waiters::{Turn, WaiterId};
 
 /// The number of a session within its key. Each opening takes the next; none is given twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

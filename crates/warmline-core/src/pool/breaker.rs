@@ -21,12 +21,12 @@ pub struct Breaker {
 /// What a breaker is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Openings pass; so many failed in a row.
-    Passing { failures: u32 },
+    /// Openings pass; so many failed in a row since it last paused for that long.
+    Passing { failures: u32, paused: Duration },
     /// None passes until then.
-    Tripped { until: Tick, pause: Duration },
+    Tripped { until: Tick, paused: Duration },
     /// Exactly one is tried; the others are turned away as before.
-    Probing { until: Tick, pause: Duration },
+    Probing { until: Tick, paused: Duration },
 }
 
 /// Whether an opening may be tried.
@@ -63,11 +63,24 @@ pub enum Change {
     Probing,
 }
 
+/// Passing, and nothing failed.
+const FRESH: State = State::Passing {
+    failures: 0,
+    paused: Duration::ZERO,
+};
+
 impl Breaker {
     /// One that passes.
     pub const fn new() -> Self {
-        Self {
-            state: State::Passing { failures: 0 },
+        Self { state: FRESH }
+    }
+
+    /// How long nothing may be tried; none if something may.
+    pub fn pause(&self, now: Tick) -> Option<Duration> {
+        match self.state {
+            State::Passing { .. } => None,
+            State::Tripped { until, .. } => (until > now).then(|| until.since(now)),
+            State::Probing { until, .. } => Some(until.since(now)),
         }
     }
 
@@ -75,10 +88,10 @@ impl Breaker {
     pub fn ask(&mut self, now: Tick, policy: &BreakerPolicy) -> (Pass, Option<Change>) {
         match self.state {
             State::Passing { .. } => (Pass::Free, None),
-            State::Tripped { until, pause } if until <= now => {
+            State::Tripped { until, paused } if until <= now => {
                 // While the probe is out, the others are told to come back after another pause.
                 let until = now.after(policy.reset);
-                self.state = State::Probing { until, pause };
+                self.state = State::Probing { until, paused };
                 (Pass::Probe, Some(Change::Probing))
             },
             State::Tripped { until, .. } | State::Probing { until, .. } => {
@@ -87,10 +100,20 @@ impl Breaker {
         }
     }
 
-    /// An opening succeeded.
-    pub fn succeeded(&mut self) -> Option<Change> {
-        let before = std::mem::replace(&mut self.state, State::Passing { failures: 0 });
-        match before {
+    /// An opening succeeded. Whether the session is any good is not known yet: if it is lost
+    /// before it served anything, that is one more failure in a row.
+    pub fn opened(&mut self, policy: &BreakerPolicy) -> Option<Change> {
+        let (State::Tripped { paused, .. } | State::Probing { paused, .. }) = self.state else {
+            return None;
+        };
+        let failures = policy.threshold.saturating_sub(1);
+        self.state = State::Passing { failures, paused };
+        Some(Change::Passing)
+    }
+
+    /// A session served for the first time.
+    pub fn proven(&mut self) -> Option<Change> {
+        match std::mem::replace(&mut self.state, FRESH) {
             State::Passing { .. } => None,
             State::Tripped { .. } | State::Probing { .. } => Some(Change::Passing),
         }
@@ -98,39 +121,40 @@ impl Breaker {
 
     /// An opening failed, or a session was lost before it served anything.
     pub fn failed(&mut self, now: Tick, policy: &BreakerPolicy) -> Option<Change> {
-        let pause = match self.state {
-            State::Passing { failures } => {
+        let paused = match self.state {
+            State::Passing { failures, paused } => {
                 let failures = failures.saturating_add(1);
-                if failures < policy.threshold.max(1) {
-                    self.state = State::Passing { failures };
+                if failures < policy.threshold {
+                    self.state = State::Passing { failures, paused };
                     return None;
                 }
-                policy.reset
+                paused
             },
             // It was begun before the breaker tripped, and says nothing new.
             State::Tripped { .. } => return None,
-            State::Probing { pause, .. } => pause.saturating_mul(2),
+            State::Probing { paused, .. } => paused,
         };
-        let pause = pause.min(policy.longest);
-        self.state = State::Tripped {
-            until: now.after(pause),
-            pause,
-        };
-        Some(Change::Tripped(pause))
+        let paused = paused
+            .saturating_mul(2)
+            .max(policy.reset)
+            .min(policy.longest);
+        let until = now.after(paused);
+        self.state = State::Tripped { until, paused };
+        Some(Change::Tripped(paused))
     }
 
     /// The probe was given up before it found anything out: the next one to ask is the probe.
     pub fn gave_up(&mut self, now: Tick) -> Option<Change> {
-        let State::Probing { pause, .. } = self.state else {
+        let State::Probing { paused, .. } = self.state else {
             return None;
         };
-        self.state = State::Tripped { until: now, pause };
+        self.state = State::Tripped { until: now, paused };
         Some(Change::Tripped(Duration::ZERO))
     }
 
     /// Whether nothing is remembered that a new one would not know.
-    pub const fn is_fresh(&self) -> bool {
-        matches!(self.state, State::Passing { failures: 0 })
+    pub fn is_fresh(&self) -> bool {
+        self.state == FRESH
     }
 }
 
@@ -142,6 +166,9 @@ impl Default for Breaker {
 
 /// Whom a failed opening speaks against.
 pub const fn blame(code: Code, reason: Reason) -> Blame {
+    if matches!(code, Code::CredentialRefused) {
+        return Blame::Credential;
+    }
     match reason {
         // The server is there; it is this credential it does not want, or not so often.
         Reason::Unauthorized
@@ -167,11 +194,44 @@ pub const fn blame(code: Code, reason: Reason) -> Blame {
         | Reason::ServerUnknown
         | Reason::ToolUnknown
         | Reason::TimeoutUnsent
+        | Reason::StateLost
         | Reason::Internal => Blame::Nobody,
-        // All else came from the server or from the way to it.
-        _ => match code {
-            Code::CredentialRefused => Blame::Credential,
-            _ => Blame::Server,
-        },
+        // It came from the server, or from the way to it.
+        Reason::Dns
+        | Reason::ConnectRefused
+        | Reason::ConnectTimeout
+        | Reason::Unreachable
+        | Reason::Tls
+        | Reason::TlsClosed
+        | Reason::Proxy
+        | Reason::WriteFailed
+        | Reason::ReplyLost
+        | Reason::BadReply
+        | Reason::ReplyTooLarge
+        | Reason::Timeout
+        | Reason::Redirect
+        | Reason::Rejected
+        | Reason::RejectedUnclear
+        | Reason::NotFound
+        | Reason::TooLarge
+        | Reason::Conflict
+        | Reason::TooEarly
+        | Reason::ServerError
+        | Reason::GatewayError
+        | Reason::Unavailable
+        | Reason::NoReplyChannel
+        | Reason::Version
+        | Reason::HeaderMismatch
+        | Reason::SessionGone
+        | Reason::BadSessionId
+        | Reason::Spawn
+        | Reason::ProgramMissing
+        | Reason::ChildExit
+        | Reason::Handshake
+        | Reason::SilentServer
+        | Reason::NotMcp
+        | Reason::SingleSession
+        | Reason::TooManyRounds
+        | Reason::ResolveFailed => Blame::Server,
     }
 }

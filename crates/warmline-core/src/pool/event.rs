@@ -1,0 +1,260 @@
+//! Events and effects: what a cell is told, and what it answers the shell must do.
+//!
+//! Told by: the pool's shell.  Carried out by: the same, every effect by one branch.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::session::{Origin, Past, State};
+use super::waiters::{Turn, WaiterId};
+use super::{CellPolicy, Generation, Health, Loss, Outcome, Want, Why};
+use crate::tick::Tick;
+
+/// What a cell is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A caller wants a session.
+    Asked {
+        /// Which caller.
+        waiter: WaiterId,
+        /// What it wants.
+        want: Want,
+        /// Where in line it goes, if it has to wait.
+        turn: Turn,
+    },
+    /// A caller does not wait any more.
+    Left {
+        /// Which.
+        waiter: WaiterId,
+    },
+    /// A session was opened.
+    Opened {
+        /// Which.
+        generation: Generation,
+        /// In which way.
+        arrival: Arrival,
+    },
+    /// A session could not be opened.
+    OpenFailed {
+        /// Which.
+        generation: Generation,
+    },
+    /// A lease was given back.
+    Settled {
+        /// Of which session.
+        generation: Generation,
+        /// What it tells of the session.
+        outcome: Outcome,
+        /// The loss that was handed out with the lease and told to nobody.
+        untold: Option<Loss>,
+    },
+    /// A session is over, by the server's word.
+    Gone {
+        /// Which.
+        generation: Generation,
+        /// In which way.
+        why: Why,
+    },
+    /// A check ended.
+    Checked {
+        /// Of which session.
+        generation: Generation,
+        /// What it found.
+        health: Health,
+    },
+    /// Keeping alive ended.
+    KeptAlive {
+        /// Which session.
+        generation: Generation,
+        /// What was found.
+        health: Health,
+    },
+    /// The server lost sessions at that moment: what was not heard of since is checked first.
+    Doubted {
+        /// When.
+        since: Tick,
+    },
+    /// Another policy counts from now on.
+    Reconfigured(CellPolicy),
+    /// Time went by.
+    Swept {
+        /// How long an empty key is remembered.
+        forget_after: Duration,
+    },
+    /// Room is needed elsewhere: this session may have to go.
+    RoomNeeded {
+        /// Which.
+        generation: Generation,
+    },
+    /// The key is over: nothing new is let in.
+    Ended(Why),
+    /// The time for ending is over too: what is still there is closed under its leases.
+    Cut,
+}
+
+/// How a session was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// Where it came from.
+    pub origin: Origin,
+    /// The number it has already; none takes the opening's.
+    pub number: Option<Generation>,
+    /// How long the server keeps it.
+    pub expires_in: Option<Duration>,
+    /// How long it rested since it was opened.
+    pub rested: Duration,
+    /// A record told of state that died with an earlier session.
+    pub lost_state: bool,
+}
+
+impl Arrival {
+    /// A session that was opened just now.
+    pub const FRESH: Self = Self {
+        origin: Origin::Fresh,
+        number: None,
+        expires_in: None,
+        rested: Duration::ZERO,
+        lost_state: false,
+    };
+}
+
+/// What the shell must do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Give the caller a lease.
+    Lease {
+        /// Which caller.
+        waiter: WaiterId,
+        /// Of which session.
+        generation: Generation,
+        /// What it has to be told.
+        loss: Option<Loss>,
+    },
+    /// Tell the caller that it gets none.
+    Refuse {
+        /// Which caller.
+        waiter: WaiterId,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// Open a session.
+    Open {
+        /// Its number.
+        generation: Generation,
+    },
+    /// Nobody waits for this opening any more: if it has not begun, it need not.
+    Unwanted {
+        /// Which.
+        generation: Generation,
+    },
+    /// Stop this opening: there is no time to wait for it.
+    Abandon {
+        /// Which.
+        generation: Generation,
+    },
+    /// The session that was just opened goes by another number.
+    Renumber {
+        /// The opening's.
+        from: Generation,
+        /// The session's.
+        to: Generation,
+    },
+    /// Check a session, and tell.
+    Check {
+        /// Which.
+        generation: Generation,
+    },
+    /// Keep a session alive, and tell.
+    KeepAlive {
+        /// Which.
+        generation: Generation,
+    },
+    /// A session answered for the first time: its opening was good.
+    Proven {
+        /// Which.
+        generation: Generation,
+    },
+    /// A session was lost. News, nothing to do; what is to be closed is said apart.
+    Lost {
+        /// Which.
+        generation: Generation,
+        /// In which way.
+        why: Why,
+        /// What it did before.
+        past: Past,
+        /// Where it came from.
+        origin: Origin,
+    },
+    /// Close a session.
+    Close {
+        /// Which.
+        generation: Generation,
+        /// Why.
+        why: Why,
+    },
+    /// Forget this key: nothing is there.
+    Forget,
+}
+
+/// Why a caller gets no session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// Too many are in line already.
+    LineFull,
+    /// The opening it waited for failed.
+    OpenFailed,
+    /// The key is over.
+    Ended(Why),
+}
+
+/// What the shell must do, in this order.
+pub type Effects = SmallVec<[Effect; 2]>;
+
+/// How many there are of each state; always what a recount gives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Sessions being opened.
+    pub opening: u32,
+    /// Sessions at rest.
+    pub idle: u32,
+    /// Sessions in use.
+    pub leased: u32,
+    /// Sessions that end with their last lease.
+    pub retiring: u32,
+    /// Leases, those of checks included.
+    pub leases: u32,
+    /// Callers in line.
+    pub waiting: u32,
+}
+
+impl Counts {
+    pub(super) fn add(&mut self, state: &State) {
+        if let Some(count) = self.of(state) {
+            *count = count.saturating_add(1);
+        }
+        self.leases = self.leases.saturating_add(state.leases());
+    }
+
+    pub(super) fn subtract(&mut self, state: &State) {
+        if let Some(count) = self.of(state) {
+            *count = count.saturating_sub(1);
+        }
+        self.leases = self.leases.saturating_sub(state.leases());
+    }
+
+    /// Sessions in all.
+    pub const fn sessions(&self) -> u32 {
+        self.opening + self.idle + self.leased + self.retiring
+    }
+
+    const fn of(&mut self, state: &State) -> Option<&mut u32> {
+        match state {
+            State::Opening => Some(&mut self.opening),
+            State::Idle => Some(&mut self.idle),
+            State::Leased { .. } => Some(&mut self.leased),
+            State::Retiring { .. } => Some(&mut self.retiring),
+            State::Closed(_) => None,
+        }
+    }
+}

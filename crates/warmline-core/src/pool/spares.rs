@@ -1,0 +1,177 @@
+//! Spares: sessions opened ahead, for whoever comes next.
+//!
+//! Asked by: openings, before they open anything, and the keeper.  Told by: whoever used the
+//! credential, and by openings of spares that ended.
+//!
+//! A shelf holds the spares of one place, credential and declaration. They are counted apart from
+//! the sessions of keys, and each is given away once and never comes back (reliability I32).
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::key::{CredentialId, DeclaredId, Key, Place, Transport};
+use crate::tick::Tick;
+
+/// Spares are kept only for credentials that were used this lately.
+const LATELY: Duration = Duration::from_secs(30 * 60);
+
+/// Servers forget HTTP sessions after five minutes or more. A process forgets nothing.
+const HTTP_AGE: Duration = Duration::from_secs(4 * 60);
+
+/// What spares are kept apart by.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SpareKey {
+    /// Where they lead.
+    pub place: Place,
+    /// Which source of secrets opened them.
+    pub credential: CredentialId,
+    /// What they were told of us.
+    pub declared: DeclaredId,
+}
+
+impl SpareKey {
+    /// The shelf that the sessions of a key may come from.
+    pub fn of(key: &Key, declared: DeclaredId) -> Self {
+        Self {
+            place: key.place().clone(),
+            credential: key.credential(),
+            declared,
+        }
+    }
+}
+
+/// One spare on its shelf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SpareId(u64);
+
+/// The spares of one kind.
+#[derive(Clone, Debug)]
+pub struct Shelf {
+    age: Option<Duration>,
+    wanted: u32,
+    opening: u32,
+    resting: SmallVec<[(SpareId, Tick); 1]>,
+    used: Tick,
+    next: SpareId,
+}
+
+/// What a shelf needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Need {
+    /// Spares that are to be closed.
+    pub close: SmallVec<[SpareId; 1]>,
+    /// How many are to be opened.
+    pub open: u32,
+}
+
+impl Shelf {
+    /// An empty shelf.
+    pub fn new(transport: Transport, now: Tick) -> Self {
+        Self {
+            age: match transport {
+                Transport::Stdio => None,
+                Transport::Http | Transport::HttpSse => Some(HTTP_AGE),
+            },
+            wanted: 0,
+            opening: 0,
+            resting: SmallVec::new(),
+            used: now,
+            next: SpareId(0),
+        }
+    }
+
+    /// Somebody used the credential, and so many spares are wanted.
+    pub const fn used(&mut self, wanted: u32, now: Tick) {
+        self.wanted = wanted;
+        self.used = now;
+    }
+
+    /// Takes the spare that rested least, and says how long it did. It never comes back.
+    pub fn take(&mut self, now: Tick) -> Option<(SpareId, Duration)> {
+        let at = self
+            .resting
+            .iter()
+            .rposition(|(_, since)| !self.is_old(*since, now))?;
+        let (id, since) = self.resting.remove(at);
+        Some((id, now.since(since)))
+    }
+
+    /// What the shelf needs now. What is to be opened counts as being opened.
+    pub fn look(&mut self, now: Tick) -> Need {
+        let wanted = self.wanted_now(now);
+        let mut close = SmallVec::new();
+        let (age, mut kept) = (self.age, 0);
+        self.resting.retain(|(id, since)| {
+            let old = age.is_some_and(|age| now.since(*since) >= age);
+            if old || kept >= wanted {
+                close.push(*id);
+                return false;
+            }
+            kept += 1;
+            true
+        });
+        let open = wanted.saturating_sub(self.resting() + self.opening);
+        self.opening += open;
+        Need { close, open }
+    }
+
+    /// A spare was opened; none if it is not wanted any more.
+    pub fn opened(&mut self, now: Tick) -> Option<SpareId> {
+        self.opening = self.opening.saturating_sub(1);
+        self.put(now)
+    }
+
+    /// A spare could not be opened, or there was no room for it.
+    pub const fn gave_up(&mut self) {
+        self.opening = self.opening.saturating_sub(1);
+    }
+
+    /// Somebody has a session that nobody used; none if it is not wanted.
+    pub fn put(&mut self, now: Tick) -> Option<SpareId> {
+        if self.resting() + self.opening >= self.wanted_now(now) {
+            return None;
+        }
+        let id = self.next;
+        self.next = SpareId(id.0 + 1);
+        self.resting.push((id, now));
+        Some(id)
+    }
+
+    /// Takes all of them off the shelf, and wants none any more.
+    pub fn clear(&mut self) -> SmallVec<[SpareId; 1]> {
+        self.wanted = 0;
+        self.resting.drain(..).map(|(id, _)| id).collect()
+    }
+
+    /// How many rest on it.
+    pub fn resting(&self) -> u32 {
+        u32::try_from(self.resting.len()).unwrap_or(u32::MAX)
+    }
+
+    /// How many are being opened.
+    pub const fn opening(&self) -> u32 {
+        self.opening
+    }
+
+    /// Whether it is empty and will stay so until somebody comes.
+    pub fn is_forgettable(&self, now: Tick) -> bool {
+        self.resting.is_empty() && self.opening == 0 && self.wanted_now(now) == 0
+    }
+
+    fn wanted_now(&self, now: Tick) -> u32 {
+        if now.since(self.used) < LATELY {
+            self.wanted
+        } else {
+            0
+        }
+    }
+
+    fn is_old(&self, since: Tick, now: Tick) -> bool {
+        self.age.is_some_and(|age| now.since(since) >= age)
+    }
+}
+
+#[cfg(test)]
+mod tests;
