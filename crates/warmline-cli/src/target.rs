@@ -1,6 +1,7 @@
 //! The target: a URL, a name from a configuration file, or a command behind `--`.
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 use warmline::config::{
     Config, ConfigFile, Declaration, Folders, Origin, header, parse_url, plain_name,
@@ -9,6 +10,7 @@ use warmline::config::{
 use warmline::core::code::Code;
 use warmline::core::era::Era;
 use warmline::core::exchange::Patience;
+use warmline::settings::{EngineSettings, ServerSettings};
 use warmline::trust::TrustStore;
 use warmline::upstream::{HttpReach, Reach, Server, StdioReach};
 
@@ -25,6 +27,10 @@ pub(crate) use split::{Named, split};
 pub(crate) struct Target {
     pub(crate) server: Server,
     pub(crate) patience: Patience,
+    /// What is decided about it, each value with its origin.
+    pub(crate) settings: ServerSettings,
+    /// What is decided for all servers together.
+    pub(crate) engine: EngineSettings,
     pub(crate) source: TargetSource,
     /// Things worth knowing about how it was put together.
     pub(crate) notes: Vec<Note>,
@@ -56,7 +62,6 @@ pub(crate) enum TargetSource {
     Configured {
         place: String,
         origin: Origin,
-        elsewhere: Vec<String>,
         /// How it is reached as the file writes it: nothing in it is expanded.
         reaches: String,
     },
@@ -78,8 +83,21 @@ impl Target {
             Aim::Command(words) => Self::of_command(words)?,
             Aim::Name(name) => Self::of_name(name, connect)?,
         };
+        target.settings.take_environment(&process_variable)?;
+        target.engine.take_environment(&process_variable)?;
         target.apply(connect)?;
+        target.settle()?;
         Ok(target)
+    }
+
+    /// Allows each step so much time, without saying that somebody decided so.
+    pub(crate) fn hurry(&mut self, limit: Duration) {
+        let times = &mut self.server.times;
+        (times.connect, times.handshake, times.start) = (limit, limit, limit);
+        self.patience = Patience {
+            idle: limit,
+            total: limit,
+        };
     }
 
     /// How it is reached, for people: as it was typed or written, without what could be secret.
@@ -162,11 +180,12 @@ impl Target {
         let configured = trusted.server(declaration, &process_variable)?;
         let mut target = Self {
             server: configured.server,
-            patience: configured.patience,
+            patience: Patience::default(),
+            settings: configured.settings,
+            engine: config.engine(&store),
             source: TargetSource::Configured {
                 place: declaration.place.to_string(),
                 origin: file.origin(),
-                elsewhere: declaration.elsewhere.clone(),
                 reaches: declaration.outline().reaches,
             },
             notes: Vec::new(),
@@ -186,6 +205,8 @@ impl Target {
         Self {
             server,
             patience: Patience::default(),
+            settings: ServerSettings::default(),
+            engine: EngineSettings::default(),
             source: TargetSource::Typed,
             notes: Vec::new(),
             general: General::Speaks,
@@ -203,20 +224,42 @@ impl Target {
         }
         match connect.era {
             EraChoice::Auto => {},
-            EraChoice::Legacy => self.server.era = Some(Era::Legacy),
-            EraChoice::Modern => self.server.era = Some(Era::Modern),
+            EraChoice::Legacy => self.settings.era = Some(Era::Legacy),
+            EraChoice::Modern => self.settings.era = Some(Era::Modern),
+        }
+        if connect.era != EraChoice::Auto {
+            self.settings.built("era");
         }
         if let Some(limit) = connect.timeout {
-            let times = &mut self.server.times;
+            let times = &mut self.settings.times;
             (times.connect, times.handshake, times.start) = (limit, limit, limit);
-            self.patience = Patience {
+            self.settings.policy.patience = Patience {
                 idle: limit,
                 total: limit,
             };
+            TIMEOUTS.iter().for_each(|key| self.settings.built(key));
         }
         Ok(())
     }
+
+    /// Gives the server what was decided, wherever that was said.
+    fn settle(&mut self) -> Outcome<()> {
+        self.settings.settle()?;
+        self.engine.settle()?;
+        self.settings.decide_for(&mut self.server);
+        self.patience = self.settings.policy.patience;
+        Ok(())
+    }
 }
+
+/// What `--timeout` sets.
+const TIMEOUTS: [&str; 5] = [
+    "connect_timeout",
+    "handshake_timeout",
+    "start_timeout",
+    "call_idle_timeout",
+    "call_timeout",
+];
 
 /// The folders of this process.
 pub(crate) fn folders() -> Outcome<Folders> {
@@ -224,16 +267,6 @@ pub(crate) fn folders() -> Outcome<Folders> {
         Problem::new(Code::ConfigUnreadable, "the working folder cannot be read")
             .because(error.to_string())
     })
-}
-
-/// Whether a URL stays on this machine.
-pub(crate) fn is_loopback(url: &url::Url) -> bool {
-    match url.host() {
-        Some(url::Host::Ipv4(address)) => address.is_loopback(),
-        Some(url::Host::Ipv6(address)) => address.is_loopback(),
-        Some(url::Host::Domain(name)) => name == "localhost",
-        None => false,
-    }
 }
 
 fn apply_http(http: &mut HttpReach, connect: &Connect, name: &str) -> Outcome<()> {

@@ -13,22 +13,28 @@ use crate::settings::place::Source;
 pub use crate::settings::{
     ConfigError, Excerpt, Lookup, Place, nearest, parse_duration, process_variable,
 };
+use crate::settings::{EngineSettings, Group as _, ServerSettings};
 use crate::trust::{Digest, TrustStore};
 
+mod capabilities;
+mod credential;
 mod declaration;
 mod expand;
 mod find;
 mod keys;
+mod kinds;
 mod mcp_servers;
 mod outline;
+mod reaching;
 #[cfg(test)]
 mod tests;
 mod warmline_toml;
 
-pub use declaration::{Configured, Declaration, Outline, Written, bearer, header, parse_url};
+pub use declaration::{Declaration, Outline, Written};
 pub use find::{Folders, Origin};
 pub use mcp_servers::plain_name;
 pub use outline::public_url;
+pub use reaching::{Configured, bearer, header, is_in_the_clear, is_loopback, parse_url};
 
 /// Every configuration file that counts, nearest first.
 #[derive(Clone, Debug)]
@@ -61,7 +67,7 @@ impl Config {
     pub fn declarations(&self) -> impl Iterator<Item = (&ConfigFile, &Declaration)> {
         self.files
             .iter()
-            .flat_map(|file| file.declarations.iter().map(move |d| (file, d)))
+            .flat_map(|file| file.declarations().iter().map(move |d| (file, d)))
     }
 
     /// The server of that name, of the nearest file that declares it. A file of the user wins over
@@ -85,6 +91,21 @@ impl Config {
         }
         let own = named().find(|(file, _)| file.origin != Origin::Folder);
         Ok(own.unwrap_or(nearest))
+    }
+
+    /// What the files decide for all servers together; of two that decide the same, the nearer
+    /// one counts. A file that is not trusted decides nothing.
+    pub fn engine(&self, store: &TrustStore) -> EngineSettings {
+        let mut settings = EngineSettings::default();
+        for file in self
+            .files
+            .iter()
+            .rev()
+            .filter(|file| file.is_trusted(store))
+        {
+            settings.take_file(&file.read.engine);
+        }
+        settings
     }
 
     fn unknown(&self, name: &str) -> ConfigError {
@@ -123,12 +144,19 @@ pub struct ConfigFile {
     path: PathBuf,
     origin: Origin,
     digest: Digest,
-    declarations: Vec<Declaration>,
+    read: Read,
+}
+
+/// What was read of a file: the servers it declares, and what it decides for all of them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Read {
+    pub(crate) declarations: Vec<Declaration>,
+    pub(crate) engine: EngineSettings,
 }
 
 impl ConfigFile {
-    /// Reads a file. Names that end in `.json` hold `mcpServers`, and so do others that begin with
-    /// a brace; the rest is TOML.
+    /// Reads a file. Names that end in `.json` hold `mcpServers` or declarations of capabilities,
+    /// and so do others that begin with a brace; the rest is TOML.
     ///
     /// # Errors
     /// `config-unreadable`, `config-unknown-key` or `config-bad-value`, with the place.
@@ -149,7 +177,7 @@ impl ConfigFile {
             .extension()
             .is_some_and(|end| end.eq_ignore_ascii_case("json"))
             || text.trim_start().starts_with('{');
-        let declarations = if is_json {
+        let read = if is_json {
             mcp_servers::read(source)?
         } else {
             warmline_toml::read(source)?
@@ -158,7 +186,7 @@ impl ConfigFile {
             path: path.to_owned(),
             origin,
             digest: Digest::of(text.as_bytes()),
-            declarations,
+            read,
         })
     }
 
@@ -179,7 +207,7 @@ impl ConfigFile {
 
     /// The servers it declares, in the order of the file.
     pub fn declarations(&self) -> &[Declaration] {
-        &self.declarations
+        &self.read.declarations
     }
 
     /// Whether its commands may run and its URLs may be contacted.
@@ -222,6 +250,14 @@ impl ConfigFile {
 pub struct Trusted<'f>(&'f ConfigFile);
 
 impl Trusted<'_> {
+    /// What the file decides about one of its servers; the server itself is not looked at.
+    ///
+    /// # Errors
+    /// `server-unknown` for a declaration of another file.
+    pub fn settings(&self, declaration: &Declaration) -> Result<ServerSettings, ConfigError> {
+        self.own(declaration).map(|own| own.settings.clone())
+    }
+
     /// The server of one of the file's declarations, with variables expanded and its credential
     /// read.
     ///
@@ -233,22 +269,16 @@ impl Trusted<'_> {
         declaration: &Declaration,
         lookup: Lookup<'_>,
     ) -> Result<Configured, ConfigError> {
-        let own = self
-            .0
-            .declarations
-            .iter()
-            .find(|own| own.name == declaration.name);
-        match own {
-            Some(own) => own.server(lookup),
-            None => Err(ConfigError::new(
-                Code::ServerUnknown,
-                format!(
-                    "`{}` is not declared in `{}`",
-                    declaration.name,
-                    self.0.path.display()
-                ),
-            )),
-        }
+        self.own(declaration)?.server(lookup)
+    }
+
+    fn own(&self, declaration: &Declaration) -> Result<&Declaration, ConfigError> {
+        let mut all = self.0.declarations().iter();
+        all.find(|own| own.name == declaration.name).ok_or_else(|| {
+            let file = self.0.path.display();
+            let what = format!("`{}` is not declared in `{file}`", declaration.name);
+            ConfigError::new(Code::ServerUnknown, what)
+        })
     }
 }
 

@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 
 use warmline_core::code::Code;
 
+use crate::upstream::server::Server;
+
 mod duration;
 mod kind;
 mod of_engine;
@@ -234,6 +236,8 @@ pub(crate) trait Group: Sized + Default + 'static {
 
     fn origins(&mut self) -> &mut Origins;
 
+    fn origin_of(&self, key: &str) -> Origin;
+
     /// The setting of that name.
     fn setting(key: &str) -> Option<&'static Setting<Self>> {
         Self::TABLE.iter().find(|setting| setting.key == key)
@@ -256,6 +260,16 @@ pub(crate) trait Group: Sized + Default + 'static {
             }
         }
         Ok(())
+    }
+
+    /// Takes what another group says, with where it came from; silent settings stay as they are.
+    fn take_file(&mut self, other: &Self) {
+        for setting in Self::TABLE {
+            let origin = other.origin_of(setting.key);
+            if origin != Origin::Default {
+                self.put(setting, (setting.read)(other), origin);
+            }
+        }
     }
 
     /// Marks what differs from the default and has no origin yet as said by the program.
@@ -287,6 +301,10 @@ impl Group for ServerSettings {
     fn origins(&mut self) -> &mut Origins {
         &mut self.origins
     }
+
+    fn origin_of(&self, key: &str) -> Origin {
+        self.origins.of(key)
+    }
 }
 
 impl Group for EngineSettings {
@@ -294,6 +312,10 @@ impl Group for EngineSettings {
 
     fn origins(&mut self) -> &mut Origins {
         &mut self.origins
+    }
+
+    fn origin_of(&self, key: &str) -> Origin {
+        self.origins.of(key)
     }
 }
 
@@ -334,6 +356,13 @@ impl ServerSettings {
             self.origins.put("breaker.longest", reason);
         }
         Ok(())
+    }
+
+    /// Gives a server that is to be opened what was decided about it.
+    pub fn decide_for(&self, server: &mut Server) {
+        (server.era, server.version) = (self.era, self.policy.version);
+        (server.sessions, server.dialects) = (self.policy.sessions, self.policy.dialects);
+        (server.times, server.sizes) = (self.times, self.sizes);
     }
 
     /// Every setting with the value that counts.

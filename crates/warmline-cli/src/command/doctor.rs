@@ -17,6 +17,7 @@ mod meeting;
 mod overview;
 mod program;
 mod sending;
+mod settings;
 
 use warmline::config::Origin;
 use warmline::core::code::Code;
@@ -82,22 +83,35 @@ impl Finding {
 /// Looks at one target, or at everything that is configured.
 pub(super) async fn run(typed: &args::Doctor, report: &Report) -> Outcome<u8> {
     let (aim, _, _) = split(&typed.words, &typed.command, Named::Nothing)?;
-    let findings = match aim {
+    let told = match aim {
         Some(aim) => until_interrupted(examine(&aim, typed, report))
             .await
             .map_err(|_| Problem::new(Code::Cancelled, "interrupted"))??,
         None => overview::look(&typed.connect)?,
     };
-    Ok(tell(findings, report))
+    Ok(tell(told, report))
 }
 
-async fn examine(aim: &Aim, typed: &args::Doctor, report: &Report) -> Outcome<Vec<Finding>> {
-    let mut connect = typed.connect.clone();
-    connect.timeout = Some(connect.timeout.unwrap_or(STEP));
-    let target = match Target::find(aim, &connect) {
+/// All that is to be told: findings, and the settings that count.
+#[derive(Debug, Default)]
+struct Examined {
+    findings: Vec<Finding>,
+    settings: Vec<settings::Row>,
+}
+
+async fn examine(aim: &Aim, typed: &args::Doctor, report: &Report) -> Outcome<Examined> {
+    let mut target = match Target::find(aim, &typed.connect) {
         Ok(target) => target,
-        Err(problem) => return not_found(problem),
+        Err(problem) => {
+            return Ok(Examined {
+                findings: not_found(problem)?,
+                ..Examined::default()
+            });
+        },
     };
+    if typed.connect.timeout.is_none() {
+        target.hurry(STEP);
+    }
     let mut findings = source(&target);
     if typed.offline {
         findings.extend(program::look_without_starting(&target.server));
@@ -110,8 +124,12 @@ async fn examine(aim: &Aim, typed: &args::Doctor, report: &Report) -> Outcome<Ve
         environment::Names::Telling
     };
     findings.extend(environment::look(&target.server, names));
+    findings.extend(settings::strays());
     findings.extend(sending::look(&target));
-    Ok(findings)
+    Ok(Examined {
+        findings,
+        settings: settings::of_target(&target),
+    })
 }
 
 /// A target that cannot be used for what its file says is a finding; a slip of the hand is not.
@@ -147,20 +165,8 @@ fn source(target: &Target) -> Vec<Finding> {
         TargetSource::Typed => {
             findings.push(Finding::ok("config", format!("typed: {}", target.place())));
         },
-        TargetSource::Configured {
-            place,
-            origin,
-            elsewhere,
-            ..
-        } => {
-            let more = match elsewhere.as_slice() {
-                [] => String::new(),
-                names => format!("; not used by single commands: {}", names.join(", ")),
-            };
-            findings.push(Finding::ok(
-                "config",
-                format!("{place}, no unknown keys{more}"),
-            ));
+        TargetSource::Configured { place, origin, .. } => {
+            findings.push(Finding::ok("config", format!("{place}, no unknown keys")));
             let trust = if *origin == Origin::Folder {
                 "accepted with `warmline trust`".to_owned()
             } else {
@@ -176,8 +182,12 @@ fn source(target: &Target) -> Vec<Finding> {
     findings
 }
 
-/// Prints the findings, worst last, and says how many are bad.
-fn tell(mut findings: Vec<Finding>, report: &Report) -> u8 {
+/// Prints the findings, worst last, then the settings, and says how many are bad.
+fn tell(examined: Examined, report: &Report) -> u8 {
+    let Examined {
+        mut findings,
+        settings,
+    } = examined;
     findings.sort_by_key(|finding| finding.state);
     let width = findings
         .iter()
@@ -192,6 +202,7 @@ fn tell(mut findings: Vec<Finding>, report: &Report) -> u8 {
             report.data(&line(finding, width));
         }
     }
+    settings::tell(&settings, report);
     let many = |state| {
         findings
             .iter()

@@ -90,6 +90,7 @@ fn show(file: &ConfigFile, report: &Report) {
         ));
         report.say(&format!("    reaches    {}", one_line(&outline.reaches)));
         let rows = [
+            ("runs", outline.runs),
             ("sets", outline.sets),
             ("reads", outline.reads),
             ("headers", outline.headers),
@@ -112,6 +113,7 @@ fn fields(file: &ConfigFile, declaration: &Declaration) -> Fields {
         .put("file", file.path().display().to_string())
         .put("server", &declaration.written)
         .put("reaches", outline.reaches)
+        .put("runs", outline.runs)
         .put("sets", outline.sets)
         .put("reads", outline.reads)
         .put("headers", outline.headers)

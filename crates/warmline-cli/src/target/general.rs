@@ -4,11 +4,11 @@
 //! With several servers, none of them named, they speak for nobody. What was typed wins.
 
 use http::header::AUTHORIZATION;
-use warmline::config::{Declaration, bearer, parse_url, process_variable};
+use warmline::config::{Declaration, bearer, is_in_the_clear, parse_url, process_variable};
 use warmline::core::code::Code;
 use warmline::upstream::Reach;
 
-use super::{Note, Target, is_loopback};
+use super::{Note, Target};
 use crate::problem::{Outcome, Problem};
 
 impl Target {
@@ -42,7 +42,7 @@ impl Target {
         if http.headers.iter().any(|(name, _)| name == AUTHORIZATION) {
             return;
         }
-        if http.url.scheme() != "https" && !is_loopback(&http.url) {
+        if is_in_the_clear(&http.url) {
             let warning = format!("{TOKEN} is set, but not sent over plain HTTP");
             self.notes.push(Note::Warning(warning));
         } else if let Some(value) = bearer(&token) {

@@ -1,64 +1,74 @@
-//! Every key of `warmline.toml`, once: what is read now, and what other parts of Warmline read.
+//! Every key of `warmline.toml` that is no setting of a table in [`settings`](crate::settings).
 
-/// Keys of `[servers.NAME]` that are read here.
+use crate::settings::{EngineSettings, Group, ServerSettings, Setting};
+
+/// Keys of `[servers.NAME]` that say what the server is.
 pub(crate) const SERVER: &[&str] = &[
     "auth_env",
     "ca_file",
-    "call_idle_timeout",
-    "call_timeout",
     "command",
-    "connect_timeout",
     "credential",
     "cwd",
     "env",
     "env_pass",
-    "era",
-    "handshake_timeout",
+    "folder",
     "headers",
-    "start_timeout",
+    "id",
+    "kind",
+    "labels",
+    "slug",
+    "tools",
     "url",
     "url_env",
 ];
 
-/// Keys of `[servers.NAME]` that decide about sessions, calls and clients. A single command that
-/// opens one session and closes it again has nothing to decide with them.
-pub(crate) const SERVER_ELSEWHERE: &[&str] = &[
-    "allow",
-    "breaker",
-    "calls",
-    "dedupe",
-    "deny",
-    "dialects",
-    "health_check_interval",
-    "idempotent_hint",
-    "max_age",
-    "max_idle",
-    "max_per_key",
-    "on_state_loss",
-    "read_only_hint",
+/// Keys of `[servers.NAME.tools.TOOL]`.
+pub(crate) const TOOL: &[&str] = &[
+    "call_idle_timeout",
+    "call_timeout",
     "repeatable",
-    "serial",
     "session_per",
-    "sessions",
-    "spares",
-    "tools",
 ];
 
-/// The table at the top that is read here.
+/// Keys of `credential` that say where it comes from; one of them.
+pub(crate) const CREDENTIAL: &[&str] = &["command", "env", "file", "header"];
+
+/// Keys of `credential` that say how it is shown.
+pub(crate) const CREDENTIAL_SHOWN: &[&str] = &["as", "form"];
+
+/// The table at the top that declares servers.
 pub(crate) const SERVERS: &str = "servers";
 
-/// Tables at the top that the gateway and the library read.
-pub(crate) const TOP_ELSEWHERE: &[&str] = &[
-    "admin", "audit", "auth", "gateway", "limits", "log", "ops", "runs", "store",
-];
-
-/// Keys of `credential`.
-pub(crate) const CREDENTIAL: &[&str] = &["env", "file"];
-
-/// Forms of `credential` that need a caller or a running gateway.
-pub(crate) const CREDENTIAL_ELSEWHERE: &[&str] = &["as", "command", "form", "header"];
+/// Tables at the top that the gateway and the command line read.
+pub(crate) const TOP_ELSEWHERE: &[&str] = &["admin", "audit", "auth", "gateway", "log", "ops"];
 
 /// Every key somebody may have meant within a server.
 pub(crate) fn of_a_server() -> impl Iterator<Item = &'static str> {
-    SERVER.iter().chain(SERVER_ELSEWHERE).copied()
+    SERVER.iter().copied().chain(heads::<ServerSettings>())
+}
+
+/// Every table somebody may have meant at the top.
+pub(crate) fn of_the_top() -> impl Iterator<Item = &'static str> {
+    let elsewhere = TOP_ELSEWHERE.iter().copied();
+    elsewhere.chain([SERVERS]).chain(heads::<EngineSettings>())
+}
+
+/// What stands before the dot of a group's settings, or the whole name where there is none.
+pub(crate) fn heads<T: Group>() -> impl Iterator<Item = &'static str> {
+    T::TABLE.iter().map(head)
+}
+
+fn head<T>(setting: &Setting<T>) -> &'static str {
+    setting
+        .key
+        .split_once('.')
+        .map_or(setting.key, |(head, _)| head)
+}
+
+/// What stands behind the dot in the names of a table's settings.
+pub(crate) fn within<T: Group>(table: &str) -> impl Iterator<Item = &'static str> {
+    T::TABLE.iter().filter_map(move |setting| {
+        let (head, rest) = setting.key.split_once('.')?;
+        (head == table).then_some(rest)
+    })
 }

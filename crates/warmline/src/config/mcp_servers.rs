@@ -11,16 +11,27 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use warmline_core::code::Code;
-use warmline_core::exchange::Patience;
 
-use super::declaration::{Declaration, DeclaredReach, Refusal, Written};
+use super::declaration::{Declaration, DeclaredReach, Described, Refusal, Written};
 use super::expand::Expand;
+use super::kinds::{ServerKind, missing};
+use super::{Read, capabilities};
+use crate::settings::ServerSettings;
 use crate::settings::place::{ConfigError, Place, Show, Source};
-use crate::upstream::server::Times;
 
-/// The declarations of an `mcpServers` file.
-pub(crate) fn read(source: Source<'_>) -> Result<Vec<Declaration>, ConfigError> {
-    let file: File<'_> = parse(source.text).map_err(|error| broken(source, source.text, &error))?;
+/// What a JSON file declares: `mcpServers`, or capabilities that name their servers.
+pub(crate) fn read(source: Source<'_>) -> Result<Read, ConfigError> {
+    let text = source.text;
+    if text.trim_start().starts_with('[') {
+        return capabilities::read(source, &[text]);
+    }
+    let file: File<'_> = parse(text).map_err(|error| broken(source, text, &error))?;
+    if file.mcp_metadata.is_some() {
+        return capabilities::read(source, &[text]);
+    }
+    if let Some(capabilities) = file.capabilities {
+        return capabilities::read(source, &[capabilities.get()]);
+    }
     let Some(servers) = file.mcp_servers.or(file.servers) else {
         let what = "the file has neither `mcpServers` nor `servers` at its top";
         return Err(ConfigError::new(Code::ConfigBadValue, what).at(Place::whole(source.file)));
@@ -45,7 +56,10 @@ pub(crate) fn read(source: Source<'_>) -> Result<Vec<Declaration>, ConfigError> 
         declarations.push(declaration);
     }
     declarations.sort_by_key(|declaration| declaration.span.start);
-    Ok(declarations)
+    Ok(Read {
+        declarations,
+        ..Read::default()
+    })
 }
 
 #[derive(Deserialize)]
@@ -54,6 +68,10 @@ struct File<'a> {
     mcp_servers: Option<&'a RawValue>,
     #[serde(borrow)]
     servers: Option<&'a RawValue>,
+    #[serde(borrow)]
+    mcp_metadata: Option<&'a RawValue>,
+    #[serde(borrow)]
+    capabilities: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -67,27 +85,37 @@ struct Entry {
     url: Option<String>,
     #[serde(default)]
     headers: BTreeMap<String, String>,
-    #[serde(rename = "type", alias = "transport")]
-    transport: Option<Value>,
+    #[serde(rename = "type", alias = "transport", alias = "kind")]
+    kind: Option<Value>,
     disabled: Option<Value>,
+    #[serde(alias = "is_enabled", alias = "isEnabled")]
+    enabled: Option<Value>,
+    id: Option<Value>,
+    slug: Option<String>,
+    #[serde(alias = "folder_path", alias = "folderPath")]
+    folder: Option<String>,
 }
 
 impl Entry {
     /// Why it cannot be used although it can be read.
     fn refusal(&self, written: &str) -> Option<Refusal> {
-        let hint = |hint: &str| Some(hint.to_owned());
-        if self.disabled == Some(Value::Bool(true)) {
+        let off = match (&self.disabled, &self.enabled) {
+            (Some(Value::Bool(true)), _) => Some("disabled"),
+            (_, Some(Value::Bool(false))) => Some("enabled"),
+            _ => None,
+        };
+        if let Some(key) = off {
+            let (is, hint) = match key {
+                "disabled" => (true, "take `disabled` out, or set it to `false`"),
+                _ => (false, "take `enabled` out, or set it to `true`"),
+            };
             return Some(Refusal {
-                what: format!("`{written}` is switched off by `\"disabled\": true`"),
-                hint: hint("take `disabled` out, or set it to `false`"),
+                what: format!("`{written}` is switched off by `\"{key}\": {is}`"),
+                hint: Some(hint.to_owned()),
             });
         }
-        let transport = self.transport.as_ref().and_then(Value::as_str);
-        if let Some(other @ ("ws" | "websocket" | "grpc")) = transport {
-            return Some(Refusal {
-                what: format!("`{written}` wants the transport `{other}`, which MCP does not have"),
-                hint: hint("ask its makers for an HTTP URL"),
-            });
+        if let Err(refusal) = self.kind(written) {
+            return Some(refusal);
         }
         let (name, value) = self
             .env
@@ -100,6 +128,24 @@ impl Entry {
             ),
             hint: None,
         })
+    }
+
+    /// The kind it says it is of, if it says so.
+    fn kind(&self, written: &str) -> Result<Option<ServerKind>, Refusal> {
+        match &self.kind {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(word)) => ServerKind::parse(word, written).map(Some),
+            Some(other) => ServerKind::parse(&other.to_string(), written).map(Some),
+        }
+    }
+
+    fn described(&self) -> Described {
+        Described {
+            id: self.id.as_ref().and_then(text_of),
+            slug: self.slug.clone(),
+            folder: self.folder.clone(),
+            labels: BTreeMap::new(),
+        }
     }
 }
 
@@ -137,6 +183,7 @@ fn declaration(
         error
     })?;
     let refusal = entry.refusal(written);
+    let described = entry.described();
     let bad = |what: String| ConfigError::new(Code::ConfigBadValue, what).at(place.clone());
     let reach = reach(entry, written).map_err(bad)?;
     let Some(name) = plain_name(written) else {
@@ -148,24 +195,24 @@ fn declaration(
         name,
         written: written.to_owned(),
         place,
-        elsewhere: Vec::new(),
         span,
         reach,
         credential: None,
-        era: None,
-        times: Times::default(),
-        patience: Patience::default(),
+        settings: ServerSettings::default(),
         url_env: None,
         auth_env: None,
+        described,
         expand: Expand::Variables,
         refusal,
-        folder: source.file.parent().unwrap_or(Path::new("")).to_owned(),
+        base: source.file.parent().unwrap_or(Path::new("")).to_owned(),
     })
 }
 
 /// How it is reached; or what is wrong. Which transport it speaks, if it is a URL, is found out.
 fn reach(entry: Entry, written: &str) -> Result<DeclaredReach, String> {
-    match (entry.command, entry.url) {
+    let kind = entry.kind(written).ok().flatten();
+    let is_found = entry.slug.is_some();
+    let reach = match (entry.command, entry.url) {
         (Some(command), None) if !command.is_empty() => Ok(DeclaredReach::Command {
             argv: std::iter::once(command)
                 .chain(entry.args)
@@ -179,8 +226,11 @@ fn reach(entry: Entry, written: &str) -> Result<DeclaredReach, String> {
             env_pass: Vec::new(),
             cwd: entry.cwd.map(Into::into),
         }),
-        (None, Some(url)) => Ok(DeclaredReach::Url {
-            url: Written(url),
+        (Some(_), Some(_)) => Err(format!(
+            "`{written}` has a `command` and a `url`; a server has one"
+        )),
+        (None, url) if url.is_some() || is_found => Ok(DeclaredReach::Url {
+            url: url.map(Written),
             headers: entry
                 .headers
                 .into_iter()
@@ -188,10 +238,11 @@ fn reach(entry: Entry, written: &str) -> Result<DeclaredReach, String> {
                 .collect(),
             ca_file: None,
         }),
-        (Some(_), Some(_)) => Err(format!(
-            "`{written}` has a `command` and a `url`; a server has one"
-        )),
-        (Some(_) | None, None) => Err(format!("`{written}` has neither a `command` nor a `url`")),
+        (Some(_) | None, _) => Err(missing(kind, written)),
+    }?;
+    match kind.and_then(|kind| kind.contradicts(&reach, written)) {
+        Some(what) => Err(what),
+        None => Ok(reach),
     }
 }
 
@@ -210,12 +261,12 @@ pub fn plain_name(written: &str) -> Option<String> {
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, serde_json::Error> {
+pub(super) fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, serde_json::Error> {
     serde_json::from_str(text)
 }
 
 /// A parser's complaint about a part of the file, as a place in the whole of it.
-fn broken(source: Source<'_>, part: &str, error: &serde_json::Error) -> ConfigError {
+pub(super) fn broken(source: Source<'_>, part: &str, error: &serde_json::Error) -> ConfigError {
     let start = span(source.text, part).start;
     let before = source.text.get(..start).unwrap_or_default();
     let lines = before.matches('\n').count();
@@ -264,7 +315,7 @@ fn plain(error: &serde_json::Error) -> String {
 }
 
 /// Where a part that was borrowed from the text stands in it.
-fn span(text: &str, part: &str) -> Range<usize> {
+pub(super) fn span(text: &str, part: &str) -> Range<usize> {
     let start = (part.as_ptr() as usize)
         .saturating_sub(text.as_ptr() as usize)
         .min(text.len());

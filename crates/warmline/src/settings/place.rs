@@ -3,7 +3,8 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use warmline_core::code::Code;
+use warmline_core::code::{Code, Reason};
+use warmline_core::exchange::Trouble;
 
 /// A setting or a file that cannot be used: what, where, and the nearest right word.
 #[derive(Clone, Debug)]
@@ -66,6 +67,31 @@ impl ConfigError {
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
+    }
+}
+
+impl ConfigError {
+    /// What another part complains about, at the place of a file that said so.
+    pub(crate) fn of_trouble(trouble: Trouble, place: &Place) -> Self {
+        Self {
+            code: trouble.code,
+            what: trouble.what,
+            place: Some(Box::new(place.clone())),
+            why: trouble.why,
+            hint: trouble.hint,
+        }
+    }
+}
+
+impl From<ConfigError> for Trouble {
+    fn from(error: ConfigError) -> Self {
+        let what = match &error.place {
+            Some(place) => format!("{place}: {}", error.what),
+            None => error.what,
+        };
+        let mut trouble = Self::new(Reason::InvalidRequest, what).coded(error.code);
+        (trouble.why, trouble.hint) = (error.why, error.hint);
+        trouble
     }
 }
 

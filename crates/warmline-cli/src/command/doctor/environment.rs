@@ -1,25 +1,15 @@
-//! What of our environment a child will miss, and variables that are no longer read.
+//! What of our environment a child will miss.
 
-use warmline::config::process_variable;
 use warmline::upstream::{Reach, Server, StdioReach, withheld};
 
 use super::Finding;
 
 /// What stands in the environment that a reader may have counted on.
-pub(super) fn look(server: &Server, names: Names) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    if let Reach::Stdio(stdio) = &server.reach {
-        findings.push(missed(server, stdio, names));
+pub(super) fn look(server: &Server, names: Names) -> Option<Finding> {
+    match &server.reach {
+        Reach::Stdio(stdio) => Some(missed(server, stdio, names)),
+        Reach::Http(_) => None,
     }
-    for name in RETIRED {
-        if process_variable(name).is_some() {
-            findings.push(
-                Finding::look("settings", format!("{name} is set, and nothing reads it"))
-                    .hint("name the variable for its server: `credential = { env = \"…\" }`"),
-            );
-        }
-    }
-    findings
 }
 
 /// Which of the variables that are kept from a child are named.
@@ -106,8 +96,6 @@ const SECRET_WORDS: &[&str] = &[
 ];
 /// Words that say nothing of which server it is.
 const COMMON: &[&str] = &["server", "mcp", "stdio", "http"];
-/// Variables of older programs that name no server.
-const RETIRED: &[&str] = &["GITHUB_PAT", "MCP_USE_SESSION_MGMT"];
 
 #[cfg(test)]
 mod tests {

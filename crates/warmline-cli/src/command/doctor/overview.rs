@@ -1,45 +1,59 @@
 //! Every configured server, looked at without starting or contacting it.
 
-use warmline::config::{Config, ConfigFile, Declaration, process_variable};
+use warmline::config::{Config, ConfigFile, Declaration, Folders, process_variable};
 use warmline::trust::TrustStore;
 
-use super::{Finding, State, program};
+use super::{Examined, Finding, State, program, settings};
 use crate::args::Connect;
 use crate::problem::{Outcome, Problem};
 use crate::report::text::count;
 use crate::target::folders;
 
 /// Files first, then their servers.
-pub(super) fn look(connect: &Connect) -> Outcome<Vec<Finding>> {
+pub(super) fn look(connect: &Connect) -> Outcome<Examined> {
     let folders = folders()?;
     let store = TrustStore::in_state_folder(folders.state.as_deref());
     let config = match Config::read(connect.config.as_deref(), &folders) {
         Ok(config) => config,
         Err(error) => {
-            return Ok(vec![Finding::of_problem(
-                "config",
-                Problem::from(error).parts(),
-            )]);
+            let broken = Finding::of_problem("config", Problem::from(error).parts());
+            return Ok(Examined {
+                findings: vec![broken],
+                ..Examined::default()
+            });
         },
     };
+    let mut findings = files(&config, &folders, &store);
+    findings.extend(settings::strays());
+    let settings = match settings::of_all(&config, &store) {
+        Ok(rows) => rows,
+        Err(problem) => {
+            findings.push(Finding::of_problem("settings", problem.parts()));
+            Vec::new()
+        },
+    };
+    Ok(Examined { findings, settings })
+}
+
+fn files(config: &Config, folders: &Folders, store: &TrustStore) -> Vec<Finding> {
     if config.files().is_empty() {
-        let places: Vec<String> = [Some(folders.working), folders.user, Some(folders.system)]
-            .into_iter()
-            .flatten()
+        let places: Vec<String> = std::iter::once(&folders.working)
+            .chain(&folders.user)
+            .chain([&folders.system])
             .map(|folder| folder.display().to_string())
             .collect();
-        return Ok(vec![
+        return vec![
             Finding::look(
                 "config",
                 format!("no configuration file in {}", places.join(", ")),
             )
             .hint("name a target: `warmline doctor URL`, or `warmline doctor -- COMMAND`"),
-        ]);
+        ];
     }
     let mut findings = Vec::new();
     for file in config.files() {
         findings.push(describe(file));
-        match file.trusted(&store) {
+        match file.trusted(store) {
             Ok(trusted) => findings.extend(file.declarations().iter().map(|declaration| {
                 match trusted.server(declaration, &process_variable) {
                     Ok(configured) => server(declaration, &configured.server),
@@ -51,7 +65,7 @@ pub(super) fn look(connect: &Connect) -> Outcome<Vec<Finding>> {
             Err(error) => findings.push(Finding::of_problem("trust", Problem::from(error).parts())),
         }
     }
-    Ok(findings)
+    findings
 }
 
 fn describe(file: &ConfigFile) -> Finding {

@@ -1,10 +1,11 @@
 //! What would be sent: headers and variables by name, secrets struck out.
 
 use http::header::AUTHORIZATION;
+use warmline::config::is_in_the_clear;
 use warmline::upstream::{HttpReach, Reach};
 
 use super::Finding;
-use crate::target::{Target, is_loopback};
+use crate::target::Target;
 
 /// What every request or start of a child carries of ours.
 pub(super) fn look(target: &Target) -> Vec<Finding> {
@@ -34,7 +35,7 @@ fn headers(http: &HttpReach) -> Vec<Finding> {
     };
     let mut findings = vec![Finding::ok("would send", says)];
     let has_token = http.headers.iter().any(|(name, _)| name == AUTHORIZATION);
-    if has_token && http.url.scheme() == "http" && !is_loopback(&http.url) {
+    if has_token && is_in_the_clear(&http.url) {
         findings.push(
             Finding::look(
                 "would send",

@@ -1,0 +1,137 @@
+//! The settings that count, each with its origin, and variables that nobody reads.
+
+use warmline::config::{Config, process_variable};
+use warmline::settings::{Effective, Origin, RETIRED, ServerSettings, stray_variables};
+use warmline::trust::TrustStore;
+
+use super::Finding;
+use crate::problem::Outcome;
+use crate::report::text::{one_line, padded};
+use crate::report::{Fields, Report};
+use crate::target::Target;
+
+/// A setting, and the server it is of; none for all servers together.
+#[derive(Debug)]
+pub(super) struct Row {
+    server: Option<String>,
+    setting: Effective,
+}
+
+/// Everything that is decided about a target.
+pub(super) fn of_target(target: &Target) -> Vec<Row> {
+    let server = of_server(None, &target.settings);
+    server.chain(of_engine(target.engine.effective())).collect()
+}
+
+/// Everything that is decided about the servers of trusted files, and for all of them together.
+pub(super) fn of_all(config: &Config, store: &TrustStore) -> Outcome<Vec<Row>> {
+    let mut engine = config.engine(store);
+    engine.take_environment(&process_variable)?;
+    engine.settle()?;
+    let mut rows: Vec<Row> = of_engine(engine.effective()).collect();
+    for file in config.files() {
+        // What a file that is not trusted decides counts for nothing, and is told elsewhere.
+        let Ok(trusted) = file.trusted(store) else {
+            continue;
+        };
+        for declaration in file.declarations() {
+            let mut settings = trusted.settings(declaration)?;
+            settings.take_environment(&process_variable)?;
+            settings.settle()?;
+            rows.extend(of_server(Some(&declaration.name), &settings));
+        }
+    }
+    Ok(rows)
+}
+
+fn of_server(name: Option<&str>, settings: &ServerSettings) -> impl Iterator<Item = Row> {
+    let server = name.map(str::to_owned);
+    settings.effective().into_iter().map(move |setting| Row {
+        server: server.clone(),
+        setting,
+    })
+}
+
+fn of_engine(settings: Vec<Effective>) -> impl Iterator<Item = Row> {
+    settings.into_iter().map(|setting| Row {
+        server: None,
+        setting,
+    })
+}
+
+/// Variables that sound as if somebody read them.
+pub(super) fn strays() -> Vec<Finding> {
+    stray_variables()
+        .into_iter()
+        .map(|stray| {
+            let says = format!("{} is set, and nothing reads it", stray.variable);
+            let found = Finding::look("settings", says);
+            match stray.meant {
+                Some(meant) => found.hint(format!("did you mean `{meant}`?")),
+                None if stray.variable == RETIRED[0] => {
+                    found.hint("name the variable for its server: `credential = { env = \"…\" }`")
+                },
+                None if RETIRED.contains(&stray.variable.as_str()) => {
+                    found.hint("say it for the server that needs it: `sessions = \"always\"`")
+                },
+                None => found.hint("take it out: no setting has this name"),
+            }
+        })
+        .collect()
+}
+
+/// Those that differ from the defaults; all of them to programs, and to whoever wants to know all.
+pub(super) fn tell(rows: &[Row], report: &Report) {
+    if report.is_json() {
+        return rows
+            .iter()
+            .for_each(|row| report.object("setting", &fields(row)));
+    }
+    let shown: Vec<&Row> = rows
+        .iter()
+        .filter(|row| report.is_verbose() || row.setting.origin != Origin::Default)
+        .collect();
+    if shown.is_empty() {
+        return;
+    }
+    let names: Vec<String> = shown.iter().map(|row| name(row)).collect();
+    let widest = |texts: &mut dyn Iterator<Item = usize>| texts.max().unwrap_or(0);
+    let keys = widest(&mut names.iter().map(|name| name.chars().count()));
+    let values = widest(&mut shown.iter().map(|row| row.setting.value.chars().count())).min(30);
+    report.data("\nsettings");
+    for (name, row) in names.iter().zip(shown) {
+        report.data(&format!(
+            "  {}  {}  {}",
+            padded(name, keys),
+            padded(&one_line(&row.setting.value), values),
+            one_line(&origin(&row.setting.origin))
+        ));
+    }
+}
+
+fn name(row: &Row) -> String {
+    match &row.server {
+        Some(server) => format!("{server}: {}", row.setting.key),
+        None => row.setting.key.to_owned(),
+    }
+}
+
+fn origin(origin: &Origin) -> String {
+    match origin {
+        Origin::Builder => "the command line".to_owned(),
+        Origin::Environment(_) | Origin::File { .. } | Origin::Default => origin.to_string(),
+    }
+}
+
+fn fields(row: &Row) -> Fields {
+    let from = match &row.setting.origin {
+        Origin::Default => None,
+        other => Some(origin(other)),
+    };
+    Fields::new()
+        .put("server", &row.server)
+        .put("key", row.setting.key)
+        .put("value", &row.setting.value)
+        .put("origin", row.setting.origin.word())
+        .put("from", from)
+}
