@@ -9,6 +9,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("warmline-core", &[]),
     ("warmline", &["warmline-core"]),
     ("warmline-testkit", &["warmline-core", "warmline"]),
+    ("warmline-rmcp", &["warmline-core", "warmline"]),
     // The command line offers the testkit's server as `demo-server`.
     (
         "warmline-cli",

@@ -1,0 +1,1 @@
+//! A transport for clients of the official Rust SDK.
