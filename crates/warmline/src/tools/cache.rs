@@ -90,25 +90,21 @@ where
             return Ok(list);
         }
         let epoch = self.shelf.lock().epoch;
-        let (shelf, until_then, horizon) = (Arc::clone(&self.shelf), key.clone(), self.horizon);
+        let (shelf, whose, horizon) = (Arc::clone(&self.shelf), key.clone(), self.horizon);
         let work = move || async move {
             let list = reading.await?;
-            Ok(shelf.lock().keep(until_then, epoch, list, horizon))
+            let (list, changed) = shelf.lock().keep(whose, epoch, list, horizon);
+            for tool in changed {
+                let server = list.server();
+                tracing::warn!(server, tool, "tool says something else of its effects now");
+            }
+            Ok(list)
         };
         let read = self.readings.join("tool list", (key, epoch), work).await;
         read.unwrap_or_else(|| Err(Error::unsent(died())))
     }
 
-    /// Drops one list: it changed, or its session was replaced.
-    pub(crate) fn forget(&self, key: &K) {
-        let mut shelf = self.shelf.lock();
-        shelf.epoch += 1;
-        if let Some(kept) = shelf.kept.get_mut(key) {
-            kept.list = None;
-        }
-    }
-
-    /// Drops every list.
+    /// Drops every list: the tools changed, a session was replaced, or somebody asks for it.
     pub(crate) fn forget_all(&self) {
         let mut shelf = self.shelf.lock();
         shelf.epoch += 1;
@@ -119,15 +115,22 @@ where
 }
 
 impl<K: Clone + Eq + Hash> Shelf<K> {
-    /// Keeps a list, unless lists were dropped since it was asked for.
-    fn keep(&mut self, key: K, epoch: u64, mut list: ToolList, horizon: Duration) -> Arc<ToolList> {
+    /// Keeps a list, unless lists were dropped since it was asked for. Gives it back with the
+    /// names of the tools that took back what they said.
+    fn keep(
+        &mut self,
+        key: K,
+        epoch: u64,
+        mut list: ToolList,
+        horizon: Duration,
+    ) -> (Arc<ToolList>, Vec<String>) {
         let now = clock::now();
         let kept = self.kept.entry(key).or_insert_with(|| Kept {
             list: None,
             seen: Seen::new(),
             used: now,
         });
-        list.compare(&mut kept.seen);
+        let changed = list.compare(&mut kept.seen);
         kept.used = now;
         let tools = Arc::new(list);
         if epoch == self.epoch && !horizon.is_zero() {
@@ -137,7 +140,7 @@ impl<K: Clone + Eq + Hash> Shelf<K> {
             });
         }
         self.make_room();
-        tools
+        (tools, changed)
     }
 
     /// Drops what was not asked for the longest, until the rest is small enough.

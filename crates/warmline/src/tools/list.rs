@@ -37,23 +37,27 @@ pub struct ToolList {
     /// Where each tool stands, by its name at the server.
     places: BTreeMap<String, usize>,
     names: Names,
+    bytes: usize,
 }
 
 impl ToolList {
     /// The list that a server gave, as far as the policy lets its tools be called.
-    pub(crate) fn of(server: &str, items: Vec<Bytes>, policy: &Policy) -> Self {
-        let card = Arc::new(ServerCard::new(server));
+    pub(crate) fn of(server: &ServerCard, items: Vec<Bytes>, policy: &Policy) -> Self {
         let mut list = Self {
             tools: Vec::with_capacity(items.len()),
             places: BTreeMap::new(),
             names: Names::default(),
-            server: card,
+            bytes: items.iter().map(Bytes::len).sum(),
+            server: Arc::new(server.clone()),
         };
         for raw in items {
             match Tool::read(raw, &list.server) {
                 Ok(tool) if may_call(policy, tool.name()) => list.add(tool),
                 Ok(_) => {},
-                Err(error) => tracing::warn!(server, %error, "tool left out: not a definition"),
+                Err(error) => {
+                    let server = &list.server.name;
+                    tracing::warn!(server, %error, "tool left out: not a definition");
+                },
             }
         }
         list.names = Names::of(list.places.keys().map(String::as_str), names::LONGEST);
@@ -68,17 +72,6 @@ impl ToolList {
         list
     }
 
-    /// The same list of a server that is described more closely: for catalogues.
-    #[must_use]
-    pub(crate) fn described_by(mut self, server: Arc<ServerCard>) -> Self {
-        self.tools = { self.tools }
-            .into_iter()
-            .map(|tool| tool.described_by(&server))
-            .collect();
-        self.server = server;
-        self
-    }
-
     fn add(&mut self, tool: Tool) {
         if self.places.contains_key(tool.name()) {
             let server = &self.server.name;
@@ -89,8 +82,10 @@ impl ToolList {
         self.tools.push(tool);
     }
 
-    /// Compares with what the tools said before, and doubts those that took it back.
-    pub(super) fn compare(&mut self, seen: &mut Seen) {
+    /// Compares with what the tools said before, and doubts those that took it back. Gives the
+    /// names of those that did so just now.
+    pub(super) fn compare(&mut self, seen: &mut Seen) -> Vec<String> {
+        let mut changed = Vec::new();
         if seen.len() + self.tools.len() > MOST_SEEN {
             seen.retain(|name, _| self.places.contains_key(name));
         }
@@ -100,8 +95,7 @@ impl ToolList {
                 .entry(tool.name().to_owned())
                 .or_insert((says, Kept::Yes));
             if *said != says {
-                let (server, tool) = (&self.server.name, tool.name());
-                tracing::warn!(server, tool, "tool says something else of its effects now");
+                changed.push(tool.name().to_owned());
                 *kept = Kept::No;
                 *said = says;
             }
@@ -109,6 +103,7 @@ impl ToolList {
                 tool.doubt();
             }
         }
+        changed
     }
 
     /// The name of the server.
@@ -156,8 +151,8 @@ impl ToolList {
     }
 
     /// What the list holds, in bytes of the server.
-    pub(super) fn bytes(&self) -> usize {
-        self.tools.iter().map(|tool| tool.raw().len()).sum()
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
     }
 
     fn by_name(&self, original: &str) -> Option<&Tool> {

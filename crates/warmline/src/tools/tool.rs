@@ -129,12 +129,6 @@ impl Tool {
         self
     }
 
-    /// The same tool of a server that is described more closely.
-    pub(super) fn described_by(mut self, server: &Arc<ServerCard>) -> Self {
-        self.server = Arc::clone(server);
-        self
-    }
-
     /// Nothing is built on the hints of this tool any more: they changed.
     pub(super) fn doubt(&mut self) {
         self.steady = Steadiness::Changed;
