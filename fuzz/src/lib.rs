@@ -16,6 +16,7 @@ use warmline_core::protocol::rounds::result_type;
 use warmline_core::protocol::splice::{Edit, edit_object, one_line};
 use warmline_core::protocol::sse::{SseEvent, SseParser, SseTooLarge};
 use warmline_core::protocol::status::{Body, Meaning, Standing, StatusFacts, read_status};
+use warmline_core::record::Record;
 use warmline_core::verdict::{HttpAnswer, StdioAnswer, read_probe_http, read_probe_stdio};
 
 /// A message is split or refused; what is split is JSON, and stays the same under another id.
@@ -127,6 +128,18 @@ pub fn headers(input: &[u8]) {
         );
         assert!(decode_value(&value).is_some());
     }
+}
+
+/// Stored bytes are a record or refused; what was read is written as it was.
+pub fn record(input: &[u8]) {
+    let Ok(record) = Record::decode(input) else {
+        return;
+    };
+    let written = record.encode();
+    let written = written.unwrap_or_else(|part| unreachable!("read, but {part}"));
+    // Fields that a later version added are left out, and nothing else changes.
+    assert!(written.len() < input.len() || written == input);
+    assert_eq!(Record::decode(&written), Ok(record));
 }
 
 /// Every reply has a meaning, and refusals are those the rows name.

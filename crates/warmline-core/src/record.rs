@@ -31,7 +31,7 @@ pub const MAX_BYTES: usize = 256 << 10;
 /// Times are seconds of the Unix epoch as some machine's wall clock told them: they may be wrong
 /// by any amount, so that [`Record::idle_at`] and [`Record::expires_in`] are the only ways to read
 /// them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Record {
     /// What the session belongs to. It is used for nothing else.
     pub key: Key,
@@ -62,6 +62,22 @@ pub struct Record {
     pub used_at: u64,
     /// When the server said that it would end.
     pub expires_at: Option<u64>,
+}
+
+/// Without the session id: who knows it can speak in the session.
+impl std::fmt::Debug for Record {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Record")
+            .field("key", &self.key)
+            .field("generation", &self.generation)
+            .field("has_session_id", &self.session_id.is_some())
+            .field("version", &self.version)
+            .field("left_state", &self.left_state)
+            .field("opened_at", &self.opened_at)
+            .field("used_at", &self.used_at)
+            .field("expires_at", &self.expires_at)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What was said of ourselves in `initialize`.

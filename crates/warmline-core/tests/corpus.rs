@@ -60,4 +60,9 @@ mod corpus {
     fn replies_of_the_corpus_hold() {
         replay("gone_status", bodies::gone_status);
     }
+
+    #[test]
+    fn records_of_the_corpus_hold() {
+        replay("record", bodies::record);
+    }
 }
