@@ -8,13 +8,15 @@
 
 use std::time::Duration;
 
-use crate::delivery::Purse;
+use crate::delivery::{self, Attempt, Cost, Next, Purse};
 use crate::tick::Tick;
 
 /// The resend budget of one server.
 #[derive(Clone, Debug, Default)]
 pub struct Budget {
     seconds: [Second; SECONDS],
+    /// When calls were noted last.
+    noted: Tick,
 }
 
 /// What happened in one second.
@@ -35,10 +37,15 @@ const CALLS_FOR_ONE: u32 = 5;
 const FLOOR: u32 = 30;
 
 impl Budget {
-    /// Notes a call.
-    pub fn call(&mut self, now: Tick) {
+    /// Notes calls that were counted elsewhere since the last time. Of a long time only the share
+    /// counts that falls into the window: an hour of calls must not pay for a storm of resends.
+    pub fn calls(&mut self, now: Tick, number: u32) {
+        let elapsed = now.since(self.noted).as_secs().max(WINDOW);
+        self.noted = now;
+        let share = (u64::from(number) * WINDOW).div_ceil(elapsed);
         let second = self.second(now);
-        second.calls = second.calls.saturating_add(1);
+        let share = u32::try_from(share).unwrap_or(number);
+        second.calls = second.calls.saturating_add(share);
     }
 
     /// Whether one more resend can be paid.
@@ -65,6 +72,20 @@ impl Budget {
     pub fn pay(&mut self, now: Tick) {
         let second = self.second(now);
         second.resends = second.resends.saturating_add(1);
+    }
+
+    /// Decides about an attempt with what is left, and pays at once if it is sent again: two
+    /// callers cannot spend the same.
+    pub fn decide(&mut self, attempt: &Attempt, now: Tick) -> Next {
+        let purse = self.purse(now);
+        let next = delivery::decide(&Attempt { purse, ..*attempt });
+        if let Next::SendAgain {
+            cost: Cost::One, ..
+        } = next
+        {
+            self.pay(now);
+        }
+        next
     }
 
     fn second(&mut self, now: Tick) -> &mut Second {

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::delivery::{Delivery, Heard, Hurdle, Renewal, Repeat, SoFar};
 
 fn at(millis: u64) -> Tick {
     Tick::at(Duration::from_millis(millis))
@@ -21,9 +22,7 @@ fn the_budget_is_a_floor_and_a_share_of_the_calls() {
     ];
     for (calls, most) in table {
         let mut budget = Budget::default();
-        for _ in 0..calls {
-            budget.call(at(500));
-        }
+        budget.calls(at(500), calls);
         let paid = (0..10_000)
             .take_while(|_| {
                 let is_full = budget.purse(at(600)) == Purse::Full;
@@ -50,6 +49,57 @@ fn a_spent_budget_comes_back() {
     }
 }
 
+/// reliability R5: what is decided is paid, and what is free is not.
+#[test]
+fn a_decision_that_costs_is_paid_with_it() {
+    let attempt = |hurdle| Attempt {
+        delivery: Delivery::Refused,
+        repeat: Repeat::Safe,
+        hurdle,
+        retry_after: None,
+        so_far: SoFar::default(),
+        heals_allowed: 1,
+        heard: Heard::Nothing,
+        renewal: Renewal::Pointless,
+        left: Duration::from_secs(60),
+        typical: Duration::ZERO,
+        purse: Purse::Empty,
+        dice: 0,
+    };
+    let mut budget = Budget::default();
+    let is_again = |next| matches!(next, Next::SendAgain { .. });
+    for _ in 0..1_000 {
+        assert!(is_again(
+            budget.decide(&attempt(Hurdle::SessionGone), at(0))
+        ));
+    }
+    let sent = (0..1_000).filter(|_| is_again(budget.decide(&attempt(Hurdle::Busy), at(0))));
+    assert_eq!(sent.count(), 30);
+}
+
+#[test]
+fn calls_of_a_long_time_count_by_their_share() {
+    #[rustfmt::skip]
+    let table = [
+        // noted at    calls     resends that are paid
+        (5_000,        1_000,    230),
+        (10_000,       1_000,    230),
+        (20_000,       1_000,    130),
+        (3_600_000,    36_000,   50),
+        (3_600_000,    1,        30),
+    ];
+    for (noted, calls, most) in table {
+        let mut budget = Budget::default();
+        budget.calls(at(noted), calls);
+        let mut paid = 0;
+        while budget.purse(at(noted)) == Purse::Full {
+            budget.pay(at(noted));
+            paid += 1;
+        }
+        assert_eq!(paid, most, "{calls} calls in {noted} ms");
+    }
+}
+
 proptest! {
     /// reliability P21: no order and no pace of calls gets more resends out of ten seconds.
     #[test]
@@ -61,7 +111,7 @@ proptest! {
         for (pause, is_call) in moves {
             now += pause;
             if is_call {
-                budget.call(at(now));
+                budget.calls(at(now), 1);
                 calls.push(now);
             } else if budget.purse(at(now)) == Purse::Full {
                 budget.pay(at(now));
