@@ -43,6 +43,14 @@ impl Origin {
     fn bare_host(&self) -> &str {
         self.host.trim_start_matches('[').trim_end_matches(']')
     }
+
+    fn destination(&self) -> Destination<'_> {
+        Destination {
+            host: self.bare_host(),
+            port: self.port,
+            tls: self.tls,
+        }
+    }
 }
 
 /// Makes connections in another way than ours: through a proxy, with another resolver, with
@@ -123,16 +131,23 @@ impl Glance {
     }
 }
 
-/// Connects to an origin.
+/// Connects to an origin, in our way or in somebody else's.
 pub(crate) async fn connect(
     origin: &Origin,
-    tls: Option<Arc<ClientConfig>>,
+    mut tls: Option<Arc<ClientConfig>>,
+    maker: Option<&dyn Dial>,
 ) -> Result<(Socket, Glance), ConnectError> {
-    let stream = dial(origin).await?;
-    // A socket that refuses the option still works, only slower.
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "TCP_NODELAY not set");
-    }
+    let stream = match maker {
+        None => Wire::Ours(dial(origin).await?),
+        Some(maker) => match maker.dial(origin.destination()).await {
+            Ok(Dialed::Plain(stream)) => Wire::Made(stream),
+            Ok(Dialed::Secured(stream)) => {
+                tls = None;
+                Wire::Made(stream)
+            },
+            Err(error) => return Err(ConnectError::Tcp(error)),
+        },
+    };
     let glance = Glance::default();
     let stream = QuickAck {
         stream,
@@ -172,7 +187,13 @@ async fn dial(origin: &Origin) -> Result<TcpStream, ConnectError> {
             connecting.await
         };
         match outcome {
-            Ok(stream) => return Ok(stream),
+            Ok(stream) => {
+                // A socket that refuses the option still works, only slower.
+                if let Err(error) = stream.set_nodelay(true) {
+                    tracing::debug!(%error, "TCP_NODELAY not set");
+                }
+                return Ok(stream);
+            },
             Err(error) => last = error,
         }
     }
@@ -186,18 +207,33 @@ async fn dial(origin: &Origin) -> Result<TcpStream, ConnectError> {
 /// How long an address may stay silent if there is another one to try.
 const EACH_ADDRESS: Duration = Duration::from_secs(2);
 
-/// A TCP stream that acknowledges at once.
-#[derive(Debug)]
+/// A stream that acknowledges at once, where it is a socket of ours.
 pub(crate) struct QuickAck {
-    stream: TcpStream,
+    stream: Wire,
     glance: Glance,
 }
 
-impl QuickAck {
+/// The bytes below HTTP and TLS.
+enum Wire {
+    Ours(TcpStream),
+    Made(Box<dyn ByteStream>),
+}
+
+impl Wire {
+    /// The stream, whoever made it.
+    fn stream(&mut self) -> Pin<&mut dyn ByteStream> {
+        match self {
+            Self::Ours(stream) => Pin::new(stream),
+            Self::Made(stream) => Pin::new(&mut **stream),
+        }
+    }
+
     #[cfg(target_os = "linux")]
     fn acknowledge(&self) {
-        // A kernel that refuses costs 40 ms a reply, nothing else.
-        rustix::net::sockopt::set_tcp_quickack(&self.stream, true).ok();
+        if let Self::Ours(stream) = self {
+            // A kernel that refuses costs 40 ms a reply, nothing else.
+            rustix::net::sockopt::set_tcp_quickack(stream, true).ok();
+        }
     }
 
     #[cfg(not(target_os = "linux"))]
@@ -206,9 +242,12 @@ impl QuickAck {
     /// Reads what the kernel has, though the runtime says there is nothing.
     fn look(&self, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         use rustix::net::{RecvFlags, recv};
+        let Self::Ours(stream) = self else {
+            return Poll::Pending;
+        };
         let mut bytes = [0; 512];
         let room = bytes.len().min(buf.remaining());
-        match recv(&self.stream, &mut bytes[..room], RecvFlags::DONTWAIT) {
+        match recv(stream, &mut bytes[..room], RecvFlags::DONTWAIT) {
             Ok((count, _)) => {
                 buf.put_slice(&bytes[..count]);
                 Poll::Ready(Ok(()))
@@ -225,10 +264,10 @@ impl AsyncRead for QuickAck {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
-        self.acknowledge();
+        let read = self.stream.stream().poll_read(cx, buf);
+        self.stream.acknowledge();
         if read.is_pending() && self.glance.0.load(Ordering::Relaxed) {
-            return self.look(buf);
+            return self.stream.look(buf);
         }
         read
     }
@@ -240,15 +279,15 @@ impl AsyncWrite for QuickAck {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        self.stream.stream().poll_write(cx, buf)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        self.stream.stream().poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        self.stream.stream().poll_shutdown(cx)
     }
 
     fn poll_write_vectored(
@@ -256,11 +295,14 @@ impl AsyncWrite for QuickAck {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+        self.stream.stream().poll_write_vectored(cx, bufs)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        match &self.stream {
+            Wire::Ours(stream) => stream.is_write_vectored(),
+            Wire::Made(stream) => stream.is_write_vectored(),
+        }
     }
 }
 

@@ -10,8 +10,11 @@
 //! | How are questions answered and calls cancelled over HTTP? | `voice.rs`, `answers.rs` |
 //! | Whose message is it, on a standing stream? | `calls.rs` |
 //! | What is remembered of a server? | `verdicts.rs` |
+//! | What is known of a session? | `facts.rs` |
+//! | Which leg of a server is taken? | `contact.rs` |
 //! | Is an idle session still there? | `probe.rs` |
 //! | How are streams read and resumed? | `stream.rs`, `legacy.rs` |
+//! | Where is a server, and which headers does a request carry? | `way.rs`, `letterhead.rs` |
 //! | How do bytes travel over HTTP? | `http.rs`, `connections.rs`, `tls.rs` |
 //! | How do bytes travel over a child's pipes? | `stdio.rs` |
 //! | How does a child start and die? | `process.rs`, `warden.rs`, `path.rs`, `environment.rs` |
@@ -23,9 +26,11 @@ mod connections;
 mod contact;
 mod detect;
 pub(crate) mod environment;
+mod facts;
 mod greeting;
 mod http;
 mod legacy;
+mod letterhead;
 mod limits;
 mod listener;
 mod lists;
@@ -46,57 +51,44 @@ mod two_endpoints;
 mod verdicts;
 mod voice;
 pub mod warden;
+mod way;
 mod wording;
 
-use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::http::header::{ACCEPT, CONTENT_TYPE, HOST, USER_AGENT};
-use ::http::{HeaderMap, HeaderName, HeaderValue, Uri};
-use warmline_core::code::{Code, Reason};
 use warmline_core::exchange::Trouble;
-use warmline_core::protocol::headers::is_ours;
 
 pub use self::contact::Contact;
 pub use self::environment::withheld;
+pub use self::facts::{Evidence, Facts, Kept};
 pub use self::listener::{Asked, Listener};
 pub use self::lists::List;
+pub(crate) use self::lists::{Pages, is_usable};
 pub use self::path::FoundBy;
 pub use self::probe::{Probe, Probed};
 pub use self::server::{HeaderSource, HttpReach, Notices, Reach, Server, Sizes, StdioReach, Times};
-pub use self::session::{Declared, Evidence, Facts, Kept, Session};
+pub use self::session::{Declared, Session};
 pub use self::stdio::ChildReport;
 pub use self::survey::{Leg, Survey};
 pub use self::verdicts::Verdict;
 pub use crate::net::{ByteStream, Destination, Dial, Dialed, Dialing};
 pub use warmline_core::key::Transport;
 
-use self::connections::Connections;
-use self::http::Endpoint;
+use self::facts::SharedFacts;
 use self::legacy::LegacyHttp;
+use self::letterhead::Letterhead;
 use self::session::Driver;
 use self::verdicts::Verdicts;
+use self::way::Ways;
 use crate::clock;
-use crate::net::Origin;
-use crate::sync::Mutex;
 
 /// Opens sessions to servers. Cheap to clone; all clones share their connections.
 #[derive(Clone, Debug, Default)]
 pub struct Upstream {
-    connections: Arc<Mutex<HashMap<Identity, Arc<Connections>>>>,
+    ways: Arc<Ways>,
+    facts: Arc<SharedFacts>,
     verdicts: Arc<Verdicts>,
-}
-
-/// What kept connections belong to: where they lead, and whom we trust there.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Identity {
-    origin: Origin,
-    ca_file: Option<PathBuf>,
-    /// Limits are those of the server they were made for.
-    idle: Duration,
-    headers: usize,
 }
 
 impl Upstream {
@@ -146,8 +138,8 @@ impl Upstream {
         let Reach::Http(reach) = &server.reach else {
             return Ok(());
         };
-        let (endpoint, _) = self.endpoint(server, reach)?;
-        endpoint.reach(clock::after(within)).await
+        let way = self.ways.to(server, reach)?;
+        way.endpoint.reach(clock::after(within)).await
     }
 
     /// Takes up a session that was opened before, perhaps by another process. Nothing is sent: the
@@ -167,14 +159,10 @@ impl Upstream {
         let Reach::Http(reach) = &server.reach else {
             return Err(session::not_kept(&server.name, "it is a process"));
         };
-        let (endpoint, base) = self.endpoint(server, reach)?;
-        let limits = (server.times, server.sizes);
-        let driver = LegacyHttp::resumed(endpoint, base, (declared, kept), limits)?;
-        Ok(Session::new(
-            Driver::LegacyHttp(driver),
-            Arc::clone(&kept.facts),
-            None,
-        ))
+        let head = self.letterhead(server, reach)?;
+        let driver = LegacyHttp::resumed(head, declared, kept)?;
+        let facts = self.facts.share(Arc::clone(&kept.facts));
+        Ok(Session::new(Driver::LegacyHttp(driver), facts, None))
     }
 
     /// What is remembered of a server: the legs it was seen to speak on. After a
@@ -188,139 +176,9 @@ impl Upstream {
         survey::survey(self, server, declared).await
     }
 
-    /// The way to a URL, and what every request on it carries.
-    fn endpoint(
-        &self,
-        server: &Server,
-        reach: &HttpReach,
-    ) -> Result<(Endpoint, HeaderMap), Trouble> {
-        let url = &reach.url;
-        let origin = origin(server, reach)?;
-        let host = match url.port() {
-            Some(port) => format!("{}:{port}", origin.host),
-            None => origin.host.clone(),
-        };
-        let uri = url[url::Position::BeforePath..url::Position::AfterQuery]
-            .parse::<Uri>()
-            .map_err(|error| bad_url(server, &error))?;
-        let mut base = HeaderMap::with_capacity(16);
-        base.insert(
-            HOST,
-            HeaderValue::from_str(&host).map_err(|error| bad_url(server, &error))?,
-        );
-        base.insert(
-            ACCEPT,
-            HeaderValue::from_static("application/json, text/event-stream"),
-        );
-        base.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        base.insert(USER_AGENT, USER_AGENT_VALUE);
-        for (name, value) in &reach.headers {
-            if is_ours(name) {
-                return Err(reserved(server, name));
-            }
-            base.insert(name.clone(), value.clone());
-        }
-        let endpoint = Endpoint {
-            server: Arc::from(server.name.as_str()),
-            connections: self.connections_to(origin, server, reach)?,
-            uri,
-            place: Arc::from(place(url).as_str()),
-            connect_within: server.times.connect,
-        };
-        Ok((endpoint, base))
+    /// What a session with a server behind a URL begins everything with.
+    fn letterhead(&self, server: &Server, reach: &HttpReach) -> Result<Letterhead, Trouble> {
+        let way = self.ways.to(server, reach)?;
+        Ok(Letterhead::new(way, server.credential.clone()))
     }
-
-    fn connections_to(
-        &self,
-        origin: Origin,
-        server: &Server,
-        reach: &HttpReach,
-    ) -> Result<Arc<Connections>, Trouble> {
-        let identity = Identity {
-            origin: origin.clone(),
-            ca_file: reach.ca_file.clone(),
-            idle: server.times.connection_idle,
-            headers: server.sizes.headers,
-        };
-        if let Some(known) = self.connections.lock().get(&identity) {
-            return Ok(Arc::clone(known));
-        }
-        let tls = if origin.tls {
-            Some(tls::client_config(reach.ca_file.as_deref())?)
-        } else {
-            None
-        };
-        let fresh = Connections::new(
-            origin,
-            tls,
-            server.times.connection_idle,
-            server.sizes.headers,
-        );
-        let mut all = self.connections.lock();
-        // What no session uses and nothing rests in is made anew when it is needed.
-        if all.len() >= MAX_ORIGINS {
-            all.retain(|_, held| Arc::strong_count(held) > 1 || held.is_resting());
-        }
-        Ok(Arc::clone(
-            all.entry(identity).or_insert_with(|| Arc::new(fresh)),
-        ))
-    }
-}
-
-/// From so many origins on, those that nobody uses are forgotten.
-const MAX_ORIGINS: usize = 256;
-
-const USER_AGENT_VALUE: HeaderValue =
-    HeaderValue::from_static(concat!("warmline/", env!("CARGO_PKG_VERSION")));
-
-fn origin(server: &Server, reach: &HttpReach) -> Result<Origin, Trouble> {
-    let url = &reach.url;
-    let tls = match url.scheme() {
-        "http" => false,
-        "https" => true,
-        other => {
-            return Err(Trouble::new(
-                Reason::InvalidRequest,
-                format!("`{}` cannot be reached over `{other}`", server.name),
-            )
-            .coded(Code::ConfigBadValue)
-            .hint("a URL begins with http:// or https://"));
-        },
-    };
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err(bad_url(server, &"it holds a user name or a password")
-            .hint("send credentials in a header: `--header-env Authorization=VARIABLE`"));
-    }
-    let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
-        return Err(bad_url(server, &"it names no host"));
-    };
-    Ok(Origin {
-        host: host.to_owned(),
-        port,
-        tls,
-    })
-}
-
-/// The URL as people may see it: queries sometimes carry tokens.
-fn place(url: &url::Url) -> String {
-    let mut shown = url.clone();
-    shown.set_query(None);
-    shown.set_fragment(None);
-    shown.to_string()
-}
-
-fn reserved(server: &Server, name: &HeaderName) -> Trouble {
-    let what = format!("`{name}` cannot be set as a header of `{}`", server.name);
-    Trouble::new(Reason::InvalidRequest, what)
-        .coded(Code::ConfigBadValue)
-        .because("it is written by Warmline itself")
-}
-
-fn bad_url(server: &Server, why: &dyn std::fmt::Display) -> Trouble {
-    Trouble::new(
-        Reason::InvalidRequest,
-        format!("the URL of `{}` cannot be used", server.name),
-    )
-    .coded(Code::ConfigBadValue)
-    .because(why.to_string())
 }

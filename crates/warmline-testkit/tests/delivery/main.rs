@@ -8,6 +8,7 @@
 mod bad_input;
 mod cancelling;
 mod connecting;
+mod credentials;
 mod cuts;
 mod dialects;
 mod headers;

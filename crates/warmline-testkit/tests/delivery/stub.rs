@@ -46,6 +46,7 @@ pub(crate) struct Stub {
     seen: Arc<Mutex<Vec<Seen>>>,
     news: Arc<Notify>,
     script: Arc<Script>,
+    greeting: &'static str,
     pub(crate) url: String,
 }
 
@@ -55,11 +56,26 @@ impl Stub {
     pub(crate) async fn start(
         script: impl Fn(&Value) -> Vec<Step> + Send + Sync + 'static,
     ) -> Self {
+        Self::greeting("", script).await
+    }
+
+    /// The same, with a session id in the answer to `initialize`.
+    pub(crate) async fn with_sessions(
+        script: impl Fn(&Value) -> Vec<Step> + Send + Sync + 'static,
+    ) -> Self {
+        Self::greeting("Mcp-Session-Id: stub-1\r\n", script).await
+    }
+
+    async fn greeting(
+        greeting: &'static str,
+        script: impl Fn(&Value) -> Vec<Step> + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stub = Self {
             seen: Arc::default(),
             news: Arc::default(),
             script: Arc::new(script),
+            greeting,
             url: format!("http://{}/mcp", listener.local_addr().unwrap()),
         };
         let accepting = stub.clone();
@@ -94,7 +110,7 @@ impl Stub {
             self.seen.lock().unwrap().push(seen);
             self.news.notify_waiters();
             let steps = match body["method"].as_str() {
-                Some("initialize") => vec![Step::Json(INITIALIZED.to_owned())],
+                Some("initialize") => vec![self.greet(&body)],
                 Some("server/discover") => vec![Step::Json(DISCOVERED.to_owned())],
                 Some(_) if body.get("id").is_some() => (self.script)(&body),
                 _ => Vec::new(),
@@ -107,6 +123,14 @@ impl Stub {
                 return;
             }
         }
+    }
+
+    fn greet(&self, body: &Value) -> Step {
+        let answer = INITIALIZED.replace("$ID", &body["id"].to_string());
+        let (greeting, length) = (self.greeting, answer.len());
+        Step::Raw(format!(
+            "{JSON_HEAD}{greeting}Content-Length: {length}\r\n\r\n{answer}"
+        ))
     }
 
     async fn say(&self, socket: &mut TcpStream, steps: &[Step], id: &str) -> std::io::Result<()> {

@@ -7,21 +7,22 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method};
+use http::{HeaderName, HeaderValue, Method};
 use warmline_core::code::{Code, Reason};
 use warmline_core::delivery::Delivery;
 use warmline_core::era::Era;
 use warmline_core::exchange::{Ending, Reply, Request, Trouble};
 use warmline_core::protocol::envelope::{Kind, Message};
-use warmline_core::protocol::gone::{Breadth, SentSession};
+use warmline_core::protocol::gone::SentSession;
 use warmline_core::protocol::status::{
     Body, Meaning, Standing as Stream, StatusFacts, read_status,
 };
 
-use super::http::{Arrival, BodyKind, Cut, Endpoint, Lost};
-use super::server::Sizes;
+use super::http::{Arrival, BodyKind, Cut, Lost};
+use super::letterhead::{Form, Letterhead};
 use super::session::Standing;
 use super::stream::Watch;
+use super::way::Way;
 use super::wording::{plain, text_of};
 use crate::clock::{self, Instant};
 
@@ -31,11 +32,10 @@ const REFUSAL_BODY: usize = 64 << 10;
 /// What is known of a request when its reply arrives.
 #[derive(Clone, Copy)]
 pub(crate) struct Sent<'a> {
-    pub(crate) server: &'a str,
+    pub(crate) way: &'a Way,
     pub(crate) era: Era,
     pub(crate) with_session: bool,
     pub(crate) id: u64,
-    pub(crate) sizes: Sizes,
     pub(crate) standing: &'a Standing,
 }
 
@@ -46,11 +46,11 @@ pub(crate) async fn ending(
     request: Request,
     by: Instant,
 ) -> Ending {
-    let server = sent.server;
+    let server = sent.way.server();
     let kind = arrival.kind();
     let status = arrival.status.as_u16();
     let limit = if status == 200 {
-        sent.sizes.reply
+        sent.way.sizes.reply
     } else {
         REFUSAL_BODY
     };
@@ -117,7 +117,7 @@ impl<'a> Sent<'a> {
             our_id: self.id,
             body,
             challenge: said.challenge.as_deref(),
-            dialects: Breadth::Sure,
+            dialects: self.way.dialects,
             standing: Stream::None,
         }
     }
@@ -291,17 +291,19 @@ fn foreign(server: &str, standing: &Standing) -> Ending {
 
 /// Posts a message that is only acknowledged: a notification, or the answer to a question.
 pub(crate) async fn post(
-    endpoint: Endpoint,
-    headers: HeaderMap,
+    head: Letterhead,
+    own: Vec<(HeaderName, HeaderValue)>,
     body: Bytes,
-    limit: Duration,
 ) -> Result<(), Trouble> {
-    let by = clock::after(limit);
-    let arrival = endpoint
-        .send(Method::POST, || headers.clone(), body, by)
+    let by = clock::after(head.way.times.handshake);
+    let headers = || head.headers(Form::Message, &own);
+    let arrival = head
+        .way
+        .endpoint
+        .send(Method::POST, headers, body, by)
         .await
         .map_err(|lost| lost.trouble)?;
-    accepted(&endpoint.server, arrival, by).await
+    accepted(head.way.server(), arrival, by).await
 }
 
 /// Reads what a notification or an answer of ours got.

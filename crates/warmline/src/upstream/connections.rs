@@ -23,7 +23,7 @@ use hyper::client::conn::http1;
 use rustls::ClientConfig;
 
 use crate::clock::{self, Instant};
-use crate::net::{self, ConnectError, Glance, Origin, Socket};
+use crate::net::{self, ConnectError, Dial, Glance, Origin, Socket};
 use crate::sync::Mutex;
 
 /// At most this many connections rest per origin; more are closed, oldest first.
@@ -35,6 +35,7 @@ const MAX_TAIL: usize = 16;
 pub(crate) struct Connections {
     origin: Origin,
     tls: Option<Arc<ClientConfig>>,
+    dial: Option<Arc<dyn Dial>>,
     keep_for: Duration,
     max_head: usize,
     resting: Mutex<Resting>,
@@ -79,10 +80,17 @@ impl Connections {
         Self {
             origin,
             tls,
+            dial: None,
             keep_for,
             max_head,
             resting: Mutex::default(),
         }
+    }
+
+    /// The same, with connections made by somebody else.
+    pub(crate) fn made_by(mut self, dial: Option<Arc<dyn Dial>>) -> Self {
+        self.dial = dial;
+        self
     }
 
     /// Whether any connection rests here.
@@ -107,7 +115,8 @@ impl Connections {
 
     /// A new connection.
     pub(crate) async fn open(&self) -> Result<Line, ConnectError> {
-        let (socket, glance) = net::connect(&self.origin, self.tls.clone()).await?;
+        let (socket, glance) =
+            net::connect(&self.origin, self.tls.clone(), self.dial.as_deref()).await?;
         let (sender, connection) = http1::Builder::new()
             .max_header_size(self.max_head)
             .handshake(socket)

@@ -8,8 +8,9 @@ use warmline_core::era::Era;
 use warmline_core::exchange::Trouble;
 
 use super::Upstream;
+use super::facts::Facts;
 use super::server::Server;
-use super::session::{Declared, Facts, Session};
+use super::session::{Declared, Session};
 
 /// What a first contact came to.
 #[derive(Debug)]

@@ -24,13 +24,14 @@ use warmline_core::protocol::meta::ClientMeta;
 use warmline_core::verdict::{self, HttpAnswer, Probe};
 
 use super::Upstream;
+use super::facts::{Evidence, Facts};
 use super::greeting;
 use super::legacy::{INITIALIZED, LegacyHttp};
 use super::limits::Ids;
 use super::modern::ModernHttp;
 use super::pipes::Piped;
 use super::server::{HttpReach, Reach, Server};
-use super::session::{Declared, Driver, Evidence, Facts, Session};
+use super::session::{Declared, Driver, Session};
 use super::stdio::Pipe;
 use super::verdicts::{Held, Verdict};
 use super::wording;
@@ -105,7 +106,7 @@ impl<'a> Opening<'a> {
             Reach::Stdio(reach) => self.stdio(reach).await?,
         };
         facts.opened_in = began.elapsed();
-        let facts = Arc::new(facts);
+        let facts = upstream.facts.share(Arc::new(facts));
         upstream.verdicts.learn(server, declared, &facts);
         let verdict = match driver {
             Driver::ModernHttp(_) => Some(Held::new(&upstream.verdicts, server, declared)),
@@ -122,9 +123,8 @@ impl<'a> Opening<'a> {
         if self.server.era == Some(Era::Legacy) {
             return self.http_legacy(reach, Version::NEWEST_LEGACY).await;
         }
-        let (endpoint, base) = self.upstream.endpoint(self.server, reach)?;
-        let said = (Version::NEWEST_MODERN, self.declared);
-        let modern = ModernHttp::new(endpoint, base, said, (self.server.times, self.server.sizes));
+        let head = self.upstream.letterhead(self.server, reach)?;
+        let modern = ModernHttp::new(head, (Version::NEWEST_MODERN, self.declared));
         // Nothing is opened with a modern server over HTTP: what is remembered is all there is.
         if let Some(known) = known {
             return Ok((Driver::ModernHttp(Box::new(modern)), known.clone()));
@@ -172,17 +172,12 @@ impl<'a> Opening<'a> {
         reach: &HttpReach,
         offer: Version,
     ) -> Result<(Driver, Facts), Trouble> {
-        let (endpoint, base) = self.upstream.endpoint(self.server, reach)?;
+        let head = self.upstream.letterhead(self.server, reach)?;
         let mut tries = 0;
         loop {
             tries += 1;
-            let opened = LegacyHttp::open(
-                endpoint.clone(),
-                base.clone(),
-                (offer, self.declared),
-                (self.server.times, self.server.sizes),
-                &mut self.evidence,
-            );
+            let said = (offer, self.declared);
+            let opened = LegacyHttp::open(head.clone(), said, &mut self.evidence);
             match opened.await {
                 Ok((session, mut facts)) => {
                     facts.evidence = self.evidence;

@@ -13,10 +13,10 @@ use warmline_core::protocol::sse::SseParser;
 use warmline_core::protocol::status::{Body, Meaning, read_status};
 
 use super::answer::{Said, Sent};
+use super::facts::{Evidence, Facts};
 use super::http::{Arrival, BodyKind, Cut};
 use super::limits::Limits;
 use super::server::Sizes;
-use super::session::{Evidence, Facts};
 use super::stream::{Pause, Watch};
 use super::wording::{error_words, plain, words};
 use crate::clock::{self, Instant};
@@ -54,12 +54,12 @@ pub(crate) async fn hear(sent: Sent<'_>, arrival: Arrival, by: Instant) -> Heard
     if arrival.status.as_u16() == 200 && arrival.kind() == BodyKind::Stream {
         return hear_stream(sent, arrival, by).await;
     }
-    let server = sent.server;
+    let server = sent.way.server();
     let status = arrival.status.as_u16();
     let said = Said::of(&arrival);
     let is_json = arrival.kind() == BodyKind::Json;
     let body = match arrival
-        .whole(sent.sizes.reply.min(HANDSHAKE_BODY), by)
+        .whole(sent.way.sizes.reply.min(HANDSHAKE_BODY), by)
         .await
     {
         Ok(body) => body,
@@ -85,7 +85,7 @@ pub(crate) async fn hear(sent: Sent<'_>, arrival: Arrival, by: Instant) -> Heard
 
 async fn hear_stream(sent: Sent<'_>, mut arrival: Arrival, by: Instant) -> Heard {
     let status = arrival.status.as_u16();
-    match first_reply(&mut arrival, sent.id, sent.sizes, by).await {
+    match first_reply(&mut arrival, sent.id, sent.way.sizes, by).await {
         Ok(message) => {
             arrival.drain().await;
             Heard {
@@ -95,7 +95,7 @@ async fn hear_stream(sent: Sent<'_>, mut arrival: Arrival, by: Instant) -> Heard
                 trouble: None,
             }
         },
-        Err(cut) => Heard::cut(sent.server, status, &cut),
+        Err(cut) => Heard::cut(sent.way.server(), status, &cut),
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
+use http::{HeaderMap, HeaderName, Method, Request, StatusCode, Uri};
 use hyper::body::Incoming;
 use warmline_core::code::Reason;
 use warmline_core::delivery::Delivery;
@@ -355,14 +355,6 @@ impl Arrival {
         drop(self.body);
         self.connections.give_back(self.line).await;
     }
-}
-
-/// Adds a request's own headers to the template.
-pub(crate) fn with_headers(mut base: HeaderMap, own: &[(HeaderName, HeaderValue)]) -> HeaderMap {
-    for (name, value) in own {
-        base.insert(name.clone(), value.clone());
-    }
-    base
 }
 
 /// The innermost cause: it says more than the chain around it.

@@ -3,37 +3,38 @@
 //! Asked by: [`session`](super::session).  Speaks 2025-03-26 to 2025-11-25 (and 2024-11-05 to
 //! servers that serve it on one endpoint).
 //!
-//! What it keeps of a session is an id, a version and a header template: no task, no socket.
+//! What it keeps of a session is an id, a version and a counter: no task, no socket.
 //! A disconnect is no cancel in this era, so a call that is dropped or runs out of time tells the
 //! server with `notifications/cancelled`; a stream that breaks after an event with an id is taken
 //! up again where it broke.
 
 mod listening;
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http::{HeaderValue, Method, StatusCode};
 use warmline_core::code::Reason;
 use warmline_core::era::{Era, Version};
 use warmline_core::exchange::{Ending, Request, Trouble};
 use warmline_core::key::Transport;
 use warmline_core::protocol::handshake;
-use warmline_core::protocol::headers::{self, LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
+use warmline_core::protocol::headers::{self, LAST_EVENT_ID, SESSION_ID};
 use warmline_core::protocol::splice;
 use warmline_core::protocol::sse::SseParser;
 
 use self::listening::{Headed, Listening};
 use super::answer;
+use super::facts::{Evidence, Facts, Kept};
 use super::greeting;
-use super::http::{Arrival, BodyKind, Endpoint, Lost};
+use super::http::{Arrival, BodyKind, Lost};
+use super::letterhead::{Form, Letterhead};
 use super::limits::{Ids, Limits};
 use super::listener::{self, Listener};
 use super::pipes::write_legacy;
-use super::server::{Sizes, Times};
-use super::session::{Declared, Evidence, Facts, Kept, Standing, not_kept};
+use super::session::{Declared, Standing, not_kept};
 use super::stream::{Pause, Watch};
 use super::voice::Voice;
 use crate::clock;
@@ -49,68 +50,59 @@ const RESUME_TRIES: u32 = 5;
 /// The second half of the handshake.
 pub(crate) const INITIALIZED: &str = "notifications/initialized";
 
-/// A legacy session over HTTP.
+/// A legacy session over HTTP. It is small: a server may have very many of them.
 #[derive(Debug)]
 pub(crate) struct LegacyHttp {
     voice: Voice,
-    has_session_id: bool,
     ids: Ids,
-    sizes: Sizes,
-    times: Times,
-    /// We declared that we can answer questions, and there is a session for them to come in.
-    may_be_asked: bool,
-    listening: Listening,
+    questions: Questions,
+    /// Made when somebody first listens.
+    listening: OnceLock<Box<Listening>>,
     pub(crate) standing: Standing,
+}
+
+/// Whether a session listens for questions besides those on the streams of its calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Questions {
+    /// We declared that we can answer, and there is a session for them to come in.
+    Expected,
+    None,
 }
 
 impl LegacyHttp {
     /// The handshake: `initialize`, then `notifications/initialized`.
     pub(crate) async fn open(
-        endpoint: Endpoint,
-        mut base: HeaderMap,
+        head: Letterhead,
         (offer, declared): (Version, &Declared),
-        (times, sizes): (Times, Sizes),
         evidence: &mut Vec<Evidence>,
     ) -> Result<(Arc<Self>, Facts), Trouble> {
+        let way = Arc::clone(&head.way);
         let ids = Ids::new();
         let id = ids.next();
         let body = declared.initialize(id, offer);
-        let server = Arc::clone(&endpoint.server);
-        let by = clock::after(times.handshake);
-        let arrival = endpoint
-            .send(Method::POST, || base.clone(), body, by)
+        let by = clock::after(way.times.handshake);
+        let headers = || head.headers(Form::Message, &[]);
+        let arrival = way
+            .endpoint
+            .send(Method::POST, headers, body, by)
             .await
             .map_err(|lost| lost.trouble)?;
         let session_id = arrival.headers.get(SESSION_ID).cloned();
-        let standing = Standing::default();
         let sent = answer::Sent {
-            server: &server,
+            way: &way,
             era: Era::Legacy,
             with_session: false,
             id,
-            sizes,
-            standing: &standing,
+            standing: &Standing::default(),
         };
         let heard = greeting::hear(sent, arrival, by).await;
-        let opened = greeting::initialized(&server, heard, evidence)?;
+        let opened = greeting::initialized(way.server(), heard, evidence)?;
+        let mut head = head.speaking(opened.version);
         if let Some(id) = &session_id {
-            check_session_id(&server, id)?;
-            base.insert(SESSION_ID, id.clone());
+            check_session_id(way.server(), id)?;
+            head = head.in_session(id);
         }
-        if opened.version >= Version::V2025_06_18 {
-            let version = HeaderValue::from_static(opened.version.as_str());
-            base.insert(PROTOCOL_VERSION, version);
-        }
-        let session = Arc::new(Self {
-            voice: Voice::new(endpoint, base, times.handshake),
-            has_session_id: session_id.is_some(),
-            ids,
-            sizes,
-            times,
-            may_be_asked: session_id.is_some() && declared.declares_anything(),
-            listening: Listening::default(),
-            standing,
-        });
+        let session = Self::with(head, ids, declared);
         if let Err(trouble) = session.tell_initialized().await {
             evidence.push(Evidence {
                 step: INITIALIZED,
@@ -125,41 +117,41 @@ impl LegacyHttp {
 
     /// Takes up a session that was opened before. Nothing is sent.
     pub(crate) fn resumed(
-        endpoint: Endpoint,
-        mut base: HeaderMap,
-        (declared, kept): (&Declared, &Kept),
-        (times, sizes): (Times, Sizes),
+        head: Letterhead,
+        declared: &Declared,
+        kept: &Kept,
     ) -> Result<Arc<Self>, Trouble> {
-        let facts = &kept.facts;
-        let server = Arc::clone(&endpoint.server);
+        let (facts, server) = (&kept.facts, head.way.server());
         if (facts.era, facts.transport) != (Era::Legacy, Transport::Http) {
             let why = "only sessions over Streamable HTTP of the legacy era live in their id";
-            return Err(not_kept(&server, why));
+            return Err(not_kept(server, why));
         }
         let id = HeaderValue::from_str(&kept.session_id)
             .ok()
             .filter(|id| headers::is_session_id(id.as_bytes()))
-            .ok_or_else(|| not_kept(&server, "its session id cannot be sent"))?;
-        base.insert(SESSION_ID, id);
-        if facts.version >= Version::V2025_06_18 {
-            let version = HeaderValue::from_static(facts.version.as_str());
-            base.insert(PROTOCOL_VERSION, version);
-        }
-        Ok(Arc::new(Self {
-            voice: Voice::new(endpoint, base, times.handshake),
-            has_session_id: true,
-            ids: Ids::new(),
-            sizes,
-            times,
-            may_be_asked: declared.declares_anything(),
-            listening: Listening::default(),
+            .ok_or_else(|| not_kept(server, "its session id cannot be sent"))?;
+        let head = head.speaking(facts.version).in_session(&id);
+        Ok(Self::with(head, Ids::new(), declared))
+    }
+
+    fn with(head: Letterhead, ids: Ids, declared: &Declared) -> Arc<Self> {
+        let asked = head.session_id().is_some() && declared.declares_anything();
+        Arc::new(Self {
+            voice: Voice::new(head),
+            ids,
+            questions: if asked {
+                Questions::Expected
+            } else {
+                Questions::None
+            },
+            listening: OnceLock::new(),
             standing: Standing::default(),
-        }))
+        })
     }
 
     /// The id that the server issued, where it did.
     pub(crate) fn session_id(&self) -> Option<&str> {
-        self.voice.base.get(SESSION_ID)?.to_str().ok()
+        self.voice.head.session_id()
     }
 
     /// Sends one request and stays with it to its end.
@@ -175,32 +167,37 @@ impl LegacyHttp {
         // The headers are made when there is a connection to write them to.
         let headers = || {
             cancel.issued.store(true, Ordering::Relaxed);
-            self.voice.headers(request.headers())
+            self.voice.head.headers(Form::Message, request.headers())
         };
         let mut watch = Watch::new(id, limits, listener);
         watch.own = request.headers().to_vec();
-        let sent = if self.may_be_asked {
+        let sent = if self.questions == Questions::Expected {
             let Ok(standing) = clock::timeout_at(limits.by(), self.listen(id)).await else {
-                return answer::lost(self.voice.endpoint.late(false), request);
+                return answer::lost(self.voice.way().endpoint.late(false), request);
             };
             watch.standing = standing;
             // Limits of a call that may be asked are kept by the wait, which knows the questions.
             let by = limits.total_by();
-            let sent = self.voice.endpoint.send(Method::POST, headers, body, by);
+            let sent = self
+                .voice
+                .way()
+                .endpoint
+                .send(Method::POST, headers, body, by);
             Box::pin(self.while_listening(sent, &mut watch)).await
         } else {
             let sent = self
                 .voice
+                .way()
                 .endpoint
                 .send(Method::POST, headers, body, limits.by());
             sent.await.map(Headed::Arrived)
         };
         let ending = match sent {
-            Ok(Headed::Replied(message)) => answer::replied(&self.voice.endpoint.server, &message),
+            Ok(Headed::Replied(message)) => answer::replied(self.voice.server(), &message),
             Ok(Headed::Arrived(arrival)) => self.read(arrival, request, watch).await,
             // The wait for questions ended before there was a connection to write to.
             Err(lost) if is_late(&lost) && !cancel.issued.load(Ordering::Relaxed) => {
-                answer::lost(self.voice.endpoint.late(false), request)
+                answer::lost(self.voice.way().endpoint.late(false), request)
             },
             Err(lost) => answer::lost(lost, request),
         };
@@ -218,12 +215,14 @@ impl LegacyHttp {
         request: Request,
         mut watch: Watch<'_>,
     ) -> Ending {
-        let server = &self.voice.endpoint.server;
+        let server = self.voice.server();
         if arrival.status == StatusCode::OK && arrival.kind() == BodyKind::Stream {
             // On the heap, so that the usual call, which has no stream, stays small.
             return Box::pin(self.follow(arrival, &mut watch)).await;
         }
-        if arrival.status == StatusCode::ACCEPTED && self.listening.is_open() {
+        if arrival.status == StatusCode::ACCEPTED
+            && self.listening.get().is_some_and(|aside| aside.is_open())
+        {
             arrival.drain().await;
             return match Box::pin(self.wait_aside(&mut watch)).await {
                 Ok(Headed::Replied(message)) => answer::replied(server, &message),
@@ -232,11 +231,10 @@ impl LegacyHttp {
             };
         }
         let facts = answer::Sent {
-            server,
+            way: self.voice.way(),
             era: Era::Legacy,
-            with_session: self.has_session_id,
+            with_session: self.session_id().is_some(),
             id: watch.id,
-            sizes: self.sizes,
             standing: &self.standing,
         };
         answer::ending(facts, arrival, request, watch.limits.by()).await
@@ -244,8 +242,8 @@ impl LegacyHttp {
 
     /// Follows the stream of a call, over as many connections as the server likes.
     async fn follow(self: &Arc<Self>, first: Arrival, watch: &mut Watch<'_>) -> Ending {
-        let server = Arc::clone(&self.voice.endpoint.server);
-        let mut parser = SseParser::new(self.sizes.event);
+        let server = Arc::clone(self.voice.server());
+        let mut parser = SseParser::new(self.voice.way().sizes.event);
         let mut arrival = Some(first);
         let (mut fruitless, mut seen) = (0, None::<String>);
         loop {
@@ -304,7 +302,7 @@ impl LegacyHttp {
         fruitless: &mut u32,
         watch: &mut Watch<'_>,
     ) -> Result<Arrival, Ending> {
-        let server = &self.voice.endpoint.server;
+        let server = self.voice.server();
         let Ok(last) = HeaderValue::from_str(last) else {
             return Err(answer::cut_stream(
                 server,
@@ -319,14 +317,13 @@ impl LegacyHttp {
             }
             clock::sleep(wait).await;
             let headers = || {
-                let mut headers = self.voice.headers(&watch.own);
-                headers.insert(http::header::ACCEPT, STREAM);
-                headers.remove(http::header::CONTENT_TYPE);
+                let mut headers = self.voice.head.headers(Form::Stream, &watch.own);
                 headers.insert(LAST_EVENT_ID, last.clone());
                 headers
             };
             let got = self
                 .voice
+                .way()
                 .endpoint
                 .send(Method::GET, headers, Bytes::new(), watch.by())
                 .await;
@@ -367,7 +364,7 @@ impl LegacyHttp {
     ) -> Result<Duration, Ending> {
         *fruitless += 1;
         if *fruitless >= RESUME_TRIES {
-            return Err(answer::cut_stream(&self.voice.endpoint.server, watch, why));
+            return Err(answer::cut_stream(self.voice.server(), watch, why));
         }
         Ok((wait * 2).clamp(Duration::from_millis(100), Duration::from_secs(30)))
     }
@@ -375,59 +372,54 @@ impl LegacyHttp {
     async fn tell_initialized(&self) -> Result<(), Trouble> {
         let mut body = Vec::new();
         handshake::write_initialized(&mut body);
-        self.voice.tell(body.into(), &[]).await
+        self.voice.tell(body.into()).await
     }
 
     /// Sends a notification; `params` is a raw JSON object.
     pub(crate) async fn notify(&self, method: &str, params: &[u8]) -> Result<(), Trouble> {
         let mut body = Vec::new();
         splice::write_notification(&mut body, method, Some(params));
-        self.voice.tell(body.into(), &[]).await
+        self.voice.tell(body.into()).await
     }
 
     /// The server's name, for messages.
     pub(crate) fn server(&self) -> &str {
-        &self.voice.endpoint.server
+        self.voice.server()
     }
 
     /// Ends the session at the server. What it answers changes nothing.
     pub(crate) async fn close(&self) {
-        self.listening.end();
+        self.end_listening();
         self.voice.end();
         self.standing.retire(Reason::Closed);
-        if !self.has_session_id {
+        if self.session_id().is_none() {
             return;
         }
         let by = clock::after(Duration::from_secs(2));
-        let headers = || {
-            let mut headers = self.voice.base.clone();
-            headers.remove(http::header::CONTENT_TYPE);
-            headers
-        };
+        let headers = || self.voice.head.headers(Form::End, &[]);
         match self
             .voice
+            .way()
             .endpoint
             .send(Method::DELETE, headers, Bytes::new(), by)
             .await
         {
             Ok(arrival) => {
                 let status = arrival.status.as_u16();
-                tracing::debug!(server = %self.voice.endpoint.server, status, "session ended");
+                tracing::debug!(server = %self.voice.server(), status, "session ended");
                 arrival.whole(64 << 10, by).await.ok();
             },
             Err(lost) => {
                 let trouble = lost.trouble;
-                tracing::debug!(server = %self.voice.endpoint.server, %trouble, "session not ended");
+                tracing::debug!(server = %self.voice.server(), %trouble, "session not ended");
             },
         }
     }
 }
 
-const STREAM: HeaderValue = HeaderValue::from_static("text/event-stream");
-
 impl Drop for LegacyHttp {
     fn drop(&mut self) {
-        self.listening.end();
+        self.end_listening();
     }
 }
 

@@ -76,13 +76,9 @@ impl Session {
     /// # Cancel safety
     /// As [`Session::send`].
     pub async fn list(&self, list: List, patience: Patience) -> Result<Vec<Bytes>, Ending> {
-        let mut items = Vec::new();
-        let mut seen = HashSet::new();
-        let mut bytes = 0;
-        let mut cursor: Option<Bytes> = None;
         let total_by = clock::after(patience.total);
-        for _ in 0..MAX_PAGES {
-            let params = first_or_next(cursor.as_ref());
+        let mut pages = Pages::new(list, self.server());
+        while let Some(params) = pages.next() {
             // The limit is for the list, not for each of its pages.
             let total = total_by.saturating_duration_since(clock::now());
             let left = Patience { total, ..patience };
@@ -91,49 +87,111 @@ impl Session {
             let Ending::Answered(Reply::Result(page)) = &ending else {
                 return Err(ending);
             };
-            bytes += page.len();
-            if bytes > MAX_BYTES {
-                return Err(endless(
-                    self.server(),
-                    list,
-                    &format!("it is larger than {MAX_BYTES} bytes"),
-                ));
-            }
-            let (more, next) = read_page(list, page)?;
-            items.extend(more.into_iter().filter(|item| self.may_use(list, item)));
-            match next {
-                None => return Ok(items),
-                Some(next) if seen.insert(next.clone()) => cursor = Some(next),
-                Some(_) => {
-                    return Err(endless(
-                        self.server(),
-                        list,
-                        "a cursor came back a second time",
-                    ));
-                },
-            }
+            pages.take(page).map_err(Trouble::unknown)?;
         }
-        Err(endless(
-            self.server(),
+        let mut items = pages.into_items();
+        if matches!(self.driver, Driver::ModernHttp(_)) {
+            items.retain(|item| is_usable(list, item));
+        }
+        Ok(items)
+    }
+}
+
+/// A list that is read page by page, whoever sends the requests.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    list: List,
+    server: String,
+    next: Next,
+    items: Vec<Bytes>,
+    /// Cursors that were given out, raw.
+    seen: HashSet<Bytes>,
+    bytes: usize,
+    read: usize,
+}
+
+/// What is to be asked for.
+#[derive(Debug)]
+enum Next {
+    First,
+    /// By its raw cursor.
+    Page(Bytes),
+    Nothing,
+}
+
+impl Pages {
+    /// Nothing was asked for yet. The server's name is for messages.
+    pub(crate) fn new(list: List, server: &str) -> Self {
+        Self {
             list,
-            &format!("it has more than {MAX_PAGES} pages"),
-        ))
+            server: server.to_owned(),
+            next: Next::First,
+            items: Vec::new(),
+            seen: HashSet::new(),
+            bytes: 0,
+            read: 0,
+        }
     }
 
-    fn may_use(&self, list: List, item: &[u8]) -> bool {
-        if list != List::Tools || !matches!(self.driver, Driver::ModernHttp(_)) {
-            return true;
+    /// The parameters that ask for the next page; none once the list is whole.
+    pub(crate) fn next(&self) -> Option<Params> {
+        match &self.next {
+            Next::First => Some(first_or_next(None)),
+            Next::Page(cursor) => Some(first_or_next(Some(cursor))),
+            Next::Nothing => None,
         }
-        let Ok(tool) = serde_json::from_slice::<Tool<'_>>(item) else {
-            return true;
-        };
-        match ToolHeaders::of_schema(tool.input_schema.get().as_bytes()) {
-            Ok(_) => true,
-            Err(rule) => {
-                tracing::warn!(tool = tool.name, %rule, "tool left out: bad x-mcp-header");
-                false
+    }
+
+    /// Takes the raw result of a page in.
+    ///
+    /// # Errors
+    /// Where it is no page, or the list has no end.
+    pub(crate) fn take(&mut self, page: &[u8]) -> Result<(), Trouble> {
+        self.bytes += page.len();
+        self.read += 1;
+        if self.bytes > MAX_BYTES {
+            return Err(self.endless(&format!("it is larger than {MAX_BYTES} bytes")));
+        }
+        let (items, next) = read_page(self.list, page)?;
+        self.items.extend(items);
+        self.next = match next {
+            None => Next::Nothing,
+            Some(_) if self.read >= MAX_PAGES => {
+                return Err(self.endless(&format!("it has more than {MAX_PAGES} pages")));
             },
-        }
+            Some(cursor) if self.seen.insert(cursor.clone()) => Next::Page(cursor),
+            Some(_) => return Err(self.endless("a cursor came back a second time")),
+        };
+        Ok(())
+    }
+
+    /// All items, each as raw JSON.
+    pub(crate) fn into_items(self) -> Vec<Bytes> {
+        self.items
+    }
+
+    fn endless(&self, why: &str) -> Trouble {
+        let (server, word) = (&self.server, self.list.word());
+        let what = format!("`{server}` lists {word} without end");
+        Trouble::new(Reason::BadReply, what).because(why)
+    }
+}
+
+/// Whether an item of a modern list over HTTP may be used: a tool whose `x-mcp-header` breaks the
+/// rules may not.
+pub(crate) fn is_usable(list: List, item: &[u8]) -> bool {
+    if list != List::Tools {
+        return true;
+    }
+    let Ok(tool) = serde_json::from_slice::<Tool<'_>>(item) else {
+        return true;
+    };
+    match ToolHeaders::of_schema(tool.input_schema.get().as_bytes()) {
+        Ok(_) => true,
+        Err(rule) => {
+            tracing::warn!(tool = tool.name, %rule, "tool left out: bad x-mcp-header");
+            false
+        },
     }
 }
 
@@ -157,14 +215,13 @@ pub(crate) fn first_or_next(cursor: Option<&Bytes>) -> Params {
 }
 
 /// The items of a page, and the raw cursor of the next one.
-pub(crate) fn read_page(list: List, page: &[u8]) -> Result<(Vec<Bytes>, Option<Bytes>), Ending> {
+pub(crate) fn read_page(list: List, page: &[u8]) -> Result<(Vec<Bytes>, Option<Bytes>), Trouble> {
     let bad = |error: serde_json::Error| {
         Trouble::new(
             Reason::BadReply,
             format!("the answer to `{}` is not a list", list.method()),
         )
         .because(error.to_string())
-        .unknown()
     };
     let page: std::collections::HashMap<String, &RawValue> =
         serde_json::from_slice(page).map_err(bad)?;
@@ -176,7 +233,7 @@ pub(crate) fn read_page(list: List, page: &[u8]) -> Result<(Vec<Bytes>, Option<B
                 list.method(),
                 list.member()
             );
-            return Err(Trouble::new(Reason::BadReply, what).unknown());
+            return Err(Trouble::new(Reason::BadReply, what));
         },
     };
     let next = page.get("nextCursor").filter(|raw| raw.get() != "null");
@@ -188,13 +245,4 @@ pub(crate) fn read_page(list: List, page: &[u8]) -> Result<(Vec<Bytes>, Option<B
 
 fn raw_bytes(raw: &RawValue) -> Bytes {
     Bytes::copy_from_slice(raw.get().as_bytes())
-}
-
-fn endless(server: &str, list: List, why: &str) -> Ending {
-    Trouble::new(
-        Reason::BadReply,
-        format!("`{server}` lists {} without end", list.word()),
-    )
-    .because(why)
-    .unknown()
 }

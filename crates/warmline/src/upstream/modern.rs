@@ -13,9 +13,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use warmline_core::code::Reason;
 use warmline_core::era::{Era, Version};
 use warmline_core::exchange::{Ending, Fate, Reply, Request, Trouble};
-use warmline_core::protocol::headers::{
-    self, HeaderRule, METHOD, NAME, PROTOCOL_VERSION, ToolHeaders,
-};
+use warmline_core::protocol::headers::{self, HeaderRule, METHOD, NAME, ToolHeaders};
 use warmline_core::protocol::meta::{self, ClientMeta};
 use warmline_core::protocol::params::Params;
 use warmline_core::protocol::splice::{self, Edit};
@@ -23,11 +21,11 @@ use warmline_core::protocol::sse::SseParser;
 
 use super::answer;
 use super::greeting::{self, Heard};
-use super::http::{Arrival, BodyKind, Endpoint, with_headers};
+use super::http::{Arrival, BodyKind};
+use super::letterhead::{Form, Letterhead};
 use super::limits::{Digits, Ids, Limits};
 use super::listener::Listener;
 use super::lists::{self, List};
-use super::server::{Sizes, Times};
 use super::session::{Declared, Standing};
 use super::stream::{Pause, Watch};
 use crate::clock;
@@ -36,12 +34,9 @@ use crate::sync::Mutex;
 /// A modern server over HTTP.
 #[derive(Debug)]
 pub(crate) struct ModernHttp {
-    endpoint: Endpoint,
-    base: HeaderMap,
+    head: Letterhead,
     said: ClientMeta,
     ids: Ids,
-    sizes: Sizes,
-    times: Times,
     /// What the tools seen so far want mirrored into headers (`x-mcp-header`), by name.
     tools: Mutex<HashMap<String, Wanted>>,
     pub(crate) standing: Standing,
@@ -74,16 +69,9 @@ pub(crate) fn write_modern(id: u64, request: &Request, said: &ClientMeta) -> Byt
 
 impl ModernHttp {
     /// A driver for a server that is known to speak this version.
-    pub(crate) fn new(
-        endpoint: Endpoint,
-        mut base: HeaderMap,
-        (version, declared): (Version, &Declared),
-        (times, sizes): (Times, Sizes),
-    ) -> Self {
-        base.insert(PROTOCOL_VERSION, HeaderValue::from_static(version.as_str()));
+    pub(crate) fn new(head: Letterhead, (version, declared): (Version, &Declared)) -> Self {
         Self {
-            endpoint,
-            base,
+            head: head.speaking(version),
             said: ClientMeta::new(
                 version,
                 declared.capabilities.clone(),
@@ -91,8 +79,6 @@ impl ModernHttp {
                 &declared.client_version,
             ),
             ids: Ids::new(),
-            sizes,
-            times,
             tools: Mutex::default(),
             standing: Standing::default(),
         }
@@ -102,10 +88,12 @@ impl ModernHttp {
     pub(crate) async fn discover(&self) -> Result<Heard, Trouble> {
         let id = self.ids.next();
         let request = Request::new("server/discover", Params::empty());
-        let by = clock::after(self.times.handshake);
+        let by = clock::after(self.head.way.times.handshake);
         let body = write_modern(id, &request, &self.said);
         let headers = || self.headers(&request, &[]);
         let arrival = self
+            .head
+            .way
             .endpoint
             .send(Method::POST, headers, body, by)
             .await
@@ -146,6 +134,8 @@ impl ModernHttp {
         let body = write_modern(id, &request, &self.said);
         let headers = || self.headers(&request, &mirrored);
         let sent = self
+            .head
+            .way
             .endpoint
             .send(Method::POST, headers, body, limits.by())
             .await;
@@ -173,18 +163,17 @@ impl ModernHttp {
 
     fn sent(&self, id: u64) -> answer::Sent<'_> {
         answer::Sent {
-            server: &self.endpoint.server,
+            way: &self.head.way,
             era: Era::Modern,
             with_session: false,
             id,
-            sizes: self.sizes,
             standing: &self.standing,
         }
     }
 
     async fn follow(&self, mut arrival: Arrival, watch: &mut Watch<'_>) -> Ending {
-        let server = &self.endpoint.server;
-        let mut parser = SseParser::new(self.sizes.event);
+        let server = self.head.way.server();
+        let mut parser = SseParser::new(self.head.way.sizes.event);
         loop {
             match watch.read(&mut arrival, &mut parser).await {
                 Pause::Reply(message) => {
@@ -210,32 +199,28 @@ impl ModernHttp {
 
     /// The server's name, for messages.
     pub(crate) fn server(&self) -> &str {
-        &self.endpoint.server
+        self.head.way.server()
     }
 
     /// Sends a notification. Modern servers over HTTP know none of ours; they drop it.
     pub(crate) async fn notify(&self, method: &str, params: &[u8]) -> Result<(), Trouble> {
         let mut body = Vec::new();
         splice::write_notification(&mut body, method, Some(params));
-        let headers = self.base.clone();
-        answer::post(
-            self.endpoint.clone(),
-            headers,
-            body.into(),
-            self.times.handshake,
-        )
-        .await
+        answer::post(self.head.clone(), Vec::new(), body.into()).await
     }
 
     fn headers(&self, request: &Request, mirrored: &[(HeaderName, HeaderValue)]) -> HeaderMap {
-        let mut map = with_headers(self.base.clone(), request.headers());
+        let mut map = self.head.headers(Form::Message, request.headers());
         if let Some(method) = headers::mcp_method(request.method()) {
             map.insert(METHOD, method);
         }
         if let Some(name) = headers::mcp_name(request.method(), request.params()) {
             map.insert(NAME, name);
         }
-        with_headers(map, mirrored)
+        for (name, value) in mirrored {
+            map.insert(name.clone(), value.clone());
+        }
+        map
     }
 
     /// The headers that a tool's schema asks for, made from the arguments.
@@ -303,7 +288,7 @@ impl ModernHttp {
                     tools.insert(tool.name, Ok(Arc::new(wanted)));
                 },
                 Err(rule) => {
-                    let server = &self.endpoint.server;
+                    let server = self.head.way.server();
                     tracing::warn!(%server, tool = tool.name, %rule, "tool with bad x-mcp-header");
                     tools.insert(tool.name, Err(rule));
                 },

@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Duration;
 
 use bytes::Bytes;
 use warmline_core::code::Reason;
 use warmline_core::era::{Era, Version};
 use warmline_core::exchange::{Ending, Request, Trouble};
-use warmline_core::key::Transport;
 use warmline_core::protocol::handshake;
 
+use super::facts::{Facts, Kept};
 use super::legacy::LegacyHttp;
 use super::listener::Listener;
 use super::modern::ModernHttp;
@@ -82,47 +81,6 @@ impl Declared {
             .iter()
             .any(|byte| !matches!(byte, b'{' | b'}') && !byte.is_ascii_whitespace())
     }
-}
-
-/// What is known of a session since it was opened.
-#[derive(Clone, Debug)]
-pub struct Facts {
-    /// The era it speaks.
-    pub era: Era,
-    /// The version both sides agreed on.
-    pub version: Version,
-    /// How bytes travel.
-    pub transport: Transport,
-    /// Whether the server keeps something for this session: an id was issued, or it is a process.
-    pub keeps_session: bool,
-    /// What the server says it is, as raw JSON. Self-declared: for display only.
-    pub server_info: Option<Bytes>,
-    /// What the server says it can do, as raw JSON.
-    pub capabilities: Bytes,
-    /// What the server wants models to know.
-    pub instructions: Option<String>,
-    /// What was asked to find this out, and what came back.
-    pub evidence: Vec<Evidence>,
-    /// How long opening took.
-    pub opened_in: Duration,
-}
-
-/// All that is needed to take a session up again, without a word on the wire.
-#[derive(Clone, Debug)]
-pub struct Kept {
-    /// The id the server issued. Whoever has it has the session.
-    pub session_id: String,
-    /// What is known of the session.
-    pub facts: Arc<Facts>,
-}
-
-/// One step of opening a session and what the server made of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Evidence {
-    /// What was sent.
-    pub step: &'static str,
-    /// What came back, in a few words.
-    pub answer: String,
 }
 
 /// Whether a session may still be used.

@@ -5,8 +5,9 @@ use warmline_core::era::Era;
 use warmline_core::exchange::Trouble;
 
 use super::Upstream;
+use super::facts::Facts;
 use super::server::Server;
-use super::session::{Declared, Facts};
+use super::session::Declared;
 
 /// What a server does on each leg.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use http::{Method, StatusCode};
 use tokio::task::JoinHandle;
 use url::Url;
 use warmline_core::code::Reason;
@@ -22,14 +22,15 @@ use warmline_core::protocol::sse::SseParser;
 
 use super::answer;
 use super::calls::{Calls, Heard, Routed};
-use super::http::{Arrival, BodyKind, Cut, Endpoint};
+use super::http::{Arrival, BodyKind, Cut};
+use super::letterhead::{Form, Letterhead};
 use super::limits::{Ids, Limits};
 use super::listener::{self, Listener};
 use super::pipes::{notification, write_legacy};
-use super::server::{Sizes, Times};
 use super::session::Standing;
 use super::stream::{Pause, Watch};
 use super::voice::Voice;
+use super::way::Way;
 use crate::clock::{self, Instant};
 
 /// A session over HTTP+SSE.
@@ -45,43 +46,33 @@ pub(crate) struct TwoEndpoints {
 #[derive(Debug)]
 struct Up {
     voice: Voice,
-    sizes: Sizes,
     standing: Standing,
 }
 
 impl TwoEndpoints {
     /// Opens the stream and waits for the endpoint it names; none where no such stream is.
-    pub(crate) async fn connect(
-        endpoint: Endpoint,
-        base: HeaderMap,
-        url: &Url,
-        (times, sizes): (Times, Sizes),
-    ) -> Option<Result<Self, Trouble>> {
-        let by = clock::after(times.handshake);
-        let mut down = base.clone();
-        down.insert(
-            header::ACCEPT,
-            HeaderValue::from_static("text/event-stream"),
-        );
-        down.remove(header::CONTENT_TYPE);
-        let got = endpoint
-            .send(Method::GET, || down.clone(), Bytes::new(), by)
+    pub(crate) async fn connect(head: Letterhead, url: &Url) -> Option<Result<Self, Trouble>> {
+        let by = clock::after(head.way.times.handshake);
+        let headers = || head.headers(Form::Stream, &[]);
+        let got = head
+            .way
+            .endpoint
+            .send(Method::GET, headers, Bytes::new(), by)
             .await;
         let mut stream = got.ok()?;
         if stream.status != StatusCode::OK || stream.kind() != BodyKind::Stream {
             return None;
         }
-        let mut parser = SseParser::new(sizes.event);
+        let mut parser = SseParser::new(head.way.sizes.event);
         let place = clock::timeout_at(by, named_endpoint(&mut stream, &mut parser))
             .await
             .ok()??;
-        let endpoint = match second_endpoint(endpoint, url, &place) {
-            Ok(endpoint) => endpoint,
+        let way = match second_endpoint(&head.way, url, &place) {
+            Ok(way) => way,
             Err(trouble) => return Some(Err(trouble)),
         };
         let up = Arc::new(Up {
-            voice: Voice::new(endpoint, base, times.handshake),
-            sizes,
+            voice: Voice::new(head.by_way_of(way)),
             standing: Standing::default(),
         });
         let calls = Arc::new(Calls::of_the_only_stream());
@@ -106,7 +97,7 @@ impl TwoEndpoints {
 
     /// The server's name, for messages.
     pub(crate) fn server(&self) -> &str {
-        &self.up.voice.endpoint.server
+        self.up.voice.server()
     }
 
     /// Sends one request and stays with it to its end.
@@ -133,6 +124,8 @@ impl TwoEndpoints {
         listener: &dyn Listener,
         issued: &AtomicBool,
     ) -> Ending {
+        let voice = &self.up.voice;
+        let endpoint = &voice.way().endpoint;
         let mut watch = Watch::new(id, Limits::begin(request.patience()), listener);
         watch.own = request.headers().to_vec();
         let mut call = match self.calls.register(id) {
@@ -141,32 +134,32 @@ impl TwoEndpoints {
         };
         let headers = || {
             issued.store(true, Ordering::Relaxed);
-            self.up.voice.headers(request.headers())
+            voice.head.headers(Form::Message, request.headers())
         };
         // Limits are kept by the wait below, which knows the questions.
         let by = watch.limits.total_by();
-        let mut posting = Box::pin(self.up.voice.endpoint.send(Method::POST, headers, body, by));
+        let mut posting = Box::pin(endpoint.send(Method::POST, headers, body, by));
         let mut posted = false;
         loop {
             let by = watch.by();
             // A stream that always has more would never let the timer below speak.
             if clock::now() >= by {
                 drop(posting);
-                let lost = self.up.voice.endpoint.late(issued.load(Ordering::Relaxed));
+                let lost = endpoint.late(issued.load(Ordering::Relaxed));
                 return answer::lost(lost, request);
             }
             tokio::select! {
                 biased;
                 (id, kind, answer) = watch.open.answered() => {
                     watch.limits.sign_of_life();
-                    self.up.voice.answer(&id, listener::spoken(kind, answer), &watch.own);
+                    voice.answer(&id, listener::spoken(kind, answer), &watch.own);
                 },
                 heard = call.next() => match heard {
                     Heard::Message(message) => match watch.heed_message(message) {
                         Some(Pause::Reply(reply)) => {
-                            return answer::replied(&self.up.voice.endpoint.server, &reply);
+                            return answer::replied(voice.server(), &reply);
                         },
-                        Some(Pause::Ask(asking)) => self.up.voice.hear_question(&mut watch, asking),
+                        Some(Pause::Ask(asking)) => voice.hear_question(&mut watch, asking),
                         _ => {},
                     },
                     Heard::Lost(trouble) => return trouble.unknown(),
@@ -193,11 +186,10 @@ impl TwoEndpoints {
     /// The POST was not taken: its status says what that means, as for any other POST.
     async fn refused(&self, id: u64, arrival: Arrival, request: Request, by: Instant) -> Ending {
         let sent = answer::Sent {
-            server: &self.up.voice.endpoint.server,
+            way: self.up.voice.way(),
             era: Era::Legacy,
             with_session: true,
             id,
-            sizes: self.up.sizes,
             standing: &self.up.standing,
         };
         answer::ending(sent, arrival, request, by).await
@@ -205,14 +197,14 @@ impl TwoEndpoints {
 
     /// Sends a notification.
     pub(crate) async fn notify(&self, method: &str, params: Option<&[u8]>) -> Result<(), Trouble> {
-        self.up.voice.tell(notification(method, params), &[]).await
+        self.up.voice.tell(notification(method, params)).await
     }
 
     /// Ends the session: it is the stream.
     pub(crate) fn close(&self) {
         self.reader.abort();
         self.up.voice.end();
-        self.calls.end(&closed(&self.up.voice.endpoint.server));
+        self.calls.end(&closed(self.up.voice.server()));
         self.up.standing.retire(Reason::Closed);
     }
 }
@@ -253,7 +245,7 @@ async fn read(up: Arc<Up>, calls: Arc<Calls>, mut stream: Arrival, mut parser: S
     up.standing.retire(Reason::ReplyLost);
     let what = format!(
         "the stream of `{}` ended, and the session with it",
-        up.voice.endpoint.server
+        up.voice.server()
     );
     calls.end(&Trouble::new(Reason::ReplyLost, what).because(why));
 }
@@ -271,9 +263,9 @@ async fn named_endpoint(stream: &mut Arrival, parser: &mut SseParser) -> Option<
 }
 
 /// The way to the endpoint that the stream named, which must be of the same origin.
-fn second_endpoint(first: Endpoint, url: &Url, place: &str) -> Result<Endpoint, Trouble> {
+fn second_endpoint(first: &Way, url: &Url, place: &str) -> Result<Way, Trouble> {
     let bad = |why: String| {
-        let what = format!("`{}` names an endpoint that cannot be used", first.server);
+        let what = format!("`{}` names an endpoint that cannot be used", first.server());
         Trouble::new(Reason::NotMcp, what).because(why)
     };
     let second = url
@@ -285,7 +277,9 @@ fn second_endpoint(first: Endpoint, url: &Url, place: &str) -> Result<Endpoint, 
     let uri = second[url::Position::BeforePath..url::Position::AfterQuery]
         .parse()
         .map_err(|error: http::uri::InvalidUri| bad(error.to_string()))?;
-    Ok(Endpoint { uri, ..first })
+    let mut second_way = first.clone();
+    second_way.endpoint.uri = uri;
+    Ok(second_way)
 }
 
 fn closed(server: &str) -> Trouble {

@@ -13,8 +13,9 @@ use std::time::Duration;
 
 use warmline_core::era::Era;
 
+use super::facts::Facts;
 use super::server::{Reach, Server};
-use super::session::{Declared, Facts};
+use super::session::Declared;
 use crate::clock::{self, Instant};
 use crate::sync::Mutex;
 

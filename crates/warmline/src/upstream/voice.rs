@@ -4,55 +4,52 @@
 //! server's questions, notifications, and the notice that nobody waits for a call any more. Each
 //! is a request of its own, and carries the headers of the call it belongs to.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderName, HeaderValue};
 use warmline_core::exchange::{QuestionKind, Request, Trouble};
 use warmline_core::protocol::splice;
 
 use super::answer;
 use super::answers::Answers;
-use super::http::{Endpoint, with_headers};
+use super::letterhead::{Letterhead, Own};
 use super::listener::Spoken;
 use super::pipes::notification;
 use super::stream::{Asking, Watch};
+use super::way::Way;
 use crate::clock;
 
-/// Headers of one call alone.
-type Own = [(HeaderName, HeaderValue)];
-
-/// Where a session's messages are posted, and what all of them carry.
+/// What a session says besides its calls.
 #[derive(Debug)]
 pub(crate) struct Voice {
-    pub(crate) endpoint: Endpoint,
-    /// Host, accept, the server's headers, session id, version.
-    pub(crate) base: HeaderMap,
-    /// How long the server may take to acknowledge.
-    limit: Duration,
-    answers: Answers,
+    pub(crate) head: Letterhead,
+    /// Made when the first answer is sent: most sessions are never asked.
+    answers: OnceLock<Box<Answers>>,
 }
 
 impl Voice {
-    pub(crate) fn new(endpoint: Endpoint, base: HeaderMap, limit: Duration) -> Self {
+    pub(crate) fn new(head: Letterhead) -> Self {
         Self {
-            endpoint,
-            base,
-            limit,
-            answers: Answers::default(),
+            head,
+            answers: OnceLock::new(),
         }
     }
 
-    /// The headers of a call.
-    pub(crate) fn headers(&self, own: &Own) -> HeaderMap {
-        with_headers(self.base.clone(), own)
+    /// The way to the server.
+    pub(crate) fn way(&self) -> &Way {
+        &self.head.way
+    }
+
+    /// The server's name, for messages.
+    pub(crate) fn server(&self) -> &Arc<str> {
+        self.head.way.server()
     }
 
     /// Posts a message and waits until it is acknowledged.
-    pub(crate) async fn tell(&self, body: Bytes, own: &Own) -> Result<(), Trouble> {
-        answer::post(self.endpoint.clone(), self.headers(own), body, self.limit).await
+    pub(crate) async fn tell(&self, body: Bytes) -> Result<(), Trouble> {
+        answer::post(self.head.clone(), Vec::new(), body).await
     }
 
     /// Passes a question on to the call's listener, or answers what needs nobody.
@@ -72,13 +69,9 @@ impl Voice {
             Spoken::Result(raw) => splice::write_result(&mut body, id, &raw),
             Spoken::Error(code, message) => splice::write_error(&mut body, id, code, message),
         }
-        let post = answer::post(
-            self.endpoint.clone(),
-            self.headers(own),
-            body.into(),
-            self.limit,
-        );
-        self.answers.send(Arc::clone(&self.endpoint.server), post);
+        let post = answer::post(self.head.clone(), own.to_vec(), body.into());
+        let answers = self.answers.get_or_init(Box::default);
+        answers.send(Arc::clone(self.server()), post);
     }
 
     /// A notice for a call, to be dropped when nobody waits for it any more.
@@ -93,7 +86,9 @@ impl Voice {
 
     /// Ends the answers that are still on their way.
     pub(crate) fn end(&self) {
-        self.answers.end();
+        if let Some(answers) = self.answers.get() {
+            answers.end();
+        }
     }
 }
 
@@ -119,11 +114,11 @@ impl Drop for CancelNotice<'_> {
         if !self.issued.load(Ordering::Relaxed) {
             return;
         }
-        let server = Arc::clone(&voice.endpoint.server);
+        let server = Arc::clone(voice.server());
         let params = answer::cancelled(self.id);
         let notice = notification("notifications/cancelled", Some(params.as_bytes()));
-        let headers = voice.headers(&self.own);
-        let post = answer::post(voice.endpoint.clone(), headers, notice, voice.limit);
+        let own = std::mem::take(&mut self.own);
+        let post = answer::post(voice.head.clone(), own, notice);
         clock::spawn_if_running("cancel a call", async move {
             if let Err(trouble) = post.await {
                 tracing::debug!(%server, %trouble, "cancel not heard");

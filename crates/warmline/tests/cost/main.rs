@@ -1,4 +1,4 @@
-//! What a call on an open HTTP session costs: heap allocations, tasks, connections.
+//! What an HTTP session and a call on it cost: heap, tasks, connections.
 //!
 //! The server runs on threads of its own, so what is counted on this thread is ours alone: a
 //! connection is driven by the future that uses it.
@@ -13,23 +13,36 @@ mod plain_server;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::AUTHORIZATION;
+use http::{HeaderName, HeaderValue};
 use warmline::core::era::Era;
 use warmline::core::exchange::{Ending, Reply, Request};
 use warmline::core::protocol::params::Params;
-use warmline::upstream::{Declared, Server, Session, Upstream};
+use warmline::upstream::{Declared, Facts, HeaderSource, Kept, Server, Session, Upstream};
 
 use self::plain_server::PlainServer;
 
 /// The budget of one `tools/call` with a JSON reply on an open session.
 const BUDGET: u64 = 15;
+/// The budget of a held session, its credential included. The pool has the rest of the kibibyte.
+const SESSION_BYTES: i64 = 640;
+const OPENED: usize = 500;
 
 struct Counting;
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    /// Bytes that are allocated now; below zero where other threads' were freed here.
+    static HELD: Cell<i64> = const { Cell::new(0) };
+}
+
+fn count(grown: usize, shrunk: usize) {
+    let by = i64::try_from(grown).unwrap_or(0) - i64::try_from(shrunk).unwrap_or(0);
+    HELD.with(|held| held.set(held.get() + by));
 }
 
 #[expect(unsafe_code, reason = "counting allocations needs a global allocator")]
@@ -38,15 +51,18 @@ thread_local! {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        count(layout.size(), 0);
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        count(0, layout.size());
         unsafe { System.dealloc(place, layout) }
     }
 
     unsafe fn realloc(&self, place: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        count(size, layout.size());
         unsafe { System.realloc(place, layout, size) }
     }
 }
@@ -60,11 +76,26 @@ async fn open(server: &PlainServer) -> (Upstream, Session) {
 
 async fn open_as(server: &PlainServer, declared: &Declared) -> (Upstream, Session) {
     let upstream = Upstream::new();
+    let described = described(server);
+    let session = upstream.open(&described, declared).await.unwrap();
+    (upstream, session)
+}
+
+fn described(server: &PlainServer) -> Server {
     let mut described = Server::http("plain", server.url().parse().unwrap());
     described.era = Some(Era::Legacy);
     described.times.connection_idle = Duration::from_millis(200);
-    let session = upstream.open(&described, declared).await.unwrap();
-    (upstream, session)
+    described
+}
+
+/// A credential of the usual length, one per session as where every person has their own.
+#[derive(Debug)]
+struct Token(HeaderValue);
+
+impl HeaderSource for Token {
+    fn header(&self) -> Option<(HeaderName, HeaderValue)> {
+        Some((AUTHORIZATION, self.0.clone()))
+    }
 }
 
 async fn call(session: &Session, params: Bytes) {
@@ -100,6 +131,86 @@ async fn a_call_on_an_open_session_makes_few_allocations_and_no_task() {
         tasks
     );
     assert_eq!(server.connections(), 1, "the connection was kept");
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_call_with_a_credential_costs_no_more() {
+    let server = PlainServer::start();
+    let mut described = described(&server);
+    let token = HeaderValue::from_maybe_shared(Bytes::from_static(b"Bearer of a token")).unwrap();
+    described.credential = Some(Arc::new(Token(token)));
+    let upstream = Upstream::new();
+    let session = upstream
+        .open(&described, &Declared::default())
+        .await
+        .unwrap();
+    call(&session, PARAMS).await;
+    let before = ALLOCATIONS.with(Cell::get);
+    call(&session, PARAMS).await;
+    let made = ALLOCATIONS.with(Cell::get) - before;
+    assert!(made <= BUDGET, "{made} allocations, the budget is {BUDGET}");
+}
+
+/// Heap of each session that is added by `make`, all in.
+fn bytes_per_session(count: usize, mut make: impl FnMut(usize) -> Session) -> (i64, Vec<Session>) {
+    let mut sessions = Vec::with_capacity(count);
+    let before = HELD.with(Cell::get);
+    for number in 0..count {
+        sessions.push(make(number));
+    }
+    // The place in the list is part of the price, whoever holds it.
+    let place = i64::try_from(size_of::<Session>()).unwrap();
+    let grown = HELD.with(Cell::get) - before;
+    (grown / i64::try_from(count).unwrap() + place, sessions)
+}
+
+/// A107: what each of ten thousand held sessions costs.
+#[tokio::test(flavor = "current_thread")]
+async fn a_held_session_costs_less_than_a_kibibyte_and_neither_task_nor_connection() {
+    let server = PlainServer::start();
+    let (upstream, first) = open(&server).await;
+    let described = described(&server);
+    let facts = first.kept().unwrap().facts;
+    let declared = Declared::default();
+    // Each brings facts of its own, as records do; equal ones are held once.
+    let (bytes, sessions) = bytes_per_session(10_000, |number| {
+        let kept = Kept {
+            session_id: format!("{number:036}"),
+            facts: Arc::new(Facts::clone(&facts)),
+        };
+        upstream.resume(&described, &declared, &kept).unwrap()
+    });
+    println!("bytes of a session that was taken up: {bytes}");
+    assert!(bytes <= SESSION_BYTES, "{bytes} bytes a session");
+    until_nothing_is_held(&server).await;
+    assert_eq!(sessions.len(), 10_000);
+}
+
+/// A107: the same for sessions that were opened and used.
+#[tokio::test(flavor = "current_thread")]
+async fn a_session_that_was_opened_and_used_costs_no_more_than_one_taken_up() {
+    let server = PlainServer::start();
+    let (upstream, first) = open(&server).await;
+    let mut described = described(&server);
+    let declared = Declared::default();
+    call(&first, PARAMS).await;
+    until_nothing_is_held(&server).await;
+
+    let before = HELD.with(Cell::get);
+    let mut sessions = Vec::with_capacity(OPENED);
+    for number in 0..OPENED {
+        let token = HeaderValue::from_str(&format!("Bearer {number:064}")).unwrap();
+        described.credential = Some(Arc::new(Token(token)));
+        let session = upstream.open(&described, &declared).await.unwrap();
+        call(&session, PARAMS).await;
+        sessions.push(session);
+    }
+    described.credential = None;
+    until_nothing_is_held(&server).await;
+    let bytes = (HELD.with(Cell::get) - before) / i64::try_from(OPENED).unwrap();
+    println!("bytes of a session that was opened and used: {bytes}");
+    assert!(bytes <= SESSION_BYTES, "{bytes} bytes a session");
+    assert_eq!(sessions.len(), OPENED);
 }
 
 /// Waits for the condition; the limit is only there so that a failure ends.

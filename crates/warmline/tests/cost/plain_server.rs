@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// A legacy server on threads that answers everything with the same small JSON.
 pub(crate) struct PlainServer {
@@ -41,6 +41,8 @@ impl PlainServer {
     }
 }
 
+static SESSIONS: AtomicU64 = AtomicU64::new(0);
+
 fn serve(mut stream: TcpStream) {
     stream.set_nodelay(true).unwrap();
     let mut reader = BufReader::new(stream.try_clone().unwrap());
@@ -59,11 +61,13 @@ fn serve(mut stream: TcpStream) {
             ),
             _ => String::new(),
         };
+        // As long as the ids of real servers.
+        let session = SESSIONS.fetch_add(1, Ordering::Relaxed);
         let head = if reply.is_empty() {
             "HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n".to_owned()
         } else {
             format!(
-                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nmcp-session-id: plain-1\r\ncontent-length: {}\r\n\r\n",
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nmcp-session-id: {session:036x}\r\ncontent-length: {}\r\n\r\n",
                 reply.len()
             )
         };

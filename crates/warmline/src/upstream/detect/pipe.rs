@@ -11,12 +11,13 @@ use warmline_core::verdict::{self, Probe, StdioAnswer};
 
 use super::{Opening, client_meta};
 use crate::clock;
+use crate::upstream::facts::Facts;
 use crate::upstream::greeting;
 use crate::upstream::limits::Ids;
 use crate::upstream::modern::write_modern;
 use crate::upstream::pipes::notification;
 use crate::upstream::server::StdioReach;
-use crate::upstream::session::{Driver, Facts};
+use crate::upstream::session::Driver;
 use crate::upstream::stdio::{self, Pipe, PipeCall, PipeNews};
 use crate::upstream::wording;
 

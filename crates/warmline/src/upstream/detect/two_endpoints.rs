@@ -10,10 +10,11 @@ use warmline_core::key::Transport;
 use warmline_core::protocol::params::Params;
 
 use super::Opening;
+use crate::upstream::facts::Facts;
 use crate::upstream::greeting;
 use crate::upstream::legacy::INITIALIZED;
 use crate::upstream::server::HttpReach;
-use crate::upstream::session::{Driver, Facts};
+use crate::upstream::session::Driver;
 use crate::upstream::two_endpoints::TwoEndpoints;
 
 impl Opening<'_> {
@@ -24,9 +25,8 @@ impl Opening<'_> {
         reach: &HttpReach,
         refused: Trouble,
     ) -> Result<(Driver, Facts), Trouble> {
-        let (endpoint, base) = self.upstream.endpoint(self.server, reach)?;
-        let limits = (self.server.times, self.server.sizes);
-        let session = match TwoEndpoints::connect(endpoint, base, &reach.url, limits).await {
+        let head = self.upstream.letterhead(self.server, reach)?;
+        let session = match TwoEndpoints::connect(head, &reach.url).await {
             Some(session) => session?,
             None => return Err(refused),
         };

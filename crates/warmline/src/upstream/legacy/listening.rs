@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, StatusCode, header};
+use http::{Method, StatusCode};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use warmline_core::code::Reason;
@@ -21,11 +21,12 @@ use warmline_core::exchange::Trouble;
 use warmline_core::protocol::envelope::Message;
 use warmline_core::protocol::sse::SseParser;
 
-use super::{LegacyHttp, STREAM};
+use super::LegacyHttp;
 use crate::clock;
 use crate::sync::Mutex;
 use crate::upstream::calls::{Call, Calls, Routed};
 use crate::upstream::http::{Arrival, BodyKind, Lost};
+use crate::upstream::letterhead::Form;
 use crate::upstream::listener;
 use crate::upstream::stream::{Pause, Watch, next_of};
 
@@ -76,7 +77,8 @@ pub(super) enum Headed {
 impl LegacyHttp {
     /// Lets a call hear what comes on the standing stream, and sees that there is one.
     pub(super) async fn listen(self: &Arc<Self>, id: u64) -> Option<Call> {
-        let call = self.listening.calls.register(id).ok()?;
+        let listening = self.listening.get_or_init(Box::default);
+        let call = listening.calls.register(id).ok()?;
         if let Some(begun) = self.begin_listening() {
             // Too late is no harm: the stream goes on beginning while the call runs.
             clock::timeout(HEAD_START, begun.notified()).await.ok();
@@ -86,7 +88,7 @@ impl LegacyHttp {
 
     /// Starts the reader unless one runs or the server has no stream; tells when it has begun.
     fn begin_listening(self: &Arc<Self>) -> Option<Arc<Notify>> {
-        let mut stream = self.listening.stream.lock();
+        let mut stream = self.listening.get()?.stream.lock();
         match &*stream {
             Stream::Running(reader) if !reader.is_finished() => return None,
             Stream::Refused => return None,
@@ -110,7 +112,7 @@ impl LegacyHttp {
             let by = watch.by();
             // A stream that always has more would never let the timer below speak.
             if clock::now() >= by {
-                return Err(late(&self.voice.endpoint.server));
+                return Err(late(self.voice.server()));
             }
             let message = tokio::select! {
                 biased;
@@ -121,7 +123,7 @@ impl LegacyHttp {
                     continue;
                 },
                 message = next_of(&mut watch.standing) => message,
-                () = clock::sleep_until(by) => return Err(late(&self.voice.endpoint.server)),
+                () = clock::sleep_until(by) => return Err(late(self.voice.server())),
             };
             match watch.heed_message(message) {
                 Some(Pause::Ask(asking)) => self.voice.hear_question(watch, asking),
@@ -139,11 +141,11 @@ impl LegacyHttp {
         self.while_listening(std::future::pending(), watch).await
     }
 
-    fn aside_headers(&self) -> HeaderMap {
-        let mut headers = self.voice.base.clone();
-        headers.insert(header::ACCEPT, STREAM);
-        headers.remove(header::CONTENT_TYPE);
-        headers
+    /// Ends the standing stream, if there is one.
+    pub(super) fn end_listening(&self) {
+        if let Some(listening) = self.listening.get() {
+            listening.end();
+        }
     }
 }
 
@@ -163,13 +165,17 @@ async fn listen_on(session: Weak<LegacyHttp>, begun: Arc<Notify>) {
     let Some(strong) = session.upgrade() else {
         return;
     };
-    let (endpoint, headers) = (strong.voice.endpoint.clone(), strong.aside_headers());
-    let (sizes, times) = (strong.sizes, strong.times);
-    let calls = Arc::clone(&strong.listening.calls);
+    let Some(listening) = strong.listening.get() else {
+        return;
+    };
+    let (head, calls) = (strong.voice.head.clone(), Arc::clone(&listening.calls));
     drop(strong);
-    let by = clock::after(times.handshake);
-    let got = endpoint
-        .send(Method::GET, || headers.clone(), Bytes::new(), by)
+    let way = &head.way;
+    let by = clock::after(way.times.handshake);
+    let headers = || head.headers(Form::Stream, &[]);
+    let got = way
+        .endpoint
+        .send(Method::GET, headers, Bytes::new(), by)
         .await;
     let stream = match got {
         Ok(stream) if stream.status == StatusCode::OK && stream.kind() == BodyKind::Stream => {
@@ -178,22 +184,27 @@ async fn listen_on(session: Weak<LegacyHttp>, begun: Arc<Notify>) {
         // Another connection holds the one stream there is (409): nothing of ours is lost.
         Ok(other) if other.status == StatusCode::CONFLICT => return begun.notify_one(),
         Ok(_) | Err(_) => {
-            if let Some(session) = session.upgrade() {
-                *session.listening.stream.lock() = Stream::Refused;
+            if let Some(session) = session.upgrade()
+                && let Some(listening) = session.listening.get()
+            {
+                *listening.stream.lock() = Stream::Refused;
             }
             return begun.notify_one();
         },
     };
     mark(&session, true);
     begun.notify_one();
-    let parser = SseParser::new(sizes.event);
-    read(&session, &calls, stream, parser, times.connection_idle).await;
+    let parser = SseParser::new(way.sizes.event);
+    let rest = way.times.connection_idle;
+    read(&session, &calls, stream, parser, rest).await;
     mark(&session, false);
 }
 
 fn mark(session: &Weak<LegacyHttp>, open: bool) {
-    if let Some(session) = session.upgrade() {
-        session.listening.open.store(open, Ordering::Relaxed);
+    if let Some(session) = session.upgrade()
+        && let Some(listening) = session.listening.get()
+    {
+        listening.open.store(open, Ordering::Relaxed);
     }
 }
 

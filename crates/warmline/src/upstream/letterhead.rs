@@ -1,0 +1,110 @@
+//! The letterhead of a session over HTTP: what stands at the head of everything it sends.
+//!
+//! Used by: all drivers over HTTP.  The credential is asked for each request, so a token that was
+//! refreshed is used by the very next one; nothing of it is kept.
+//!
+//! Whose word counts, the last first: what only we may write, the credential, the headers of one
+//! request, the server's own. A secret of the server's own is not overwritten by a request.
+
+use std::sync::Arc;
+
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use warmline_core::era::Version;
+use warmline_core::protocol::headers::{PROTOCOL_VERSION, SESSION_ID};
+
+use super::server::HeaderSource;
+use super::way::Way;
+
+/// Headers of one request alone.
+pub(crate) type Own = [(HeaderName, HeaderValue)];
+
+/// What stands at the head of everything that a session sends.
+#[derive(Clone, Debug)]
+pub(crate) struct Letterhead {
+    pub(crate) way: Arc<Way>,
+    credential: Option<Arc<dyn HeaderSource>>,
+    session_id: Option<HeaderValue>,
+    version: Option<Version>,
+}
+
+/// What a request is for, as far as its headers tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// A message, posted.
+    Message,
+    /// A stream is asked for.
+    Stream,
+    /// The session is ended.
+    End,
+}
+
+impl Letterhead {
+    pub(crate) fn new(way: Arc<Way>, credential: Option<Arc<dyn HeaderSource>>) -> Self {
+        Self {
+            way,
+            credential,
+            session_id: None,
+            version: None,
+        }
+    }
+
+    /// The same in a session. The id is copied: what it was read from may be large.
+    pub(crate) fn in_session(mut self, id: &HeaderValue) -> Self {
+        self.session_id = HeaderValue::from_bytes(id.as_bytes()).ok();
+        self
+    }
+
+    /// The same in a version, where that version has a header to say so.
+    pub(crate) fn speaking(mut self, version: Version) -> Self {
+        self.version = (version >= Version::V2025_06_18).then_some(version);
+        self
+    }
+
+    /// The same by another way.
+    pub(crate) fn by_way_of(mut self, way: Way) -> Self {
+        self.way = Arc::new(way);
+        self
+    }
+
+    pub(crate) fn session_id(&self) -> Option<&str> {
+        self.session_id.as_ref()?.to_str().ok()
+    }
+
+    /// The headers of one request, with the credential as it is now.
+    pub(crate) fn headers(&self, form: Form, own: &Own) -> HeaderMap {
+        let always = &self.way.headers;
+        let mut map = HeaderMap::with_capacity(always.len() + own.len() + ROOM);
+        for (name, value) in always {
+            map.insert(name.clone(), value.clone());
+        }
+        for (name, value) in own {
+            if !map.get(name).is_some_and(HeaderValue::is_sensitive) {
+                map.insert(name.clone(), value.clone());
+            }
+        }
+        if let Some((name, mut value)) = self.credential.as_ref().and_then(|source| source.header())
+        {
+            value.set_sensitive(true);
+            map.insert(name, value);
+        }
+        map.insert(ACCEPT, if form == Form::Stream { STREAM } else { EITHER });
+        if form == Form::Message {
+            map.insert(CONTENT_TYPE, JSON);
+        }
+        if let Some(id) = &self.session_id {
+            map.insert(SESSION_ID, id.clone());
+        }
+        if let Some(version) = self.version {
+            map.insert(PROTOCOL_VERSION, HeaderValue::from_static(version.as_str()));
+        }
+        map
+    }
+}
+
+/// Accept, content type, session, version, credential; in the modern era method and name; and
+/// where a stream broke.
+const ROOM: usize = 8;
+const EITHER: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
+const STREAM: HeaderValue = HeaderValue::from_static("text/event-stream");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
