@@ -12,7 +12,11 @@
 //! | question | module |
 //! |---|---|
 //! | What goes up, what comes down, how does a call end? | [`exchange`] |
-//! | What is known of a request that was sent? | [`delivery`] |
+//! | What is known of a request that was sent, and is it sent again? | [`delivery`] |
+//! | May this call run twice? | [`repeat`] |
+//! | How many resends does a server get? | [`budget`] |
+//! | What becomes of a call whose session lost its state? | [`loss`] |
+//! | What do models call this tool, and may it be called? | [`names`] |
 //! | Which era and version is this? | [`era`] |
 //! | Which era does that server speak, by its answer to a probe? | [`verdict`] |
 //! | May two calls share a session? | [`key`] |

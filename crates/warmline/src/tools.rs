@@ -25,7 +25,7 @@ use warmline_core::names;
 use warmline_core::policy::Policy;
 
 pub(crate) use self::cache::ToolCache;
-pub use self::definition::Form;
+pub use self::definition::ModelProvider;
 pub use self::list::ToolList;
 pub use self::tool::{Metadata, Tool};
 

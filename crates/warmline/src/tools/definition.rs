@@ -4,10 +4,10 @@ use serde_json::{Map, Value, json};
 
 use super::Tool;
 
-/// Whose form a definition has.
+/// Who is to read a definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Form {
+pub enum ModelProvider {
     /// A function of OpenAI's chat completions.
     #[expect(clippy::doc_markdown, reason = "a name of a company is no code")]
     OpenAi,
@@ -20,16 +20,18 @@ pub enum Form {
 
 impl Tool {
     /// Its definition, under the name that models are to call it by.
-    pub fn definition(&self, form: Form) -> Value {
-        match form {
-            Form::OpenAi => json!({ "type": "function", "function": self.described("parameters") }),
-            Form::OpenAiResponses => {
+    pub fn definition(&self, provider: ModelProvider) -> Value {
+        match provider {
+            ModelProvider::OpenAi => {
+                json!({ "type": "function", "function": self.described("parameters") })
+            },
+            ModelProvider::OpenAiResponses => {
                 let mut definition = Map::new();
                 definition.insert("type".to_owned(), "function".into());
                 definition.extend(self.described("parameters"));
                 definition.into()
             },
-            Form::Anthropic => self.described("input_schema").into(),
+            ModelProvider::Anthropic => self.described("input_schema").into(),
         }
     }
 

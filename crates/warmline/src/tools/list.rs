@@ -11,7 +11,7 @@ use warmline_core::names::{self, Names, nearest};
 use warmline_core::policy::Policy;
 use warmline_core::repeat::Hints;
 
-use super::definition::Form;
+use super::definition::ModelProvider;
 use super::may_call;
 use super::tool::{Annotations, Tool};
 use crate::store::ServerCard;
@@ -143,10 +143,10 @@ impl ToolList {
     }
 
     /// The definitions of all tools, as a model provider wants them.
-    pub fn definitions(&self, form: Form) -> Vec<Value> {
+    pub fn definitions(&self, provider: ModelProvider) -> Vec<Value> {
         self.tools
             .iter()
-            .map(|tool| tool.definition(form))
+            .map(|tool| tool.definition(provider))
             .collect()
     }
 

@@ -145,15 +145,15 @@ fn definitions_have_the_form_of_each_provider() {
     let empty = json!({ "type": "object", "properties": {} });
     #[rustfmt::skip]
     let table = [
-        (Form::OpenAi, json!([
+        (ModelProvider::OpenAi, json!([
             { "type": "function", "function": { "name": name, "description": described, "parameters": schema } },
             { "type": "function", "function": { "name": "ping", "description": "Ping", "parameters": empty } },
         ])),
-        (Form::OpenAiResponses, json!([
+        (ModelProvider::OpenAiResponses, json!([
             { "type": "function", "name": name, "description": described, "parameters": schema },
             { "type": "function", "name": "ping", "description": "Ping", "parameters": empty },
         ])),
-        (Form::Anthropic, json!([
+        (ModelProvider::Anthropic, json!([
             { "name": name, "description": described, "input_schema": schema },
             { "name": "ping", "description": "Ping", "input_schema": empty },
         ])),
