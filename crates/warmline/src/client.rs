@@ -1,1 +1,733 @@
 //! `Warmline` and its builder: the handle that holds the sessions.
+//!
+//! Building one reads and connects nothing (A115); [`Builder::from_env`] is the only thing here
+//! that looks at the environment, when it is asked to.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use arc_swap::ArcSwap;
+use http::HeaderMap;
+use warmline_core::code::Reason;
+use warmline_core::exchange::Trouble;
+use warmline_core::key::{Digest, Identity, RunId};
+use warmline_core::policy::Ceilings;
+use warmline_core::pool::Why;
+use warmline_core::tick::Tick;
+
+use crate::clock::{self, Instant};
+use crate::connect::Connect;
+use crate::entry::{Entry, Said};
+use crate::error::{Error, Result};
+use crate::events::{Event, Events, Fingerprint, RunEnd, Subscription};
+use crate::handle::ServerHandle;
+use crate::identity::{HeaderRule, IdentityExtractor, IdentityName};
+use crate::keep;
+use crate::lease::Leased;
+use crate::metrics::{Metrics, Snapshot};
+use crate::pool::Pool;
+use crate::run::{self, Role, Run, RunShared};
+use crate::seal::{Purpose, Vault};
+use crate::server::Server;
+use crate::settings::{self, ConfigError, EngineSettings, Group, nearest};
+use crate::store::{Records, StoreFactory};
+use crate::sync::Mutex;
+use crate::upstream::{Declared, Upstream};
+
+/// Keeps sessions to MCP servers. Cheap to clone; all clones hold the same sessions.
+#[derive(Clone, Debug)]
+pub struct Warmline {
+    engine: Arc<Engine>,
+    me: Arc<Who>,
+}
+
+/// Makes a [`Warmline`].
+#[derive(Debug)]
+pub struct Builder {
+    servers: Vec<Server>,
+    settings: EngineSettings,
+    declared: Declared,
+    vault: Option<Vault>,
+    stores: Option<Arc<dyn StoreFactory>>,
+    extractor: Option<Arc<dyn IdentityExtractor>>,
+    allow: Vec<String>,
+    from_env: bool,
+}
+
+/// Somebody who asks: what is called through it is never mixed with what others call.
+#[derive(Clone, Debug)]
+pub struct IdentityHandle {
+    engine: Arc<Engine>,
+    who: Arc<Who>,
+}
+
+/// Who is asking: a name for people and a digest for keys.
+#[derive(Debug)]
+pub(crate) struct Who {
+    pub(crate) said: IdentityName,
+    pub(crate) id: Identity,
+}
+
+/// What all handles share.
+pub(crate) struct Engine {
+    entries: ArcSwap<HashMap<Arc<str>, Arc<Entry>>>,
+    runs: Mutex<HashMap<RunId, Arc<RunShared>>>,
+    pool: Pool<Connect>,
+    connect: Arc<Connect>,
+    shared: Arc<Shared>,
+    extractor: Arc<dyn IdentityExtractor>,
+    allow: Vec<String>,
+    phase: AtomicU8,
+    keeper: keep::Started,
+    said: Arc<Said>,
+}
+
+/// What the engine and its connector both need.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) upstream: Upstream,
+    pub(crate) vault: Arc<Vault>,
+    pub(crate) stores: Option<Arc<dyn StoreFactory>>,
+    pub(crate) records: Mutex<HashMap<Arc<str>, Option<Arc<Records>>>>,
+    pub(crate) ceilings: Ceilings,
+    pub(crate) events: Events,
+    pub(crate) metrics: Metrics,
+    start: Instant,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine")
+            .field("servers", &self.entries.load().len())
+            .finish_non_exhaustive()
+    }
+}
+
+const OPEN: u8 = 0;
+const DRAINING: u8 = 1;
+const CLOSED: u8 = 2;
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            servers: Vec::new(),
+            settings: EngineSettings::default(),
+            declared: Declared::default(),
+            vault: None,
+            stores: None,
+            extractor: None,
+            allow: Vec::new(),
+            from_env: false,
+        }
+    }
+}
+
+impl Builder {
+    /// One more server.
+    #[must_use]
+    pub fn server(mut self, server: Server) -> Self {
+        self.servers.push(server);
+        self
+    }
+
+    /// More servers.
+    #[must_use]
+    pub fn servers(mut self, servers: impl IntoIterator<Item = Server>) -> Self {
+        self.servers.extend(servers);
+        self
+    }
+
+    /// Limits of the whole engine.
+    #[must_use]
+    pub fn limits(mut self, change: impl FnOnce(&mut Ceilings)) -> Self {
+        change(&mut self.settings.ceilings);
+        self
+    }
+
+    /// What we say of ourselves to servers.
+    #[must_use]
+    pub fn declared(mut self, declared: Declared) -> Self {
+        self.declared = declared;
+        self
+    }
+
+    /// Where session records are kept; in memory by default.
+    #[must_use]
+    pub fn store(mut self, stores: impl StoreFactory + 'static) -> Self {
+        self.stores = Some(Arc::new(stores));
+        self
+    }
+
+    /// The secrets of this instance. Without them they are made anew, and records of an earlier
+    /// process cannot be read.
+    #[must_use]
+    pub fn vault(mut self, vault: Vault) -> Self {
+        self.vault = Some(vault);
+        self
+    }
+
+    /// A rule of your own for who is asking.
+    #[must_use]
+    pub fn identity_extractor(mut self, rule: impl IdentityExtractor + 'static) -> Self {
+        self.extractor = Some(Arc::new(rule));
+        self
+    }
+
+    /// The only servers that may be called; `*` stands for any characters.
+    #[must_use]
+    pub fn allow_servers(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.allow.extend(names.into_iter().map(Into::into));
+        self
+    }
+
+    /// Lets the environment speak: the settings named in the reference, under their own names and
+    /// those of the systems people come from.
+    #[must_use]
+    pub fn from_env(mut self) -> Self {
+        self.from_env = true;
+        self
+    }
+
+    /// Checks what was declared. Reads and connects nothing, but for the environment where
+    /// [`Builder::from_env`] asked for it.
+    ///
+    /// # Errors
+    /// `config-bad-value`, naming the server and what is wrong with it.
+    pub fn build(self) -> Result<Warmline> {
+        let mut settings = self.settings;
+        settings.mark_built();
+        let lookup: settings::Lookup<'_> = &settings::process_variable;
+        if self.from_env {
+            settings.take_environment(lookup).map_err(misconfigured)?;
+        }
+        settings.settle().map_err(misconfigured)?;
+        let ceilings = settings.ceilings;
+        let mut servers = self.servers;
+        for server in &mut servers {
+            server.settings.mark_built();
+            if self.from_env {
+                let taken = server.settings.take_environment(lookup);
+                taken.map_err(misconfigured)?;
+            }
+        }
+        let rule = HeaderRule::of(&settings.identity_headers).map_err(Error::unsent)?;
+        let vault = match self.vault {
+            Some(vault) => vault,
+            None => Vault::ephemeral().map_err(Error::unsent)?,
+        };
+        let vault = Arc::new(vault);
+        let shared = Arc::new(Shared {
+            upstream: Upstream::new(),
+            stores: self.stores,
+            records: Mutex::default(),
+            ceilings,
+            events: Events::default(),
+            metrics: Metrics::default(),
+            start: clock::now(),
+            vault: Arc::clone(&vault),
+        });
+        let said = Said::new(self.declared, &vault);
+        let connect = Arc::new(Connect::new(Arc::clone(&shared)));
+        let engine = Arc::new(Engine {
+            entries: ArcSwap::default(),
+            runs: Mutex::default(),
+            pool: Pool::new(Arc::clone(&connect), ceilings),
+            connect,
+            extractor: self.extractor.unwrap_or_else(|| Arc::new(rule)),
+            allow: self.allow,
+            phase: AtomicU8::new(OPEN),
+            keeper: keep::Started::default(),
+            said,
+            shared,
+        });
+        for server in servers {
+            engine.add(server)?;
+        }
+        let me = engine.who(IdentityName::process());
+        Ok(Warmline { engine, me })
+    }
+}
+
+impl Warmline {
+    /// Makes one.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// The one of this process: the same on every call, with the settings of the environment.
+    ///
+    /// # Errors
+    /// As [`Builder::build`], where the environment holds a bad value.
+    pub fn process() -> Result<Self> {
+        static PROCESS: std::sync::OnceLock<Result<Warmline>> = std::sync::OnceLock::new();
+        PROCESS
+            .get_or_init(|| Self::builder().from_env().build())
+            .clone()
+    }
+
+    /// Somebody who asks, by a name of yours: a person, a tenant, a service.
+    pub fn identity(&self, name: &str) -> IdentityHandle {
+        self.handle(self.engine.who(IdentityName::named(name)))
+    }
+
+    /// Somebody who asks, by the rule that was set for it, or by the usual headers.
+    ///
+    /// # Errors
+    /// `identity-missing`, where nothing in the headers says who it is.
+    pub fn identity_of(&self, headers: &HeaderMap) -> Result<IdentityHandle> {
+        let name = self.engine.extractor.identity(headers);
+        let name = name.map_err(Error::unsent)?.ok_or_else(|| {
+            let what = "nothing in the headers says who is asking";
+            Error::unsent(Trouble::new(Reason::IdentityMissing, what))
+        })?;
+        Ok(self.handle(self.engine.who(name)))
+    }
+
+    fn handle(&self, who: Arc<Who>) -> IdentityHandle {
+        IdentityHandle {
+            engine: Arc::clone(&self.engine),
+            who,
+        }
+    }
+
+    fn mine(&self) -> IdentityHandle {
+        self.handle(Arc::clone(&self.me))
+    }
+
+    /// As [`IdentityHandle::run`], for this process.
+    pub async fn run<T>(&self, body: impl AsyncFnOnce(Run) -> T) -> T {
+        self.mine().run(body).await
+    }
+
+    /// As [`IdentityHandle::begin`], for this process.
+    pub fn begin(&self) -> Run {
+        self.mine().begin()
+    }
+
+    /// As [`IdentityHandle::named`], for this process.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn named(&self, name: &str) -> Result<Run> {
+        self.mine().named(name)
+    }
+
+    /// As [`IdentityHandle::join`], for this process.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn join(&self, name: &str) -> Result<Run> {
+        self.mine().join(name)
+    }
+
+    /// The run that `WARMLINE_RUN` names, begun or joined, if it names one.
+    ///
+    /// # Errors
+    /// As [`IdentityHandle::named`].
+    pub fn run_from_env(&self) -> Result<Option<Run>> {
+        settings::process_variable("WARMLINE_RUN")
+            .filter(|name| !name.is_empty())
+            .map(|name| self.named(&name))
+            .transpose()
+    }
+
+    /// A server, as this process calls it: in the current run where there is one, else outside.
+    ///
+    /// # Errors
+    /// `server-unknown`, with the nearest name there is.
+    pub fn server(&self, name: &str) -> Result<ServerHandle> {
+        self.mine().server(name)
+    }
+
+    /// Call-with-session: a server that is declared nowhere, for as long as the handle lives.
+    pub fn once(&self, server: Server) -> ServerHandle {
+        self.mine().once(server)
+    }
+
+    /// One more server, from now on. A server of the same name is replaced: new runs use the new
+    /// one, live ones keep what they began with.
+    ///
+    /// # Errors
+    /// `config-bad-value`.
+    pub fn add(&self, server: Server) -> Result<()> {
+        self.engine.add(server)
+    }
+
+    /// Takes a server away. Its shared sessions are closed; runs keep theirs until they end.
+    pub fn remove(&self, name: &str) -> bool {
+        self.engine.remove(name)
+    }
+
+    /// The names of all servers, in order.
+    pub fn servers(&self) -> Vec<String> {
+        let mut names: Vec<String> = self
+            .engine
+            .entries
+            .load()
+            .keys()
+            .map(ToString::to_string)
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// Hears what happens from now on.
+    pub fn events(&self) -> Subscription {
+        self.engine.shared.events.subscribe()
+    }
+
+    /// What is open, counted and known at this moment.
+    pub fn snapshot(&self) -> Snapshot {
+        self.engine.snapshot()
+    }
+
+    /// The secrets of this instance, for a program that has things of its own to seal.
+    pub fn vault(&self) -> &Vault {
+        &self.engine.shared.vault
+    }
+
+    /// Ends everything in bounded time: no new call, a grace for those under way, then every
+    /// session is closed, in parallel. With a store that outlives the process, sessions of live
+    /// runs are left to their records.
+    ///
+    /// Afterwards every call fails with `closed`, and nothing of this engine is left running.
+    pub async fn close(&self) {
+        self.engine.close().await;
+    }
+}
+
+impl IdentityHandle {
+    /// The name it was made with; none where a rule found it, because that may be a secret.
+    pub fn name(&self) -> Option<&str> {
+        self.who.said.name()
+    }
+
+    /// A short form of its digest, as it stands in events and snapshots.
+    pub fn fingerprint(&self) -> String {
+        self.who.id.0.fingerprint()
+    }
+
+    /// Runs a body in a run of its own and returns what it returns. The run's sessions live
+    /// exactly as long. Inside another run of the same identity it joins that one and closes
+    /// nothing.
+    pub async fn run<T>(&self, body: impl AsyncFnOnce(Run) -> T) -> T {
+        let outer = Run::try_current().filter(|run| run.belongs_to(&self.engine, &self.who));
+        if let Some(outer) = outer {
+            return body(outer).await;
+        }
+        let run = self.begin();
+        let output = run.scope(body(run.clone())).await;
+        run.end().await;
+        output
+    }
+
+    /// Begins a run of its own; it ends when the handle is ended or dropped.
+    pub fn begin(&self) -> Run {
+        let name = format!("run_{}", random_hex());
+        self.enter(&name)
+    }
+
+    /// Begins the run of that name, or joins it where it is live.
+    ///
+    /// # Errors
+    /// `bad-message`, for a name that no run may have.
+    pub fn named(&self, name: &str) -> Result<Run> {
+        run::check_name(name)?;
+        Ok(self.enter(name))
+    }
+
+    /// Joins a run that must be live already.
+    ///
+    /// # Errors
+    /// `run-unknown`, also for a run of another identity.
+    pub fn join(&self, name: &str) -> Result<Run> {
+        run::check_name(name)?;
+        let id = self.engine.run_id(&self.who, name);
+        let live = self.engine.runs.lock().get(&id).cloned();
+        match live.filter(|run| run.is_live()) {
+            Some(shared) => Ok(Run::new(Arc::clone(&self.engine), shared, Role::Joined)),
+            None => Err(Error::unsent(Trouble::new(
+                Reason::RunUnknown,
+                format!("no run `{name}` is live"),
+            ))),
+        }
+    }
+
+    fn enter(&self, name: &str) -> Run {
+        let id = self.engine.run_id(&self.who, name);
+        let mut runs = self.engine.runs.lock();
+        if let Some(live) = runs.get(&id).filter(|run| run.is_live()) {
+            return Run::new(Arc::clone(&self.engine), Arc::clone(live), Role::Joined);
+        }
+        let shared = RunShared::new(id, Arc::from(name), Arc::clone(&self.who), &self.engine);
+        runs.insert(id, Arc::clone(&shared));
+        drop(runs);
+        self.engine.shared.metrics.engine.runs.up();
+        self.engine.shared.events.tell(Event::RunBegan {
+            identity: Fingerprint::from(self.who.id),
+            run: Fingerprint::from(id),
+        });
+        Run::new(Arc::clone(&self.engine), shared, Role::Began)
+    }
+
+    /// A server, as this identity calls it: in the current run where it has one, else outside.
+    ///
+    /// # Errors
+    /// `server-unknown`, with the nearest name there is.
+    pub fn server(&self, name: &str) -> Result<ServerHandle> {
+        ServerHandle::of(self.caller(), name)
+    }
+
+    /// A session for one holder alone, until it is dropped.
+    ///
+    /// # Errors
+    /// As a call on a session that cannot be had.
+    pub async fn lease(&self, server: &str) -> Result<Leased> {
+        self.server(server)?.lease().await
+    }
+
+    /// Call-with-session: a server that is declared nowhere, for as long as the handle lives.
+    pub fn once(&self, server: Server) -> ServerHandle {
+        ServerHandle::undeclared(self.caller(), server)
+    }
+
+    fn caller(&self) -> Caller {
+        let run = Run::try_current()
+            .filter(|run| run.belongs_to(&self.engine, &self.who))
+            .map(|run| Arc::clone(&run.shared));
+        Caller::new(Arc::clone(&self.engine), Arc::clone(&self.who), run)
+    }
+}
+
+/// Who calls: an identity, and its run if there is one.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) who: Arc<Who>,
+    pub(crate) run: Option<Arc<RunShared>>,
+    pub(crate) said: Arc<Said>,
+}
+
+impl Caller {
+    pub(crate) fn new(engine: Arc<Engine>, who: Arc<Who>, run: Option<Arc<RunShared>>) -> Self {
+        let said = Arc::clone(&engine.said);
+        Self {
+            engine,
+            who,
+            run,
+            said,
+        }
+    }
+}
+
+impl Engine {
+    pub(crate) fn tick(&self) -> Tick {
+        self.shared.tick()
+    }
+
+    pub(crate) fn pool(&self) -> &Pool<Connect> {
+        &self.pool
+    }
+
+    pub(crate) fn events(&self) -> &Events {
+        &self.shared.events
+    }
+
+    pub(crate) fn ceilings(&self) -> &Ceilings {
+        &self.shared.ceilings
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Whether calls are let in; what tells them otherwise.
+    pub(crate) fn admit(self: &Arc<Self>) -> Result<(), Trouble> {
+        let trouble = match self.phase.load(Ordering::Acquire) {
+            OPEN => {
+                self.keeper.start(self);
+                return Ok(());
+            },
+            DRAINING => Trouble::new(Reason::Draining, "this engine is going down"),
+            _ => Trouble::new(Reason::Closed, "this engine was closed"),
+        };
+        Err(trouble)
+    }
+
+    /// The entry of a server, if its name is known and it may be called.
+    pub(crate) fn entry(&self, name: &str) -> Result<Arc<Entry>, Trouble> {
+        let entries = self.entries.load();
+        let Some(entry) = entries.get(name) else {
+            let what = format!("no server `{}` is declared", name.escape_debug());
+            let trouble = Trouble::new(Reason::ServerUnknown, what);
+            let near = nearest(name, entries.keys().map(|name| &**name));
+            return Err(match near {
+                Some(near) => trouble.hint(format!("did you mean `{near}`?")),
+                None => trouble,
+            });
+        };
+        if !entry.policy().enabled {
+            let what = format!("`{name}` is switched off");
+            return Err(Trouble::new(Reason::NotAllowed, what));
+        }
+        if !self.allow.is_empty() && !crate::tools::is_listed(&self.allow, name) {
+            let what = format!("`{name}` is not among the servers that may be called");
+            return Err(Trouble::new(Reason::NotAllowed, what));
+        }
+        Ok(Arc::clone(entry))
+    }
+
+    /// The entry of a server that is declared nowhere.
+    pub(crate) fn undeclared(&self, server: Server) -> Arc<Entry> {
+        let metrics = self.shared.metrics.server(server.name());
+        Entry::new(server, metrics, self.ceilings().list_horizon)
+    }
+
+    fn add(&self, server: Server) -> Result<()> {
+        if let Some(problem) = server.problem() {
+            return Err(Error::unsent(problem.clone()));
+        }
+        let mut server = server;
+        server.settings.settle().map_err(misconfigured)?;
+        let entry = self.undeclared(server);
+        let old = self.entries.rcu(|entries| {
+            let mut entries = HashMap::clone(entries);
+            entries.insert(Arc::clone(&entry.name), Arc::clone(&entry));
+            entries
+        });
+        if let Some(old) = old.get(&entry.name) {
+            self.pool.end_shared_of(&old.name, Why::Reloaded);
+        }
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> bool {
+        let old = self.entries.rcu(|entries| {
+            let mut entries = HashMap::clone(entries);
+            entries.remove(name);
+            entries
+        });
+        let was_there = old.contains_key(name);
+        if was_there {
+            self.pool.end_shared_of(name, Why::Reloaded);
+        }
+        was_there
+    }
+
+    fn who(&self, said: IdentityName) -> Arc<Who> {
+        let id = self.shared.vault.digest(Purpose::Identity, &said.parts());
+        Arc::new(Who {
+            said,
+            id: Identity(id),
+        })
+    }
+
+    fn run_id(&self, who: &Who, name: &str) -> RunId {
+        let parts: [&[u8]; 2] = [who.id.0.bytes(), name.as_bytes()];
+        RunId(self.shared.vault.digest(Purpose::Run, &parts))
+    }
+
+    /// A run is over: the same name begins another.
+    pub(crate) fn forget_run(&self, run: &Arc<RunShared>) {
+        let mut runs = self.runs.lock();
+        if runs
+            .get(&run.id)
+            .is_some_and(|known| Arc::ptr_eq(known, run))
+        {
+            runs.remove(&run.id);
+        }
+    }
+
+    /// Tells that a run is over.
+    pub(crate) fn run_ended(&self, run: &RunShared, why: RunEnd, sessions: u32) {
+        let metrics = &self.shared.metrics.engine;
+        metrics.runs.down();
+        metrics.sessions_per_run.add(u64::from(sessions));
+        self.shared.events.tell(Event::RunEnded {
+            identity: Fingerprint::from(run.who.id),
+            run: Fingerprint::from(run.id),
+            why,
+            sessions,
+        });
+    }
+
+    pub(crate) fn connector(&self) -> &Arc<Connect> {
+        &self.connect
+    }
+
+    /// Whether one more run of an identity may open sessions.
+    pub(crate) fn check_runs(&self, who: &Who) -> Result<(), Trouble> {
+        let most = self.ceilings().runs_per_identity as usize;
+        let live = self.runs.lock();
+        if live.len() <= most {
+            return Ok(());
+        }
+        let of_them = live.values().filter(|run| run.who.id == who.id).count();
+        if of_them <= most {
+            return Ok(());
+        }
+        let what = format!("{of_them} runs of this identity are live, and {most} may be");
+        Err(Trouble::new(Reason::Overloaded, what)
+            .hint("end runs that are over, or raise `runs_per_identity`"))
+    }
+
+    pub(crate) fn live_runs(&self) -> Vec<Arc<RunShared>> {
+        self.runs.lock().values().cloned().collect()
+    }
+
+    pub(crate) fn entries(&self) -> arc_swap::Guard<Arc<HashMap<Arc<str>, Arc<Entry>>>> {
+        self.entries.load()
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        keep::snapshot(self)
+    }
+
+    async fn close(self: &Arc<Self>) {
+        self.phase.fetch_max(DRAINING, Ordering::AcqRel);
+        let by = clock::after(self.ceilings().drain);
+        keep::close(self, by).await;
+        self.phase.store(CLOSED, Ordering::Release);
+        self.keeper.stop();
+    }
+}
+
+impl Shared {
+    pub(crate) fn tick(&self) -> Tick {
+        Tick::at(clock::now().saturating_duration_since(self.start))
+    }
+
+    /// The records of a server, where it has a store.
+    pub(crate) fn records_of(&self, entry: &Entry) -> Option<Arc<Records>> {
+        let stores = self.stores.as_ref()?;
+        let mut known = self.records.lock();
+        known
+            .entry(Arc::clone(&entry.name))
+            .or_insert_with(|| {
+                let store = stores.store_for(&entry.server.card)?;
+                let vault = Arc::clone(&self.vault);
+                Some(Arc::new(Records::new(
+                    store,
+                    vault,
+                    self.ceilings.store_timeout,
+                )))
+            })
+            .clone()
+    }
+}
+
+/// A bad setting, as every other error of ours.
+fn misconfigured(error: ConfigError) -> Error {
+    Error::unsent(error.into())
+}
+
+/// 128 random bits, in hexadecimal.
+pub(crate) fn random_hex() -> String {
+    let mut bytes = [0; 16];
+    // Where the system has no randomness at all, names that differ are the best there is.
+    if aws_lc_rs::rand::fill(&mut bytes).is_err() {
+        fastrand::fill(&mut bytes);
+    }
+    Digest::new(bytes).hex()
+}

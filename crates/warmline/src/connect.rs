@@ -1,1 +1,453 @@
 //! How the pool opens, checks and ends sessions: the pool's door to `upstream`.
+//!
+//! Asked by: the pool's tasks.  Here a session meets its record: one that is stored is taken up
+//! again with nothing on the wire, a new one is stored before it is handed out, and what a
+//! process took with it is told instead of hidden.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use serde_json::json;
+use warmline_core::code::Reason;
+use warmline_core::era::Era;
+use warmline_core::exchange::{Ending, Patience, Request, Trouble};
+use warmline_core::key::{DeclaredId, Key, Owner, RunId, Transport};
+use warmline_core::plan::Leg;
+use warmline_core::policy::BreakerPolicy;
+use warmline_core::pool::{Generation, Health, Why};
+use warmline_core::protocol::params::Params;
+use warmline_core::record::Record;
+
+use crate::client::Shared;
+use crate::clock;
+use crate::credentials::Credential;
+use crate::entry::{Entry, Found, Said};
+use crate::pool::{Connector, Happened, Opened, Order, Purpose};
+use crate::route::Speaking;
+use crate::run::RunShared;
+use crate::store::Records;
+use crate::sync::Mutex;
+use crate::upstream::{self, Declared, Facts, Kept, Notices, Probe, Probed, Session};
+
+mod recorded;
+mod telling;
+
+/// Closing a session takes no longer than this, whatever the server does.
+const CLOSE_WITHIN: Duration = Duration::from_secs(6);
+/// More subscriptions of one session are not said again.
+const MAX_SUBSCRIPTIONS: usize = 1_000;
+
+/// Opens, checks and ends sessions for the pool.
+#[derive(Debug)]
+pub(crate) struct Connect {
+    shared: Arc<Shared>,
+}
+
+/// A session as the pool holds it.
+#[derive(Debug)]
+pub(crate) struct Line {
+    session: Session,
+    /// Its number within its key, once it has one: its record is told apart by it.
+    generation: AtomicU32,
+}
+
+impl Line {
+    pub(crate) fn new(session: Session) -> Arc<Self> {
+        Arc::new(Self {
+            session,
+            generation: AtomicU32::new(0),
+        })
+    }
+}
+
+impl Deref for Line {
+    type Target = Session;
+
+    fn deref(&self) -> &Session {
+        &self.session
+    }
+}
+
+/// All that is needed to open a session of a cell again.
+#[derive(Debug)]
+pub(crate) struct Setup {
+    pub(crate) entry: Arc<Entry>,
+    pub(crate) found: Arc<Found>,
+    pub(crate) credential: Option<Arc<Credential>>,
+    pub(crate) said: Arc<Said>,
+    pub(crate) leg: Leg,
+    pub(crate) owner: Owner,
+    pub(crate) run: Option<RunTag>,
+    pub(crate) records: Option<Arc<Records>>,
+    orders: Mutex<Orders>,
+    /// The record of the session that is held now, as it was written last.
+    written: Mutex<Option<Box<Record>>>,
+    left_state: AtomicBool,
+}
+
+/// The run that a session belongs to.
+#[derive(Clone, Debug)]
+pub(crate) struct RunTag {
+    pub(crate) id: RunId,
+    pub(crate) name: Arc<str>,
+}
+
+impl RunTag {
+    pub(crate) fn of(run: &RunShared) -> Self {
+        Self {
+            id: run.id,
+            name: Arc::clone(&run.name),
+        }
+    }
+}
+
+/// What was said to a session and has to be said again to the one that replaces it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Orders {
+    pub(crate) log_level: Option<String>,
+    pub(crate) subscriptions: BTreeSet<String>,
+}
+
+impl Setup {
+    pub(crate) fn new(
+        entry: Arc<Entry>,
+        speaking: &Speaking,
+        said: Arc<Said>,
+        leg: Leg,
+        whose: (Owner, Option<RunTag>),
+        records: Option<Arc<Records>>,
+    ) -> Self {
+        Self {
+            entry,
+            found: Arc::clone(&speaking.found),
+            credential: speaking.credential.clone(),
+            said,
+            leg,
+            owner: whose.0,
+            run: whose.1,
+            records,
+            orders: Mutex::default(),
+            written: Mutex::new(None),
+            left_state: AtomicBool::new(false),
+        }
+    }
+
+    /// Remembers what has to be said again to the session that replaces this one.
+    pub(crate) fn note_order(&self, method: &str, params: &Params) {
+        let uri = || params.uri();
+        match method {
+            "logging/setLevel" => {
+                let level = params
+                    .member("level")
+                    .and_then(|raw| serde_json::from_slice(raw).ok());
+                self.orders.lock().log_level = level;
+            },
+            "resources/subscribe" => {
+                let mut orders = self.orders.lock();
+                if let Some(uri) = uri()
+                    && orders.subscriptions.len() < MAX_SUBSCRIPTIONS
+                {
+                    orders.subscriptions.insert(uri);
+                }
+            },
+            "resources/unsubscribe" => {
+                if let Some(uri) = uri() {
+                    self.orders.lock().subscriptions.remove(&uri);
+                }
+            },
+            _ => {},
+        }
+    }
+
+    pub(crate) fn is_process(&self) -> bool {
+        self.leg.transport == Transport::Stdio
+    }
+
+    pub(crate) fn has_left_state(&self) -> bool {
+        self.left_state.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn orders(&self) -> Orders {
+        self.orders.lock().clone()
+    }
+
+    fn target(&self, era: Option<Era>) -> upstream::Server {
+        self.entry.target(
+            &self.found,
+            self.credential.as_ref(),
+            era,
+            Some(Arc::new(ListChanges(Arc::clone(&self.entry)))),
+        )
+    }
+}
+
+/// Drops a cached list when the server says that it changed.
+#[derive(Debug)]
+struct ListChanges(Arc<Entry>);
+
+impl Notices for ListChanges {
+    fn notice(&self, method: &str, _params: &[u8]) {
+        if method == "notifications/tools/list_changed" {
+            self.0.tools.forget_all();
+        }
+    }
+}
+
+impl Connect {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    /// The first contact with a server: the session on the leg that serves the caller best, and
+    /// what the other leg was like where it was tried.
+    pub(crate) async fn first_contact(
+        &self,
+        entry: &Arc<Entry>,
+        speaking: &Speaking,
+        said: &Said,
+        wants_state: bool,
+    ) -> Result<(Session, Option<Arc<Facts>>), Trouble> {
+        let notices: Arc<dyn Notices> = Arc::new(ListChanges(Arc::clone(entry)));
+        let credential = speaking.credential.as_ref();
+        let target = entry.target(&speaking.found, credential, None, Some(notices));
+        let contact = || async {
+            let contacting =
+                self.shared
+                    .upstream
+                    .first_contact(&target, &said.declared, wants_state);
+            within(entry, contacting).await
+        };
+        let contact = with_fresh_credential(credential, contact).await?;
+        Ok((contact.session, contact.other))
+    }
+
+    /// Opens a session on the leg that the setup names.
+    async fn open_fresh(&self, order: &Order<Self>) -> Result<Session, Trouble> {
+        let setup = &order.setup;
+        let target = setup.target(Some(setup.leg.era));
+        let open = || async {
+            let opening = self.shared.upstream.open(&target, &setup.said.declared);
+            within(&setup.entry, opening).await
+        };
+        let opened = with_fresh_credential(setup.credential.as_ref(), open).await;
+        match (opened, &order.replaces) {
+            // It holds one session, and it is ours: we end it and try once more, and only once.
+            (Err(trouble), Some(old)) if trouble.reason == Reason::SingleSession => {
+                clock::timeout(CLOSE_WITHIN, old.close()).await.ok();
+                open().await
+            },
+            (opened, _) => opened,
+        }
+    }
+
+    /// Checks that what was opened is what the key says it is.
+    async fn expected(setup: &Setup, session: Session) -> Result<Session, Trouble> {
+        let (facts, leg) = (session.facts(), setup.leg);
+        let is_so = facts.era == leg.era
+            && facts.transport == leg.transport
+            && facts.keeps_session == leg.keeps_session;
+        if is_so {
+            return Ok(session);
+        }
+        // Under this key it might be shared with somebody whose session it is not.
+        clock::timeout(CLOSE_WITHIN, session.close()).await.ok();
+        setup.entry.forget_contacts();
+        let what = format!("`{}` is not any more what it was", setup.entry.name);
+        Err(Trouble::new(Reason::Version, what))
+    }
+
+    /// Whether a server answers, without touching its sessions.
+    pub(crate) async fn is_there(&self, entry: &Arc<Entry>, found: &Found) -> Result<(), Trouble> {
+        let target = entry.target(found, None, None, None);
+        let limit = entry.policy().health_check_timeout;
+        if entry.policy().explicit_health_rpc {
+            self.shared.upstream.answers(&target, limit).await
+        } else {
+            self.shared.upstream.reachable(&target, limit).await
+        }
+    }
+
+    async fn probe(setup: &Setup, session: &Session) -> Health {
+        let limit = setup.entry.policy().health_check_timeout;
+        let first = match (setup.leg.era, setup.entry.probe()) {
+            (Era::Modern, _) => Probe::Discover,
+            (Era::Legacy, known) => known,
+        };
+        let health = match session.probe(first, limit).await {
+            Probed::Alive | Probed::NotUnderstood => Health::Alive,
+            Probed::Gone(_) => Health::Gone,
+            Probed::Unreachable(_) => Health::Unreachable,
+            Probed::Silent => Health::Silent,
+        };
+        // Some servers never answer `ping`: that is no sign of death. What works is remembered.
+        if health != Health::Silent || first != Probe::Ping {
+            return health;
+        }
+        match session.probe(Probe::ToolsList, limit).await {
+            Probed::Alive | Probed::NotUnderstood => {
+                setup.entry.learn_probe();
+                Health::Alive
+            },
+            Probed::Gone(_) => Health::Gone,
+            Probed::Unreachable(_) => Health::Unreachable,
+            Probed::Silent => Health::Silent,
+        }
+    }
+
+    /// Says again what was said to the session that this one replaces.
+    async fn say_again(setup: &Setup, session: &Session) {
+        let orders = setup.orders();
+        let mut requests = Vec::new();
+        if let Some(level) = &orders.log_level {
+            requests.push(("logging/setLevel", json!({ "level": level })));
+        }
+        for uri in &orders.subscriptions {
+            requests.push(("resources/subscribe", json!({ "uri": uri })));
+        }
+        let limit = setup.entry.policy().health_check_timeout;
+        for (method, params) in requests {
+            let Ok(params) = Params::of(&params) else {
+                continue;
+            };
+            let patience = Patience {
+                idle: limit,
+                total: limit,
+            };
+            let request = Request::new(method, params).patient(patience);
+            if let Ending::Failed(failure) = session.call(request, &()).await {
+                let server = &setup.entry.name;
+                tracing::warn!(%server, method, trouble = %failure.trouble, "not said again to the new session");
+            }
+        }
+    }
+}
+
+impl Connector for Connect {
+    type Session = Line;
+    type Setup = Setup;
+
+    async fn restore(&self, order: &Order<Self>) -> Option<Opened<Line>> {
+        self.take_up(order).await
+    }
+
+    async fn open(&self, order: &Order<Self>) -> Result<Arc<Line>, Trouble> {
+        let opened = self.open_fresh(order).await;
+        if let Err(trouble) = &opened
+            && speaks_of_the_server(trouble)
+        {
+            order.setup.entry.forget_contacts();
+        }
+        let session = Self::expected(&order.setup, opened?).await?;
+        Ok(Line::new(session))
+    }
+
+    async fn move_in(&self, order: &Order<Self>, line: Arc<Line>) -> Opened<Line> {
+        line.generation
+            .store(order.generation.number(), Ordering::Relaxed);
+        Self::say_again(&order.setup, &line).await;
+        self.write_down(order, line).await
+    }
+
+    async fn check(&self, line: &Arc<Line>, setup: &Arc<Setup>) -> Health {
+        Self::probe(setup, line).await
+    }
+
+    async fn close(&self, line: Arc<Line>, setup: &Arc<Setup>, key: Option<&Key>, why: Why) {
+        if self.is_left_to_its_record(setup, key, why) {
+            return;
+        }
+        if clock::timeout(CLOSE_WITHIN, line.close()).await.is_err() {
+            tracing::warn!(server = %setup.entry.name, why = why.word(), "a session did not close in time");
+        }
+        self.cross_out(setup, key, &line, why).await;
+    }
+
+    fn is_usable(&self, line: &Line) -> bool {
+        line.retired().is_none()
+    }
+
+    fn happened(&self, setup: &Setup, happened: &Happened<'_>) {
+        self.tell(setup, happened);
+    }
+
+    fn declared(&self, setup: &Setup) -> DeclaredId {
+        setup.said.id
+    }
+
+    fn spares(&self, setup: &Setup) -> u32 {
+        if setup.leg.keeps_session {
+            setup.entry.policy().spares
+        } else {
+            0
+        }
+    }
+
+    fn max_sessions(&self, setup: &Setup) -> Option<u32> {
+        setup.entry.policy().max_sessions
+    }
+
+    fn breaker(&self, setup: &Setup) -> BreakerPolicy {
+        setup.entry.policy().breaker
+    }
+
+    fn holds_room(&self, line: &Line) -> bool {
+        line.facts().keeps_session
+    }
+}
+
+/// Whether a failed opening says that what we knew of the server is no longer true.
+fn speaks_of_the_server(trouble: &Trouble) -> bool {
+    let reasons = [
+        Reason::Version,
+        Reason::Handshake,
+        Reason::NotMcp,
+        Reason::Rejected,
+        Reason::NotFound,
+    ];
+    reasons.contains(&trouble.reason)
+}
+
+/// Bounded by the operator's limit for opening, where there is one.
+async fn within<T>(
+    entry: &Entry,
+    opening: impl Future<Output = Result<T, Trouble>>,
+) -> Result<T, Trouble> {
+    let Some(limit) = entry.policy().create else {
+        return opening.await;
+    };
+    clock::timeout(limit, opening).await.unwrap_or_else(|_| {
+        let what = format!(
+            "`{}` did not open a session within {} s",
+            entry.name,
+            limit.as_secs_f64()
+        );
+        Err(Trouble::new(Reason::TimeoutUnsent, what)
+            .hint("raise `create_timeout` for this server, or see `warmline doctor`"))
+    })
+}
+
+/// Once more with a fresh credential, if the server did not take the one we had.
+async fn with_fresh_credential<T, F>(
+    credential: Option<&Arc<Credential>>,
+    open: impl Fn() -> F,
+) -> Result<T, Trouble>
+where
+    F: Future<Output = Result<T, Trouble>>,
+{
+    let epoch = credential.map(|credential| credential.epoch());
+    match (open().await, credential, epoch) {
+        (Err(trouble), Some(credential), Some(epoch))
+            if trouble.reason == Reason::Unauthorized && credential.can_refresh() =>
+        {
+            match credential.refresh(epoch).await {
+                Ok(_) => open().await,
+                Err(_) => Err(trouble),
+            }
+        },
+        (opened, _, _) => opened,
+    }
+}

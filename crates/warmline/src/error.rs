@@ -1,1 +1,190 @@
 //! `Error`: code, what, where, why, delivery, hint.
+//!
+//! Told by: the engine, for every call that did not end with an answer, and for an answer that is
+//! a JSON-RPC error.  `Display` is the first line only; the rest are fields, rendered once at the
+//! edge.
+
+use std::fmt;
+use std::time::Duration;
+
+use warmline_core::code::{Code, Reason};
+use warmline_core::delivery::Delivery;
+use warmline_core::exchange::Trouble;
+use warmline_core::protocol::envelope::RpcError;
+
+/// A result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a call has no result, and what is known all the same.
+///
+/// The question to ask of it first is [`Error::delivery`]: whether the call may have been executed.
+#[derive(Clone)]
+pub struct Error(Box<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    trouble: Trouble,
+    delivery: Delivery,
+    at: At,
+    attempts: u32,
+    server_error: Option<RpcError>,
+}
+
+/// Where it happened, as far as it is known.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct At {
+    pub(crate) server: Option<String>,
+    pub(crate) method: Option<String>,
+    pub(crate) tool: Option<String>,
+    pub(crate) run: Option<String>,
+    pub(crate) generation: Option<u32>,
+}
+
+impl Error {
+    /// Nothing of the call was sent.
+    pub(crate) fn unsent(trouble: Trouble) -> Self {
+        Self::new(trouble, Delivery::Unsent)
+    }
+
+    pub(crate) fn new(trouble: Trouble, delivery: Delivery) -> Self {
+        Self(Box::new(Inner {
+            trouble,
+            delivery,
+            at: At::default(),
+            attempts: 0,
+            server_error: None,
+        }))
+    }
+
+    /// The server answered with an error of the protocol.
+    pub(crate) fn answered(server: &str, method: &str, error: RpcError) -> Self {
+        let what = format!("`{server}` answered `{method}` with an error");
+        let why = format!("{} \"{}\"", error.code, error.message);
+        let trouble = Trouble::new(Reason::Rejected, what)
+            .coded(Code::ToolFailed)
+            .because(why);
+        let mut made = Self::new(trouble, Delivery::Answered);
+        made.0.server_error = Some(error);
+        made
+    }
+
+    pub(crate) fn at(mut self, at: At) -> Self {
+        self.0.at = at;
+        self
+    }
+
+    pub(crate) fn after(mut self, attempts: u32) -> Self {
+        self.0.attempts = attempts;
+        self
+    }
+
+    /// The stable name of the error.
+    pub fn code(&self) -> Code {
+        self.0.trouble.code
+    }
+
+    /// The finer word beside the code.
+    pub fn reason(&self) -> Reason {
+        self.0.trouble.reason
+    }
+
+    /// What is known of the request: whether it may have been executed.
+    pub fn delivery(&self) -> Delivery {
+        self.0.delivery
+    }
+
+    /// The cause as the other side put it.
+    pub fn why(&self) -> Option<&str> {
+        self.0.trouble.why.as_deref()
+    }
+
+    /// One thing to do about it.
+    pub fn hint(&self) -> Option<&str> {
+        let general = self.code().try_this().first().copied();
+        self.0.trouble.hint.as_deref().or(general)
+    }
+
+    /// The server it concerns.
+    pub fn server(&self) -> Option<&str> {
+        self.0.at.server.as_deref()
+    }
+
+    /// The method that was called.
+    pub fn method(&self) -> Option<&str> {
+        self.0.at.method.as_deref()
+    }
+
+    /// The tool that was called.
+    pub fn tool(&self) -> Option<&str> {
+        self.0.at.tool.as_deref()
+    }
+
+    /// The run it happened in.
+    pub fn run(&self) -> Option<&str> {
+        self.0.at.run.as_deref()
+    }
+
+    /// The number of the session within its key.
+    pub fn generation(&self) -> Option<u32> {
+        self.0.at.generation
+    }
+
+    /// How often the request was sent.
+    pub fn attempts(&self) -> u32 {
+        self.0.attempts
+    }
+
+    /// When it makes sense to come back.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.0.trouble.retry_after
+    }
+
+    /// The server's own error, where it answered with one: code, message and data.
+    pub fn server_error(&self) -> Option<&RpcError> {
+        self.0.server_error.as_ref()
+    }
+
+    /// The trouble behind it, for whoever renders it.
+    pub fn trouble(&self) -> &Trouble {
+        &self.0.trouble
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.trouble.what)
+    }
+}
+
+/// Everything that is known, in the form of the error page.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error[{}]: {}", self.code(), self.0.trouble.what)?;
+        let at = &self.0.at;
+        let place: Vec<String> = [
+            at.server.clone(),
+            at.method.clone(),
+            at.tool.clone(),
+            at.run.as_ref().map(|run| format!("run `{run}`")),
+            at.generation.map(|number| format!("generation {number}")),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        if !place.is_empty() {
+            write!(f, "\n  where: {}", place.join(", "))?;
+        }
+        if let Some(why) = self.why() {
+            write!(f, "\n  why: {why}")?;
+        }
+        if let Some(sentence) = self.delivery().sentence() {
+            write!(f, "\n  delivery: {} ({sentence})", self.delivery())?;
+        }
+        if let Some(hint) = self.hint() {
+            write!(f, "\n  hint: {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {}

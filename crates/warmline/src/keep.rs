@@ -1,1 +1,213 @@
 //! The keeper: the one background task that sweeps, checks, keeps alive and refills.
+//!
+//! It begins with the first call and ends with the engine. What it does is decided elsewhere: the
+//! core says which sessions are too old, which runs rest too long, which spares are missing; the
+//! store says what nobody came back for.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use futures_util::stream;
+use tokio::task::AbortHandle;
+
+use crate::client::Engine;
+use crate::clock::{self, Instant};
+use crate::entry::Entry;
+use crate::events::Fingerprint;
+use crate::metrics::{RunLine, SessionLine, SessionState, Snapshot};
+use crate::run;
+use crate::sync::Mutex;
+use crate::upstream::Reach;
+
+/// So many keep-alives go out at a time.
+const SIDE_BY_SIDE: usize = 32;
+/// How often the store is looked through for what nobody came back for.
+const LOOK_THROUGH_STORE: Duration = Duration::from_secs(60);
+
+/// Whether the keeper runs, and how to stop it.
+#[derive(Debug, Default)]
+pub(crate) struct Started {
+    running: Arc<AtomicBool>,
+    task: Mutex<Option<AbortHandle>>,
+}
+
+impl Started {
+    /// Starts the keeper unless it runs. Cheap when it does.
+    pub(crate) fn start(&self, engine: &Arc<Engine>) {
+        if self.running.load(Ordering::Relaxed) || self.running.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let running = Running(Arc::clone(&self.running));
+        let task = clock::spawn("keeper", keep(Arc::downgrade(engine), running));
+        *self.task.lock() = Some(task.abort_handle());
+    }
+
+    /// Stops it.
+    pub(crate) fn stop(&self) {
+        if let Some(task) = self.task.lock().take() {
+            task.abort();
+        }
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Notes the end of the task, however it comes: with its runtime, too. The next call starts it
+/// again.
+struct Running(Arc<AtomicBool>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+async fn keep(engine: Weak<Engine>, running: Running) {
+    let mut looked: Option<Instant> = None;
+    let mut healthy = HashMap::new();
+    while let Some(every) = engine.upgrade().map(|engine| engine.ceilings().sweep_every) {
+        clock::sleep(every).await;
+        // Held for one round only: an engine that everybody dropped ends between two.
+        let Some(engine) = engine.upgrade() else {
+            break;
+        };
+        round(&engine, &mut looked, &mut healthy).await;
+    }
+    drop(running);
+}
+
+async fn round(
+    engine: &Arc<Engine>,
+    looked: &mut Option<Instant>,
+    healthy: &mut HashMap<Arc<str>, Instant>,
+) {
+    let due = engine.pool().sweep();
+    let keep_alive = stream::iter(due).for_each_concurrent(SIDE_BY_SIDE, |due| due.run());
+    let (now, idle) = (engine.tick(), engine.ceilings().run_idle);
+    for rested in engine.live_runs() {
+        if rested.life().is_idle(now, idle) {
+            let end = run::end_idle(Arc::clone(engine), rested);
+            drop(clock::spawn("run-idle", end));
+        }
+    }
+    keep_alive.await;
+    check_servers(engine, healthy).await;
+    if looked.is_none_or(|at| at.elapsed() >= LOOK_THROUGH_STORE) {
+        *looked = Some(clock::now());
+        look_through_stores(engine).await;
+    }
+}
+
+/// Looks at every HTTP server that is in use, without touching its sessions.
+async fn check_servers(engine: &Arc<Engine>, healthy: &mut HashMap<Arc<str>, Instant>) {
+    let now = clock::now();
+    let entries: Vec<Arc<Entry>> = engine.entries().values().cloned().collect();
+    let due: Vec<Arc<Entry>> = entries
+        .into_iter()
+        .filter(|entry| {
+            let every = entry.policy().health_check_interval;
+            let last = healthy.get(&entry.name);
+            !every.is_zero()
+                && last.is_none_or(|last| now.saturating_duration_since(*last) >= every)
+        })
+        .collect();
+    let checks = due.into_iter().map(|entry| async move {
+        let found = entry.known_place()?;
+        if !matches!(found.reach, Reach::Http(_)) {
+            return None;
+        }
+        let answers = engine.connector().is_there(&entry, &found).await;
+        entry.note_health(&answers);
+        Some(Arc::clone(&entry.name))
+    });
+    for checked in join_all(checks).await.into_iter().flatten() {
+        healthy.insert(checked, now);
+    }
+}
+
+/// Ends what nobody came back for, and renews the time of what is used.
+async fn look_through_stores(engine: &Arc<Engine>) {
+    let shared = engine.shared();
+    for cell in engine.pool().cells() {
+        engine.connector().renew_record(&cell).await;
+    }
+    let entries: Vec<Arc<Entry>> = engine.entries().values().cloned().collect();
+    for entry in entries {
+        let Some(records) = shared.records_of(&entry) else {
+            continue;
+        };
+        let left = records
+            .abandoned(shared.ceilings.run_idle, |key| engine.pool().holds(key))
+            .await;
+        for record in left {
+            engine
+                .connector()
+                .end_abandoned(&entry, &records, record)
+                .await;
+        }
+    }
+}
+
+/// Ends everything: runs first, so that their calls get the grace, then what is left.
+pub(crate) async fn close(engine: &Arc<Engine>, by: Instant) {
+    let grace = engine.ceilings().grace;
+    let runs = engine.live_runs();
+    let ends = runs
+        .into_iter()
+        .map(|live| run::end_closed(Arc::clone(engine), live, grace));
+    clock::timeout_at(by, join_all(ends)).await.ok();
+    engine.pool().drain(by).await;
+}
+
+/// What is open, counted and known at this moment.
+pub(crate) fn snapshot(engine: &Engine) -> Snapshot {
+    let shared = engine.shared();
+    let mut snapshot = shared.metrics.snapshot();
+    let wall = clock::wall_seconds();
+    let now = engine.tick();
+    let at = |tick: warmline_core::tick::Tick| wall.saturating_sub(now.since(tick).as_secs());
+    for cell in engine.pool().cells() {
+        let key = cell.key();
+        for seen in cell.sessions() {
+            let mut line = SessionLine::new(
+                Arc::clone(&key.place().server),
+                seen.generation.number(),
+                key.place().transport.word(),
+                at(seen.opened),
+            );
+            line.identity = Fingerprint::of_owner(key.owner());
+            line.run = key.run().map(Fingerprint::from);
+            line.used_at = at(seen.used);
+            line.expires_at = seen.expires.map(|tick| wall + tick.since(now).as_secs());
+            line.calls = seen.leases;
+            line.state = if seen.leases > 0 {
+                SessionState::Active
+            } else {
+                SessionState::Idle
+            };
+            line.session = seen.session.session_id().map(crate::events::ShortId::of);
+            snapshot.sessions.push(line);
+        }
+    }
+    for live in engine.live_runs() {
+        let life = live.life();
+        let mut line = RunLine::new(
+            Fingerprint::from(live.id),
+            Fingerprint::from(live.who.id),
+            at(live.began),
+        );
+        line.used_at = at(life.used());
+        line.calls = life.calls();
+        line.sessions = u32::try_from(live.own_cells().len()).unwrap_or(u32::MAX);
+        snapshot.runs.push(line);
+    }
+    snapshot
+}

@@ -1,1 +1,435 @@
 //! Runs: begin, join, current, end.
+//!
+//! Asked by: embedding programs, and every call that belongs to a run.  Told by: whoever ends one,
+//! and the keeper, when one rests too long.
+//!
+//! A run is known by its name inside its identity. What *began* it ends it when it is dropped;
+//! what joined it closes nothing. Sub-agents join through a task-local that follows `.await`, and
+//! through [`InCurrentRun::in_current_run`] where a future is handed to another task.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use warmline_core::code::Reason;
+use warmline_core::delivery::Delivery;
+use warmline_core::exchange::Trouble;
+use warmline_core::key::RunId;
+use warmline_core::pool::Why;
+use warmline_core::run::{Admission, EndAsked, Phase, RunLife};
+use warmline_core::tick::Tick;
+
+use crate::client::{Caller, Engine, Who};
+use crate::clock;
+use crate::connect::Connect;
+use crate::error::{Error, Result};
+use crate::events::RunEnd;
+use crate::handle::ServerHandle;
+use crate::lease::Leased;
+use crate::pool::CellOf;
+use crate::sync::Mutex;
+
+/// Longer names are not taken.
+const MAX_NAME: usize = 128;
+
+tokio::task_local! {
+    static CURRENT: Run;
+}
+
+/// One piece of agent work, sub-agents included: what its sessions live for.
+///
+/// A clone is a way to join: it closes nothing when it is dropped.
+pub struct Run {
+    engine: Arc<Engine>,
+    pub(crate) shared: Arc<RunShared>,
+    role: Role,
+}
+
+/// What a handle of a run owes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// It began the run and ends it.
+    Began,
+    /// It joined the run and leaves it as it is.
+    Joined,
+}
+
+/// What all handles of a run share.
+pub(crate) struct RunShared {
+    pub(crate) id: RunId,
+    pub(crate) name: Arc<str>,
+    pub(crate) who: Arc<Who>,
+    pub(crate) began: Tick,
+    life: Mutex<RunLife>,
+    /// Told when the last call of a run that ends is over.
+    quiet: Notify,
+    cut: Cut,
+    /// Which cell serves which server, so that a call finds its session without building a key.
+    pub(crate) routes: papaya::HashMap<Arc<str>, Arc<CellOf<Connect>>>,
+    /// Told when everything is closed.
+    over: Cut,
+}
+
+/// A flag that can be waited for.
+#[derive(Default)]
+struct Cut {
+    is_cut: AtomicBool,
+    told: Notify,
+}
+
+impl Cut {
+    fn cut(&self) {
+        self.is_cut.store(true, Ordering::SeqCst);
+        self.told.notify_waiters();
+    }
+
+    async fn wait(&self) {
+        let told = self.told.notified();
+        let mut told = std::pin::pin!(told);
+        told.as_mut().enable();
+        if !self.is_cut.load(Ordering::Acquire) {
+            told.await;
+        }
+    }
+}
+
+impl RunShared {
+    pub(crate) fn new(id: RunId, name: Arc<str>, who: Arc<Who>, engine: &Engine) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            name,
+            who,
+            began: engine.tick(),
+            life: Mutex::new(RunLife::begin(engine.tick())),
+            quiet: Notify::new(),
+            cut: Cut::default(),
+            routes: papaya::HashMap::new(),
+            over: Cut::default(),
+        })
+    }
+
+    /// Lets a call in, or says that the run is over.
+    pub(crate) fn admit(self: &Arc<Self>, engine: &Arc<Engine>) -> Result<Presence, Trouble> {
+        match self.life.lock().admit(engine.tick()) {
+            Admission::Admitted => Ok(Presence {
+                engine: Arc::clone(engine),
+                run: Arc::clone(self),
+            }),
+            Admission::TurnedAway => Err(ended(&self.name)),
+        }
+    }
+
+    /// Runs a call until it ends or the run cuts it.
+    pub(crate) async fn until_cut<F: Future>(&self, call: F) -> Option<F::Output> {
+        tokio::select! {
+            biased;
+            output = call => Some(output),
+            () = self.cut.wait() => None,
+        }
+    }
+
+    pub(crate) fn life(&self) -> RunLife {
+        *self.life.lock()
+    }
+
+    pub(crate) fn is_live(&self) -> bool {
+        self.life().phase() == Phase::Live
+    }
+
+    /// Whether calls under way were told to stop.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.cut.is_cut.load(Ordering::SeqCst)
+    }
+
+    /// The cells that belong to this run alone.
+    pub(crate) fn own_cells(&self) -> Vec<Arc<CellOf<Connect>>> {
+        let routes = self.routes.pin();
+        let own = routes
+            .values()
+            .filter(|cell| cell.key().run() == Some(self.id));
+        own.cloned().collect()
+    }
+}
+
+impl fmt::Debug for RunShared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Run")
+            .field("name", &self.name)
+            .field("identity", &self.who.id)
+            .field("life", &self.life())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A call that was let in; dropping it lets it out.
+pub(crate) struct Presence {
+    engine: Arc<Engine>,
+    run: Arc<RunShared>,
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        if self.run.life.lock().leave(self.engine.tick()) {
+            self.run.quiet.notify_waiters();
+        }
+    }
+}
+
+/// The trouble of a call whose run is over.
+pub(crate) fn ended(name: &str) -> Trouble {
+    Trouble::new(Reason::RunEnded, format!("run `{name}` has ended"))
+}
+
+impl Run {
+    pub(crate) fn new(engine: Arc<Engine>, shared: Arc<RunShared>, role: Role) -> Self {
+        Self {
+            engine,
+            shared,
+            role,
+        }
+    }
+
+    /// The run this code belongs to.
+    ///
+    /// # Errors
+    /// `run-unknown`, where there is none.
+    pub fn current() -> Result<Self> {
+        Self::try_current().ok_or_else(|| {
+            Error::unsent(
+                Trouble::new(Reason::RunUnknown, "this code belongs to no run").hint(
+                    "begin one with `run(async |run| …)`, or hand a future over with `.in_current_run()`",
+                ),
+            )
+        })
+    }
+
+    /// The run this code belongs to, if it belongs to one.
+    pub fn try_current() -> Option<Self> {
+        CURRENT.try_with(Clone::clone).ok()
+    }
+
+    /// The name of the current run, if there is one.
+    pub fn current_name() -> Option<String> {
+        CURRENT.try_with(|run| run.name().to_owned()).ok()
+    }
+
+    /// Its name: what is handed to other processes, in `WARMLINE_RUN` or a header.
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// Whether this handle began the run, and so ends it.
+    pub fn is_root(&self) -> bool {
+        self.role == Role::Began
+    }
+
+    /// Whether calls are still let in.
+    pub fn is_live(&self) -> bool {
+        self.shared.is_live()
+    }
+
+    /// A server, as this run calls it.
+    ///
+    /// # Errors
+    /// `server-unknown`, with the nearest name there is.
+    pub fn server(&self, name: &str) -> Result<ServerHandle> {
+        ServerHandle::of(self.caller(), name)
+    }
+
+    /// A session of this run for one holder alone, until it is dropped: begin … commit.
+    ///
+    /// # Errors
+    /// As a call on a session that cannot be had.
+    pub async fn lease(&self, server: &str) -> Result<Leased> {
+        self.server(server)?.lease().await
+    }
+
+    /// Makes this run the current one of a future.
+    pub async fn scope<F: Future>(&self, future: F) -> F::Output {
+        CURRENT.scope(self.clone(), future).await
+    }
+
+    /// Makes this run the current one of a function that does not wait.
+    pub fn sync_scope<T>(&self, body: impl FnOnce() -> T) -> T {
+        CURRENT.sync_scope(self.clone(), body)
+    }
+
+    /// Leaves a named run to its record and its idle limit, instead of ending it.
+    pub fn detach(mut self) {
+        self.role = Role::Joined;
+    }
+
+    /// Ends the run: no new call, a grace for those under way, then every session is closed.
+    ///
+    /// Any handle may, from any task, any number of times; the others find it ended.
+    pub async fn end(mut self) {
+        self.role = Role::Joined;
+        let grace = self.engine.ceilings().grace;
+        let (engine, run) = (Arc::clone(&self.engine), Arc::clone(&self.shared));
+        end(engine, run, (RunEnd::Ended, Why::RunEnded), grace).await;
+    }
+
+    pub(crate) fn caller(&self) -> Caller {
+        Caller::new(
+            Arc::clone(&self.engine),
+            Arc::clone(&self.shared.who),
+            Some(Arc::clone(&self.shared)),
+        )
+    }
+
+    pub(crate) fn belongs_to(&self, engine: &Arc<Engine>, who: &Who) -> bool {
+        Arc::ptr_eq(&self.engine, engine) && self.shared.who.id == who.id
+    }
+}
+
+/// Joins the run: dropping the clone closes nothing.
+impl Clone for Run {
+    fn clone(&self) -> Self {
+        Self::new(
+            Arc::clone(&self.engine),
+            Arc::clone(&self.shared),
+            Role::Joined,
+        )
+    }
+}
+
+impl fmt::Debug for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Run")
+            .field("name", &self.shared.name)
+            .field("role", &self.role)
+            .field("life", &self.shared.life())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if self.role == Role::Joined {
+            return;
+        }
+        let (engine, run) = (Arc::clone(&self.engine), Arc::clone(&self.shared));
+        let why = (RunEnd::Dropped, Why::RunEnded);
+        clock::spawn_if_running("run-end", end(engine, run, why, Duration::ZERO));
+    }
+}
+
+/// A run that rested too long.
+pub(crate) async fn end_idle(engine: Arc<Engine>, run: Arc<RunShared>) {
+    let why = (RunEnd::IdleTooLong, Why::RunEnded);
+    end(engine, run, why, Duration::ZERO).await;
+}
+
+/// A run whose server lost its state, where the policy ends the run then.
+pub(crate) async fn end_state_lost(engine: Arc<Engine>, run: Arc<RunShared>) {
+    let why = (RunEnd::StateLost, Why::RunEnded);
+    end(engine, run, why, Duration::ZERO).await;
+}
+
+/// A run of an engine that is closed: with a store that outlives the process its sessions are
+/// left to their records.
+pub(crate) async fn end_closed(engine: Arc<Engine>, run: Arc<RunShared>, grace: Duration) {
+    end(engine, run, (RunEnd::Closed, Why::Drained), grace).await;
+}
+
+/// Carries the end of a run out, or waits for whoever does.
+///
+/// # Cancel safety
+/// Dropping it does not stop the end: what has to be done runs in a task of its own.
+async fn end(engine: Arc<Engine>, run: Arc<RunShared>, why: (RunEnd, Why), grace: Duration) {
+    let asked = run.life.lock().end();
+    if let EndAsked::Yours { .. } = asked {
+        let work = carry_out_end(engine, Arc::clone(&run), why, grace);
+        drop(clock::spawn("run-end", work));
+    }
+    run.over.wait().await;
+}
+
+async fn carry_out_end(
+    engine: Arc<Engine>,
+    run: Arc<RunShared>,
+    (ended, why): (RunEnd, Why),
+    grace: Duration,
+) {
+    // Even a task that dies on the way leaves nobody waiting.
+    let over = TellOver(Arc::clone(&run));
+    if !grace.is_zero() && run.life().calls() > 0 {
+        let quiet = async {
+            let told = run.quiet.notified();
+            let mut told = std::pin::pin!(told);
+            told.as_mut().enable();
+            if run.life().calls() > 0 {
+                told.await;
+            }
+        };
+        // Who is not done by then is cut: its call ends `unknown`.
+        clock::timeout(grace, quiet).await.ok();
+    }
+    run.cut.cut();
+    fence(Ordering::SeqCst);
+    let cells = run.own_cells();
+    let sessions = u32::try_from(cells.len()).unwrap_or(u32::MAX);
+    engine.forget_run(&run);
+    let by = clock::after(engine.ceilings().drain);
+    engine.pool().end_all_of(&cells, why, by).await;
+    run.routes.pin().clear();
+    run.life.lock().closed();
+    engine.run_ended(&run, ended, sessions);
+    drop(over);
+}
+
+struct TellOver(Arc<RunShared>);
+
+impl Drop for TellOver {
+    fn drop(&mut self) {
+        self.0.over.cut();
+    }
+}
+
+/// Checks the name of a run: 1 to 128 of `[A-Za-z0-9._~-]`, but not `.` or `..`.
+pub(crate) fn check_name(name: &str) -> Result<(), Error> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._~-".contains(&byte);
+    if (1..=MAX_NAME).contains(&name.len())
+        && name.bytes().all(plain)
+        && name != "."
+        && name != ".."
+    {
+        return Ok(());
+    }
+    let shown: String = name.chars().take(40).collect();
+    let trouble = Trouble::new(Reason::InvalidRequest, "a run cannot have this name")
+        .because(format!("`{}`", shown.escape_debug()))
+        .hint(
+            "a name has 1 to 128 of A-Z, a-z, 0-9, `.`, `_`, `~` and `-`, and is not `.` or `..`",
+        );
+    Err(Error::new(trouble, Delivery::Unsent))
+}
+
+/// Hands the current run on to a future that another task will run.
+pub trait InCurrentRun: Future + Sized {
+    /// The same future, in the run that is current here. Where there is none, nothing changes.
+    fn in_current_run(self) -> impl Future<Output = Self::Output>;
+
+    /// The same future, in this run.
+    fn in_run(self, run: &Run) -> impl Future<Output = Self::Output>;
+}
+
+impl<F: Future> InCurrentRun for F {
+    fn in_current_run(self) -> impl Future<Output = F::Output> {
+        // Looked up here, where the future is made, not where it is polled first.
+        let run = Run::try_current();
+        async move {
+            match run {
+                Some(run) => CURRENT.scope(run, self).await,
+                None => self.await,
+            }
+        }
+    }
+
+    fn in_run(self, run: &Run) -> impl Future<Output = F::Output> {
+        CURRENT.scope(run.clone(), self)
+    }
+}

@@ -1,1 +1,421 @@
 //! A server as people declare it: how it is reached, its credential and its policy.
+//!
+//! Asked by: the engine, whenever it routes a call.  Told by: an embedding program's builder, or
+//! a configuration file. Declaring a server reads and connects nothing; what is wrong with a
+//! declaration is kept and told by [`Builder::build`](crate::Builder::build) and
+//! [`Warmline::add`](crate::Warmline::add).
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue};
+use url::Url;
+use warmline_core::code::{Code, Reason};
+use warmline_core::era::{Era, Version};
+use warmline_core::exchange::{Patience, Trouble};
+use warmline_core::policy::{Calls, OnStateLoss, Policy, SessionPer, Sessions, ToolPolicy};
+use warmline_core::protocol::gone::Breadth;
+
+use crate::credentials::{CredentialProvider, CredentialSource, Secret};
+use crate::net::Dial;
+use crate::resolve::ServerResolver;
+use crate::settings::ServerSettings;
+use crate::store::ServerCard;
+use crate::upstream::{HttpReach, Reach, Sizes, StdioReach, Times};
+
+/// A server as people declare it.
+///
+/// ```
+/// use warmline::{Secret, Server};
+///
+/// let browser = Server::stdio("browser", ["npx", "-y", "@playwright/mcp"]).spares(1);
+/// let github = Server::http("github", "https://example.com/mcp").bearer(Secret::env("GITHUB_TOKEN"));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Server {
+    pub(crate) name: String,
+    pub(crate) reach: Whereabouts,
+    /// Era, limits and policy, and where each value came from.
+    pub(crate) settings: ServerSettings,
+    pub(crate) credential: Option<CredentialSource>,
+    pub(crate) dial: Option<Arc<dyn Dial>>,
+    pub(crate) card: ServerCard,
+    /// What is wrong with the declaration; told when it is used.
+    problem: Option<Box<Trouble>>,
+}
+
+/// How a server is reached, or who knows.
+#[derive(Clone, Debug)]
+pub(crate) enum Whereabouts {
+    /// It was said.
+    Said(Reach),
+    /// It is looked up at the first call.
+    LookedUp {
+        resolver: Arc<dyn ServerResolver>,
+        headers: Vec<(HeaderName, HeaderValue)>,
+        ca_file: Option<PathBuf>,
+    },
+}
+
+impl Server {
+    /// A server behind a URL.
+    pub fn http(name: impl Into<String>, url: impl AsRef<str>) -> Self {
+        let name = name.into();
+        let (url, problem) = match Url::parse(url.as_ref()) {
+            Ok(url) => (Some(url), None),
+            Err(error) => (None, Some(bad(&name, "its URL", &error.to_string()))),
+        };
+        // A declaration with a problem is never used: the URL that stands in leads nowhere.
+        let url = url.unwrap_or_else(nowhere);
+        let reach = Reach::Http(HttpReach {
+            url,
+            headers: Vec::new(),
+            ca_file: None,
+        });
+        Self::new(name, Whereabouts::Said(reach), problem)
+    }
+
+    /// A server that is a program: its name or path first, then its arguments.
+    pub fn stdio(
+        name: impl Into<String>,
+        command: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Self {
+        let name = name.into();
+        let mut words = command.into_iter().map(Into::into);
+        let program: String = words.next().unwrap_or_default();
+        let problem = program
+            .trim()
+            .is_empty()
+            .then(|| bad(&name, "its command", "it names no program"));
+        let reach = Reach::Stdio(StdioReach {
+            program,
+            args: words.collect(),
+            env: BTreeMap::new(),
+            env_pass: Vec::new(),
+            cwd: None,
+        });
+        Self::new(name, Whereabouts::Said(reach), problem)
+    }
+
+    /// A server whose URL is looked up at its first call, once.
+    pub fn resolved(name: impl Into<String>, resolver: impl ServerResolver + 'static) -> Self {
+        let reach = Whereabouts::LookedUp {
+            resolver: Arc::new(resolver),
+            headers: Vec::new(),
+            ca_file: None,
+        };
+        Self::new(name.into(), reach, None)
+    }
+
+    /// A server as another part of this crate read it.
+    pub(crate) fn of_reach(name: impl Into<String>, reach: Reach) -> Self {
+        Self::new(name.into(), Whereabouts::Said(reach), None)
+    }
+
+    fn new(name: String, reach: Whereabouts, problem: Option<Box<Trouble>>) -> Self {
+        let card = ServerCard::new(&name);
+        let problem = problem.or_else(|| bad_name(&name));
+        Self {
+            name,
+            reach,
+            settings: ServerSettings::default(),
+            credential: None,
+            dial: None,
+            card,
+            problem,
+        }
+    }
+
+    /// Its name: 1 to 24 of `[a-z0-9-]`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What is decided about its sessions and calls.
+    pub fn policy(&self) -> &Policy {
+        &self.settings.policy
+    }
+
+    /// What is wrong with this declaration, if anything is.
+    pub(crate) fn problem(&self) -> Option<&Trouble> {
+        self.problem.as_deref()
+    }
+
+    /// Whether it is reached over HTTP.
+    pub(crate) fn is_http(&self) -> bool {
+        !matches!(&self.reach, Whereabouts::Said(Reach::Stdio(_)))
+    }
+}
+
+/// How it is reached, and as whom.
+impl Server {
+    /// Sends what a secret holds as `Authorization: Bearer …`, fresh with every request.
+    #[must_use]
+    pub fn bearer(self, secret: Secret) -> Self {
+        self.credential(CredentialSource::bearer(secret))
+    }
+
+    /// Sends a credential in a header and form of its own.
+    #[must_use]
+    pub fn credential(mut self, source: CredentialSource) -> Self {
+        self.credential = Some(source);
+        self
+    }
+
+    /// Asks a provider for the bearer token, again before it expires and once after a 401.
+    #[must_use]
+    pub fn provider(self, provider: impl CredentialProvider + 'static) -> Self {
+        self.credential(CredentialSource::provider(Arc::new(provider)))
+    }
+
+    /// A header of every request, secrets excepted: those belong in a credential.
+    #[must_use]
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        let parsed = (
+            HeaderName::try_from(name.to_ascii_lowercase()),
+            HeaderValue::from_str(value),
+        );
+        let (Ok(header), Ok(value)) = parsed else {
+            return self.spoilt("a header", &format!("`{name}` or its value cannot be sent"));
+        };
+        match &mut self.reach {
+            Whereabouts::Said(Reach::Http(reach)) => reach.headers.push((header, value)),
+            Whereabouts::LookedUp { headers, .. } => headers.push((header, value)),
+            Whereabouts::Said(Reach::Stdio(_)) => {
+                return self.spoilt("a header", "it is a program, not a URL");
+            },
+        }
+        self
+    }
+
+    /// Trusts the certificate authorities of a PEM file instead of the system's.
+    #[must_use]
+    pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
+        match &mut self.reach {
+            Whereabouts::Said(Reach::Http(reach)) => reach.ca_file = Some(path.into()),
+            Whereabouts::LookedUp { ca_file, .. } => *ca_file = Some(path.into()),
+            Whereabouts::Said(Reach::Stdio(_)) => {
+                return self.spoilt("`ca_file`", "it is a program, not a URL");
+            },
+        }
+        self
+    }
+
+    /// Makes the connections to this server's URL in a way of your own.
+    #[must_use]
+    pub fn dial(mut self, dial: impl Dial + 'static) -> Self {
+        self.dial = Some(Arc::new(dial));
+        self
+    }
+
+    /// Sets a variable for the program.
+    #[must_use]
+    pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        match &mut self.reach {
+            Whereabouts::Said(Reach::Stdio(reach)) => {
+                reach.env.insert(name.into(), value.into());
+            },
+            Whereabouts::Said(Reach::Http(_)) | Whereabouts::LookedUp { .. } => {
+                return self.spoilt("`env`", "it is a URL, not a program");
+            },
+        }
+        self
+    }
+
+    /// Gives the program a variable of ours too.
+    #[must_use]
+    pub fn env_pass(mut self, name: impl Into<String>) -> Self {
+        match &mut self.reach {
+            Whereabouts::Said(Reach::Stdio(reach)) => reach.env_pass.push(name.into()),
+            Whereabouts::Said(Reach::Http(_)) | Whereabouts::LookedUp { .. } => {
+                return self.spoilt("`env_pass`", "it is a URL, not a program");
+            },
+        }
+        self
+    }
+
+    /// Starts the program in this folder.
+    #[must_use]
+    pub fn cwd(mut self, folder: impl Into<PathBuf>) -> Self {
+        match &mut self.reach {
+            Whereabouts::Said(Reach::Stdio(reach)) => reach.cwd = Some(folder.into()),
+            Whereabouts::Said(Reach::Http(_)) | Whereabouts::LookedUp { .. } => {
+                return self.spoilt("`cwd`", "it is a URL, not a program");
+            },
+        }
+        self
+    }
+
+    /// Speaks this era; without it, it is found out.
+    #[must_use]
+    pub fn era(mut self, era: Era) -> Self {
+        self.settings.era = Some(era);
+        self
+    }
+
+    /// Offers exactly this version of the protocol.
+    #[must_use]
+    pub fn version(mut self, version: Version) -> Self {
+        self.settings.policy.version = Some(version);
+        self
+    }
+
+    /// How long connecting, starting and shaking hands may take.
+    #[must_use]
+    pub fn times(mut self, times: Times) -> Self {
+        self.settings.times = times;
+        self
+    }
+
+    /// How large replies, events and lines may be.
+    #[must_use]
+    pub fn sizes(mut self, sizes: Sizes) -> Self {
+        self.settings.sizes = sizes;
+        self
+    }
+
+    /// What a store factory and a resolver know it by, besides its name.
+    #[must_use]
+    pub fn card(mut self, change: impl FnOnce(&mut ServerCard)) -> Self {
+        change(&mut self.card);
+        self.card.name.clone_from(&self.name);
+        self
+    }
+
+    fn spoilt(mut self, what: &str, why: &str) -> Self {
+        self.problem
+            .get_or_insert_with(|| bad(&self.name, what, why));
+        self
+    }
+}
+
+/// What is decided about its sessions and calls.
+impl Server {
+    /// Changes its policy as a whole.
+    #[must_use]
+    pub fn with_policy(mut self, change: impl FnOnce(&mut Policy)) -> Self {
+        change(&mut self.settings.policy);
+        self
+    }
+
+    /// How many sessions are opened ahead.
+    #[must_use]
+    pub fn spares(self, spares: u32) -> Self {
+        self.with_policy(|policy| policy.spares = spares)
+    }
+
+    /// Whether it needs sessions; found out by default.
+    #[must_use]
+    pub fn sessions(self, sessions: Sessions) -> Self {
+        self.with_policy(|policy| policy.sessions = sessions)
+    }
+
+    /// What one session is held for.
+    #[must_use]
+    pub fn session_per(self, per: SessionPer) -> Self {
+        self.with_policy(|policy| policy.session_per = Some(per))
+    }
+
+    /// How calls share a session that is held per identity.
+    #[must_use]
+    pub fn calls(self, calls: Calls) -> Self {
+        self.with_policy(|policy| policy.calls = Some(calls))
+    }
+
+    /// One call at a time on a session.
+    #[must_use]
+    pub fn serial(self) -> Self {
+        self.with_policy(|policy| policy.serial = true)
+    }
+
+    /// Most sessions of one identity, where a session is held per identity.
+    #[must_use]
+    pub fn max_per_key(self, most: u32) -> Self {
+        self.with_policy(|policy| policy.max_per_key = most)
+    }
+
+    /// What becomes of a call whose session's state was lost.
+    #[must_use]
+    pub fn on_state_loss(self, then: OnStateLoss) -> Self {
+        self.with_policy(|policy| policy.on_state_loss = Some(then))
+    }
+
+    /// Believes the doubtful forms of "session gone" too.
+    #[must_use]
+    pub fn wide_dialects(self) -> Self {
+        self.with_policy(|policy| policy.dialects = Breadth::Wide)
+    }
+
+    /// Tools that may run twice.
+    #[must_use]
+    pub fn repeatable(self, tools: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.with_policy(|policy| {
+            for tool in tools {
+                policy.tools.entry(tool.into()).or_default().repeatable = Some(true);
+            }
+        })
+    }
+
+    /// What is decided for one tool.
+    #[must_use]
+    pub fn tool(self, name: impl Into<String>, decided: ToolPolicy) -> Self {
+        self.with_policy(|policy| {
+            policy.tools.insert(name.into(), decided);
+        })
+    }
+
+    /// The only tools that may be called; `*` stands for any characters.
+    #[must_use]
+    pub fn allow(self, tools: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.with_policy(|policy| policy.allow.extend(tools.into_iter().map(Into::into)))
+    }
+
+    /// Tools that may not be called.
+    #[must_use]
+    pub fn deny(self, tools: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.with_policy(|policy| policy.deny.extend(tools.into_iter().map(Into::into)))
+    }
+
+    /// Whether it may be used at all.
+    #[must_use]
+    pub fn enabled(self, enabled: bool) -> Self {
+        self.with_policy(|policy| policy.enabled = enabled)
+    }
+
+    /// How long its calls may take: without a sign of life, and in all.
+    #[must_use]
+    pub fn patience(self, idle: Duration, total: Duration) -> Self {
+        self.with_policy(|policy| policy.patience = Patience { idle, total })
+    }
+}
+
+fn nowhere() -> Url {
+    #[expect(clippy::expect_used, reason = "a constant that parses")]
+    Url::parse("http://127.0.0.1:9/").expect("a constant that parses")
+}
+
+fn bad(name: &str, what: &str, why: &str) -> Box<Trouble> {
+    let what = format!("`{name}` cannot be declared so: {what} cannot be used");
+    Box::new(
+        Trouble::new(Reason::InvalidRequest, what)
+            .coded(Code::ConfigBadValue)
+            .because(why),
+    )
+}
+
+fn bad_name(name: &str) -> Option<Box<Trouble>> {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    if (1..=24).contains(&name.len()) && name.bytes().all(plain) {
+        return None;
+    }
+    let trouble = Trouble::new(
+        Reason::InvalidRequest,
+        "a server cannot have this name".to_owned(),
+    )
+    .coded(Code::ConfigBadValue)
+    .because(format!("`{}`", name.escape_debug()))
+    .hint("a name has 1 to 24 of a-z, 0-9 and -");
+    Some(Box::new(trouble))
+}

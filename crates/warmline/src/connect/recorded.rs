@@ -1,0 +1,265 @@
+//! A session and its record: taken up again, written down, crossed out.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use warmline_core::era::Era;
+use warmline_core::key::{Key, Transport};
+use warmline_core::pool::{Generation, Why};
+use warmline_core::record::{self, Record};
+
+use super::{CLOSE_WITHIN, Connect, Line, Setup};
+use crate::clock;
+use crate::entry::Entry;
+use crate::pool::{CellOf, Opened, Order};
+use crate::store::{Records, Written};
+use crate::upstream::{Declared, Facts, Kept};
+
+impl Connect {
+    /// The session that an earlier process left to its record, with nothing on the wire.
+    pub(super) async fn take_up(&self, order: &Order<Self>) -> Option<Opened<Line>> {
+        let setup = &order.setup;
+        let (records, key) = (setup.records.as_ref()?, order.key.as_ref()?);
+        // A record is read once per key: afterwards this process knows better.
+        if setup.written.lock().is_some() {
+            return None;
+        }
+        let record = records.load(key).await.ok().flatten()?;
+        let opened = self.resumed(setup, &record);
+        *setup.written.lock() = Some(Box::new(record));
+        opened
+    }
+
+    /// The session of a record, if it can be used without asking anybody.
+    fn resumed(&self, setup: &Arc<Setup>, record: &Record) -> Option<Opened<Line>> {
+        let id = record.session_id.clone()?;
+        if record.expires_in(clock::wall_seconds()) == Some(Duration::ZERO) {
+            return None;
+        }
+        let place = record.key.place();
+        let facts = Facts {
+            era: place.era,
+            version: record.version,
+            transport: place.transport,
+            keeps_session: true,
+            server_info: record.server_info.clone(),
+            capabilities: record.capabilities.clone(),
+            instructions: record.instructions.clone(),
+            evidence: Vec::new(),
+            opened_in: Duration::ZERO,
+        };
+        let kept = Kept {
+            session_id: id,
+            facts: Arc::new(facts),
+        };
+        let target = setup.target(Some(Era::Legacy));
+        let declared = Declared {
+            client_name: record.declared.client_name.clone(),
+            client_version: record.declared.client_version.clone(),
+            capabilities: record.declared.capabilities.clone(),
+        };
+        let session = match self.shared.upstream.resume(&target, &declared, &kept) {
+            Ok(session) => session,
+            Err(trouble) => {
+                tracing::warn!(server = %setup.entry.name, %trouble, "a record is not used");
+                return None;
+            },
+        };
+        {
+            let mut orders = setup.orders.lock();
+            orders.log_level.clone_from(&record.log_level);
+            orders.subscriptions = record.subscriptions.iter().cloned().collect();
+        }
+        setup.left_state.store(record.left_state, Ordering::Relaxed);
+        let line = Line::new(session);
+        line.generation.store(record.generation, Ordering::Relaxed);
+        Some(Opened {
+            session: line,
+            lost_state: false,
+            left_state: record.left_state,
+            generation: Generation::of(record.generation),
+            expires_in: record.expires_in(clock::wall_seconds()),
+        })
+    }
+
+    /// Writes a new session down before anybody gets it. Whoever was there first wins: then it is
+    /// their session that is used, and ours is ended.
+    pub(super) async fn write_down(&self, order: &Order<Self>, line: Arc<Line>) -> Opened<Line> {
+        let setup = &order.setup;
+        let mut opened = Opened::of(Arc::clone(&line));
+        let (Some(records), Some(key)) = (&setup.records, &order.key) else {
+            return opened;
+        };
+        let before = setup.written.lock().clone();
+        // A process cannot be taken up again. What it knew died with it, and that is told.
+        if let Some(before) = &before
+            && before.generation >= order.generation.number()
+        {
+            opened.lost_state = before.left_state;
+            opened.generation = Generation::of(before.generation.saturating_add(1));
+        }
+        let generation = opened.generation.unwrap_or(order.generation).number();
+        line.generation.store(generation, Ordering::Relaxed);
+        setup.left_state.store(false, Ordering::Relaxed);
+        let record = Box::new(self.record(setup, key, &line, generation));
+        let replaces = before.map(|before| before.generation);
+        match records.save(&record, replaces).await {
+            Written::Done | Written::Not(_) => {
+                *setup.written.lock() = Some(record);
+                opened
+            },
+            Written::Lost(winner) => match self.resumed(setup, &winner) {
+                Some(theirs) => {
+                    *setup.written.lock() = Some(winner);
+                    clock::timeout(CLOSE_WITHIN, line.close()).await.ok();
+                    theirs
+                },
+                None => opened,
+            },
+        }
+    }
+
+    fn record(&self, setup: &Setup, key: &Key, line: &Line, generation: u32) -> Record {
+        let facts = line.facts();
+        let orders = setup.orders();
+        let now = clock::wall_seconds();
+        let declared = &setup.said.declared;
+        Record {
+            key: key.clone(),
+            generation,
+            session_id: line.kept().map(|kept| kept.session_id),
+            version: facts.version,
+            declared: record::Declared {
+                client_name: declared.client_name.clone(),
+                client_version: declared.client_version.clone(),
+                capabilities: declared.capabilities.clone(),
+            },
+            capabilities: facts.capabilities.clone(),
+            server_info: facts.server_info.clone(),
+            instructions: facts.instructions.clone(),
+            log_level: orders.log_level,
+            subscriptions: orders.subscriptions.into_iter().collect(),
+            left_state: setup.left_state.load(Ordering::Relaxed),
+            opened_at: now,
+            used_at: now,
+            expires_at: None,
+        }
+    }
+
+    /// Renews the record of a session that is held, in the background.
+    pub(crate) async fn renew_record(&self, cell: &Arc<CellOf<Self>>) {
+        let setup = cell.setup();
+        let Some(records) = &setup.records else {
+            return;
+        };
+        if cell.held().is_none() {
+            return;
+        }
+        renew(setup, records).await;
+    }
+
+    /// Whether a session is left as it is, for the process that comes after this one.
+    pub(super) fn is_left_to_its_record(&self, setup: &Setup, key: Option<&Key>, why: Why) -> bool {
+        let of_a_run = key.is_some_and(|key| key.run().is_some());
+        let outlives = setup
+            .records
+            .as_ref()
+            .is_some_and(|records| records.outlives_process());
+        why == Why::Drained && of_a_run && outlives && setup.leg.transport == Transport::Http
+    }
+
+    /// Forgets the record of a session that is no more.
+    pub(super) async fn cross_out(&self, setup: &Setup, key: Option<&Key>, line: &Line, why: Why) {
+        let (Some(records), Some(key)) = (&setup.records, key) else {
+            return;
+        };
+        // What a process took with it is told to whoever comes after it.
+        if why == Why::Drained && records.outlives_process() && key.run().is_some() {
+            return;
+        }
+        let generation = line.generation.load(Ordering::Relaxed);
+        let id = line.session_id();
+        records.clear(key, generation, id).await;
+    }
+
+    /// Ends a session that nobody came back for.
+    pub(crate) async fn end_abandoned(
+        &self,
+        entry: &Arc<Entry>,
+        records: &Records,
+        record: Record,
+    ) {
+        if let Some(id) = &record.session_id {
+            self.delete(entry, &record, id).await;
+        }
+        records
+            .clear(&record.key, record.generation, record.session_id.as_deref())
+            .await;
+    }
+
+    async fn delete(&self, entry: &Arc<Entry>, record: &Record, id: &str) {
+        let Ok(found) = entry.found(&self.shared.vault).await else {
+            return;
+        };
+        let credential = entry.own_credential(&self.shared.vault);
+        if let Some(credential) = &credential
+            && credential.ready().await.is_err()
+        {
+            return;
+        }
+        let target = entry.target(&found, credential.as_ref(), Some(Era::Legacy), None);
+        let facts = Facts {
+            era: Era::Legacy,
+            version: record.version,
+            transport: Transport::Http,
+            keeps_session: true,
+            server_info: None,
+            capabilities: record.capabilities.clone(),
+            instructions: None,
+            evidence: Vec::new(),
+            opened_in: Duration::ZERO,
+        };
+        let kept = Kept {
+            session_id: id.to_owned(),
+            facts: Arc::new(facts),
+        };
+        if let Ok(session) = self
+            .shared
+            .upstream
+            .resume(&target, &Declared::default(), &kept)
+        {
+            clock::timeout(CLOSE_WITHIN, session.close()).await.ok();
+            tracing::info!(server = %entry.name, "ended a session that nobody came back for");
+        }
+    }
+}
+
+impl Setup {
+    /// A call that was not repeatable was answered: from now on there is something to lose. The
+    /// record says so in the background, never on the path of the call.
+    pub(crate) fn leaves_state(self: &Arc<Self>) {
+        if self.records.is_none() || self.left_state.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let setup = Arc::clone(self);
+        clock::spawn_if_running("record", async move {
+            if let Some(records) = &setup.records {
+                renew(&setup, records).await;
+            }
+        });
+    }
+}
+
+async fn renew(setup: &Arc<Setup>, records: &Records) {
+    let Some(mut record) = setup.written.lock().clone() else {
+        return;
+    };
+    let orders = setup.orders();
+    record.log_level = orders.log_level;
+    record.subscriptions = orders.subscriptions.into_iter().collect();
+    record.left_state |= setup.left_state.load(Ordering::Relaxed);
+    if let Written::Done = records.touch(&record).await {
+        *setup.written.lock() = Some(record);
+    }
+}

@@ -1,0 +1,219 @@
+//! What happened in the pool, told to metrics and events.
+//!
+//! A lease of a held session is counted with one atomic and told to nobody; everything else is
+//! rare enough to be an event.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use warmline_core::code::Code;
+use warmline_core::exchange::Trouble;
+use warmline_core::pool::breaker::{Blame, Change};
+use warmline_core::pool::{Generation, Health, Why};
+
+use super::{Connect, Setup};
+use crate::events::{Event, Fingerprint, Which};
+use crate::metrics::{
+    Acquired, BreakerScope, BreakerState, CheckResult, ChildEnd, HealCause, OpenResult, Refusal,
+};
+use crate::pool::{Happened, How, Purpose, What};
+
+impl Connect {
+    pub(super) fn tell(&self, setup: &Setup, happened: &Happened<'_>) {
+        let metrics = &setup.entry.metrics;
+        match happened.what {
+            What::Leased { how, waited, .. } => {
+                metrics.acquires.one_more(match how {
+                    How::Hit => Acquired::Hit,
+                    How::Miss => Acquired::Miss,
+                    How::Waited => Acquired::Wait,
+                    How::Once => Acquired::Ephemeral,
+                });
+                if how == How::Waited {
+                    metrics.wait_time.took(waited);
+                }
+            },
+            What::Refused { trouble, waited } => self.refused(setup, trouble, waited),
+            What::Opened {
+                generation,
+                purpose,
+                took,
+            } => self.opened(setup, happened, (generation, purpose, took)),
+            What::OpenFailed { trouble, took, .. } => {
+                self.open_failed(setup, happened, trouble, took);
+            },
+            What::Lost { generation, why } => self.lost(setup, happened, generation, why),
+            What::Checked {
+                generation,
+                health,
+                took,
+            } => self.checked(setup, happened, (generation, health, took)),
+            What::Closed { generation, why } => self.closed(setup, happened, generation, why),
+            What::Breaker { scope, change } => self.breaker(setup, happened, scope, change),
+            What::KeyForgotten => self.shared.metrics.engine.keys_evicted.one_more(),
+            What::Waiting => {},
+        }
+    }
+
+    fn refused(&self, setup: &Setup, trouble: &Trouble, waited: Duration) {
+        let metrics = &setup.entry.metrics;
+        metrics.acquires.one_more(Acquired::Refused);
+        let refusal = match trouble.code {
+            Code::PoolFull => Refusal::PoolFull,
+            Code::Overloaded => Refusal::Overloaded,
+            Code::BreakerOpen => Refusal::BreakerOpen,
+            Code::Draining => Refusal::Draining,
+            Code::Closed => Refusal::Closed,
+            Code::RunEnded => Refusal::RunEnded,
+            Code::Deadline => Refusal::Deadline,
+            // An opening that failed is counted as one.
+            _ => return,
+        };
+        metrics.refusals.one_more(refusal);
+        if matches!(refusal, Refusal::PoolFull | Refusal::Deadline) {
+            metrics.wait_timeouts.one_more();
+            metrics.wait_time.took(waited);
+        }
+    }
+
+    fn opened(
+        &self,
+        setup: &Setup,
+        happened: &Happened<'_>,
+        (generation, purpose, took): (Generation, Purpose, Duration),
+    ) {
+        let metrics = &setup.entry.metrics;
+        metrics.open_time.took(took);
+        metrics.opens.one_more(OpenResult::Opened);
+        if setup.is_process() {
+            metrics.child_starts.one_more();
+        }
+        if purpose == Purpose::Spare {
+            self.shared.events.tell(Event::SpareOpened {
+                server: Arc::clone(&setup.entry.name),
+                took,
+            });
+            return;
+        }
+        if happened.key.is_some() && generation > Generation::FIRST {
+            self.shared.events.tell(Event::Healed {
+                session: which(happened, Some(generation)),
+                from: generation.number() - 1,
+                state_lost: setup.has_left_state(),
+                took,
+            });
+        }
+        self.shared.events.tell(Event::SessionOpened {
+            session: which(happened, Some(generation)),
+            how: OpenResult::Opened,
+            took,
+        });
+    }
+
+    fn open_failed(
+        &self,
+        setup: &Setup,
+        happened: &Happened<'_>,
+        trouble: &Trouble,
+        took: Duration,
+    ) {
+        let metrics = &setup.entry.metrics;
+        metrics.open_time.took(took);
+        metrics.opens.one_more(match trouble.code {
+            Code::CannotReach => OpenResult::Unreachable,
+            Code::CredentialRefused => OpenResult::CredentialRefused,
+            Code::Deadline => OpenResult::TimedOut,
+            _ => OpenResult::Failed,
+        });
+        self.shared.events.tell(Event::OpeningFailed {
+            session: which(happened, None),
+            code: trouble.code,
+            reason: trouble.reason,
+            what: Arc::from(trouble.what.as_str()),
+        });
+    }
+
+    fn lost(&self, setup: &Setup, happened: &Happened<'_>, generation: Generation, why: Why) {
+        let cause = match why {
+            Why::CheckFailed => HealCause::CheckFailed,
+            _ if setup.is_process() => HealCause::ChildExit,
+            _ => HealCause::NotFound,
+        };
+        if setup.is_process() {
+            setup.entry.metrics.child_ends.one_more(ChildEnd::Failed);
+            setup.entry.metrics.child_restarts.one_more();
+        }
+        setup.entry.tools.forget_all();
+        self.shared.events.tell(Event::SessionGone {
+            session: which(happened, Some(generation)),
+            cause,
+        });
+    }
+
+    fn checked(
+        &self,
+        setup: &Setup,
+        happened: &Happened<'_>,
+        (generation, health, took): (Generation, Health, Duration),
+    ) {
+        let found = CheckResult::from(health);
+        setup.entry.metrics.checks.one_more(found);
+        setup.entry.metrics.check_time.took(took);
+        if health != Health::Alive {
+            self.shared.events.tell(Event::CheckFailed {
+                session: which(happened, Some(generation)),
+                found,
+            });
+        }
+    }
+
+    fn closed(
+        &self,
+        setup: &Setup,
+        happened: &Happened<'_>,
+        generation: Option<Generation>,
+        why: Why,
+    ) {
+        let metrics = &setup.entry.metrics;
+        metrics.closes.one_more(why);
+        if setup.is_process() && why != Why::Gone {
+            metrics.child_ends.one_more(ChildEnd::Closed);
+        }
+        self.shared.events.tell(Event::SessionClosed {
+            session: which(happened, generation),
+            why,
+        });
+    }
+
+    fn breaker(&self, setup: &Setup, happened: &Happened<'_>, scope: Blame, change: Change) {
+        let scope = match scope {
+            Blame::Credential => BreakerScope::Identity,
+            Blame::Server | Blame::Nobody => BreakerScope::Server,
+        };
+        let state = BreakerState::from(change);
+        let retry_in = match change {
+            Change::Tripped(pause) => Some(pause),
+            Change::Passing | Change::Probing => None,
+        };
+        setup.entry.metrics.breaker_changes.one_more(scope, state);
+        self.shared.events.tell(Event::BreakerChanged {
+            server: Arc::clone(&setup.entry.name),
+            scope,
+            identity: happened.owner.and_then(Fingerprint::of_owner),
+            state,
+            reason: None,
+            retry_in,
+        });
+    }
+}
+
+fn which(happened: &Happened<'_>, generation: Option<Generation>) -> Which {
+    let which = match happened.key {
+        Some(key) => Which::of_key(key),
+        None => Which::of(Arc::clone(&happened.place.server)),
+    };
+    match generation {
+        Some(generation) => which.generation(generation.number()),
+        None => which,
+    }
+}

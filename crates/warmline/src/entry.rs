@@ -1,0 +1,410 @@
+//! What the engine holds of one server: where it is, as whom we speak, what it turned out to be.
+//!
+//! Asked by: the engine, on the way of every call that has no session yet.  Nothing here is
+//! looked up before the first call (A115), and each thing is looked up once for any number of
+//! first callers.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue};
+use warmline_core::budget::Budget;
+use warmline_core::code::Reason;
+use warmline_core::era::Era;
+use warmline_core::exchange::Trouble;
+use warmline_core::key::{CredentialId, DeclaredId, Digest, Identity, Place, Revision, Transport};
+use warmline_core::plan::Leg;
+use warmline_core::policy::{Policy, Sessions};
+use warmline_core::tick::Tick;
+
+use crate::client::Who;
+use crate::credentials::{Credential, CredentialSource};
+use crate::flight::Flights;
+use crate::identity::IdentityName;
+use crate::metrics::ServerMetrics;
+use crate::resolve::Lookup;
+use crate::seal::{Purpose, Vault};
+use crate::server::{Server, Whereabouts};
+use crate::sync::Mutex;
+use crate::tools::ToolCache;
+use crate::upstream::{self, Declared, Facts, HttpReach, Notices, Probe, Reach, StdioReach};
+
+/// What the engine holds of one server.
+pub(crate) struct Entry {
+    pub(crate) name: Arc<str>,
+    pub(crate) server: Server,
+    pub(crate) metrics: Arc<ServerMetrics>,
+    budget: Mutex<Budget>,
+    pub(crate) tools: ToolCache<ToolsOf>,
+    /// What was found out about it, by what may change the answer.
+    contacts: papaya::HashMap<ContactKey, Arc<Contact>>,
+    pub(crate) contacting: Flights<ContactKey, Result<Arc<Contact>, Trouble>>,
+    /// Raised when what was found out is forgotten.
+    contacts_seen: AtomicU64,
+    found: Mutex<Option<Arc<Found>>>,
+    lookup: Option<Lookup>,
+    /// The probe that works, where `ping` does not.
+    probe: AtomicU8,
+    /// What the last look at the server found.
+    is_there: AtomicBool,
+    /// Calls that the budget of resends has not heard of yet.
+    pub(crate) calls: AtomicU32,
+    credentials: Mutex<HashMap<Option<Identity>, Arc<Credential>>>,
+}
+
+/// Whose tool list it is.
+pub(crate) type ToolsOf = (Identity, CredentialId);
+
+/// Where a server is, and what that comes to.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) reach: Reach,
+    pub(crate) revision: Revision,
+}
+
+/// What a first contact depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ContactKey {
+    pub(crate) credential: CredentialId,
+    pub(crate) declared: DeclaredId,
+    pub(crate) wants: Wants,
+}
+
+/// What a caller needs to know of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Wants {
+    /// Any way to it.
+    Any,
+    /// The way on which it keeps state.
+    State,
+}
+
+/// What a first contact found out.
+#[derive(Debug)]
+pub(crate) struct Contact {
+    pub(crate) leg: Leg,
+}
+
+impl Contact {
+    pub(crate) fn of(facts: &Facts) -> Arc<Self> {
+        Arc::new(Self {
+            leg: Leg {
+                era: facts.era,
+                transport: facts.transport,
+                keeps_session: facts.keeps_session,
+            },
+        })
+    }
+}
+
+/// From so many credentials on, those that nobody uses are forgotten.
+const MAX_CREDENTIALS: usize = 10_000;
+
+impl Entry {
+    pub(crate) fn new(server: Server, metrics: Arc<ServerMetrics>, horizon: Duration) -> Arc<Self> {
+        let lookup = match &server.reach {
+            Whereabouts::Said(_) => None,
+            Whereabouts::LookedUp { resolver, .. } => {
+                Some(Lookup::new(Arc::clone(resolver), server.card.clone()))
+            },
+        };
+        Arc::new(Self {
+            name: Arc::from(server.name.as_str()),
+            tools: ToolCache::new(horizon),
+            server,
+            metrics,
+            budget: Mutex::default(),
+            contacts: papaya::HashMap::new(),
+            contacting: Flights::default(),
+            contacts_seen: AtomicU64::new(0),
+            found: Mutex::new(None),
+            probe: AtomicU8::new(0),
+            is_there: AtomicBool::new(true),
+            calls: AtomicU32::new(0),
+            lookup,
+            credentials: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn policy(&self) -> &Policy {
+        &self.server.settings.policy
+    }
+
+    /// Where the server is. A server that was declared with its place is found at once.
+    pub(crate) async fn found(&self, vault: &Vault) -> Result<Arc<Found>, Trouble> {
+        if let Some(found) = self.found.lock().clone() {
+            return Ok(found);
+        }
+        let reach = self.reach().await?;
+        let revision = revision(&reach, self, vault);
+        let found = Arc::new(Found { reach, revision });
+        Ok(Arc::clone(self.found.lock().get_or_insert(found)))
+    }
+
+    async fn reach(&self) -> Result<Reach, Trouble> {
+        let (headers, ca_file) = match &self.server.reach {
+            Whereabouts::Said(reach) => return Ok(reach.clone()),
+            Whereabouts::LookedUp {
+                headers, ca_file, ..
+            } => (headers, ca_file),
+        };
+        let Some(lookup) = &self.lookup else {
+            return Err(Trouble::new(Reason::Internal, "a server has no resolver"));
+        };
+        let resolved = lookup.resolved().await?;
+        let mut all: Vec<(HeaderName, HeaderValue)> = headers.clone();
+        // What the resolver says is fresher than what was declared.
+        for (name, value) in &resolved.headers {
+            all.retain(|(known, _)| known != name);
+            all.push((name.clone(), value.clone()));
+        }
+        Ok(Reach::Http(HttpReach {
+            url: resolved.url.clone(),
+            headers: all,
+            ca_file: ca_file.clone(),
+        }))
+    }
+
+    /// The credential that speaks for this identity, if the server has one.
+    pub(crate) fn credential(&self, who: &Who, vault: &Vault) -> Option<Arc<Credential>> {
+        let source = self.server.credential.as_ref()?;
+        let whose = source.splits_by_identity().then_some(who.id);
+        Some(self.credential_of(whose, source, Some(&who.said), vault))
+    }
+
+    fn credential_of(
+        &self,
+        whose: Option<Identity>,
+        source: &CredentialSource,
+        name: Option<&IdentityName>,
+        vault: &Vault,
+    ) -> Arc<Credential> {
+        let mut held = self.credentials.lock();
+        if let Some(known) = held.get(&whose) {
+            return Arc::clone(known);
+        }
+        let made = Arc::new(Credential::new(source.clone(), &self.name, name, vault));
+        // Those that no session uses are made anew when they are needed.
+        if held.len() >= MAX_CREDENTIALS {
+            held.retain(|_, credential| Arc::strong_count(credential) > 1);
+        }
+        held.insert(whose, Arc::clone(&made));
+        made
+    }
+
+    pub(crate) fn contact(&self, key: &ContactKey) -> Option<Arc<Contact>> {
+        self.contacts.pin().get(key).cloned()
+    }
+
+    pub(crate) fn learn(&self, key: ContactKey, contact: Arc<Contact>) {
+        self.contacts.pin().insert(key, contact);
+    }
+
+    /// Something spoke against what was found out; the next call finds out anew.
+    pub(crate) fn forget_contacts(&self) {
+        self.contacts.pin().clear();
+        self.contacts_seen.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Changes whenever what was found out is forgotten.
+    pub(crate) fn contacts_seen(&self) -> u64 {
+        self.contacts_seen.load(Ordering::Acquire)
+    }
+
+    /// The probe that this server answers.
+    pub(crate) fn probe(&self) -> Probe {
+        match self.probe.load(Ordering::Relaxed) {
+            0 => Probe::Ping,
+            _ => Probe::ToolsList,
+        }
+    }
+
+    /// `ping` was not answered, and a list was.
+    pub(crate) fn learn_probe(&self) {
+        self.probe.store(1, Ordering::Relaxed);
+    }
+
+    /// Where the server is, if anybody looked already.
+    pub(crate) fn known_place(&self) -> Option<Arc<Found>> {
+        self.found.lock().clone()
+    }
+
+    /// What a look at the server found: a change is told once.
+    pub(crate) fn note_health(&self, looked: &Result<(), Trouble>) {
+        let is_there = looked.is_ok();
+        if self.is_there.swap(is_there, Ordering::Relaxed) == is_there {
+            return;
+        }
+        match looked {
+            Ok(()) => tracing::info!(server = %self.name, "the server answers again"),
+            Err(trouble) => {
+                tracing::warn!(server = %self.name, %trouble, "the server does not answer");
+            },
+        }
+    }
+
+    /// The budget of resends, with the calls it has not heard of yet.
+    pub(crate) fn with_budget<T>(&self, now: Tick, act: impl FnOnce(&mut Budget) -> T) -> T {
+        let calls = self.calls.swap(0, Ordering::Relaxed);
+        let mut budget = self.budget.lock();
+        budget.calls(now, calls);
+        act(&mut budget)
+    }
+
+    /// The credential that speaks for everybody, if the server has such a one.
+    pub(crate) fn own_credential(&self, vault: &Vault) -> Option<Arc<Credential>> {
+        let source = self.server.credential.as_ref()?;
+        if source.splits_by_identity() {
+            return None;
+        }
+        Some(self.credential_of(None, source, None, vault))
+    }
+
+    /// The place a leg leads to.
+    pub(crate) fn place(&self, found: &Found, leg: Leg) -> Place {
+        Place {
+            server: Arc::clone(&self.name),
+            revision: found.revision,
+            era: leg.era,
+            transport: leg.transport,
+        }
+    }
+
+    /// The server as `upstream` opens it.
+    pub(crate) fn target(
+        &self,
+        found: &Found,
+        credential: Option<&Arc<Credential>>,
+        era: Option<Era>,
+        notices: Option<Arc<dyn Notices>>,
+    ) -> upstream::Server {
+        let policy = self.policy();
+        let mut target = match &found.reach {
+            Reach::Http(reach) => upstream::Server::http(&*self.name, reach.url.clone()),
+            Reach::Stdio(reach) => {
+                upstream::Server::stdio(&*self.name, &reach.program, reach.args.clone())
+            },
+        };
+        target.reach = found.reach.clone();
+        target.era = era.or(self.server.settings.era);
+        target.times = self.server.settings.times;
+        target.sizes = self.server.settings.sizes;
+        target.dialects = policy.dialects;
+        target.version = policy.version;
+        target.sessions = policy.sessions;
+        target.credential_id = credential.map(|credential| credential.id().0);
+        target.credential = credential.map(|credential| Arc::clone(credential) as Arc<_>);
+        target.on_notice = notices;
+        target.dial = self.server.dial.clone();
+        target
+    }
+
+    /// What a caller inside or outside a run needs to know.
+    pub(crate) fn wants(&self, inside_run: bool) -> Wants {
+        if inside_run || self.policy().sessions == Sessions::Always {
+            Wants::State
+        } else {
+            Wants::Any
+        }
+    }
+}
+
+impl std::fmt::Debug for Entry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Entry")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The digest of how a server is reached: neither policy nor the bytes of secrets.
+fn revision(reach: &Reach, entry: &Entry, vault: &Vault) -> Revision {
+    let mut parts: Vec<Vec<u8>> = Vec::new();
+    match reach {
+        Reach::Http(HttpReach {
+            url,
+            headers,
+            ca_file,
+        }) => {
+            parts.push(b"http".to_vec());
+            parts.push(url.as_str().as_bytes().to_vec());
+            for (name, value) in headers {
+                parts.push(name.as_str().as_bytes().to_vec());
+                // A value that is secret is not looked at: only that it is there.
+                let shown: &[u8] = if value.is_sensitive() {
+                    b""
+                } else {
+                    value.as_bytes()
+                };
+                parts.push(shown.to_vec());
+            }
+            parts.push(b"ca".to_vec());
+            parts.push(ca_file.as_ref().map_or_else(Vec::new, |path| {
+                path.as_os_str().as_encoded_bytes().to_vec()
+            }));
+        },
+        Reach::Stdio(StdioReach {
+            program,
+            args,
+            env,
+            env_pass,
+            cwd,
+        }) => {
+            parts.push(b"stdio".to_vec());
+            parts.push(program.as_bytes().to_vec());
+            parts.extend(args.iter().map(|arg| arg.as_bytes().to_vec()));
+            parts.push(b"env".to_vec());
+            // Names only: values may be secrets.
+            parts.extend(env.keys().map(|name| name.as_bytes().to_vec()));
+            parts.push(b"pass".to_vec());
+            parts.extend(env_pass.iter().map(|name| name.as_bytes().to_vec()));
+            parts.push(b"cwd".to_vec());
+            parts.push(cwd.as_ref().map_or_else(Vec::new, |path| {
+                path.as_os_str().as_encoded_bytes().to_vec()
+            }));
+        },
+    }
+    if let Some(dial) = &entry.server.dial {
+        parts.push(b"dial".to_vec());
+        parts.push(dial.label().as_bytes().to_vec());
+    }
+    let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+    Revision(vault.digest(Purpose::Revision, &parts))
+}
+
+/// What we say of ourselves, and its digest.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) declared: Declared,
+    pub(crate) id: DeclaredId,
+}
+
+impl Said {
+    pub(crate) fn new(declared: Declared, vault: &Vault) -> Arc<Self> {
+        let digest = vault.digest(
+            Purpose::Declared,
+            &[
+                declared.client_name.as_bytes(),
+                declared.client_version.as_bytes(),
+                &declared.capabilities,
+            ],
+        );
+        Arc::new(Self {
+            declared,
+            id: DeclaredId(digest),
+        })
+    }
+}
+
+/// The credential of a server that has none.
+pub(crate) const NO_CREDENTIAL: CredentialId = CredentialId(Digest::new([0; 16]));
+
+/// How a reach travels, before anything was found out.
+pub(crate) fn transport_of(reach: &Reach) -> Transport {
+    match reach {
+        Reach::Http(_) => Transport::Http,
+        Reach::Stdio(_) => Transport::Stdio,
+    }
+}

@@ -1,0 +1,591 @@
+//! A server as somebody calls it, the call as it is built, and its result.
+//!
+//! The short and the long form of a call are one thing: a builder that is awaited.
+
+use std::borrow::Cow;
+use std::future::{Future, IntoFuture};
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use warmline_core::code::{Code, Reason};
+use warmline_core::delivery::Delivery;
+use warmline_core::exchange::{Patience, Trouble};
+use warmline_core::protocol::params::Params;
+use warmline_core::repeat::Said as SaidOfRepeat;
+
+use crate::call::{self, Answered, Job};
+use crate::client::Caller;
+use crate::entry::{Entry, Said};
+use crate::error::{Error, Result};
+use crate::lease::Leased;
+use crate::server::Server;
+use crate::tools::{Tool, ToolList};
+use crate::upstream::{Declared, Facts, List, Listener};
+
+/// A server, as one identity calls it, inside a run or outside.
+#[derive(Clone)]
+pub struct ServerHandle {
+    caller: Caller,
+    entry: Entered,
+    listener: Option<Arc<dyn Listener>>,
+}
+
+/// The entry of the server, or why there is none: told at the first call.
+#[derive(Clone, Debug)]
+enum Entered {
+    Known(Arc<Entry>),
+    Bad(Box<Trouble>),
+}
+
+impl ServerHandle {
+    pub(crate) fn of(caller: Caller, name: &str) -> Result<Self> {
+        let entry = caller.engine.entry(name).map_err(Error::unsent)?;
+        Ok(Self {
+            caller,
+            entry: Entered::Known(entry),
+            listener: None,
+        })
+    }
+
+    pub(crate) fn undeclared(caller: Caller, server: Server) -> Self {
+        let entry = match server.problem() {
+            Some(problem) => Entered::Bad(Box::new(problem.clone())),
+            None => Entered::Known(caller.engine.undeclared(server)),
+        };
+        Self {
+            caller,
+            entry,
+            listener: None,
+        }
+    }
+
+    /// The name of the server.
+    pub fn name(&self) -> &str {
+        match &self.entry {
+            Entered::Known(entry) => &entry.name,
+            Entered::Bad(_) => "",
+        }
+    }
+
+    /// The same server, for a client that says something else of itself than the engine does.
+    /// Sessions that are shared are kept apart by it; in a run the first client's word counts.
+    #[must_use]
+    pub fn declaring(mut self, declared: Declared) -> Self {
+        let vault = &self.caller.engine.shared().vault;
+        self.caller.said = Said::new(declared, vault);
+        self
+    }
+
+    /// The same server, with somebody who hears news and answers questions of every call.
+    #[must_use]
+    pub fn listener(mut self, listener: impl Listener + 'static) -> Self {
+        self.listener = Some(Arc::new(listener));
+        self
+    }
+
+    /// Calls a tool. `arguments` is anything that serializes to an object.
+    pub fn call(&self, tool: impl Into<String>, arguments: impl Serialize) -> Call<ToolResult> {
+        let tool = tool.into();
+        let params = Params::of(&ToolCall {
+            name: &tool,
+            arguments,
+        });
+        let mut call = self.build("tools/call", params);
+        call.options.tool = Some(tool);
+        call
+    }
+
+    /// Sends any request and hands out its raw result.
+    pub fn request(
+        &self,
+        method: impl Into<Cow<'static, str>>,
+        params: impl Serialize,
+    ) -> Call<Bytes> {
+        self.build(method, Params::of(&params))
+    }
+
+    /// As [`ServerHandle::request`], with parameters that are checked already.
+    pub fn request_raw(&self, method: impl Into<Cow<'static, str>>, params: Params) -> Call<Bytes> {
+        let method = method.into();
+        let tool = (method == "tools/call").then(|| params.name()).flatten();
+        let mut call = self.build(method, Ok::<_, &str>(params));
+        call.options.tool = tool;
+        call
+    }
+
+    /// Calls a tool by the name that models know it by.
+    ///
+    /// # Errors
+    /// `tool-unknown`, where no tool has that name; the others as [`ServerHandle::tools`].
+    pub async fn call_exposed(&self, name: &str, arguments: impl Serialize) -> Result<ToolResult> {
+        let tools = self.tools().await?;
+        let original = tools.find(name).map_err(Error::unsent)?.name().to_owned();
+        self.call(original, arguments).await
+    }
+
+    /// The tools of this server that may be called: from the cache, where it holds.
+    ///
+    /// # Errors
+    /// As a call that fails.
+    pub async fn tools(&self) -> Result<Arc<ToolList>> {
+        call::tools(&self.caller, self.entry()?).await
+    }
+
+    /// One tool, by its own name or the one that models know it by.
+    ///
+    /// # Errors
+    /// `tool-unknown`, naming the tool, the server and the nearest; nothing is called.
+    pub async fn tool(&self, name: &str) -> Result<Tool> {
+        let tools = self.tools().await?;
+        tools.find(name).cloned().map_err(Error::unsent)
+    }
+
+    /// Forgets the cached tools: the next list is read from the server.
+    pub fn forget_tools(&self) {
+        if let Entered::Known(entry) = &self.entry {
+            entry.tools.forget_all();
+        }
+    }
+
+    /// A list of the server with all its pages; each item is raw JSON.
+    ///
+    /// # Errors
+    /// As a call that fails.
+    pub async fn list(&self, list: List) -> Result<Vec<Bytes>> {
+        call::list(&self.caller, self.entry()?, list).await
+    }
+
+    /// Reads a resource.
+    pub fn read_resource(&self, uri: &str) -> Call<Bytes> {
+        self.request("resources/read", json!({ "uri": uri }))
+    }
+
+    /// Gets a prompt, filled in.
+    pub fn prompt(&self, name: &str, arguments: impl Serialize) -> Call<Bytes> {
+        let params = Params::of(&ToolCall { name, arguments });
+        self.build("prompts/get", params)
+    }
+
+    /// Asks for completions; `params` as the protocol has them.
+    pub fn complete(&self, params: impl Serialize) -> Call<Bytes> {
+        self.request("completion/complete", params)
+    }
+
+    /// Asks whether the server answers.
+    pub fn ping(&self) -> Call<Bytes> {
+        self.request_raw("ping", Params::empty())
+    }
+
+    /// From which level on log lines are wanted. In a session that is held it is said again when
+    /// the session has to be replaced.
+    pub fn log_level(&self, level: &str) -> Call<Bytes> {
+        self.request("logging/setLevel", json!({ "level": level }))
+    }
+
+    /// Asks to be told when a resource changes; said again as the log level is.
+    pub fn subscribe(&self, uri: &str) -> Call<Bytes> {
+        self.request("resources/subscribe", json!({ "uri": uri }))
+    }
+
+    /// The reverse of [`ServerHandle::subscribe`].
+    pub fn unsubscribe(&self, uri: &str) -> Call<Bytes> {
+        self.request("resources/unsubscribe", json!({ "uri": uri }))
+    }
+
+    /// A session for one holder alone, until it is dropped: begin … commit.
+    ///
+    /// # Errors
+    /// As a call on a session that cannot be had.
+    pub async fn lease(&self) -> Result<Leased> {
+        Leased::take(&self.caller, self.entry()?).await
+    }
+
+    /// What the server said of itself when a session was opened. Opens one where there is none.
+    ///
+    /// # Errors
+    /// As a call on a session that cannot be had.
+    pub async fn facts(&self) -> Result<Arc<Facts>> {
+        call::facts(&self.caller, self.entry()?).await
+    }
+
+    /// Whether a session is held for this caller, and its id where the server issued one. Asking
+    /// changes nothing.
+    pub fn session(&self) -> Option<HeldSession> {
+        let Entered::Known(entry) = &self.entry else {
+            return None;
+        };
+        call::held(&self.caller, entry)
+    }
+
+    pub(crate) fn entry(&self) -> Result<&Arc<Entry>> {
+        match &self.entry {
+            Entered::Known(entry) => Ok(entry),
+            Entered::Bad(trouble) => Err(Error::unsent(Trouble::clone(trouble))),
+        }
+    }
+
+    fn build<T: Outcome>(
+        &self,
+        method: impl Into<Cow<'static, str>>,
+        params: Result<Params, impl std::fmt::Display>,
+    ) -> Call<T> {
+        let params = params.map_err(|malformed| malformed.to_string());
+        Call {
+            target: Target::Server(self.clone()),
+            method: method.into(),
+            params,
+            options: Options {
+                listener: self.listener.clone(),
+                ..Options::default()
+            },
+            output: PhantomData,
+        }
+    }
+}
+
+impl std::fmt::Debug for ServerHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServerHandle")
+            .field("server", &self.name())
+            .field("run", &self.caller.run)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A session that is held, seen from outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldSession {
+    /// The server's id for it, where it issued one.
+    pub id: Option<String>,
+    /// Which one of its key it is.
+    pub generation: u32,
+}
+
+#[derive(Serialize)]
+struct ToolCall<'a, A> {
+    name: &'a str,
+    arguments: A,
+}
+
+/// A call that is being built: awaited, it is sent.
+///
+/// Dropping the future cancels the call; what became of it is unknown then.
+#[must_use = "a call is sent when it is awaited"]
+pub struct Call<T> {
+    target: Target,
+    method: Cow<'static, str>,
+    params: Result<Params, String>,
+    options: Options,
+    output: PhantomData<fn() -> T>,
+}
+
+/// Where a call goes.
+#[derive(Clone)]
+pub(crate) enum Target {
+    Server(ServerHandle),
+    Leased(Leased),
+}
+
+/// What a caller says of one call.
+#[derive(Clone, Default)]
+pub(crate) struct Options {
+    pub(crate) tool: Option<String>,
+    idle: Option<Duration>,
+    total: Option<Duration>,
+    said: Option<SaidOfRepeat>,
+    call_id: Option<String>,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    bad_header: Option<String>,
+    listener: Option<Arc<dyn Listener>>,
+}
+
+impl<T> Call<T> {
+    pub(crate) fn on_lease(
+        lease: Leased,
+        method: Cow<'static, str>,
+        params: Result<Params, String>,
+        tool: Option<String>,
+    ) -> Self {
+        Self {
+            target: Target::Leased(lease),
+            method,
+            params,
+            options: Options {
+                tool,
+                ..Options::default()
+            },
+            output: PhantomData,
+        }
+    }
+
+    /// How long the call may take in all, over all attempts.
+    pub fn timeout(mut self, total: Duration) -> Self {
+        self.options.total = Some(total);
+        self
+    }
+
+    /// How long the server may show no sign of life; progress starts it anew.
+    pub fn idle_timeout(mut self, idle: Duration) -> Self {
+        self.options.idle = Some(idle);
+        self
+    }
+
+    /// It may run twice: it is sent again where it is not known whether it ran.
+    pub fn repeatable(mut self) -> Self {
+        self.options.said = Some(SaidOfRepeat::Repeatable);
+        self
+    }
+
+    /// It must not run twice, whatever the tool says of itself.
+    pub fn not_repeatable(mut self) -> Self {
+        self.options.said = Some(SaidOfRepeat::Once);
+        self
+    }
+
+    /// A key of the caller that travels with every attempt, for servers that tell repeats by it.
+    /// Nothing is kept by it here: two equal calls are two executions.
+    pub fn call_id(mut self, id: impl Into<String>) -> Self {
+        self.options.call_id = Some(id.into());
+        self
+    }
+
+    /// An HTTP header of this call alone: trace, correlation. Other transports ignore it.
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        match (
+            HeaderName::try_from(name.to_ascii_lowercase()),
+            HeaderValue::from_str(value),
+        ) {
+            (Ok(name), Ok(value)) => self.options.headers.push((name, value)),
+            _ => self.options.bad_header = Some(name.to_owned()),
+        }
+        self
+    }
+
+    /// Who hears the news of this call and answers its questions.
+    pub fn listener(mut self, listener: impl Listener + 'static) -> Self {
+        self.options.listener = Some(Arc::new(listener));
+        self
+    }
+
+    /// As [`Call::listener`], for one that is shared already.
+    pub fn listened_by(mut self, listener: Arc<dyn Listener>) -> Self {
+        self.options.listener = Some(listener);
+        self
+    }
+
+    /// The job as the data path takes it, and the target it goes to.
+    fn ready(self) -> Result<(Target, Job)> {
+        let server = match &self.target {
+            Target::Server(handle) => handle.name().to_owned(),
+            Target::Leased(lease) => lease.server().to_owned(),
+        };
+        let bad = |what: String, why: String| {
+            let trouble = Trouble::new(Reason::InvalidRequest, what).because(why);
+            Error::new(trouble, Delivery::Unsent)
+        };
+        let params = self.params.map_err(|why| {
+            bad(
+                format!(
+                    "the parameters of `{}` for `{server}` are no JSON object",
+                    self.method
+                ),
+                why,
+            )
+        })?;
+        if let Some(name) = self.options.bad_header {
+            let what = format!("a header of a call to `{server}` cannot be sent");
+            return Err(bad(what, format!("`{}`", name.escape_debug())));
+        }
+        let policy = match &self.target {
+            Target::Server(handle) => handle.entry()?.policy(),
+            Target::Leased(lease) => lease.entry().policy(),
+        };
+        let decided = self
+            .options
+            .tool
+            .as_ref()
+            .and_then(|tool| policy.tools.get(tool));
+        let patience = Patience {
+            idle: self
+                .options
+                .idle
+                .or(decided.and_then(|tool| tool.idle))
+                .unwrap_or(policy.patience.idle),
+            total: self
+                .options
+                .total
+                .or(decided.and_then(|tool| tool.total))
+                .unwrap_or(policy.patience.total),
+        };
+        let job = Job {
+            method: self.method,
+            params,
+            patience,
+            headers: self.options.headers,
+            said: self.options.said,
+            call_id: self.options.call_id,
+            tool: self.options.tool,
+            listener: self.options.listener,
+        };
+        Ok((self.target, job))
+    }
+
+    async fn send(self) -> Result<Answered> {
+        let (target, job) = self.ready()?;
+        match &target {
+            Target::Server(handle) => call::carry(&handle.caller, handle.entry()?, job).await,
+            Target::Leased(lease) => lease.carry(job).await,
+        }
+    }
+}
+
+impl<T> std::fmt::Debug for Call<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Call")
+            .field("method", &self.method)
+            .field("tool", &self.options.tool)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a call can end with.
+pub trait Outcome: Sized + Send + 'static {
+    #[doc(hidden)]
+    fn of(answered: Answered) -> Self;
+}
+
+impl Outcome for Bytes {
+    fn of(answered: Answered) -> Self {
+        answered.result
+    }
+}
+
+impl Outcome for ToolResult {
+    fn of(answered: Answered) -> Self {
+        Self(answered)
+    }
+}
+
+impl<T: Outcome> IntoFuture for Call<T> {
+    type Output = Result<T>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { self.send().await.map(T::of) })
+    }
+}
+
+/// What a tool answered.
+#[derive(Clone, Debug)]
+pub struct ToolResult(Answered);
+
+impl ToolResult {
+    /// The raw JSON of the result.
+    pub fn raw(&self) -> &Bytes {
+        &self.0.result
+    }
+
+    /// Whether the tool says that it failed.
+    pub fn is_error(&self) -> bool {
+        self.read().is_ok_and(|read| read.is_error)
+    }
+
+    /// The result, unless the tool says that it failed.
+    ///
+    /// # Errors
+    /// `tool-failed`, delivery `answered`, with the tool's own words.
+    pub fn ok(self) -> Result<Self> {
+        if !self.is_error() {
+            return Ok(self);
+        }
+        let tool = self.0.tool.as_deref().unwrap_or("the tool");
+        let what = format!("`{tool}` of `{}` failed", self.0.server);
+        let words: String = self.text().chars().take(500).collect();
+        let trouble = Trouble::new(Reason::Rejected, what).coded(Code::ToolFailed);
+        let trouble = if words.is_empty() {
+            trouble
+        } else {
+            trouble.because(words)
+        };
+        Err(Error::new(trouble, Delivery::Answered)
+            .at(self.0.at())
+            .after(self.0.attempts))
+    }
+
+    /// The text blocks of the result, one after the other.
+    pub fn text(&self) -> String {
+        let Ok(read) = self.read() else {
+            return String::new();
+        };
+        let texts: Vec<&str> = read
+            .content
+            .iter()
+            .filter(|block| block.get("type").and_then(|kind| kind.as_str()) == Some("text"))
+            .filter_map(|block| block.get("text").and_then(|text| text.as_str()))
+            .collect();
+        texts.join("\n")
+    }
+
+    /// The content blocks.
+    ///
+    /// # Errors
+    /// `bad-answer`, where they are not what the protocol says.
+    pub fn content(&self) -> Result<Vec<serde_json::Value>> {
+        self.read().map(|read| read.content)
+    }
+
+    /// The structured content, as a type of yours.
+    ///
+    /// # Errors
+    /// `bad-answer`, where there is none or it does not fit.
+    pub fn structured<T: DeserializeOwned>(&self) -> Result<T> {
+        let Some(raw) = self.read()?.structured else {
+            return Err(self.bad("it has no structured content".to_owned()));
+        };
+        T::deserialize(raw).map_err(|error| self.bad(error.to_string()))
+    }
+
+    /// How often the call was sent.
+    pub fn attempts(&self) -> u32 {
+        self.0.attempts
+    }
+
+    /// The number of the session that answered, within its key.
+    pub fn generation(&self) -> u32 {
+        self.0.generation
+    }
+
+    /// Whether what earlier calls left in the session was lost before this one.
+    pub fn state_lost(&self) -> bool {
+        self.0.state_lost
+    }
+
+    fn read(&self) -> Result<Read> {
+        serde_json::from_slice(&self.0.result).map_err(|error| self.bad(error.to_string()))
+    }
+
+    fn bad(&self, why: String) -> Error {
+        let what = format!("the result of `{}` is not what was expected", self.0.server);
+        let trouble = Trouble::new(Reason::BadReply, what).because(why);
+        Error::new(trouble, Delivery::Answered)
+            .at(self.0.at())
+            .after(self.0.attempts)
+    }
+}
+
+#[derive(serde::Deserialize)]
+struct Read {
+    #[serde(default)]
+    content: Vec<serde_json::Value>,
+    #[serde(default, rename = "isError")]
+    is_error: bool,
+    #[serde(default, rename = "structuredContent")]
+    structured: Option<serde_json::Value>,
+}

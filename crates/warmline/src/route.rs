@@ -1,0 +1,297 @@
+//! Which session serves a call: where the server is, as whom, on which leg, in which cell.
+//!
+//! Asked by: [`call`](crate::call), at every attempt. Inside a run the answer is remembered, so
+//! that a call on a held session finds its cell with one look into the run's own table.
+
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use warmline_core::code::Reason;
+use warmline_core::era::Era;
+use warmline_core::exchange::Trouble;
+use warmline_core::key::{Key, Owner, Scope};
+use warmline_core::plan::{self, Asking, Leg, Ownership, Plan, Reach};
+use warmline_core::policy::SessionPer;
+use warmline_core::pool::{Want, Why};
+
+use crate::client::Caller;
+use crate::clock::Instant;
+use crate::connect::{Connect, Line, RunTag, Setup};
+use crate::credentials::Credential;
+use crate::entry::{Contact, ContactKey, Entry, Found, NO_CREDENTIAL, Wants};
+use crate::pool::{CellOf, Lease, SpareKey};
+
+/// The way of a call to its session.
+pub(crate) enum Route {
+    /// A cell holds it.
+    Held(Arc<CellOf<Connect>>),
+    /// It gets one of its own.
+    Once(Box<Own>),
+}
+
+/// A session of one's own, still to be had.
+pub(crate) struct Own {
+    shelf: SpareKey,
+    setup: Arc<Setup>,
+    owner: Owner,
+}
+
+impl Route {
+    pub(crate) fn setup(&self) -> &Arc<Setup> {
+        match self {
+            Self::Held(cell) => cell.setup(),
+            Self::Once(own) => &own.setup,
+        }
+    }
+
+    pub(crate) async fn lease(
+        &self,
+        caller: &Caller,
+        want: Want,
+        by: Instant,
+    ) -> Result<Lease<Connect>, Trouble> {
+        let pool = caller.engine.pool();
+        match self {
+            Self::Held(cell) => pool.lease(cell, want, by).await,
+            Self::Once(own) => pool.once(&own.shelf, &own.setup, own.owner, by).await,
+        }
+    }
+}
+
+/// The way of a call, remembered or found.
+pub(crate) async fn route(
+    caller: &Caller,
+    entry: &Arc<Entry>,
+    tool: Option<&str>,
+) -> Result<Route, Trouble> {
+    let per_tool = tool
+        .and_then(|tool| entry.policy().tools.get(tool))
+        .and_then(|tool| tool.session_per);
+    if per_tool.is_none()
+        && let Some(cell) = remembered(caller, entry)
+    {
+        return Ok(Route::Held(cell));
+    }
+    // On the heap: finding out happens once, and its future is large.
+    Box::pin(find(caller, entry, per_tool)).await
+}
+
+/// The cell that served this run before, if one did.
+pub(crate) fn remembered(caller: &Caller, entry: &Entry) -> Option<Arc<CellOf<Connect>>> {
+    let run = caller.run.as_ref()?;
+    run.routes.pin().get(&entry.name).cloned()
+}
+
+/// What was remembered turned out wrong.
+pub(crate) fn forget(caller: &Caller, entry: &Entry) {
+    if let Some(run) = &caller.run {
+        run.routes.pin().remove(&entry.name);
+    }
+}
+
+async fn find(
+    caller: &Caller,
+    entry: &Arc<Entry>,
+    per_tool: Option<SessionPer>,
+) -> Result<Route, Trouble> {
+    let shared = caller.engine.shared();
+    let found = entry.found(&shared.vault).await?;
+    let credential = entry.credential(&caller.who, &shared.vault);
+    if let Some(credential) = &credential {
+        credential.ready().await?;
+    }
+    let as_whom = Speaking { found, credential };
+    let contact = meet(caller, entry, &as_whom).await?;
+    let asking = Asking {
+        tool: per_tool,
+        inside_run: caller.run.is_some(),
+        pool_enabled: shared.ceilings.pool_enabled,
+    };
+    let leg = contact.leg;
+    match plan::plan(leg, entry.policy(), asking) {
+        Plan::Once => Ok(Route::Once(Box::new(Own {
+            shelf: as_whom.shelf(caller, entry, leg),
+            owner: Owner::Identity(caller.who.id),
+            setup: Arc::new(as_whom.setup(caller, entry, leg)),
+        }))),
+        Plan::Held(holding) => {
+            let owner = match holding.owner {
+                Ownership::Identity => Owner::Identity(caller.who.id),
+                Ownership::Everybody => Owner::Everybody,
+            };
+            let scope = match (holding.reach, &caller.run) {
+                (Reach::Run, Some(run)) => Scope::Run(run.id),
+                (Reach::Run | Reach::Shared, _) => Scope::Shared(caller.said.id),
+            };
+            let place = entry.place(&as_whom.found, leg);
+            let key = Key::of(place, owner, as_whom.id(), scope);
+            let waiters = shared.ceilings.waiters_per_key;
+            let cell = caller.engine.pool().cell(
+                &key,
+                || plan::cell_policy(leg, holding, entry.policy(), waiters),
+                || as_whom.setup(caller, entry, leg),
+            );
+            remember(caller, entry, &cell, per_tool);
+            Ok(Route::Held(cell))
+        },
+    }
+}
+
+fn remember(
+    caller: &Caller,
+    entry: &Entry,
+    cell: &Arc<CellOf<Connect>>,
+    per_tool: Option<SessionPer>,
+) {
+    let Some(run) = &caller.run else { return };
+    if per_tool.is_none() {
+        run.routes
+            .pin()
+            .insert(Arc::clone(&entry.name), Arc::clone(cell));
+    }
+    // Either the end of the run sees what was put there, or we see that the run was cut: the one
+    // who comes second in this order ends the cell.
+    fence(Ordering::SeqCst);
+    if run.is_cut() && cell.key().run() == Some(run.id) {
+        caller.engine.pool().end(cell, Why::RunEnded);
+    }
+}
+
+/// As whom, and where.
+pub(crate) struct Speaking {
+    pub(crate) found: Arc<Found>,
+    pub(crate) credential: Option<Arc<Credential>>,
+}
+
+impl Speaking {
+    fn id(&self) -> warmline_core::key::CredentialId {
+        self.credential
+            .as_ref()
+            .map_or(NO_CREDENTIAL, |credential| credential.id())
+    }
+
+    fn shelf(&self, caller: &Caller, entry: &Entry, leg: Leg) -> SpareKey {
+        SpareKey {
+            place: entry.place(&self.found, leg),
+            credential: self.id(),
+            declared: caller.said.id,
+        }
+    }
+
+    fn setup(&self, caller: &Caller, entry: &Arc<Entry>, leg: Leg) -> Setup {
+        let run = caller.run.as_ref().map(|run| RunTag::of(run));
+        Setup::new(
+            Arc::clone(entry),
+            self,
+            Arc::clone(&caller.said),
+            leg,
+            (Owner::Identity(caller.who.id), run),
+            caller.engine.shared().records_of(entry),
+        )
+    }
+}
+
+/// What the server turned out to be: remembered, told by a record, or found out now, once for
+/// all who ask.
+async fn meet(
+    caller: &Caller,
+    entry: &Arc<Entry>,
+    speaking: &Speaking,
+) -> Result<Arc<Contact>, Trouble> {
+    let wants = entry.wants(caller.run.is_some());
+    let key = ContactKey {
+        credential: speaking.id(),
+        declared: caller.said.id,
+        wants,
+    };
+    if let Some(contact) = entry.contact(&key) {
+        return Ok(contact);
+    }
+    if let Some(leg) = told_by_record(caller, entry, speaking).await {
+        let contact = Arc::new(Contact { leg });
+        entry.learn(key, Arc::clone(&contact));
+        return Ok(contact);
+    }
+    let work = || contact(caller.clone(), Arc::clone(entry), speaking.clone(), key);
+    let met = entry.contacting.join("first-contact", key, work).await;
+    met.unwrap_or_else(|| {
+        let what = format!(
+            "the first contact with `{}` ended without a word",
+            entry.name
+        );
+        Err(Trouble::new(Reason::Internal, what))
+    })
+}
+
+impl Clone for Speaking {
+    fn clone(&self) -> Self {
+        Self {
+            found: Arc::clone(&self.found),
+            credential: self.credential.clone(),
+        }
+    }
+}
+
+/// A run that goes on after a restart finds its session by its record, with nothing on the wire.
+async fn told_by_record(caller: &Caller, entry: &Arc<Entry>, speaking: &Speaking) -> Option<Leg> {
+    let run = caller.run.as_ref()?;
+    let records = caller.engine.shared().records_of(entry)?;
+    let leg = Leg {
+        era: Era::Legacy,
+        transport: crate::entry::transport_of(&speaking.found.reach),
+        keeps_session: true,
+    };
+    let key = Key::of(
+        entry.place(&speaking.found, leg),
+        Owner::Identity(caller.who.id),
+        speaking.id(),
+        Scope::Run(run.id),
+    );
+    let record = records.load(&key).await.ok().flatten();
+    record.map(|_| leg)
+}
+
+/// The first contact itself. The session it opened goes on the shelf, for whoever asked.
+async fn contact(
+    caller: Caller,
+    entry: Arc<Entry>,
+    speaking: Speaking,
+    key: ContactKey,
+) -> Result<Arc<Contact>, Trouble> {
+    let owner = Owner::Identity(caller.who.id);
+    let pool = caller.engine.pool();
+    let passing = pool.pass(
+        &entry.name,
+        speaking.found.revision,
+        owner,
+        key.credential,
+        entry.policy().breaker,
+    )?;
+    let opened = caller
+        .engine
+        .connector()
+        .first_contact(&entry, &speaking, &caller.said, key.wants == Wants::State)
+        .await;
+    let (session, other) = match opened {
+        Ok(opened) => {
+            passing.succeeded();
+            opened
+        },
+        Err(trouble) => {
+            passing.failed(&trouble);
+            return Err(trouble);
+        },
+    };
+    let contact = Contact::of(session.facts());
+    if let Some(other) = other
+        && !contact.leg.keeps_session
+        && other.keeps_session
+    {
+        tracing::info!(server = %entry.name, era = ?other.era, "the other era of this server keeps state");
+    }
+    entry.learn(key, Arc::clone(&contact));
+    let setup = Arc::new(speaking.setup(&caller, &entry, contact.leg));
+    let shelf = speaking.shelf(&caller, &entry, contact.leg);
+    pool.shelve(&shelf, &setup, Line::new(session));
+    Ok(contact)
+}
