@@ -34,6 +34,7 @@ use self::ring::Ring;
 pub use self::ring::Unsealable;
 use self::text::Secrets;
 use crate::clock;
+use crate::sync::Mutex;
 
 /// What a digest or a sealed thing is for. One made for a purpose is good for no other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -80,6 +81,8 @@ impl Purpose {
 pub struct Vault {
     digests: hmac::Key,
     ring: ArcSwap<Ring>,
+    /// Held by whoever turns the ring, so that no key is lost between two of them.
+    turning: Mutex<()>,
     origin: Origin,
 }
 
@@ -151,6 +154,7 @@ impl Vault {
         Ok(Self {
             digests: hmac::Key::new(hmac::HMAC_SHA256, secrets.instance()),
             ring: ArcSwap::from_pointee(Ring::of(secrets)?),
+            turning: Mutex::new(()),
             origin,
         })
     }
@@ -217,6 +221,7 @@ impl Vault {
     /// As [`Vault::rotate`].
     pub fn rotate_if_older(&self, age: Duration) -> Result<bool, Trouble> {
         let now = clock::wall_seconds();
+        let _turning = self.turning.lock();
         match &self.origin {
             Origin::Given => Err(Trouble::new(
                 Reason::InvalidRequest,
@@ -246,6 +251,7 @@ impl Vault {
         let Origin::Folder(home) = &self.origin else {
             return false;
         };
+        let _turning = self.turning.lock();
         let ring = home.read_if_changed().map(|secrets| Ring::of(&secrets));
         let Some(Ok(ring)) = ring else {
             return false;
