@@ -17,6 +17,8 @@ use crate::settings::{EngineSettings, Group as _, ServerSettings};
 use crate::trust::{Digest, TrustStore};
 
 mod capabilities;
+#[cfg(test)]
+mod cases;
 mod credential;
 mod declaration;
 mod expand;
@@ -169,19 +171,7 @@ impl ConfigFile {
             .because(why)
             .hint("check the path and who may read it")
         })?;
-        let source = Source {
-            file: path,
-            text: &text,
-        };
-        let is_json = path
-            .extension()
-            .is_some_and(|end| end.eq_ignore_ascii_case("json"))
-            || text.trim_start().starts_with('{');
-        let read = if is_json {
-            mcp_servers::read(source)?
-        } else {
-            warmline_toml::read(source)?
-        };
+        let read = read_text(path, &text)?;
         Ok(Self {
             path: path.to_owned(),
             origin,
@@ -293,6 +283,20 @@ fn name_problem(name: &str) -> Option<&'static str> {
         Some("names have at most 24 characters")
     } else {
         None
+    }
+}
+
+/// What a text declares and decides, if it is the text of that file.
+pub(crate) fn read_text(file: &Path, text: &str) -> Result<Read, ConfigError> {
+    let source = Source { file, text };
+    let is_json = file
+        .extension()
+        .is_some_and(|end| end.eq_ignore_ascii_case("json"))
+        || text.trim_start().starts_with('{');
+    if is_json {
+        mcp_servers::read(source)
+    } else {
+        warmline_toml::read(source)
     }
 }
 

@@ -16,8 +16,11 @@ use crate::upstream::server::Server;
 
 mod duration;
 mod kind;
+mod limits;
 mod of_engine;
 mod of_server;
+#[cfg(test)]
+mod page;
 pub(crate) mod place;
 #[cfg(test)]
 mod tests;
@@ -26,10 +29,11 @@ mod variables;
 pub use duration::parse_duration;
 pub use kind::Value;
 pub(crate) use kind::{Kind, Said};
+pub(crate) use limits::{check_ceilings, check_policy};
 pub use of_engine::EngineSettings;
 pub use of_server::ServerSettings;
 pub use place::{ConfigError, Excerpt, Place};
-pub use variables::{RETIRED, Stray, process_variable, stray_variables};
+pub use variables::{RETIRED, Stray, process_variable, run_from_env, stray_variables};
 pub use warmline_core::names::nearest;
 
 /// Where variables come from: the environment of the process, or a table in tests.
@@ -166,7 +170,8 @@ impl<T> Setting<T> {
 
     /// Its variable.
     pub(crate) fn variable(&self) -> String {
-        format!("WARMLINE_{}", self.key.to_uppercase().replace('.', "_"))
+        let name = self.key.to_uppercase().replace('.', "_");
+        format!("{}{name}", variables::PREFIX)
     }
 }
 

@@ -10,16 +10,7 @@ use super::*;
 use crate::upstream::server::Reach;
 
 fn read(name: &str, text: &str) -> Result<Vec<Declaration>, ConfigError> {
-    let source = Source {
-        file: Path::new(name),
-        text,
-    };
-    let read = if name.ends_with("json") {
-        mcp_servers::read(source)
-    } else {
-        warmline_toml::read(source)
-    };
-    read.map(|read| read.declarations)
+    read_text(Path::new(name), text).map(|read| read.declarations)
 }
 
 fn environment(name: &str) -> Option<String> {
@@ -93,6 +84,7 @@ fn a_toml_file_says_how_its_servers_are_reached() {
     assert_eq!(declarations[1].place.at, Some((16, 18)));
 }
 
+/// A29, E12: a server without URL or command is among them.
 #[test]
 fn a_wrong_line_is_named_with_its_place_and_the_nearest_right_word() {
     use Code::{ConfigBadValue as Value, ConfigUnknownKey as Key, ConfigUnreadable as File};
@@ -192,6 +184,7 @@ fn a_broken_file_of_another_program_is_named_with_its_place() {
     }
 }
 
+/// reliability P30: errors repeat no secret.
 #[test]
 fn what_cannot_be_filled_in_is_named_and_nothing_secret_is_repeated() {
     let text = "[servers.a]\nurl = 'https://x'\ncredential = { env = 'NOT_SET' }";
@@ -220,6 +213,7 @@ fn what_cannot_be_filled_in_is_named_and_nothing_secret_is_repeated() {
     assert!(!debug.contains("canary"), "{debug}");
 }
 
+/// A176, A177, S17, S18, S20, S21: the variables that a server names speak for it.
 #[test]
 fn variables_of_a_server_replace_its_url_and_give_its_token() {
     let text = "[servers.a]\nurl = 'http://127.0.0.1/mcp'\nurl_env = 'PLACE'\nauth_env = 'TOKEN'\n";
@@ -338,6 +332,7 @@ fn what_others_may_write_proves_no_trust() {
     std::fs::remove_dir_all(place).unwrap();
 }
 
+/// reliability P19, reliability P30: no file makes it panic or tell a secret.
 #[test]
 fn a_broken_file_neither_panics_nor_tells_a_secret() {
     let toml = "[servers.a]\nurl = 'https://u:canary@x/?k=canary'\nheaders = { A = 'canary', B = \"canary\" }\n\
@@ -427,4 +422,23 @@ fn a_timeout_without_a_subject_is_pointed_to_the_right_ones() {
     .unwrap_err();
     assert_eq!(error.code, Code::ConfigUnknownKey);
     assert!(error.hint.unwrap().contains("`call_timeout`"));
+}
+
+#[test]
+fn every_key_stands_on_the_reference_page() {
+    let page = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../docs/reference/settings.md"
+    );
+    let page = std::fs::read_to_string(page).unwrap();
+    let keys = [keys::SERVER, keys::TOP_ELSEWHERE, keys::TOOL].concat();
+    for key in keys.into_iter().filter(|key| *key != "tools") {
+        assert!(page.contains(&format!("`{key}`")), "{key} is missing");
+    }
+    for key in keys::CREDENTIAL {
+        assert!(page.contains(&format!("{{ {key} = ")), "{key} is missing");
+    }
+    for key in keys::CREDENTIAL_SHOWN {
+        assert!(page.contains(&format!("`{key} = ")), "{key} is missing");
+    }
 }

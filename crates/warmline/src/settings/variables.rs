@@ -10,6 +10,11 @@ pub fn process_variable(name: &str) -> Option<String> {
     std::env::var_os(name).and_then(|value| value.into_string().ok())
 }
 
+/// The run that whoever started this process wants it to join, if there is one.
+pub fn run_from_env() -> Option<String> {
+    process_variable(RUN).filter(|name| !name.is_empty())
+}
+
 /// What the environment says of a setting, and the variable that said it. Warmline's own name
 /// wins over another program's.
 pub(super) fn value<T>(
@@ -58,16 +63,21 @@ pub fn stray_variables() -> Vec<Stray> {
 
 pub(super) fn stray(names: impl Iterator<Item = String>) -> Vec<Stray> {
     let known: Vec<String> = known_variables().collect();
+    let known = || known.iter().filter_map(|name| name.strip_prefix(PREFIX));
     let mut strays: Vec<Stray> = names
-        .filter(|name| {
-            RETIRED.contains(&name.as_str())
-                || (name.starts_with("WARMLINE_") && !known.contains(name))
-        })
-        .map(|variable| Stray {
-            meant: nearest(&variable, known.iter().map(String::as_str))
-                .filter(|_| !RETIRED.contains(&variable.as_str()))
-                .map(str::to_owned),
-            variable,
+        .filter_map(|variable| {
+            if RETIRED.contains(&variable.as_str()) {
+                return Some(Stray {
+                    variable,
+                    meant: None,
+                });
+            }
+            let own = variable.strip_prefix(PREFIX)?;
+            if known().any(|name| name == own) {
+                return None;
+            }
+            let meant = nearest(own, known()).map(|name| format!("{PREFIX}{name}"));
+            Some(Stray { variable, meant })
         })
         .collect();
     strays.sort_by(|one, other| one.variable.cmp(&other.variable));
@@ -82,8 +92,14 @@ fn known_variables() -> impl Iterator<Item = String> {
         .chain(OTHERS.iter().map(|name| (*name).to_owned()))
 }
 
+/// What every variable of ours begins with.
+pub(super) const PREFIX: &str = "WARMLINE_";
+
 /// Variables of older programs that speak of no server. They are never read.
 pub const RETIRED: &[&str] = &["GITHUB_PAT", "MCP_USE_SESSION_MGMT"];
 
 /// Variables of ours that are no settings.
-const OTHERS: &[&str] = &["WARMLINE_LOG", "WARMLINE_RUN"];
+const OTHERS: &[&str] = &["WARMLINE_LOG", RUN];
+
+/// The name of the run that this process belongs to.
+const RUN: &str = "WARMLINE_RUN";

@@ -1,0 +1,99 @@
+//! Declarations that cannot be meant: each is named with its place and the way out.
+
+use warmline_core::code::Code;
+
+use super::{http, toml};
+
+/// A credential comes from one place and is shown in one form, or the file says what is wrong.
+#[test]
+fn a_credential_comes_from_one_place() {
+    #[rustfmt::skip]
+    let good = [
+        "{ env = 'X' }", "{ file = 'secrets/{identity}/github' }", "{ command = ['pass', 'show', 'x'] }",
+        "{ header = 'X-GitHub-Token', as = 'Authorization', form = 'Bearer {}' }", "{ env = 'X', as = 'X-API-Key' }",
+    ];
+    for credential in good {
+        let text = format!("[servers.a]\nurl = 'https://x'\ncredential = {credential}");
+        assert!(toml(&text).is_ok(), "{credential}: {:?}", toml(&text));
+    }
+    #[rustfmt::skip]
+    let bad = [
+        ("{}",                                    "`credential` does not say where it comes from"),
+        ("{ as = 'X-API-Key' }",                  "`credential` does not say where it comes from"),
+        ("{ env = 'X', file = 'y' }",             "`credential` comes from more than one place"),
+        ("{ command = [] }",                      "the `command` of `credential` names no program"),
+        ("{ env = 'ghp_canary-secret' }",         "`credential.env` is not the name of a variable"),
+        ("{ header = 'Authorization' }",          "a credential cannot be taken from this header of a caller"),
+        ("{ env = 'X', form = 'no place' }",      "the form of the credential cannot be used"),
+        ("{ env = 'X', as = 'Content-Length' }",  "the form of the credential cannot be used"),
+        ("'canary'",                              "`credential` is a table, not a string"),
+    ];
+    for (credential, what) in bad {
+        let text = format!("[servers.a]\nurl = 'https://x'\ncredential = {credential}");
+        let error = toml(&text).unwrap_err();
+        assert_eq!(
+            (error.code, error.what.as_str()),
+            (Code::ConfigBadValue, what)
+        );
+        assert!(!format!("{error:?}").contains("canary"), "{error:?}");
+        assert_eq!(error.place.unwrap().at.unwrap().0, 3);
+    }
+    let shown = "[servers.a]\nurl = 'https://x'\ncredential = { env = 'T', as = 'X-API-Key' }";
+    let lookup = |name: &str| (name == "T").then(|| "secret".to_owned());
+    let reach = http(toml(shown).unwrap()[0].server(&lookup).unwrap());
+    assert_eq!(
+        (reach.headers[0].0.as_str(), &reach.headers[0].1),
+        ("x-api-key", &"secret".parse().unwrap())
+    );
+    let outline =
+        &toml("[servers.a]\nurl = 'https://x'\ncredential = { command = ['sh', '-c', 'cat x'] }")
+            .unwrap()[0]
+            .outline();
+    assert_eq!(
+        outline.runs,
+        ["sh -c 'cat x'"],
+        "whoever trusts the file must see it"
+    );
+}
+
+/// Wrong values of settings are named with key, value, place and the nearest word.
+#[test]
+fn a_wrong_setting_is_named_with_its_place() {
+    #[rustfmt::skip]
+    let table = [
+        ("max_per_key = 0",                     "`max_per_key` cannot be 0",                   Some("1 to 10000 is possible")),
+        ("wait = 10",                           "`wait` is not a duration: 10",                Some("write a number and a unit: `500ms`, `30s`, `2min`, `1h`")),
+        ("wait = '10'",                         "`wait` is not a duration: `10`",              Some("write a number and a unit: `500ms`, `30s`, `2min`, `1h`")),
+        ("wait = 1.5",                          "`wait` is a duration, not a number with a fraction", Some("write a number and a unit: `500ms`, `30s`, `2min`, `1h`")),
+        ("spares = 'one'",                      "`spares` is not a whole number: `one`",       None),
+        ("spares = 99999999999999999999",       "`spares` is a whole number, not a number out of all bounds", None),
+        ("session_per = 'runs'",                "`session_per` cannot be `runs`",              Some("did you mean `run`?")),
+        ("on_state_loss = 'end-run'",           "`on_state_loss` cannot be `end-run`",         Some("did you mean `end_run`?")),
+        ("allow = 'x'",                         "`allow` is not a list of texts: `x`",         None),
+        ("allow = [1]",                         "`allow` is a list of texts, not a list of other things", None),
+        ("breaker = { threshhold = 1 }",        "`threshhold` is not a setting of `breaker`",  Some("did you mean `threshold`?")),
+        ("breaker = { threshold = 0 }",         "`breaker.threshold` cannot be 0",             Some("1 to 1000 is possible")),
+        ("breaker = 5",                         "`breaker` is a table, not an integer",        None),
+        ("tools = { x = { repeatible = true } }", "`repeatible` is not a setting of a tool",   Some("did you mean `repeatable`?")),
+        ("tools = { x = { session_per = 'never' } }", "`session_per` cannot be `never`",       Some("did you mean `server`?")),
+        ("repeatable = true",                   "`repeatable` is not a setting of a server",   Some("say it for one tool: `tools.NAME.repeatable = true`")),
+        ("protocol_version = '2025-11-26'",     "`protocol_version` cannot be `2025-11-26`",   Some("did you mean `2025-11-25`?")),
+        ("url_env = 'http://x'",                "`url_env` is not the name of a variable",     Some("put the value into a variable, and name that")),
+    ];
+    for (line, what, hint) in table {
+        let error = toml(&format!("[servers.a]\nurl = 'http://x'\n{line}\n")).unwrap_err();
+        assert_eq!(
+            (error.what.as_str(), error.hint.as_deref()),
+            (what, hint),
+            "{line}"
+        );
+        assert_eq!(error.place.unwrap().at.unwrap().0, 3, "{line}");
+    }
+    let error = toml("[limits]\nproceses = 1").unwrap_err();
+    assert_eq!(error.what, "`proceses` is not a setting of `limits`");
+    assert_eq!(error.hint.as_deref(), Some("did you mean `processes`?"));
+    let error = toml("[limits]\nprocesses = 0").unwrap_err();
+    assert_eq!(error.what, "`limits.processes` cannot be 0");
+    let error = toml("[limit]\nprocesses = 1").unwrap_err();
+    assert_eq!(error.hint.as_deref(), Some("did you mean `limits`?"));
+}
