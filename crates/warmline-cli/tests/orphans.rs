@@ -159,6 +159,7 @@ const LONG_CALL: &[&str] = &[
     "steps=120",
 ];
 
+/// A49, P27, P28, reliability P34: whatever ends us ends the tree.
 #[test]
 fn a_server_under_npx_is_gone_however_warmline_ends() {
     for end in [End::Kill, End::Terminate, End::Interrupt] {
@@ -179,6 +180,7 @@ setsid sh -c 'trap \"\" TERM INT HUP; sleep 1001 & wait' &
 (sh -c 'sleep 1002' &)
 while :; do sleep 1003; done";
 
+/// A49, P28, reliability P34: `kill -9` included.
 #[test]
 fn a_stubborn_tree_is_gone_when_warmline_is_killed() {
     let folder = tempfile::tempdir().unwrap();
@@ -187,6 +189,7 @@ fn a_stubborn_tree_is_gone_when_warmline_is_killed() {
     tree.end(End::Kill);
 }
 
+/// A19, P76: a call without a run leaves no process.
 #[test]
 fn a_call_that_ends_well_leaves_nothing_behind() {
     let command = ["npx", "--no", "mcp-server-everything"];

@@ -111,7 +111,7 @@ pub enum Why {
     Aged,
     /// It rested too long.
     IdleTooLong,
-    /// Its run ended.
+    /// Its run ended, or the one call it was opened for.
     RunEnded,
     /// Room was needed, or its key was forgotten.
     Evicted,

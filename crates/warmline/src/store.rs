@@ -143,7 +143,8 @@ pub trait SessionStore: Send + Sync + fmt::Debug {
     fn load(&self, name: RecordName) -> Stepping<'_, Result<Option<Stored>, StoreError>>;
 
     /// Stores a record if what is stored now has the edition `expected`, or if nothing is stored
-    /// now and none is expected. Between processes this happens at one moment.
+    /// now and none is expected. What is broken counts as nothing. Between processes this happens
+    /// at one moment.
     fn save(
         &self,
         name: RecordName,

@@ -217,6 +217,7 @@ async fn a_call_is_answered_on_the_stream_and_a_question_on_the_way_too() {
     }
 }
 
+/// P8: the end of the stream is the end of the session.
 #[tokio::test]
 async fn a_stream_that_is_cut_leaves_its_calls_unknown_and_ends_the_session() {
     let server = TwoEndpointServer::start(Treats::CutsTheStream, "/messages?session=1").await;
@@ -234,6 +235,7 @@ async fn a_stream_that_is_cut_leaves_its_calls_unknown_and_ends_the_session() {
     );
 }
 
+/// P8: a lost session over HTTP+SSE is told as such.
 #[tokio::test]
 async fn a_forgotten_session_refuses_and_gives_the_request_back() {
     let server = TwoEndpointServer::start(Treats::ForgotTheSession, "/messages?session=1").await;

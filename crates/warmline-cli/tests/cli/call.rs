@@ -10,6 +10,7 @@ fn server() -> LedgerServer {
     LedgerServer::start(Personality::legacy()).unwrap()
 }
 
+/// A175, A189: a URL is all that a call needs.
 #[test]
 fn the_answer_is_the_output() {
     let warmline = Warmline::new();
@@ -29,6 +30,7 @@ fn the_answer_is_the_output() {
     assert_eq!(server.violations(), Vec::<String>::new());
 }
 
+/// A175, A195: the same command, whatever the server is.
 #[test]
 fn both_eras_answer_over_both_transports() {
     let warmline = Warmline::new();
@@ -82,6 +84,7 @@ fn a_tool_that_says_no_has_its_own_exit_code() {
     );
 }
 
+/// A183: code, message and data arrive.
 #[test]
 fn an_error_of_the_protocol_reaches_the_reader_whole() {
     let server = server();
@@ -110,6 +113,7 @@ fn an_error_of_the_protocol_reaches_the_reader_whole() {
     "#);
 }
 
+/// A18, E14: a tool that is not there is named with its server.
 #[test]
 fn a_value_or_a_tool_that_cannot_be_meant_is_never_sent() {
     let warmline = Warmline::new();
@@ -194,6 +198,7 @@ fn values_come_from_files_and_from_input() {
     "#);
 }
 
+/// A128, P87: an unknown outcome is told as one.
 #[test]
 fn a_call_that_may_have_run_says_so() {
     let server = server();
@@ -417,6 +422,7 @@ fn tools_are_listed_one_per_line() {
     ");
 }
 
+/// P113: all pages, and no round for ever.
 #[test]
 fn lists_that_come_in_pages_are_read_to_their_end_and_endless_ones_are_not() {
     let server = LedgerServer::start(Personality::legacy().page_size(2)).unwrap();

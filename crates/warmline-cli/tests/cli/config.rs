@@ -233,6 +233,7 @@ fn a_trusted_file_of_the_user_wins_over_a_stranger_in_the_folder() {
     assert!(!warmline.work().join("ran").exists());
 }
 
+/// A177, S17: a token goes to nobody who did not name it.
 #[test]
 fn a_token_without_a_server_goes_to_the_one_that_was_typed_and_to_no_other() {
     let server = LedgerServer::start(Personality::legacy().token("general-token")).unwrap();
@@ -266,6 +267,7 @@ fn a_token_without_a_server_goes_to_the_one_that_was_typed_and_to_no_other() {
     assert_eq!(told.exit, 0, "{told}");
 }
 
+/// A176, S18: the URL of the one target is replaced.
 #[test]
 fn a_url_without_a_server_replaces_that_of_the_only_one() {
     let server = LedgerServer::start(Personality::legacy()).unwrap();

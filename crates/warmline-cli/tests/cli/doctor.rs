@@ -68,6 +68,7 @@ fn a_good_server_is_described() {
     );
 }
 
+/// P105: the PATH that was searched is shown.
 #[test]
 fn a_program_that_is_missing() {
     tells!(Warmline::new().run(&["doctor", "--", "no-such-program", "--stdio"]), @r"

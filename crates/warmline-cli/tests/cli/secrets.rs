@@ -11,6 +11,7 @@ fn silent_about_it(told: &Told) {
     assert!(!told.everything().contains(CANARY), "{told}");
 }
 
+/// A66, reliability P30: headers appear in no output.
 #[test]
 fn a_header_reaches_the_server_and_no_output() {
     let server = LedgerServer::start(Personality::legacy().token(CANARY)).unwrap();
@@ -45,6 +46,7 @@ fn a_header_reaches_the_server_and_no_output() {
     assert!(server.ledger().executions("pay") > 0);
 }
 
+/// A66, reliability P30: nor do tokens that were refused.
 #[test]
 fn a_refused_token_is_not_repeated() {
     let server = LedgerServer::start(Personality::legacy().token("another")).unwrap();
@@ -64,6 +66,7 @@ fn a_refused_token_is_not_repeated() {
     }
 }
 
+/// A66, reliability P30: nor values of variables.
 #[test]
 fn values_of_variables_and_urls_stay_inside() {
     let warmline = Warmline::new()

@@ -61,6 +61,7 @@ fn every_reason_belongs_to_a_code_that_reports_failures() {
     }
 }
 
+/// reliability P6: whoever calls is told, by the exit code too.
 #[test]
 fn exit_codes_carry_delivery() {
     use Delivery::{Answered, Refused, Unknown, Unsent};

@@ -35,6 +35,7 @@ fn incompatible(date: &str) -> Probe {
     }
 }
 
+/// E23, E24, P116, P117: what an answer to the probe means.
 #[test]
 fn messages_over_http_are_read_row_by_row() {
     #[rustfmt::skip]
@@ -111,6 +112,7 @@ fn statuses_without_a_message_are_read_row_by_row() {
     }
 }
 
+/// E5: an outage is no verdict.
 #[test]
 fn an_outage_is_not_a_legacy_server() {
     for reason in [
@@ -140,6 +142,7 @@ fn every_client_error_but_those_of_access_and_the_way_is_evidence_for_legacy() {
     }
 }
 
+/// E23, E24, P116, P117: the same over stdio.
 #[test]
 fn answers_over_stdio_are_read_row_by_row() {
     #[rustfmt::skip]

@@ -47,11 +47,13 @@ async fn pass(revision: &str, scenarios: &[&str]) {
     assert!(failed.is_empty(), "{}", failed.join("\n\n"));
 }
 
+/// A151: the official suite, legacy.
 #[tokio::test]
 async fn every_legacy_scenario_but_authorization_passes() {
     pass(LEGACY, LEGACY_SCENARIOS).await;
 }
 
+/// A151: the official suite, modern.
 #[tokio::test]
 async fn every_modern_scenario_but_authorization_passes() {
     pass(MODERN, MODERN_SCENARIOS).await;

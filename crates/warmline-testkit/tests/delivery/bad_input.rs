@@ -62,6 +62,7 @@ fn garbage() -> Vec<(&'static str, Fault, Expected)> {
     ]
 }
 
+/// A182, E15, P92, reliability P19: whatever comes, the call ends typed and the process goes on.
 #[tokio::test]
 async fn bytes_that_are_no_answer_end_typed_and_name_the_server() {
     for setting in [Setting::legacy, Setting::modern] {
@@ -75,6 +76,7 @@ async fn bytes_that_are_no_answer_end_typed_and_name_the_server() {
     }
 }
 
+/// reliability P17, reliability P19: headers are bounded.
 #[tokio::test]
 async fn a_head_over_the_limit_names_the_limit() {
     for setting in [Setting::legacy, Setting::modern] {
@@ -104,6 +106,7 @@ async fn a_head_over_the_limit_names_the_limit() {
     }
 }
 
+/// reliability P17, reliability P19, reliability I25: lines are bounded.
 #[tokio::test]
 async fn a_line_without_an_end_is_cut_at_the_limit_of_an_event() {
     let personality = Personality::legacy().reply(ReplyForm::Sse(SseForm::plain()));
@@ -121,6 +124,7 @@ async fn a_line_without_an_end_is_cut_at_the_limit_of_an_event() {
     setting.finish().await;
 }
 
+/// P92, reliability P19: nor does depth.
 #[tokio::test]
 async fn a_result_of_any_depth_is_passed_on_or_refused_and_never_kills_us() {
     for setting in [Setting::legacy, Setting::modern] {
@@ -320,6 +324,7 @@ fn reply(body: &str) -> String {
     format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len())
 }
 
+/// reliability P3: an early answer is nobody's.
 #[tokio::test]
 async fn an_answer_that_came_before_its_question_reaches_nobody() {
     // The answer to the first call, and at once one to the next that nobody has sent yet.
@@ -350,6 +355,7 @@ async fn an_answer_that_came_before_its_question_reaches_nobody() {
     }
 }
 
+/// reliability P3: bytes left over reach no other call.
 #[tokio::test]
 async fn a_body_where_none_may_be_does_not_reach_the_next_call() {
     let setting = Setting::legacy();

@@ -52,6 +52,7 @@ fn abandoned(setting: &Setting, id: &Value) -> usize {
     ledger.count(|entry| entry.phase == Phase::Abandoned && entry.id == *id)
 }
 
+/// A187, P71, P80, P135, reliability I18: a cancel names its own request, and the session goes on.
 #[tokio::test]
 async fn a_dropped_legacy_call_is_cancelled_by_a_notice_with_its_id() {
     for setting in settings(Era::Legacy) {
@@ -75,6 +76,7 @@ async fn a_dropped_legacy_call_is_cancelled_by_a_notice_with_its_id() {
     }
 }
 
+/// P71, P80, reliability I18: in the modern era the closed connection is the cancel.
 #[tokio::test]
 async fn a_dropped_modern_call_is_cancelled_by_its_closed_connection() {
     for setting in settings(Era::Modern) {
@@ -105,6 +107,7 @@ async fn a_modern_call_whose_time_is_over_is_cancelled_too() {
     }
 }
 
+/// P72, reliability I18, reliability P3: late replies are dropped.
 #[tokio::test]
 async fn an_answer_to_a_dropped_call_reaches_nobody() {
     for era in [Era::Legacy, Era::Modern] {
@@ -131,6 +134,7 @@ async fn an_answer_to_a_dropped_call_reaches_nobody() {
     }
 }
 
+/// A187: a cancel is for a request in flight alone.
 #[tokio::test]
 async fn a_call_that_was_dropped_before_it_was_sent_is_not_cancelled() {
     let mut setting = Setting::legacy();
@@ -152,6 +156,7 @@ async fn a_call_that_was_dropped_before_it_was_sent_is_not_cancelled() {
     assert_eq!(ledger.received("tools/call"), 1);
 }
 
+/// A187: a cancel is for a request in flight alone.
 #[tokio::test]
 async fn a_call_that_came_to_its_end_is_not_cancelled() {
     for setting in settings(Era::Legacy) {
@@ -170,6 +175,7 @@ async fn a_call_that_came_to_its_end_is_not_cancelled() {
     }
 }
 
+/// A16, P71, reliability I18: a cancel concerns its own call.
 #[tokio::test]
 async fn one_of_many_calls_is_dropped_and_the_others_go_on() {
     for era in [Era::Legacy, Era::Modern] {

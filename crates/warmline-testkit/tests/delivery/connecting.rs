@@ -48,6 +48,7 @@ async fn full_listener() -> (TcpListener, Vec<TcpStream>) {
     (listener, waiting)
 }
 
+/// A33, E11: no name, nobody there, no answer to a knock: each is told as such.
 #[tokio::test]
 async fn a_server_that_cannot_be_reached_gives_no_session_and_says_why() {
     let mut setting = Setting::legacy();
@@ -76,6 +77,7 @@ async fn a_server_that_cannot_be_reached_gives_no_session_and_says_why() {
     setting.finish().await;
 }
 
+/// E5, reliability P7: an opening that fails, however, sends nothing of the caller.
 #[tokio::test]
 async fn a_session_that_could_not_be_opened_sent_nothing_of_the_caller() {
     let setting = Setting::legacy();
@@ -118,6 +120,7 @@ async fn a_session_that_could_not_be_opened_sent_nothing_of_the_caller() {
     setting.finish().await;
 }
 
+/// reliability P7: what was not sent was not executed, and comes back.
 #[tokio::test]
 async fn a_server_that_went_away_gets_nothing_and_the_request_comes_back() {
     let setting = Setting::legacy();
@@ -136,6 +139,7 @@ async fn a_server_that_went_away_gets_nothing_and_the_request_comes_back() {
     setting.finish().await;
 }
 
+/// A48, A161, E27, P14, P61: a broken connection keeps the session and costs no call.
 #[tokio::test]
 async fn a_connection_that_died_at_rest_is_replaced_without_a_word() {
     for setting in [Setting::legacy, Setting::modern] {
@@ -202,6 +206,7 @@ fn ends() -> Vec<(&'static str, Fault, Expected)> {
     ]
 }
 
+/// P84, reliability P6: a reply that is lost says nothing of the request.
 #[tokio::test]
 async fn a_kept_connection_that_ends_in_the_middle_leaves_the_request_unknown() {
     for setting in [Setting::legacy, Setting::modern] {
@@ -213,6 +218,7 @@ async fn a_kept_connection_that_ends_in_the_middle_leaves_the_request_unknown() 
     }
 }
 
+/// P84, reliability P6: the same on a fresh connection.
 #[tokio::test]
 async fn a_fresh_connection_that_ends_in_the_middle_leaves_the_request_unknown() {
     for setting in [Setting::legacy, Setting::modern] {
@@ -228,6 +234,7 @@ async fn a_fresh_connection_that_ends_in_the_middle_leaves_the_request_unknown()
     }
 }
 
+/// A97, reliability P10: connecting has a limit, and what was not connected was not sent.
 #[tokio::test]
 async fn a_call_whose_time_ends_before_it_is_connected_was_not_sent() {
     let mut setting = Setting::legacy();
@@ -261,6 +268,7 @@ async fn a_call_whose_time_ends_before_it_is_connected_was_not_sent() {
     setting.finish().await;
 }
 
+/// A187, P135, reliability P10: silence ends at the limit of the call.
 #[tokio::test]
 async fn a_server_that_stays_silent_ends_the_call_at_its_limit_and_hears_the_cancel() {
     let setting = Setting::legacy();
@@ -344,6 +352,7 @@ fn wrong() -> Vec<(&'static str, Fault, Expected)> {
     ]
 }
 
+/// A182, E15, reliability P6: an empty or foreign body is a typed error.
 #[tokio::test]
 async fn a_whole_reply_that_is_no_answer_leaves_the_request_unknown() {
     for setting in [Setting::legacy, Setting::modern] {
@@ -358,6 +367,7 @@ async fn a_whole_reply_that_is_no_answer_leaves_the_request_unknown() {
     }
 }
 
+/// reliability P17, reliability I25: replies are bounded.
 #[tokio::test]
 async fn a_reply_over_the_limit_names_the_limit_and_keeps_the_session() {
     for setting in [Setting::legacy, Setting::modern] {
@@ -377,6 +387,7 @@ async fn a_reply_over_the_limit_names_the_limit_and_keeps_the_session() {
     }
 }
 
+/// reliability P7: what looks alike is never called unsent.
 #[tokio::test]
 async fn a_server_that_closes_idle_connections_at_the_moment_of_use_is_never_misread() {
     let beat = Duration::from_millis(2);

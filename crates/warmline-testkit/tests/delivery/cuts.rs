@@ -124,6 +124,7 @@ fn streaming(personality: Personality) -> Personality {
     personality.reply(ReplyForm::Sse(SseForm::plain()))
 }
 
+/// reliability P6, reliability I23: each cut gives exactly one delivery.
 #[tokio::test]
 async fn a_json_reply_cut_at_any_byte_is_unknown_until_it_is_whole() {
     let sweep = Sweep::over(Personality::legacy(), Era::Legacy).await;
@@ -131,6 +132,7 @@ async fn a_json_reply_cut_at_any_byte_is_unknown_until_it_is_whole() {
     sweep.reply(all).await;
 }
 
+/// reliability P6, reliability I23: the same in the modern era.
 #[tokio::test]
 async fn a_modern_json_reply_cut_at_any_byte_is_unknown_until_it_is_whole() {
     let sweep = Sweep::over(Personality::modern(), Era::Modern).await;
@@ -138,6 +140,7 @@ async fn a_modern_json_reply_cut_at_any_byte_is_unknown_until_it_is_whole() {
     sweep.reply(all).await;
 }
 
+/// reliability P6, reliability I23: the same for a stream.
 #[tokio::test]
 async fn a_stream_cut_at_any_byte_is_unknown_until_its_response_is_whole() {
     let sweep = Sweep::over(streaming(Personality::legacy()), Era::Legacy).await;
@@ -145,6 +148,7 @@ async fn a_stream_cut_at_any_byte_is_unknown_until_its_response_is_whole() {
     sweep.reply(event).await;
 }
 
+/// reliability P6, reliability I23: the same for a modern stream.
 #[tokio::test]
 async fn a_modern_stream_cut_at_any_byte_is_unknown_until_its_response_is_whole() {
     let sweep = Sweep::over(streaming(Personality::modern()), Era::Modern).await;
@@ -152,6 +156,7 @@ async fn a_modern_stream_cut_at_any_byte_is_unknown_until_its_response_is_whole(
     sweep.reply(event).await;
 }
 
+/// reliability P7: what is called unsent was never executed, wherever it was cut.
 #[tokio::test]
 async fn a_request_cut_at_any_byte_is_never_executed() {
     Sweep::over(Personality::legacy(), Era::Legacy)
@@ -160,6 +165,7 @@ async fn a_request_cut_at_any_byte_is_never_executed() {
         .await;
 }
 
+/// reliability P7: the same in the modern era.
 #[tokio::test]
 async fn a_modern_request_cut_at_any_byte_is_never_executed() {
     Sweep::over(Personality::modern(), Era::Modern)
@@ -190,6 +196,7 @@ async fn a_reply_in_pieces_of_one_byte_is_the_same_reply() {
     }
 }
 
+/// A128, P84, P87, reliability P7: it ran once, and is told as one that may have run.
 #[tokio::test]
 async fn an_answer_that_is_swallowed_on_its_way_is_unknown_and_executed_once() {
     let sweep = Sweep::over(Personality::legacy(), Era::Legacy).await;

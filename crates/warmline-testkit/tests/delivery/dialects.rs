@@ -64,6 +64,8 @@ async fn meet(dialect: &'static Dialect) {
     setting.finish().await;
 }
 
+/// A172, E2, E3, E6 to E10, E18, E25, P4, P7: every sure form is read from the wire, and nothing
+/// was executed.
 #[tokio::test]
 async fn every_dialect_of_a_lost_session_is_read_for_what_it_says() {
     assert!(dialects::ALL.len() >= 50, "the table has lost rows");
@@ -72,6 +74,7 @@ async fn every_dialect_of_a_lost_session_is_read_for_what_it_says() {
     }
 }
 
+/// A172, P7: the same for a session that others use.
 #[tokio::test]
 async fn every_dialect_of_a_lost_session_is_read_by_a_call_in_the_middle_of_others() {
     // The refusal itself, whatever the server remembers: the session may be alive there.
@@ -88,6 +91,7 @@ async fn every_dialect_of_a_lost_session_is_read_by_a_call_in_the_middle_of_othe
     }
 }
 
+/// A170, A172, E4, E9: a call without a session id learns that it needs one, and was not executed.
 #[tokio::test]
 async fn every_dialect_of_a_missing_session_is_read_for_what_it_says() {
     for dialect in dialects::MISSING
@@ -111,6 +115,7 @@ async fn every_dialect_of_a_missing_session_is_read_for_what_it_says() {
     }
 }
 
+/// P5: a session that was reported lost is not used again.
 #[tokio::test]
 async fn a_retired_session_lets_no_call_in_and_gives_it_back() {
     let setting = Setting::legacy();

@@ -112,6 +112,7 @@ async fn a_list_that_cannot_be_had_leaves_the_refusal_as_it_is() {
     setting.finish().await;
 }
 
+/// P113: a cursor that goes round is noticed.
 #[tokio::test]
 async fn a_list_that_never_ends_is_not_read_for_ever() {
     let setting = Setting::modern();
@@ -154,6 +155,7 @@ async fn names_and_uris_are_mirrored_whatever_their_letters() {
     setting.finish().await;
 }
 
+/// A100, P57, P58: headers of one call arrive with that call and do not stick.
 #[tokio::test]
 async fn headers_of_the_server_and_of_one_request_arrive() {
     for era in [Era::Legacy, Era::Modern] {

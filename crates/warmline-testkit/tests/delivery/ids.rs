@@ -9,6 +9,7 @@ use warmline_testkit::{Personality, ReplyForm, SseForm};
 use super::setting::Expected::Result;
 use super::setting::{Outcome, Setting, tool};
 
+/// A181, reliability I19, reliability P3: ids are ours, and none is used twice.
 #[tokio::test]
 async fn ids_are_never_reused_over_the_sessions_of_one_process() {
     for (personality, era) in [
@@ -36,6 +37,7 @@ async fn ids_are_never_reused_over_the_sessions_of_one_process() {
     }
 }
 
+/// P63, P79, reliability I19: a token is always sent, and none is used twice.
 #[tokio::test]
 async fn progress_tokens_are_never_reused_and_calls_side_by_side_hear_their_own() {
     for era in [Era::Legacy, Era::Modern] {
@@ -74,6 +76,7 @@ async fn progress_tokens_are_never_reused_and_calls_side_by_side_hear_their_own(
     }
 }
 
+/// A16, P108, reliability P3: calls on one session run side by side.
 #[tokio::test]
 async fn calls_side_by_side_get_their_own_answers() {
     for setting in [Setting::legacy, Setting::modern] {

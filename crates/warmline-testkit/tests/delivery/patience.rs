@@ -19,6 +19,7 @@ fn settings(form: &SseForm) -> [Setting; 2] {
     ]
 }
 
+/// A97, P63: a tool that shows progress is not cut off.
 #[tokio::test]
 async fn progress_extends_the_idle_limit() {
     for setting in settings(&SseForm::plain()) {
@@ -38,6 +39,7 @@ async fn progress_extends_the_idle_limit() {
     }
 }
 
+/// A97, P63, reliability P10: the whole call has a limit of its own.
 #[tokio::test]
 async fn progress_does_not_extend_the_total_limit() {
     for setting in settings(&SseForm::plain()) {
@@ -57,6 +59,7 @@ async fn progress_does_not_extend_the_total_limit() {
     }
 }
 
+/// reliability P10: comments are no sign of life.
 #[tokio::test]
 async fn comments_extend_nothing() {
     let form = SseForm::plain().keep_alive(Duration::from_millis(10));
@@ -109,6 +112,7 @@ async fn while_somebody_thinks_only_the_total_limit_runs() {
     }
 }
 
+/// A97, reliability P10: one limit spans all rounds.
 #[tokio::test]
 async fn the_total_limit_spans_all_rounds() {
     let mut setting = Setting::modern();

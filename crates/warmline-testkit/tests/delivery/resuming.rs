@@ -24,6 +24,7 @@ fn cut(at: CutAt, end: End) -> Rule {
     Rule::new(Fault::Cut(at, end)).on("tools/call")
 }
 
+/// A146, P88: what was cut is asked for with `Last-Event-ID`.
 #[tokio::test]
 async fn a_stream_that_breaks_after_an_id_is_resumed_and_answered() {
     let setting = resumable(SseForm::resumable());
@@ -47,6 +48,7 @@ async fn a_stream_that_breaks_after_an_id_is_resumed_and_answered() {
     setting.finish().await;
 }
 
+/// P88: nothing comes twice.
 #[tokio::test]
 async fn a_resumed_stream_brings_each_piece_of_news_once() {
     let setting = resumable(SseForm::resumable());
@@ -65,6 +67,7 @@ async fn a_resumed_stream_brings_each_piece_of_news_once() {
     setting.finish().await;
 }
 
+/// A147, P88: a stream is taken up again each time.
 #[tokio::test]
 async fn a_stream_may_break_as_often_as_the_server_likes() {
     let setting = resumable(SseForm::resumable());
@@ -95,6 +98,7 @@ fn pause_before_the_get(setting: &Setting) -> u64 {
     at("GET") - at("tools/call")
 }
 
+/// A147: `retry` is obeyed.
 #[tokio::test]
 async fn the_pause_that_a_server_asks_for_is_kept() {
     // The form of rmcp: the id after the data, no name, a priming event.
@@ -108,6 +112,7 @@ async fn the_pause_that_a_server_asks_for_is_kept() {
     setting.finish().await;
 }
 
+/// A147, P10: there is a pause before each try.
 #[tokio::test]
 async fn a_server_that_asks_for_no_pause_gets_a_usual_one() {
     let mut form = SseForm::resumable();
@@ -122,6 +127,7 @@ async fn a_server_that_asks_for_no_pause_gets_a_usual_one() {
     setting.finish().await;
 }
 
+/// A147, P10, P91: no tight loop, whatever the server asks for.
 #[tokio::test]
 async fn a_server_that_asks_for_no_pause_at_all_is_not_stormed() {
     let mut form = SseForm::resumable();
@@ -200,6 +206,7 @@ async fn a_resumption_that_is_refused_says_nothing_about_the_request() {
     setting.finish().await;
 }
 
+/// A148, P91, P130: 405 on GET is an answer like any other.
 #[tokio::test]
 async fn a_server_that_offers_no_get_cannot_be_resumed() {
     let form = ReplyForm::Sse(SseForm::resumable());
@@ -254,6 +261,7 @@ async fn halfway(
     (setting, proxy, call)
 }
 
+/// P88: an outage in the middle costs no answer.
 #[tokio::test]
 async fn a_server_that_comes_back_in_time_is_asked_for_the_rest() {
     let (setting, proxy, call) = halfway("back").await;
@@ -268,6 +276,7 @@ async fn a_server_that_comes_back_in_time_is_asked_for_the_rest() {
     setting.finish().await;
 }
 
+/// A147, reliability P10: tries have a limit.
 #[tokio::test]
 async fn a_server_that_does_not_come_back_is_given_up_after_a_few_tries() {
     let (setting, proxy, call) = halfway("gone").await;

@@ -96,6 +96,7 @@ async fn a_server_under_our_own_authority_is_reached_over_kept_connections() {
     }
 }
 
+/// A33: TLS that fails is told as such.
 #[tokio::test]
 async fn a_certificate_that_does_not_hold_gives_no_session_and_says_why() {
     let (authority, other) = (Authority::named("ours"), Authority::named("theirs"));
@@ -219,6 +220,7 @@ async fn a_server_that_is_no_longer_safe_gets_nothing_and_the_request_comes_back
     setting.finish().await;
 }
 
+/// A97, reliability P10: connecting has a limit, TLS included.
 #[tokio::test]
 async fn a_handshake_that_stalls_ends_at_the_connect_limit() {
     let authority = Authority::named("ours");

@@ -18,6 +18,7 @@ fn able(personality: Personality) -> Setting {
     setting
 }
 
+/// A148, P91: a server without GET stream is asked for one once.
 #[tokio::test]
 async fn a_call_that_can_be_asked_is_unsent_if_its_time_ends_before_it_is_connected() {
     let mut setting = able(Personality::legacy().get_stream(GetStream::Refused));
@@ -53,6 +54,7 @@ async fn a_call_that_can_be_asked_is_unsent_if_its_time_ends_before_it_is_connec
     setting.finish().await;
 }
 
+/// A146: calls do not depend on the standing stream.
 #[tokio::test]
 async fn a_standing_stream_that_does_not_begin_does_not_keep_a_call_from_being_sent() {
     let setting = able(Personality::legacy());
@@ -77,6 +79,7 @@ fn answer(setting: &Setting, account: &str) -> Value {
         "result": {"content": [], "structuredContent": {"account": account}}})
 }
 
+/// A146: what comes on the standing stream reaches its call.
 #[tokio::test]
 async fn an_answer_on_the_standing_stream_is_the_answer() {
     let setting = able(Personality::legacy());

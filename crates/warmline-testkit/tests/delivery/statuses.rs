@@ -126,6 +126,7 @@ async fn meet(setting: &Setting, row: &Row) {
     }
 }
 
+/// E3, reliability P6, reliability P7: every status has one meaning.
 #[tokio::test]
 async fn every_status_of_a_legacy_server_with_sessions_says_what_became_of_the_request() {
     let setting = Setting::legacy();
@@ -135,6 +136,7 @@ async fn every_status_of_a_legacy_server_with_sessions_says_what_became_of_the_r
     setting.finish().await;
 }
 
+/// reliability P6, reliability P7: the same without sessions.
 #[tokio::test]
 async fn every_status_of_a_legacy_server_without_sessions_says_what_became_of_the_request() {
     let setting = Setting::new(Personality::legacy_stateless(), Era::Legacy);
@@ -144,6 +146,7 @@ async fn every_status_of_a_legacy_server_without_sessions_says_what_became_of_th
     setting.finish().await;
 }
 
+/// A162, E26, reliability P6, reliability P7: a modern server has no session to lose.
 #[tokio::test]
 async fn every_status_of_a_modern_server_says_what_became_of_the_request() {
     let setting = Setting::modern();

@@ -120,6 +120,7 @@ async fn a_server_that_keeps_answering_strangers_loses_its_session() {
     }
 }
 
+/// reliability P17, reliability I25: events are bounded.
 #[tokio::test]
 async fn an_event_over_the_limit_names_the_limit_and_keeps_the_session() {
     for era in [Era::Legacy, Era::Modern] {
@@ -136,6 +137,7 @@ async fn an_event_over_the_limit_names_the_limit_and_keeps_the_session() {
     }
 }
 
+/// reliability P10, reliability P19: no stream holds a call for ever.
 #[tokio::test]
 async fn a_stream_without_an_end_ends_at_the_total_limit() {
     for era in [Era::Legacy, Era::Modern] {
@@ -187,6 +189,7 @@ impl Listener for Slow {
     }
 }
 
+/// reliability P10, reliability P19: nor does a flood.
 #[tokio::test]
 async fn a_flood_of_news_does_not_drown_the_clock() {
     let event =
@@ -210,6 +213,7 @@ async fn a_flood_of_news_does_not_drown_the_clock() {
     setting.finish().await;
 }
 
+/// reliability P3: news reach their own call.
 #[tokio::test]
 async fn progress_of_another_call_reaches_nobody() {
     let report = |token: &str, step: u32| {

@@ -23,6 +23,7 @@ fn large_payment(account: &str) -> Request {
     )
 }
 
+/// reliability P6: a part of an upload is no witness.
 #[tokio::test]
 async fn an_upload_that_is_cut_in_its_middle_is_unknown_and_was_not_executed() {
     let mut setting = Setting::legacy();
@@ -99,6 +100,7 @@ async fn a_refusal_that_comes_before_the_upload_is_done_is_heard() {
     setting.finish().await;
 }
 
+/// reliability P10: sending has a limit too.
 #[tokio::test]
 async fn an_upload_that_nobody_reads_ends_at_the_limit() {
     let mut setting = Setting::legacy();

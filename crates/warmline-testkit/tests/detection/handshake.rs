@@ -60,6 +60,7 @@ async fn an_answer_to_something_else_ends_the_opening() {
     }
 }
 
+/// E20, P13: a server that holds one session is recognised, and asked once.
 #[tokio::test]
 async fn a_server_that_holds_one_session_says_so() {
     let body = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Invalid Request: Server already initialized"}}"#;
@@ -91,6 +92,7 @@ async fn session_ids_that_no_header_may_carry_are_refused() {
     scene.plays("1024 bytes", LEGACY, HANDSHAKE).await.unwrap();
 }
 
+/// A86, A97, P62: a handshake has a limit of its own.
 #[tokio::test]
 async fn a_greeting_that_hangs_ends_in_time() {
     let silence = Fault::Silence(Moment::BeforeExecuting);
@@ -115,6 +117,7 @@ async fn a_greeting_whose_answer_is_lost_is_sent_once_more() {
         .unwrap_err();
 }
 
+/// A28, P38: a session that is half open is ended at the server.
 #[tokio::test]
 async fn a_session_whose_handshake_is_not_taken_is_ended_and_opened_once_more() {
     let faults: [(Fault, Reason); 4] = [
@@ -149,7 +152,7 @@ async fn a_session_whose_handshake_is_not_taken_is_ended_and_opened_once_more() 
     }
 }
 
-/// The id is taken from the answer to `initialize` and from nowhere else.
+/// A150, P125: the id is taken from the answer to `initialize` and from nowhere else.
 #[tokio::test]
 async fn the_session_id_comes_from_a_successful_initialize_alone() {
     let bogus = Canned::new(400, "Bad Request").header("Mcp-Session-Id", "thrown-away");
@@ -188,6 +191,7 @@ async fn the_session_id_comes_from_a_successful_initialize_alone() {
         .unwrap_err();
 }
 
+/// A145, A169: one request for each call, and the same result in either form.
 #[tokio::test]
 async fn a_server_without_sessions_is_sent_no_id_and_no_delete() {
     let streams = ReplyForm::Sse(SseForm::python());
@@ -213,6 +217,7 @@ async fn a_server_without_sessions_is_sent_no_id_and_no_delete() {
     }
 }
 
+/// A149, A187, P38: `DELETE` ends a session; 405 and worse are accepted.
 #[tokio::test]
 async fn a_session_is_deleted_when_it_is_closed_and_what_that_gets_does_not_matter() {
     let rows: [Option<Fault>; 5] = [

@@ -29,6 +29,7 @@ fn error_with(status: u16, code: i64, data: &str) -> Fault {
     Fault::Reply(Canned::new(status, &body).json())
 }
 
+/// A169, A173: a modern server is found by `server/discover` alone.
 #[tokio::test]
 async fn a_discover_result_with_a_shared_modern_version_is_modern() {
     let all = [
@@ -112,6 +113,7 @@ async fn a_result_that_is_no_discover_result_is_legacy() {
     }
 }
 
+/// E23, P117: another modern version is no legacy server.
 #[tokio::test]
 async fn an_unsupported_version_that_lists_ours_is_modern_and_asked_once_more() {
     let data = json!({"supported": ["2027-03-01", "2026-07-28"], "requested": "2026-07-28"});
@@ -132,6 +134,7 @@ async fn an_unsupported_version_that_lists_ours_is_modern_and_asked_once_more() 
     }
 }
 
+/// E23: unless all it lists is legacy.
 #[tokio::test]
 async fn an_unsupported_version_that_lists_legacy_ones_leads_to_initialize_at_the_best_of_them() {
     let refusing = || Personality::legacy().modern_leg(ModernLeg::RefusedByVersion);
@@ -155,6 +158,7 @@ async fn an_unsupported_version_that_lists_legacy_ones_leads_to_initialize_at_th
     }
 }
 
+/// E23, P117: no `initialize` for a modern server.
 #[tokio::test]
 async fn a_server_of_modern_versions_that_nobody_speaks_is_not_greeted() {
     let later = json!({"supported": ["2027-03-01"]});
@@ -193,6 +197,7 @@ async fn an_unsupported_version_without_a_usable_list_is_legacy() {
     }
 }
 
+/// P117: no `initialize` for a modern server.
 #[tokio::test]
 async fn a_server_that_knows_modern_errors_is_modern_and_never_greeted() {
     for (status, code) in [(400, -32020), (400, -32021), (200, -32021)] {
@@ -206,6 +211,7 @@ async fn a_server_that_knows_modern_errors_is_modern_and_never_greeted() {
     }
 }
 
+/// E24, P116: every known refusal of the probe leads to `initialize`.
 #[tokio::test]
 async fn every_known_refusal_of_a_request_without_a_session_is_legacy() {
     // b6 is a modern server that was told to refuse the legacy era: it is not asked here.
@@ -220,6 +226,7 @@ async fn every_known_refusal_of_a_request_without_a_session_is_legacy() {
     }
 }
 
+/// E24, P116: and so does every other.
 #[tokio::test]
 async fn every_other_refusal_is_legacy() {
     let rows: [(&str, u16, &str); 18] = [
@@ -278,6 +285,7 @@ async fn every_other_refusal_is_legacy() {
     }
 }
 
+/// A145: JSON and event stream say the same.
 #[tokio::test]
 async fn answers_in_streams_are_read_like_any_other() {
     let forms = [

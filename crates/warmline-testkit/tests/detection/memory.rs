@@ -20,6 +20,7 @@ async fn sent(scene: &Scene, server: &Server, declared: &Declared) -> Vec<String
     sent
 }
 
+/// A171: what was found out is remembered.
 #[tokio::test]
 async fn a_server_that_was_met_is_not_asked_again() {
     let nothing: &[&str] = &[];

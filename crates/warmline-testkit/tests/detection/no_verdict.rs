@@ -31,6 +31,7 @@ fn streaming(fault: Fault) -> Scene {
     Scene::new(personality).once("server/discover", fault)
 }
 
+/// A32, E5: an HTTP error in the handshake is typed by its status.
 #[tokio::test]
 async fn a_status_that_is_not_the_servers_word_is_no_verdict() {
     let rows: [(u16, Reason); 11] = [
@@ -105,6 +106,7 @@ async fn a_connection_that_breaks_is_no_verdict() {
     .await;
 }
 
+/// A86, P62: a probe has a limit.
 #[tokio::test]
 async fn silence_is_no_verdict_over_http() {
     for moment in [Moment::BeforeExecuting, Moment::AfterExecuting] {
@@ -129,6 +131,7 @@ async fn a_body_without_end_is_no_verdict() {
         .unwrap_err();
 }
 
+/// A33, E11: a refused connection is told as such.
 #[tokio::test]
 async fn a_port_where_nobody_listens_is_no_verdict() {
     let scene = Scene::new(Personality::dual());
@@ -155,6 +158,7 @@ async fn a_port_that_takes_connections_and_says_nothing_is_no_verdict() {
         .unwrap_err();
 }
 
+/// A32, E5: a refused credential is told with the challenge.
 #[tokio::test]
 async fn a_refused_credential_is_told_with_what_the_server_asks_for() {
     let scene = Scene::new(Personality::dual().token("sesame"));

@@ -97,6 +97,7 @@ fn unsupported(supported: &str) -> String {
 const MODERN: Version = Version::V2026_07_28;
 const LEGACY: Version = Version::V2025_11_25;
 
+/// E23, E24, P116, P117: the same rows over stdio.
 #[tokio::test]
 async fn the_answer_to_the_probe_tells_the_era() {
     let ours = unsupported(r#"["2026-07-28"]"#);
@@ -151,6 +152,7 @@ async fn the_answer_to_the_probe_tells_the_era() {
     }
 }
 
+/// E23, P117: no `initialize` for a modern server.
 #[tokio::test]
 async fn a_server_of_versions_that_nobody_speaks_is_not_greeted() {
     let later = unsupported(r#"["2027-03-01"]"#);
@@ -174,6 +176,7 @@ async fn a_server_that_never_comes_to_terms_is_not_greeted() {
     assert_eq!(asked(&program), [PROBE_TWICE]);
 }
 
+/// P116: silence to the probe is no verdict.
 #[tokio::test]
 async fn a_server_that_stays_silent_gets_initialize_as_well() {
     let silent = discover_gets(r#"{"silence":"before-executing"}"#);
@@ -182,6 +185,7 @@ async fn a_server_that_stays_silent_gets_initialize_as_well() {
     assert!(evidence.contains("silence"), "{evidence}");
 }
 
+/// P116: a server that dies of the probe is met all the same.
 #[tokio::test]
 async fn a_server_that_exits_on_the_probe_is_started_anew_and_greeted_first() {
     let crash = discover_gets(r#"{"crash":"before-executing"}"#);
@@ -204,7 +208,8 @@ async fn a_server_that_became_modern_by_the_late_probe_is_asked_once_more() {
     }
 }
 
-/// What is sent after both questions depends on which answer is there first; the era does not.
+/// P102: what is sent after both questions depends on which answer is there first; the era does
+/// not.
 #[tokio::test]
 async fn a_server_that_starts_slowly_is_met_in_the_era_it_speaks() {
     let rows: [(&str, Version); 4] = [
@@ -230,6 +235,7 @@ async fn a_server_that_starts_slowly_is_met_in_the_era_it_speaks() {
     }
 }
 
+/// P102: starting has a limit of its own.
 #[tokio::test]
 async fn a_server_that_needs_ten_seconds_to_start_is_met_with_the_usual_limits() {
     let met = |personality| async move {
@@ -256,6 +262,7 @@ async fn a_server_that_needs_ten_seconds_to_start_is_met_with_the_usual_limits()
     no_task_left().await;
 }
 
+/// A86, P62: a handshake that is never answered ends with what stderr said.
 #[tokio::test]
 async fn a_server_that_never_answers_is_given_up_with_its_last_words() {
     let times = Times {
@@ -276,6 +283,7 @@ async fn a_server_that_never_answers_is_given_up_with_its_last_words() {
     }
 }
 
+/// A35: status and last words are in the error.
 #[tokio::test]
 async fn a_program_that_always_ends_at_once_is_an_error_with_status_and_last_words() {
     let program = Program::script("echo 'no database here' >&2; exit 3");
@@ -318,6 +326,7 @@ async fn the_said_era_is_not_asked_about_over_stdio_either() {
     assert_eq!(asked(&program), [PROBE]);
 }
 
+/// A28, P62: a child that never opened is gone.
 #[tokio::test]
 async fn a_child_that_stops_in_the_handshake_is_given_up_and_gone() {
     let times = Times {

@@ -6,6 +6,7 @@ use warmline_testkit::{Fault, LedgerServer, Personality, Rule};
 
 use crate::client::{Client, Session};
 
+/// A188: a test server that speaks every dialect.
 #[test]
 fn every_dialect_leaves_the_server_as_it_stands_in_the_table() {
     let server = LedgerServer::start(Personality::legacy()).unwrap();

@@ -375,6 +375,7 @@ fn a_late_request_can_be_cancelled_before_it_begins() {
     assert_eq!(server.ledger().begun("pay"), 0);
 }
 
+/// A188: a test server that is changed while it runs.
 #[test]
 fn a_running_server_is_changed_over_its_console() {
     let server = LedgerServer::start(Personality::legacy()).unwrap();

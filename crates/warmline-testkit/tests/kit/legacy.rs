@@ -25,6 +25,7 @@ fn a_session_counts_for_itself_and_the_ledger_counts_for_all() {
     assert_eq!(server.violations(), Vec::<String>::new());
 }
 
+/// A188: a test server that forgets sessions on command.
 #[test]
 fn a_forgotten_session_is_refused_and_nothing_is_executed() {
     let server = LedgerServer::start(Personality::legacy()).unwrap();

@@ -99,6 +99,7 @@ impl Drop for Guard {
     }
 }
 
+/// A188: flows run on a simulated clock.
 #[tokio::test(start_paused = true)]
 async fn a_sweep_works_with_a_clock_that_stands_still() {
     let work = || async {

@@ -84,6 +84,7 @@ async fn most_held(session: &Session) -> (usize, Ending) {
     (most.max(resident_kib()), ending)
 }
 
+/// P92, reliability P17, reliability P19: no server makes us grow.
 #[tokio::test]
 async fn memory_stays_flat_whatever_a_server_sends() {
     let legacy: &[&str] = &["--personality", "legacy"];

@@ -10,6 +10,7 @@ use super::child::{Child, ERAS, failed, result};
 use super::program::Program;
 use super::tasks::no_task_left;
 
+/// A130, P73, reliability P33: closing twice is closing once.
 #[tokio::test]
 async fn a_child_that_is_closed_ends_by_the_end_of_its_input() {
     for era in ERAS {
@@ -34,6 +35,7 @@ async fn closed(args: &[&str]) -> Option<String> {
     exit
 }
 
+/// P27, P36, reliability P33: input, TERM, KILL, each with its limit.
 #[tokio::test]
 async fn a_stubborn_child_is_asked_and_then_forced_with_all_that_it_started() {
     let deaf = closed(&["--ignore-eof", "--grandchildren", "2"]);
@@ -46,7 +48,7 @@ async fn a_stubborn_child_is_asked_and_then_forced_with_all_that_it_started() {
     no_task_left().await;
 }
 
-/// Many servers are started by a wrapper that stays: `npx`, `uvx`, a shell.
+/// P27, reliability P33: many servers are started by a wrapper that stays: `npx`, `uvx`, a shell.
 #[tokio::test]
 async fn a_wrapper_and_what_it_wraps_end_together() {
     let wrapped = || {
@@ -73,6 +75,7 @@ async fn a_wrapper_and_what_it_wraps_end_together() {
     killed.ends().await;
 }
 
+/// P27, reliability P25, reliability P33: dropping a session ends its tree.
 #[tokio::test]
 async fn a_session_that_is_only_dropped_leaves_nothing_behind() {
     let manners: [&[&str]; 3] = [
@@ -91,6 +94,7 @@ async fn a_session_that_is_only_dropped_leaves_nothing_behind() {
     no_task_left().await;
 }
 
+/// P73, reliability P26: closing goes on without its caller.
 #[tokio::test]
 async fn a_close_that_is_dropped_goes_on() {
     let child = Child::ledger(Era::Legacy, &["--ignore-eof"]).await;
@@ -107,6 +111,7 @@ async fn a_close_that_is_dropped_goes_on() {
     child.ends().await;
 }
 
+/// P36: nobody waits for a stranger that holds the pipe.
 #[tokio::test]
 async fn a_child_that_leaves_its_output_to_another_process_is_not_waited_for() {
     let child = Child::script("hear; reply '{}'; sleep 600 & exit 0").await;

@@ -13,6 +13,7 @@ fn on_pay(fault: &str) -> String {
     format!(r#"{{"tool":"pay","fault":{fault}}}"#)
 }
 
+/// P60, reliability P10: a child's end fails its calls at once.
 #[tokio::test]
 async fn a_child_that_exits_in_a_call_fails_it_at_once_and_the_ledger_agrees() {
     for era in ERAS {
@@ -33,6 +34,7 @@ async fn a_child_that_exits_in_a_call_fails_it_at_once_and_the_ledger_agrees() {
     }
 }
 
+/// A35, P60: status and last words are in the error.
 #[tokio::test]
 async fn the_last_words_of_a_child_are_in_the_error() {
     let child =
@@ -54,6 +56,7 @@ async fn the_last_words_of_a_child_are_in_the_error() {
     child.ends().await;
 }
 
+/// P60: so is its signal.
 #[tokio::test]
 async fn a_child_that_is_killed_is_told_by_its_signal() {
     for era in ERAS {
@@ -77,6 +80,7 @@ async fn a_child_that_is_killed_is_told_by_its_signal() {
     }
 }
 
+/// reliability P7: what no child took was not executed.
 #[tokio::test]
 async fn a_call_after_the_end_is_given_back_unsent() {
     for script in ["exit 0", "exec 0<&-; echo deaf >&2; exec sleep 600"] {
@@ -117,6 +121,7 @@ async fn a_child_that_stops_reading_loses_what_was_not_written_and_no_more() {
     child.ends().await;
 }
 
+/// reliability P7: a part of a message cannot be executed.
 #[tokio::test]
 async fn a_part_of_a_message_is_unsent() {
     let child = Child::script("head -c 1000 >/dev/null; exec 0<&-; exec sleep 600").await;
@@ -146,6 +151,7 @@ async fn a_child_that_closes_its_output_and_lives_is_ended() {
     }
 }
 
+/// A187, P71, reliability P10: a call that is given up costs its server nothing.
 #[tokio::test]
 async fn a_call_that_runs_out_of_time_is_unknown_and_told_to_the_server() {
     for era in ERAS {
@@ -167,6 +173,7 @@ async fn a_call_that_runs_out_of_time_is_unknown_and_told_to_the_server() {
     }
 }
 
+/// P72, reliability I18: late replies are dropped.
 #[tokio::test]
 async fn a_reply_after_the_time_is_dropped() {
     for era in ERAS {

@@ -38,6 +38,7 @@ fn let_go(child: &Child) {
     File::create(format!("{}/go", child.program.place())).unwrap();
 }
 
+/// reliability P6, reliability P7: the last byte decides.
 #[tokio::test]
 async fn the_last_byte_of_the_json_text_decides() {
     let rows = [
@@ -59,6 +60,7 @@ async fn the_last_byte_of_the_json_text_decides() {
     }
 }
 
+/// reliability P7, reliability P10: a full pipe holds nobody beyond the limit.
 #[tokio::test]
 async fn a_call_of_which_no_byte_left_in_time_is_unsent_and_harmless() {
     let script = format!(
@@ -108,6 +110,7 @@ async fn a_torn_message_ends_the_child_and_others_in_flight_are_unknown() {
     child.ends().await;
 }
 
+/// P71, P109: one writer: messages are never mixed.
 #[tokio::test]
 async fn a_dropped_call_does_not_tear_the_message_of_others() {
     let script = format!(
@@ -135,6 +138,7 @@ async fn a_dropped_call_does_not_tear_the_message_of_others() {
     child.ends().await;
 }
 
+/// reliability P17, reliability I25: what waits to be written is bounded.
 #[tokio::test]
 async fn a_queue_that_nobody_reads_has_an_end_and_costs_only_the_call_that_meets_it() {
     let script = r#"

@@ -14,6 +14,7 @@ fn on_pay(fault: &str) -> String {
     format!(r#"{{"tool":"pay","fault":{fault}}}"#)
 }
 
+/// P114: noise is skipped and counted.
 #[tokio::test]
 async fn lines_that_are_no_messages_are_skipped_and_counted() {
     for era in ERAS {
@@ -37,6 +38,7 @@ async fn lines_that_are_no_messages_are_skipped_and_counted() {
     }
 }
 
+/// P114, reliability P19: noise without end is no loop.
 #[tokio::test]
 async fn a_child_that_says_nothing_but_noise_is_ended() {
     let lines = "hear; i=0; while [ $i -lt 100 ]; do echo noise; i=$((i+1)); done; exec sleep 600";
@@ -130,6 +132,7 @@ async fn a_child_that_keeps_answering_nothing_is_ended() {
     }
 }
 
+/// P69, reliability I25: a line is bounded.
 #[tokio::test]
 async fn a_line_over_the_limit_fails_its_call_alone() {
     for era in ERAS {
@@ -206,6 +209,7 @@ async fn an_error_without_an_id_belongs_to_a_call_that_is_alone() {
     }
 }
 
+/// P70: stderr is drained, its end kept.
 #[tokio::test]
 async fn a_flood_on_stderr_stops_nobody_and_only_its_end_is_kept() {
     for era in ERAS {

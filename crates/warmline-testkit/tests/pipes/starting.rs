@@ -29,6 +29,7 @@ fn file(folder: &Path, mode: u32, content: &[u8]) -> Server {
     Server::stdio("child", path.to_str().unwrap(), [""; 0])
 }
 
+/// P34, P105: a program that cannot be started is an error of its opening.
 #[tokio::test]
 async fn a_program_that_cannot_be_started_is_an_error_that_says_why() {
     let folder = tempfile::tempdir().unwrap();
@@ -81,6 +82,7 @@ async fn a_folder_that_does_not_exist_is_an_error_that_names_it() {
     assert!(page.contains("/no/such/folder"), "{page}");
 }
 
+/// A36, reliability P31: a child gets what is listed for it.
 #[tokio::test]
 async fn a_child_gets_the_listed_variables_and_what_the_configuration_adds() {
     let program = env!("CARGO_BIN_EXE_warmline-ledger");
@@ -114,6 +116,7 @@ async fn a_child_gets_the_listed_variables_and_what_the_configuration_adds() {
     no_task_left().await;
 }
 
+/// A36: command, arguments, values and folder arrive exactly.
 #[tokio::test]
 async fn folder_arguments_and_values_reach_the_child_as_they_are() {
     let folder = tempfile::tempdir().unwrap();
@@ -178,6 +181,7 @@ async fn sessions_are_opened_until_descriptors_run_out() {
     no_task_left().await;
 }
 
+/// P34, P92: a machine at its limit fails that opening alone.
 #[test]
 fn a_machine_without_descriptors_is_told_from_a_broken_program() {
     let test = "starting::sessions_are_opened_until_descriptors_run_out";

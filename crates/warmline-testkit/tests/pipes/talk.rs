@@ -33,6 +33,7 @@ impl Ear {
     }
 }
 
+/// A16, P108, reliability P3: a slow call delays no fast one.
 #[tokio::test]
 async fn replies_in_any_order_reach_their_own_callers() {
     for era in ERAS {
@@ -59,6 +60,7 @@ async fn replies_in_any_order_reach_their_own_callers() {
     }
 }
 
+/// P69: reading and writing do not wait for each other.
 #[tokio::test]
 async fn eight_megabytes_pass_both_ways_at_once() {
     const SIZE: usize = 8_000_000;
@@ -79,6 +81,7 @@ async fn eight_megabytes_pass_both_ways_at_once() {
     }
 }
 
+/// P63, P79, reliability P3: progress arrives while the call runs.
 #[tokio::test]
 async fn progress_reaches_the_call_it_is_of() {
     for era in ERAS {
@@ -142,6 +145,7 @@ async fn a_flood_of_news_costs_some_of_them_and_never_the_answer() {
     }
 }
 
+/// P71, P80, P135, reliability I18: a cancel concerns its own call.
 #[tokio::test]
 async fn a_dropped_call_is_cancelled_in_either_era_and_the_others_go_on() {
     for era in ERAS {

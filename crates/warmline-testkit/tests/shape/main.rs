@@ -52,6 +52,7 @@ fn transports_do_not_know_drivers() {
     assert_none(&complaints.collect::<Vec<_>>());
 }
 
+/// reliability I36: timers use one door.
 #[test]
 fn sockets_time_locks_and_the_environment_have_one_door_each() {
     let sources = sources(&crate_folder("warmline"));

@@ -62,6 +62,7 @@ async fn call_is_swept(story: &str, mut scene: Scene, name: &str, arguments: Val
     answer
 }
 
+/// reliability P3, reliability P26: every cut point of a call.
 #[test]
 fn a_call_may_be_dropped_anywhere_and_nobody_gets_its_answer() {
     play(async {
@@ -74,6 +75,7 @@ fn a_call_may_be_dropped_anywhere_and_nobody_gets_its_answer() {
     });
 }
 
+/// reliability P26: the same with progress.
 #[test]
 fn a_call_that_tells_of_its_progress_may_be_dropped_anywhere() {
     play(async {
@@ -86,6 +88,7 @@ fn a_call_that_tells_of_its_progress_may_be_dropped_anywhere() {
     });
 }
 
+/// reliability P26: the same with a stream that breaks.
 #[test]
 fn a_call_whose_stream_is_taken_up_again_may_be_dropped_anywhere() {
     play(async {
@@ -98,6 +101,7 @@ fn a_call_whose_stream_is_taken_up_again_may_be_dropped_anywhere() {
     });
 }
 
+/// reliability P26: every cut point of a list.
 #[test]
 fn a_list_may_be_dropped_on_any_of_its_pages() {
     play(async {
@@ -118,7 +122,8 @@ fn a_list_may_be_dropped_on_any_of_its_pages() {
     });
 }
 
-/// Each of the two is dropped at each of its points, or left alone.
+/// reliability P3, reliability P26, reliability I18: each of the two is dropped at each of its
+/// points, or left alone.
 #[test]
 fn two_calls_side_by_side_may_each_be_dropped_anywhere() {
     const MOST_POLLS: usize = 5;
@@ -159,7 +164,8 @@ fn two_calls_side_by_side_may_each_be_dropped_anywhere() {
     });
 }
 
-/// The answers of calls that nobody waits for are no reason to mistrust a server.
+/// P71, reliability I18: the answers of calls that nobody waits for are no reason to mistrust a
+/// server.
 #[test]
 fn many_dropped_calls_do_not_cost_the_session() {
     const MANY: usize = 40;
@@ -185,6 +191,7 @@ fn many_dropped_calls_do_not_cost_the_session() {
     });
 }
 
+/// reliability P26: every cut point of a notice.
 #[test]
 fn a_notice_may_be_dropped_anywhere() {
     play(async {

@@ -6,6 +6,7 @@ use warmline_testkit::sweep::{Point, When, drop_at};
 use super::calls::{TWO_ENDPOINTS, WAYS};
 use super::scene::play;
 
+/// reliability P25, reliability P26: every cut point of a close.
 #[test]
 fn closing_may_be_dropped_anywhere() {
     play(async {

@@ -42,6 +42,7 @@ async fn opening_is_swept(story: &str, scene: Scene, least_points: usize) {
     scene.ends().await;
 }
 
+/// A28, reliability P26: every cut point of an opening leaves nothing.
 #[test]
 fn an_opening_over_http_may_be_dropped_anywhere() {
     play(async {
@@ -68,6 +69,7 @@ fn an_opening_over_http_may_be_dropped_anywhere() {
     });
 }
 
+/// A28, reliability P26: the same over HTTP+SSE.
 #[test]
 fn an_opening_over_two_endpoints_may_be_dropped_anywhere() {
     play(async {
@@ -76,6 +78,7 @@ fn an_opening_over_two_endpoints_may_be_dropped_anywhere() {
     });
 }
 
+/// A28, reliability P26: the same over stdio.
 #[test]
 fn an_opening_over_stdio_may_be_dropped_anywhere() {
     play(async {
@@ -97,6 +100,7 @@ fn an_opening_over_stdio_may_be_dropped_anywhere() {
     });
 }
 
+/// reliability P26: every cut point of a survey.
 #[test]
 fn a_survey_may_be_dropped_anywhere() {
     play(async {

@@ -23,6 +23,7 @@ impl Listener for Person {
     }
 }
 
+/// reliability P26: every cut point of a call that asks.
 #[test]
 fn a_call_with_questions_may_be_dropped_anywhere() {
     play(async {

@@ -73,7 +73,7 @@ fn a_digest_hangs_on_the_secret_and_on_the_purpose() {
     assert_eq!(digest.hex(), "d3d75dc82114259e0c187126118eed4a");
 }
 
-/// reliability T13, P32: another purpose, another binding, another instance: nothing opens.
+/// reliability T13, reliability P32: another purpose, another binding, another instance: nothing opens.
 #[test]
 fn a_seal_opens_for_what_it_was_made_for_and_for_nothing_else() {
     let vault = usual();

@@ -117,6 +117,7 @@ mod tests {
         pairs.into_iter()
     }
 
+    /// reliability P31: only the listed names pass.
     #[test]
     fn only_the_listed_names_pass() {
         let passed = [

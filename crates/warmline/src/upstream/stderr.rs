@@ -166,6 +166,7 @@ mod tests {
         }
     }
 
+    /// A35: bytes that are no text are replaced.
     #[test]
     fn undecodable_bytes_are_replaced() {
         let tail = StderrTail::default();
@@ -173,6 +174,7 @@ mod tests {
         assert_eq!(tail.text(), "caf\u{fffd} broken");
     }
 
+    /// P70, reliability I25: only the end is kept.
     #[test]
     fn a_flood_keeps_only_its_end_and_whole_lines() {
         let tail = StderrTail::default();

@@ -16,24 +16,31 @@ use crate::owner::{self, STUBBORN, STUBBORN_PROCESSES};
 use crate::{Story, now, on_runtime, tree, until};
 
 pub(crate) const ALL: &[Story] = &[
+    // A49, P28, reliability P34: `kill -9` ends the tree.
     (
         "a_stubborn_tree_is_gone_within_3_s_after_kill_9_of_its_owner",
         || killed_owner(1),
     ),
+    // P28, reliability P34: and many of them.
     (
         "many_stubborn_trees_are_gone_within_3_s_after_kill_9_of_their_owner",
         || killed_owner(12),
     ),
+    // P27, reliability P33: closing ends the tree.
     ("a_stubborn_tree_is_gone_when_close_returns", closed_tree),
+    // reliability P33: a stopped one too.
     ("a_stopped_child_is_gone_when_close_returns", stopped_child),
+    // reliability P25: nothing is left of a closed session.
     (
         "a_closed_session_leaves_no_descriptor_and_no_task",
         nothing_left,
     ),
+    // P27, reliability P33: what left its group ends too.
     (
         "a_detached_grandchild_ends_with_a_server_that_ends",
         ended_server,
     ),
+    // P60: at once, with its signal.
     (
         "a_call_to_a_child_that_dies_fails_at_once_with_its_signal",
         died_in_a_call,
@@ -42,19 +49,24 @@ pub(crate) const ALL: &[Story] = &[
         "a_warden_that_is_killed_takes_its_server_along",
         killed_warden,
     ),
+    // reliability I33: a group of its own.
     (
         "a_child_has_a_group_and_session_of_its_own_and_only_its_three_streams",
         clean_start,
     ),
+    // P29, reliability I33: every process is waited for.
     (
         "orphans_below_a_child_do_not_stay_as_zombies",
         reaped_orphans,
     ),
+    // A28, P34: a failed start is told and leaves nothing.
     (
         "a_program_that_does_not_start_is_told_through_the_warden",
         failed_start,
     ),
+    // A28, reliability P26: nor does a dropped opening.
     ("an_opening_that_is_dropped_leaves_no_tree", dropped_opening),
+    // A37, P105: found as in a terminal.
     (
         "a_program_is_found_through_the_login_shell",
         found_by_login_shell,

@@ -226,6 +226,7 @@ async fn until_nothing_is_held(server: &PlainServer) {
     }
 }
 
+/// P123, reliability I26, reliability I27: an idle session holds nothing.
 #[tokio::test(flavor = "current_thread")]
 async fn an_idle_session_holds_no_task_and_gives_its_connection_up() {
     let server = PlainServer::start();

@@ -162,6 +162,7 @@ fn an_id_is_replaced_in_place() {
     }
 }
 
+/// A183: code, message and data are kept.
 #[test]
 fn errors_are_read_with_their_numbers_texts_and_data() {
     let error = RpcError::parse(br#"{"code":-32600.0,"message":"a\n\u00e9","data":{"k":[1]}}"#);
@@ -203,6 +204,7 @@ fn an_object_of_very_many_members_is_read_and_its_twins_are_found() {
 }
 
 proptest! {
+    /// reliability P19: no bytes make it panic.
     #[test]
     fn no_bytes_make_it_panic(raw in proptest::collection::vec(any::<u8>(), 0..200)) {
         drop(Message::split(raw.into()));

@@ -17,7 +17,8 @@ fn error(id: &str, code: i64, message: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":"{message}"}}}}"#)
 }
 
-/// Rows a1 to a38 of the reference: what servers reply to a POST with an id they do not know.
+/// A172, P7: rows a1 to a38 of the reference: what servers reply to a POST with an id they do not
+/// know.
 #[test]
 fn each_server_is_understood_when_it_does_not_know_a_session() {
     let j5 = r#"{"jsonrpc":"2.0","error":{"code":-32001,"message":"Session not found"},"id":null}"#;
@@ -131,7 +132,7 @@ fn rows_of_the_delivery_chapter_are_understood() {
     }
 }
 
-/// Forms E6 to E26 of the acceptance cases.
+/// A172, E2, E4, E6 to E10, E18 to E22, E25, E26, P7: forms met in the field.
 #[test]
 fn forms_met_in_the_field_are_understood() {
     #[rustfmt::skip]
@@ -164,7 +165,7 @@ fn forms_met_in_the_field_are_understood() {
     }
 }
 
-/// Rows b1 to b10: what servers reply to a request outside a session (A170).
+/// A170, A172, E4, E9: rows b1 to b10: what servers reply to a request outside a session.
 #[test]
 fn a_request_without_an_id_learns_that_it_needs_a_session() {
     #[rustfmt::skip]
@@ -202,6 +203,7 @@ fn a_request_without_an_id_learns_that_it_needs_a_session() {
     }
 }
 
+/// A172, P4: what says nothing of a session is left alone.
 #[test]
 fn statuses_that_say_nothing_of_a_session_are_left_alone() {
     let words = "session not found, no valid session id provided";

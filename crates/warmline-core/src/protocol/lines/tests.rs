@@ -88,6 +88,7 @@ fn an_id_that_the_4_kib_cut_is_not_taken_for_a_shorter_one() {
     );
 }
 
+/// reliability I25: a line holds no more than its limit.
 #[test]
 fn a_line_without_end_holds_no_more_than_the_limit() {
     let mut codec = LineCodec::new(64);

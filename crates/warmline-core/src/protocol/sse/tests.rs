@@ -157,6 +157,7 @@ fn a_name_that_grows_when_it_is_made_text_does_not_make_its_event_too_large() {
     assert_eq!(events_of(&stream.chunks(1).collect::<Vec<_>>(), 64), events);
 }
 
+/// reliability I25: a line holds no more than its limit.
 #[test]
 fn a_line_without_end_holds_no_more_than_the_limit() {
     let mut parser = SseParser::new(64);
@@ -249,6 +250,7 @@ proptest! {
         prop_assert_eq!(events_of(&pieces, max), events_of(&[stream.as_bytes()], max));
     }
 
+    /// reliability P19: no bytes make it panic.
     #[test]
     fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300), max in 0_usize..80) {
         drop(events_of(&[&bytes], max));

@@ -141,6 +141,7 @@ fn a_request_taken_without_an_answer_waits_only_where_one_can_come() {
     assert_eq!(word(&read_status(&modern)), "unknown no-reply-channel");
 }
 
+/// A172, E3, P4: session loss is a class of its own.
 #[test]
 fn a_lost_session_is_told_by_its_dialect() {
     #[rustfmt::skip]
@@ -184,6 +185,7 @@ fn a_lost_session_is_told_by_its_dialect() {
     }
 }
 
+/// A162, E26: in the modern era nothing is taken for session loss.
 #[test]
 fn a_modern_server_has_no_session_to_lose() {
     let body = error("7", -32000, "No valid session ID provided");
@@ -197,6 +199,7 @@ fn a_modern_server_has_no_session_to_lose() {
     }
 }
 
+/// A170, E4: a request that needs a session was not executed.
 #[test]
 fn a_request_that_needs_a_session_is_refused() {
     let body = error("null", -32600, "Bad Request: Missing session ID");
@@ -233,6 +236,7 @@ fn a_body_that_did_not_arrive_leaves_only_what_the_status_says() {
     }
 }
 
+/// reliability P7: when in doubt it is unknown.
 #[test]
 fn no_status_is_called_refused_unless_a_row_says_so() {
     let refusing = [

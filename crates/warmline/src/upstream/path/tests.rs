@@ -38,6 +38,7 @@ fn searching(folders: &[PathBuf]) -> Environment {
     Environment::from([(PATH.into(), std::env::join_paths(folders).unwrap())])
 }
 
+/// A37: PATH is searched in its order.
 #[tokio::test]
 async fn a_name_is_searched_in_the_folders_of_path_in_their_order() {
     let folder = Folder::new();
@@ -89,6 +90,7 @@ async fn a_path_in_the_configuration_is_the_only_one_searched() {
     );
 }
 
+/// P105: the error says which PATH was searched.
 #[tokio::test]
 async fn what_cannot_be_started_is_said_before_it_is_tried() {
     let folder = Folder::new();
@@ -129,6 +131,7 @@ fn home(folder: &Folder, profile: &str) -> Environment {
     ])
 }
 
+/// A37, P105: the login shell is asked for its PATH.
 #[tokio::test]
 async fn the_login_shell_is_heard_through_the_noise_of_its_profile() {
     let folder = Folder::new();
@@ -175,6 +178,7 @@ async fn a_login_shell_that_hangs_is_given_up_and_killed() {
     );
 }
 
+/// A37: both are searched.
 #[test]
 fn the_login_path_comes_first_and_loses_nothing_of_ours() {
     let joined = joined(OsStr::new("/a:/b"), OsStr::new("/b::/c"));

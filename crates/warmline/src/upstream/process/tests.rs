@@ -64,6 +64,7 @@ async fn an_exit_is_told_as_the_system_told_it() {
     }
 }
 
+/// P34: a failed spawn is an error of its start.
 #[tokio::test]
 async fn a_program_that_cannot_run_is_an_error_of_its_start() {
     let environment = Environment::new();
@@ -85,6 +86,7 @@ async fn a_program_that_cannot_run_is_an_error_of_its_start() {
     }
 }
 
+/// reliability P31: a child gets nothing of ours.
 #[tokio::test]
 async fn a_child_gets_its_environment_and_nothing_of_ours() {
     let args = ["-c", "env; pwd"].map(str::to_owned);
@@ -107,6 +109,7 @@ async fn a_child_gets_its_environment_and_nothing_of_ours() {
     assert_eq!(lines, ["/", "ONLY=this one", "PWD=/"]);
 }
 
+/// P27, reliability I33: the whole group ends.
 #[tokio::test]
 async fn the_group_of_a_leader_that_ended_is_ended_too() {
     let (mut process, mut streams) = start_shell("sleep 1000 & echo $!; exit 0").await;
@@ -115,6 +118,7 @@ async fn the_group_of_a_leader_that_ended_is_ended_too() {
     wait_until_dead(sleeper).await;
 }
 
+/// P27, reliability P33: TERM, then KILL.
 #[tokio::test]
 async fn a_group_that_ignores_term_is_killed() {
     let script = "trap '' TERM; sleep 1000 & echo $!; while :; do wait; done";
@@ -128,6 +132,7 @@ async fn a_group_that_ignores_term_is_killed() {
     wait_until_dead(sleeper).await;
 }
 
+/// P27, reliability P33: dropping is ending.
 #[tokio::test]
 async fn dropping_a_process_ends_its_group() {
     let (process, mut streams) = start_shell("sleep 1000 & echo $!; wait").await;

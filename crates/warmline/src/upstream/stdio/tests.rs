@@ -107,6 +107,7 @@ async fn a_call_is_answered_and_a_closed_child_is_gone() {
     );
 }
 
+/// A16, reliability P3: replies are matched by id.
 #[tokio::test]
 async fn replies_in_any_order_reach_their_own_calls() {
     let pipe = spawn("read_id; a=$id; read_id; b=$id; reply $b; reply $a; read_id").await;
@@ -115,6 +116,7 @@ async fn replies_in_any_order_reach_their_own_calls() {
     assert!(reply(&mut second).await.contains(r#""id":2"#));
 }
 
+/// A36: all of it arrives exactly.
 #[tokio::test]
 async fn the_environment_arguments_and_folder_reach_the_child_exactly() {
     let script = r#"read_id; reply $id "\"v\":\"$V|$1|$2|$(pwd)|${HIDDEN-unset}\"""#;
@@ -136,6 +138,7 @@ async fn the_environment_arguments_and_folder_reach_the_child_exactly() {
     );
 }
 
+/// reliability P33: closing ends the child.
 #[tokio::test]
 async fn a_stubborn_child_is_gone_when_close_returns() {
     let script = "trap '' TERM; sh -c 'trap \"\" TERM; echo $$ >&2; while :; do sleep 1; done' &
@@ -173,6 +176,7 @@ async fn dropping_the_last_pipe_closes_the_child_in_the_background() {
     until(|| !is_alive(pid)).await;
 }
 
+/// P73, reliability P26: closing goes on without its caller.
 #[tokio::test]
 async fn a_close_that_is_dropped_goes_on() {
     let pipe = spawn("trap '' TERM; while :; do sleep 1; done").await;
@@ -220,6 +224,7 @@ async fn f31_an_escaped_grandchild_that_holds_the_output_delays_nobody() {
     rustix::process::kill_process(escaped, rustix::process::Signal::KILL).unwrap();
 }
 
+/// P34, P105: each is told with its reason.
 #[tokio::test]
 async fn programs_that_do_not_start_are_errors_with_a_reason() {
     let missing = Server::stdio("files", "/no/such/program", [""; 0]);
@@ -245,6 +250,7 @@ async fn programs_that_do_not_start_are_errors_with_a_reason() {
     }
 }
 
+/// P29, reliability I33: every child is waited for.
 #[tokio::test]
 async fn a_thousand_quick_children_leave_no_zombie() {
     for _ in 0..20 {

@@ -5,6 +5,7 @@ use super::*;
 /// More than a pipe holds.
 const OVER_THE_PIPE: usize = 300 << 10;
 
+/// A35, P60: at once, with status and last words.
 #[tokio::test]
 async fn d99_and_d104_a_child_that_exits_fails_its_calls_at_once_with_status_and_last_words() {
     let script = "read_id; echo 'cannot open \u{1b}[31mconfig' >&2; exit 3";
@@ -21,6 +22,7 @@ async fn d99_and_d104_a_child_that_exits_fails_its_calls_at_once_with_status_and
     assert_eq!(loss(&mut call).await.0, Delivery::Unknown);
 }
 
+/// P60: so is its signal.
 #[tokio::test]
 async fn d115_a_child_that_is_killed_is_told_by_its_signal() {
     let pipe = spawn("read_id; kill -9 $$").await;
@@ -75,6 +77,7 @@ async fn d101_a_part_of_the_message_is_unsent() {
     );
 }
 
+/// reliability P7: the last byte decides.
 #[tokio::test]
 async fn w4_the_last_byte_of_the_json_text_decides() {
     // A pipe that nobody reads takes exactly 65536 bytes.
@@ -124,6 +127,7 @@ async fn d103_a_torn_message_ends_the_child_and_others_in_flight_are_unknown() {
     until(|| !is_alive(pid)).await;
 }
 
+/// P71, P109: one writer: messages are never mixed.
 #[tokio::test]
 async fn a_dropped_call_does_not_tear_the_message_of_others() {
     let pipe = spawn("sleep 0.2; while read_id; do reply $id; done").await;
@@ -146,6 +150,7 @@ async fn d105_a_child_that_closes_its_output_and_lives_is_ended() {
     until(|| !is_alive(pid)).await;
 }
 
+/// P71, P72, reliability I18: late replies are dropped.
 #[tokio::test]
 async fn d106_and_d107_late_replies_are_dropped_and_no_reason_to_end_the_child() {
     let script = "ids=; while [ ${#ids} -lt 90 ]; do read_id; ids=\"$ids $id\"; done; echo all >&2
@@ -214,6 +219,7 @@ fn echo(bytes: usize) -> String {
     )
 }
 
+/// P69: reading and writing do not wait for each other.
 #[tokio::test]
 async fn p69_large_messages_pass_both_ways_at_once() {
     const BYTES: usize = 4 << 20;
@@ -226,6 +232,7 @@ async fn p69_large_messages_pass_both_ways_at_once() {
     }
 }
 
+/// P69: 100 MB fail by a stated limit.
 #[tokio::test]
 async fn p69_a_hundred_megabytes_fail_by_the_stated_limit_and_nothing_hangs() {
     const BYTES: usize = 100 << 20;
@@ -243,6 +250,7 @@ async fn p69_a_hundred_megabytes_fail_by_the_stated_limit_and_nothing_hangs() {
     );
 }
 
+/// reliability P17, reliability I25: what waits to be written is bounded.
 #[tokio::test]
 async fn a_queue_that_nobody_reads_has_an_end() {
     let pipe = spawn("while :; do sleep 1; done").await;

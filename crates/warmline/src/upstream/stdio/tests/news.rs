@@ -129,6 +129,7 @@ async fn d117_a_modern_server_that_asks_is_ignored() {
     );
 }
 
+/// P114: noise is skipped and counted.
 #[tokio::test]
 async fn d108_and_d110_noise_is_skipped_and_counted() {
     let script = r#"echo 'Listening on stdio...'; echo; printf '{"a":1\r,"b":2}\n'; printf '\377\376\n'; printf 'a\0b\n'
@@ -233,6 +234,7 @@ async fn an_error_without_an_id_ends_no_call_while_another_was_given_up() {
     );
 }
 
+/// P70: stderr is always drained.
 #[tokio::test]
 async fn d113_a_flood_on_stderr_stops_nobody() {
     let script = "head -c 5000000 /dev/zero | tr '\\0' 'e' >&2; echo >&2; echo last >&2; while read_id; do reply $id; done";
