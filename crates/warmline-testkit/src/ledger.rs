@@ -6,6 +6,7 @@
 //! effect is done ([`Phase::Commit`]). So "the answer was lost but the payment was made" can be
 //! told from "nothing happened". It grows with the test and lives in memory.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write as _;
 use std::sync::Arc;
@@ -58,6 +59,8 @@ pub struct Entry {
     pub id: Value,
     /// The credential shown (`Authorization`).
     pub credential: Option<String>,
+    /// Headers that are the caller's own: `X-…` and those of traces, names in lower case.
+    pub extra: BTreeMap<String, String>,
 }
 
 /// What a line is made of before it has a number and a time.
@@ -72,6 +75,7 @@ pub(crate) struct Facts {
     pub(crate) meta: Value,
     pub(crate) id: Value,
     pub(crate) credential: Option<String>,
+    pub(crate) extra: BTreeMap<String, String>,
 }
 
 /// The append-only record of one server. Clones are the same ledger.
@@ -118,6 +122,7 @@ impl Ledger {
             meta: facts.meta.clone(),
             id: facts.id.clone(),
             credential: facts.credential.clone(),
+            extra: facts.extra.clone(),
         };
         // A ledger that cannot be written must not change what the server does.
         if let (Some(file), Ok(mut line)) = (book.copy.as_mut(), serde_json::to_vec(&entry)) {

@@ -230,6 +230,11 @@ impl Control {
         self.state.forget_sessions();
     }
 
+    /// From now on every request must show this bearer token: the one before has expired.
+    pub fn demand_token(&self, token: &str) {
+        self.state.memory().token = Some(token.to_owned());
+    }
+
     /// Changes the tools and says so to whoever asked.
     pub fn change_tools(&self) {
         self.state.tools_changed();

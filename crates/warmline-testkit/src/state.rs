@@ -66,6 +66,8 @@ pub(crate) struct Memory {
     pub(crate) last_question: u64,
     /// Whether a modern request came on the pipe.
     pub(crate) seen_modern: bool,
+    /// The bearer token that every request must show by now.
+    pub(crate) token: Option<String>,
 }
 
 /// Whether the client has ended a session itself.
@@ -127,13 +129,17 @@ pub(crate) struct Round {
 
 impl State {
     pub(crate) fn new(personality: Personality) -> Arc<Self> {
+        let memory = Memory {
+            token: personality.token.clone(),
+            ..Memory::default()
+        };
         Arc::new(Self {
             personality,
             ledger: Ledger::new(),
             counts: Counts::default(),
             crash: Notify::new(),
             rules: Mutex::default(),
-            memory: Mutex::default(),
+            memory: Mutex::new(memory),
             violations: Mutex::default(),
         })
     }

@@ -1,5 +1,6 @@
 //! The ledger server over pipes: one client, one process, one line for each message.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -152,6 +153,7 @@ impl Pipe {
             meta: params["_meta"].clone(),
             id: message["id"].clone(),
             credential: None,
+            extra: BTreeMap::new(),
         }
     }
 

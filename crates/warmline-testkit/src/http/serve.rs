@@ -3,6 +3,7 @@
 //! Order: read, written to the ledger, fault before executing, rules of the era, execution,
 //! fault after executing, reply.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -187,7 +188,7 @@ fn turned_away(state: &State, request: &Request) -> Option<Reply> {
     if path != state.personality.path {
         return Some(Reply::text(404, "Not Found"));
     }
-    let token = state.personality.token.as_ref()?;
+    let token = state.memory().token.clone()?;
     let shown = request.header("authorization").unwrap_or_default();
     (shown != format!("Bearer {token}")).then(|| {
         let challenge = if shown.is_empty() {
@@ -226,7 +227,16 @@ fn facts(state: &State, connection: u64, request: &Request, message: &Value) -> 
         meta: params["_meta"].clone(),
         id: message["id"].clone(),
         credential: request.header("authorization").map(str::to_owned),
+        extra: extra_of(request),
     }
+}
+
+/// Headers that are neither of HTTP nor of the protocol.
+fn extra_of(request: &Request) -> BTreeMap<String, String> {
+    let traces = ["traceparent", "tracestate", "baggage"];
+    let is_extra = |name: &str| name.starts_with("x-") || traces.contains(&name);
+    let extra = request.headers.iter().filter(|(name, _)| is_extra(name));
+    extra.cloned().collect()
 }
 
 impl State {
