@@ -145,7 +145,10 @@ async fn look_through_stores(engine: &Arc<Engine>) {
             continue;
         };
         let left = records
-            .abandoned(shared.ceilings.run_idle, |key| engine.pool().holds(key))
+            // Another server's session id is not for this one: a store may be shared.
+            .abandoned(shared.ceilings.run_idle, |key| {
+                key.place().server != entry.name || engine.pool().holds(key)
+            })
             .await;
         for record in left {
             engine

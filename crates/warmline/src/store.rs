@@ -7,6 +7,7 @@
 //! |---|---|
 //! | What does the engine do with a store? | `records.rs` |
 //! | What does a store get to see? | `sealed.rs` |
+//! | What is not asked or written twice? | `remembered.rs` |
 //! | What if the store is slow or down? | `outage.rs` |
 //! | What did nobody come back for? | `leftovers.rs` |
 //! | Which store belongs to a server? | `factory.rs` |
@@ -22,6 +23,7 @@ mod leftovers;
 mod memory;
 mod outage;
 mod records;
+mod remembered;
 mod sealed;
 
 use std::fmt;

@@ -103,8 +103,7 @@ impl Connect {
         line.generation.store(generation, Ordering::Relaxed);
         setup.left_state.store(false, Ordering::Relaxed);
         let record = Box::new(self.record(setup, key, &line, generation));
-        let replaces = before.map(|before| before.generation);
-        match records.save(&record, replaces).await {
+        match records.save(&record, before.as_deref()).await {
             Written::Done | Written::Not(_) => {
                 *setup.written.lock() = Some(record);
                 opened
@@ -202,6 +201,10 @@ impl Connect {
         let Ok(found) = entry.found(&self.shared.vault).await else {
             return;
         };
+        // The session is elsewhere than the server is now, and its id is nobody else's business.
+        if found.revision != record.key.place().revision {
+            return;
+        }
         let credential = entry.own_credential(&self.shared.vault);
         if let Some(credential) = &credential
             && credential.ready().await.is_err()

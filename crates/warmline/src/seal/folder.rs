@@ -6,7 +6,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use warmline_core::code::Reason;
 use warmline_core::exchange::Trouble;
@@ -14,21 +14,24 @@ use zeroize::Zeroizing;
 
 use super::ring;
 use super::text::Secrets;
-use crate::clock::{self, Instant};
 use crate::sync::Mutex;
 
 /// A folder that holds secrets.
 pub(super) struct Home {
     folder: PathBuf,
-    /// When it was last looked at because somebody named a key that is not in the ring.
-    looked: Mutex<Option<Instant>>,
+    /// What the file looked like when it was last read because somebody named a key that is not in
+    /// the ring.
+    seen: Mutex<Option<Look>>,
 }
+
+/// What a file looks like from outside; another one looks different.
+type Look = (u64, Option<Duration>);
 
 impl Home {
     pub(super) fn new(folder: &Path) -> Self {
         Self {
             folder: folder.to_owned(),
-            looked: Mutex::new(None),
+            seen: Mutex::new(None),
         }
     }
 
@@ -88,17 +91,19 @@ impl Home {
         Ok((secrets, true))
     }
 
-    /// What is there now, unless somebody looked a moment ago.
+    /// What is there now, unless it still looks as it did the last time. Anybody can make up the
+    /// name of a key, and must not make us read files by it.
     pub(super) fn read_if_changed(&self) -> Option<Secrets> {
-        {
-            let mut looked = self.looked.lock();
-            let now = clock::now();
-            if looked.is_some_and(|at| now.saturating_duration_since(at) < LOOK_EVERY) {
-                return None;
-            }
-            *looked = Some(now);
+        let meta = fs::metadata(self.file()).ok()?;
+        let written = meta.modified().ok();
+        let written = written.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+        let look = Some((identity(&meta), written));
+        if *self.seen.lock() == look {
+            return None;
         }
-        self.read().ok().flatten()
+        let secrets = self.read().ok().flatten();
+        *self.seen.lock() = look;
+        secrets
     }
 
     fn read(&self) -> Result<Option<Secrets>, Trouble> {
@@ -139,8 +144,13 @@ impl Home {
     }
 }
 
-/// How often a folder is looked at because of a key that nobody knows.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// What tells one file from another of the same name.
+fn identity(meta: &fs::Metadata) -> u64 {
+    #[cfg(unix)]
+    return std::os::unix::fs::MetadataExt::ino(meta);
+    #[cfg(not(unix))]
+    return meta.len();
+}
 
 /// The secrets in a file that somebody else writes.
 pub(super) fn read_given(path: &Path) -> Result<Secrets, Trouble> {

@@ -23,9 +23,20 @@ const SCAN_WITHIN: Duration = Duration::from_secs(60);
 /// Most records that one round takes up.
 const AT_ONCE: usize = 256;
 
+/// How often a store is looked through, at most: in so many parts of the time a session may rest,
+/// and not more rarely than this.
+const LOOKS: u32 = 8;
+const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(5 * 60);
+
 /// The editions that were seen, and since when.
 #[derive(Debug, Default)]
-pub(super) struct Watch(Mutex<BTreeMap<RecordName, Seen>>);
+pub(super) struct Watch(Mutex<Watched>);
+
+#[derive(Debug, Default)]
+struct Watched {
+    looked: Option<Instant>,
+    seen: BTreeMap<RecordName, Seen>,
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Seen {
@@ -34,52 +45,71 @@ struct Seen {
 }
 
 impl Watch {
-    /// Takes note of what is stored now, and names what did not change for that long.
-    fn unchanged(&self, stored: Vec<(RecordName, u64)>, least: Duration) -> Vec<RecordName> {
+    /// Whether it is time to look through the store; who asks does so.
+    fn is_due(&self, idle: Duration) -> bool {
+        let every = (idle / LOOKS).min(LOOK_AT_LEAST_EVERY);
         let now = clock::now();
-        let mut seen = self.0.lock();
+        let mut watched = self.0.lock();
+        let is_due = watched
+            .looked
+            .is_none_or(|at| now.saturating_duration_since(at) >= every);
+        if is_due {
+            watched.looked = Some(now);
+        }
+        is_due
+    }
+
+    /// Takes note of what is stored now, and names what did not change for that long. What is
+    /// named waits as long to be named again, so that none stands in the way of others.
+    fn unchanged(&self, stored: Vec<(RecordName, u64)>, least: Duration) -> Vec<(RecordName, u64)> {
+        let now = clock::now();
+        let mut watched = self.0.lock();
         let mut next = BTreeMap::new();
         let mut unchanged = Vec::new();
         for (name, edition) in stored {
-            let known = seen.get(&name).filter(|known| known.edition == edition);
-            let since = known.map_or(now, |known| known.since);
-            next.insert(name, Seen { edition, since });
-            if now.saturating_duration_since(since) >= least {
-                unchanged.push(name);
+            let known = watched.seen.get(&name);
+            let known = known.filter(|known| known.edition == edition);
+            let mut since = known.map_or(now, |known| known.since);
+            let is_due = now.saturating_duration_since(since) >= least;
+            if is_due && unchanged.len() < AT_ONCE {
+                unchanged.push((name, edition));
+                since = now;
             }
+            next.insert(name, Seen { edition, since });
         }
-        *seen = next;
+        watched.seen = next;
         unchanged
     }
 }
 
 impl Records {
-    /// The records of sessions that nobody came back for within `idle`. What `is_held` says is held
-    /// in this process is never among them.
+    /// The records of sessions that nobody came back for within `idle`, but for those whose keys
+    /// `spare` says to leave alone: what is held in this process, and servers of others that use
+    /// the same store. The store is not looked through at every call.
     ///
     /// End each of them, then [clear](Records::clear) its record: if this process dies in between,
     /// the next one ends it again.
     pub async fn abandoned(
         &self,
         idle: Duration,
-        is_held: impl Fn(&Key) -> bool + Send + Sync,
+        spare: impl Fn(&Key) -> bool + Send + Sync,
     ) -> Vec<Record> {
         let inner = self.inner();
+        if !inner.watch.is_due(idle) {
+            return Vec::new();
+        }
         let Ok(stored) = inner.bounded(SCAN_WITHIN, inner.scan()).await else {
             return Vec::new();
         };
         // The last use may be that much later than the last renewal.
         let least = idle.saturating_add(RENEW_EVERY * 2);
         let mut left = Vec::new();
-        for name in inner
-            .watch
-            .unchanged(stored, least)
-            .into_iter()
-            .take(AT_ONCE)
-        {
+        for (name, edition) in inner.watch.unchanged(stored, least) {
             let found = inner.bounded(inner.timeout, inner.read(name)).await;
-            if let Ok(Some((_, record))) = found
-                && !is_held(&record.key)
+            // Whoever came back in the meantime made another edition of it.
+            if let Ok(Some((now, record))) = found
+                && now == edition
+                && !spare(&record.key)
             {
                 left.push(record);
             }

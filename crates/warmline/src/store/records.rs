@@ -22,6 +22,7 @@ use warmline_core::record::Record;
 
 use super::leftovers::Watch;
 use super::outage::Outage;
+use super::remembered::{Owed, Renewed};
 use super::sealed::{Replace, Sealer, Useless, next_edition, refusal};
 use super::{RecordName, Saved, SessionStore, StoreError, Stored};
 use crate::clock;
@@ -29,6 +30,8 @@ use crate::seal::Vault;
 
 /// How stale the time of use in a record may get: a session in use is renewed no more often.
 pub(super) const RENEW_EVERY: Duration = Duration::from_secs(60);
+/// So many refused records are told at the level of warnings.
+const TOLD_REFUSALS: u64 = 16;
 /// How often a write is tried over what another process wrote in between.
 const ROUNDS: u32 = 8;
 
@@ -43,6 +46,8 @@ pub(super) struct Inner {
     pub(super) watch: Watch,
     sealer: Sealer,
     outage: Outage,
+    owed: Owed,
+    renewed: Renewed,
     counters: Counters,
     wall: fn() -> u64,
 }
@@ -123,6 +128,8 @@ impl Records {
             wall,
             watch: Watch::default(),
             outage: Outage::default(),
+            owed: Owed::default(),
+            renewed: Renewed::default(),
             counters: Counters::default(),
         }))
     }
@@ -173,29 +180,45 @@ impl Records {
     }
 
     /// Writes the record of a session that was just opened, before anybody gets it. `replaces` is
-    /// the generation of the record that it follows, none if there was none (or none that could be
+    /// the record of the session that it follows, none if there was none (or none that could be
     /// used).
-    pub async fn save(&self, record: &Record, replaces: Option<u32>) -> Written {
-        let may = |now: &Record| Some(now.generation) == replaces;
-        self.write(self.0.put(record, None, may)).await
+    pub async fn save(&self, record: &Record, replaces: Option<&Record>) -> Written {
+        let name = self.0.sealer.name(&record.key);
+        let may = |there: &Record| {
+            replaces.is_some_and(|gone| gone.is_same_session(there)) || self.0.owed.has(name, there)
+        };
+        let written = self
+            .write(name, record, self.0.put(record, None, may))
+            .await;
+        if let (Written::Not(_), Some(gone)) = (&written, replaces) {
+            self.0.owed.add(name, gone);
+        }
+        written
     }
 
-    /// Renews the record of a session that is in use: its time, and what changed in its life. Does
+    /// Renews the record of a session that is in use: its time, and what changed in its life. Costs
     /// nothing where that was done a moment ago. A record that is not there (any more) is written.
     ///
     /// Not for the path of a call.
     pub async fn touch(&self, record: &Record) -> Written {
+        let name = self.0.sealer.name(&record.key);
+        if self.0.renewed.is_recent(name, record, RENEW_EVERY) {
+            return Written::Done;
+        }
         let mut record = record.clone();
         record.used_at = (self.0.wall)();
-        self.write(self.0.renew(&record)).await
+        let work = self.0.renew(name, &record);
+        self.write(name, &record, work).await
     }
 
     /// Forgets the record of a session that is no more: the server said so, or it was ended. The
     /// record of any other session of the key stays. Says whether it was there.
     pub async fn clear(&self, key: &Key, generation: u32, session_id: Option<&str>) -> bool {
         let name = self.0.sealer.name(key);
-        let is_it =
-            |now: &Record| now.generation == generation && now.session_id.as_deref() == session_id;
+        self.0.renewed.forget(name);
+        let is_it = |there: &Record| {
+            there.generation == generation && there.session_id.as_deref() == session_id
+        };
         let work = self.0.remove(name, is_it);
         let had = self.0.bounded(self.0.timeout, work).await.unwrap_or(false);
         if had {
@@ -204,20 +227,31 @@ impl Records {
         had
     }
 
-    async fn write(&self, work: impl Future<Output = Result<Put, Fault>> + Send) -> Written {
-        let counters = &self.0.counters;
-        match self.0.bounded(self.0.timeout, work).await {
-            Ok(Put::Done) => {
-                counters.saved.fetch_add(1, Ordering::Relaxed);
-                Written::Done
+    async fn write(
+        &self,
+        name: RecordName,
+        record: &Record,
+        work: impl Future<Output = Result<Put, Fault>> + Send,
+    ) -> Written {
+        let inner = &self.0;
+        let put = match inner.bounded(inner.timeout, work).await {
+            Ok(put) => put,
+            Err(trouble) => return Written::Not(trouble),
+        };
+        inner.owed.settle(name);
+        match put {
+            Put::Lost(winner) => {
+                inner.renewed.forget(name);
+                inner.counters.lost.fetch_add(1, Ordering::Relaxed);
+                return Written::Lost(winner);
             },
-            Ok(Put::Fresh) => Written::Done,
-            Ok(Put::Lost(winner)) => {
-                counters.lost.fetch_add(1, Ordering::Relaxed);
-                Written::Lost(winner)
+            Put::Done => {
+                inner.counters.saved.fetch_add(1, Ordering::Relaxed);
             },
-            Err(trouble) => Written::Not(trouble),
+            Put::Fresh => {},
         }
+        inner.renewed.note(name, record, RENEW_EVERY);
+        Written::Done
     }
 }
 
@@ -314,32 +348,37 @@ impl Inner {
     }
 
     /// Renews what is stored, if it is due.
-    async fn renew(&self, record: &Record) -> Result<Put, Fault> {
-        let name = self.sealer.name(&record.key);
+    async fn renew(&self, name: RecordName, record: &Record) -> Result<Put, Fault> {
+        let may = |there: &Record| self.owed.has(name, there);
         let (edition, there) = match self.read(name).await {
             Ok(Some(found)) => found,
-            Ok(None) => return self.put(record, None, |_| false).await,
+            Ok(None) => return self.put(record, None, may).await,
             // `put` finds it again, and writes over it.
             Err(Fault::Refused(useless)) if useless.replace == Replace::May => {
-                return self.put(record, None, |_| false).await;
+                return self.put(record, None, may).await;
             },
             Err(fault) => return Err(fault),
         };
         if !there.is_same_session(record) {
-            return Ok(Put::Lost(Box::new(there)));
+            return if may(&there) {
+                self.put(record, Some(edition), may).await
+            } else {
+                Ok(Put::Lost(Box::new(there)))
+            };
         }
         let mut renewed = there.clone();
         renewed.renew(record);
         let is_recent =
             there.used_at <= record.used_at && there.idle_at(record.used_at) < RENEW_EVERY;
-        let is_all = Record {
+        // But for the time of its use, nothing is new.
+        let same = Record {
             used_at: there.used_at,
             ..renewed.clone()
         } == there;
-        if is_recent && is_all {
+        if is_recent && same {
             return Ok(Put::Fresh);
         }
-        self.put(&renewed, Some(edition), |_| false).await
+        self.put(&renewed, Some(edition), may).await
     }
 
     /// Forgets what is stored under a name if it is what `is_it` wants.
@@ -380,9 +419,14 @@ impl Inner {
     }
 
     fn refused(&self, name: RecordName, useless: Useless) -> Fault {
-        self.counters.refused.fetch_add(1, Ordering::Relaxed);
+        let before = self.counters.refused.fetch_add(1, Ordering::Relaxed);
         let why = &useless.why;
-        tracing::warn!(code = "record-refused", record = %name, why, "a session record is ignored");
+        // A few are worth a line each; a folder full of them is not worth a thousand.
+        if before < TOLD_REFUSALS {
+            tracing::warn!(code = "record-refused", record = %name, why, "a session record is ignored");
+        } else {
+            tracing::debug!(code = "record-refused", record = %name, why, "ignored");
+        }
         Fault::Refused(useless)
     }
 }

@@ -12,10 +12,8 @@ use crate::store::{RecordName, Saved, StoreError, Stored};
 
 /// Drafts that old belong to nobody who lives.
 const DRAFTS_LIVE: Duration = Duration::from_secs(60 * 60);
-/// Records that nobody wrote for that long are forgotten. No server keeps a session so long, and
-/// where the clock is wrong only the way back to a session is lost.
-const RECORDS_LIVE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-/// Most records that are looked through.
+/// Most records; beyond, those that were written first are forgotten. Not by age: a wall clock that
+/// jumps would forget them all.
 const MOST_RECORDS: usize = 200_000;
 const ENDING: &str = ".record";
 const DRAFT: &str = ".draft-";
@@ -24,13 +22,27 @@ const DRAFT: &str = ".draft-";
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
+    most: usize,
     ignored: AtomicU64,
+}
+
+/// A record as the folder shows it.
+struct Entry {
+    name: RecordName,
+    edition: u64,
+    /// When it was written, by the wall clock of then.
+    written: Duration,
 }
 
 impl Folder {
     pub(super) const fn new(path: PathBuf) -> Self {
+        Self::of_at_most(path, MOST_RECORDS)
+    }
+
+    pub(super) const fn of_at_most(path: PathBuf, most: usize) -> Self {
         Self {
             path,
+            most,
             ignored: AtomicU64::new(0),
         }
     }
@@ -116,47 +128,58 @@ impl Folder {
     /// Every name with its edition; what nobody needs any more is swept away on the way.
     pub(super) fn scan(&self, now: u64) -> Result<Vec<(RecordName, u64)>, StoreError> {
         let failed = |error: io::Error| unavailable("read", &self.path, &error);
-        let entries = match fs::read_dir(&self.path) {
-            Ok(entries) => entries,
+        let files = match fs::read_dir(&self.path) {
+            Ok(files) => files,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(failed(error)),
         };
         let mut found = Vec::new();
-        for entry in entries.take(MOST_RECORDS) {
-            let path = entry.map_err(failed)?.path();
+        for file in files {
+            let path = file.map_err(failed)?.path();
             let Some(file_name) = path.file_name().and_then(|name| name.to_str()) else {
                 continue;
             };
             if file_name.starts_with(DRAFT) {
-                sweep(&path, DRAFTS_LIVE, now);
+                sweep_draft(&path, now);
                 continue;
             }
             let name = file_name.strip_suffix(ENDING).and_then(RecordName::parse);
-            let Some(name) = name else {
-                continue;
-            };
-            if let Some(edition) = self.edition(&path) {
-                found.push((name, edition));
-            }
-            if is_older(&path, RECORDS_LIVE, now) {
-                self.forget(name, &path, now);
-            }
+            found.extend(name.and_then(|name| self.entry(name, &path)));
         }
-        Ok(found)
+        self.forget_beyond_most(&mut found);
+        Ok(found.iter().map(|it| (it.name, it.edition)).collect())
     }
 
-    /// Forgets a record that nobody wrote for ages, unless somebody does so now.
-    fn forget(&self, name: RecordName, path: &Path, now: u64) {
-        if let Ok(Some(turn)) = Turn::take(&self.path, name) {
-            sweep(path, RECORDS_LIVE, now);
-            drop(turn);
-        }
-    }
-
-    fn edition(&self, path: &Path) -> Option<u64> {
+    fn entry(&self, name: RecordName, path: &Path) -> Option<Entry> {
         let file = self.open(path).ok().flatten()?;
+        let written = written_at(&file.metadata().ok()?);
         let head = first_bytes(file, page::HEAD).ok()?;
-        page::edition(&head).inspect_err(|_| self.ignore()).ok()
+        let edition = page::edition(&head).inspect_err(|_| self.ignore()).ok()?;
+        Some(Entry {
+            name,
+            edition,
+            written,
+        })
+    }
+
+    fn forget_beyond_most(&self, found: &mut Vec<Entry>) {
+        let beyond = found.len().saturating_sub(self.most);
+        if beyond == 0 {
+            return;
+        }
+        found.sort_by_key(|entry| entry.written);
+        for oldest in found.drain(..beyond) {
+            let turn = Turn::take(&self.path, oldest.name).ok().flatten();
+            // Whoever has the turn is about to write it anew.
+            if let Some(Err(error)) = turn.map(|turn| self.remove(&turn, oldest.edition)) {
+                tracing::debug!(%error, "an old record was not removed");
+            }
+        }
+        tracing::warn!(
+            beyond,
+            most = self.most,
+            "the oldest session records are forgotten"
+        );
     }
 
     /// Opens a file of ours; none if there is none. A link, a pipe or a folder of that name is not
@@ -219,22 +242,23 @@ fn first_bytes(file: File, most: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whether nobody wrote a file for that long, by the wall clock. One from the future is new.
-fn is_older(path: &Path, age: Duration, now: u64) -> bool {
-    let modified = fs::symlink_metadata(path).and_then(|meta| meta.modified());
-    let Ok(modified) = modified else {
-        return false;
-    };
-    let written = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
-    Duration::from_secs(now).saturating_sub(written) > age
+fn written_at(meta: &fs::Metadata) -> Duration {
+    let modified = meta.modified().ok();
+    let written = modified.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+    written.unwrap_or_default()
 }
 
-fn sweep(path: &Path, age: Duration, now: u64) {
-    if !is_older(path, age, now) {
+/// Removes what a process that died left behind. A draft from the future is new; one that was taken
+/// away by mistake costs one write.
+fn sweep_draft(path: &Path, now: u64) {
+    let Ok(meta) = fs::symlink_metadata(path) else {
+        return;
+    };
+    if Duration::from_secs(now).saturating_sub(written_at(&meta)) < DRAFTS_LIVE {
         return;
     }
     if let Err(error) = fs::remove_file(path) {
-        tracing::debug!(%error, "an old file of the store was not removed");
+        tracing::debug!(%error, "an old draft of a record was not removed");
     }
 }
 
