@@ -137,13 +137,16 @@ pub(crate) struct Setting<T> {
     pub(crate) write: fn(&mut T, Value),
 }
 
+/// How the place that a setting fills is read, and how it is written.
+type Fills<T> = (fn(&T) -> Value, fn(&mut T, Value));
+
 impl<T> Setting<T> {
     /// A setting with the place it fills: how its value is read there, and how it is written.
     pub(crate) const fn new(
         key: &'static str,
         kind: Kind,
         help: &'static str,
-        fills: (fn(&T) -> Value, fn(&mut T, Value)),
+        fills: Fills<T>,
     ) -> Self {
         Self {
             key,
@@ -197,10 +200,12 @@ macro_rules! plain {
             },
             |of, value| {
                 let place = &mut of.$($field).+;
-                match value {
-                    Value::$form(value) => *place = Some(value),
-                    $(Value::Word($word) => *place = $meant,)+
-                    _ => {},
+                if let Value::$form(value) = value {
+                    *place = Some(value);
+                } else {
+                    $(if value == Value::Word($word) {
+                        *place = $meant;
+                    })+
                 }
             },
         )
@@ -428,8 +433,8 @@ fn hinted(error: ConfigError, hint: Option<String>) -> ConfigError {
 
 /// A path of a file starts from the folder that file lies in.
 pub(crate) fn based(value: Value, base: &Path) -> Value {
-    match value {
-        Value::Path(path) => Value::Path(base.join(path)),
-        other => other,
+    if let Value::Path(path) = value {
+        return Value::Path(base.join(path));
     }
+    value
 }

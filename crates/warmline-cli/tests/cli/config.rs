@@ -91,7 +91,7 @@ fn a_wrong_file_is_shown_where_it_is_wrong() {
     tells!(warmline.run(&["call", "a", "x"]), @r"
     exit: 2
     ----- stderr -----
-    error[config-bad-value]: `legcy` is not an era
+    error[config-bad-value]: `era` cannot be `legcy`
       where: [WORK]/warmline.toml:3:7
         |
       3 | era = 'legcy'
@@ -371,9 +371,9 @@ fn a_server_that_cannot_be_used_says_why() {
     tells!(warmline.run(&["tools", "sock"]), @r"
     exit: 2
     ----- stderr -----
-    error[config-bad-value]: `sock` wants the transport `ws`, which MCP does not have
+    error[config-bad-value]: `sock` is of the kind `ws`, which is not an MCP server's
       where: [HOME]/.config/warmline/mcp.json:1:68
-      hint: ask its makers for an HTTP URL
+      hint: known kinds are `http`, `stdio`, `sse`, `streamable-http`
     ");
     tells!(warmline.run(&["tools", "odd"]), @r"
     exit: 2

@@ -200,6 +200,13 @@ fn a_server_that_hangs() {
     start       broken  `127.0.0.1:[PORT]` did not answer in time
                 hint: it takes connections and stays silent: it may hang, or be something else than an MCP server; or allow more time with `--timeout`
 
+    settings
+      connect_timeout    1s  the command line
+      handshake_timeout  1s  the command line
+      start_timeout      1s  the command line
+      call_idle_timeout  1s  the command line
+      call_timeout       1s  the command line
+
     4 questions · 1 broken
     ");
     let words = ["doctor", "--timeout", "1s", "--", "sleep", "600"];
@@ -212,6 +219,13 @@ fn a_server_that_hangs() {
     would send   ok      the usual variables (PATH, HOME, LANG …) · no secrets
     start        broken  `sleep` did not answer the handshake within [TIME]
                  hint: start it by hand and see what it says: `sleep 600`; or allow more time with `--timeout`
+
+    settings
+      connect_timeout    1s  the command line
+      handshake_timeout  1s  the command line
+      start_timeout      1s  the command line
+      call_idle_timeout  1s  the command line
+      call_timeout       1s  the command line
 
     5 questions · 1 broken
     ");
@@ -267,14 +281,16 @@ fn a_program_that_ends_at_once() {
 #[test]
 fn everything_that_is_configured_is_looked_at_without_starting_it() {
     let warmline = Warmline::new().with("GITHUB_PAT", "x");
-    tells!(warmline.run(&["doctor"]), @r"
+    tells!(warmline.run(&["doctor"]), @r#"
     exit: 0
     ----- stdout -----
     config      look    no configuration file in [WORK], [HOME]/.config/warmline, /etc/warmline
                 hint: name a target: `warmline doctor URL`, or `warmline doctor -- COMMAND`
+    settings    look    GITHUB_PAT is set, and nothing reads it
+                hint: name the variable for its server: `credential = { env = "…" }`
 
-    1 question · 1 to look at
-    ");
+    2 questions · 2 to look at
+    "#);
     warmline.write_user(
         "warmline.toml",
         "[servers.good]\ncommand = ['sh']\n[servers.web]\nurl = 'https://example.com/mcp?key=canary'\n\
@@ -283,19 +299,21 @@ fn everything_that_is_configured_is_looked_at_without_starting_it() {
     );
     let told = warmline.run(&["doctor"]);
     assert!(!told.everything().contains("canary"), "{told}");
-    tells!(told, @r"
+    tells!(told, @r#"
     exit: 2
     ----- stdout -----
     config      ok      [HOME]/.config/warmline/warmline.toml: 4 servers, no unknown keys
     good        ok      sh
     web         ok      https://example.com/mcp?…
+    settings    look    GITHUB_PAT is set, and nothing reads it
+                hint: name the variable for its server: `credential = { env = "…" }`
     gone        broken  `no-such-program` is in none of the 2 folders of PATH
                 hint: install it, or give its full path as `command`; the login shell's PATH was not asked
     token       broken  [HOME]/.config/warmline/warmline.toml:9:1: `NOT_SET` is not set, and `token` takes its token from it
                 hint: set `NOT_SET` in the environment of this command
 
-    5 questions · 2 broken
-    ");
+    6 questions · 1 to look at · 2 broken
+    "#);
     tells!(warmline.run(&["doctor", "gone", "--offline"]), @r#"
     exit: 2
     ----- stdout -----

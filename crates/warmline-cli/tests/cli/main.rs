@@ -15,6 +15,7 @@ mod help;
 mod output;
 mod secrets;
 mod servers;
+mod settings;
 mod terminal;
 mod warmline;
 

@@ -119,10 +119,8 @@ fn a_program_gets_exactly_what_was_declared() {
     assert_eq!(slow.total, Some(Duration::from_secs(7200)));
 }
 
-/// A51, A52, A54, A98, A165: what is decided about sessions and calls stands in the policy.
-#[test]
-fn every_decision_of_a_file_stands_in_the_policy() {
-    let text = r#"
+/// Everything that can be decided about a server, otherwise than by default.
+const DECIDED: &str = r#"
         [servers.a]
         url = "https://example.com/mcp"
         sessions = "always"
@@ -152,7 +150,11 @@ fn every_decision_of_a_file_stands_in_the_policy() {
         session_per = "call"
         repeatable = false
     "#;
-    let declaration = &toml(text).unwrap()[0];
+
+/// A51, A52, A54, A98, A165: what is decided about sessions and calls stands in the policy.
+#[test]
+fn every_decision_of_a_file_stands_in_the_policy() {
+    let declaration = &toml(DECIDED).unwrap()[0];
     let policy = &declaration.settings.policy;
     let secs = Duration::from_secs;
     assert_eq!(policy.sessions, Sessions::Always);

@@ -185,6 +185,12 @@ impl Declaration {
 
     fn secret(&self, from: &From, lookup: Lookup<'_>) -> Result<String, ConfigError> {
         let missing = |what: String| ConfigError::new(Code::ConfigBadValue, what);
+        let not_here = |word: &str| {
+            missing(format!(
+                "a credential by `{word}` is not for single commands"
+            ))
+            .hint("use `credential = { env = \"NAME\" }` or `{ file = \"path\" }`")
+        };
         match from {
             From::Env(name) => lookup(name).ok_or_else(|| {
                 missing(format!(
@@ -202,16 +208,8 @@ impl Declaration {
                             .because(format!("{}: {why}", path.display()))
                     })
             },
-            From::Command(_) | From::Header(_) => {
-                let word = match from {
-                    From::Command(_) => "command",
-                    _ => "header",
-                };
-                Err(missing(format!(
-                    "a credential by `{word}` is not for single commands"
-                ))
-                .hint("use `credential = { env = \"NAME\" }` or `{ file = \"path\" }`"))
-            },
+            From::Command(_) => Err(not_here("command")),
+            From::Header(_) => Err(not_here("header")),
         }
     }
 

@@ -65,6 +65,26 @@ pub(crate) enum Said<'a> {
     Other(&'a str),
 }
 
+impl Said<'_> {
+    /// What was said, if it was said as text.
+    fn text(&self) -> Option<&str> {
+        match self {
+            Said::Variable(text) | Said::Elsewhere(text) | Said::Text(text) => Some(text),
+            Said::Number(_) | Said::Switch(_) | Said::Texts(_) | Said::Other(_) => None,
+        }
+    }
+
+    /// What a variable holds; a file has types of its own.
+    fn variable(&self) -> Option<&str> {
+        match self {
+            Said::Variable(text) | Said::Elsewhere(text) => Some(text),
+            Said::Text(_) | Said::Number(_) | Said::Switch(_) | Said::Texts(_) | Said::Other(_) => {
+                None
+            },
+        }
+    }
+}
+
 /// What a value looks like.
 #[derive(Clone, Debug)]
 pub(crate) enum Form {
@@ -178,13 +198,9 @@ impl Kind {
             Form::Switch => self.read_switch(said),
             Form::Word => Err(self.no_word(said)),
             Form::Texts => self.read_texts(said),
-            Form::Path => match said {
-                Said::Variable(text) | Said::Elsewhere(text) | Said::Text(text)
-                    if !text.trim().is_empty() =>
-                {
-                    Ok(Value::Path(text.into()))
-                },
-                _ => Err(self.not(said)),
+            Form::Path => match said.text() {
+                Some(text) if !text.trim().is_empty() => Ok(Value::Path(text.into())),
+                Some(_) | None => Err(self.not(said)),
             },
         }?;
         self.check(&value)?;
@@ -240,13 +256,12 @@ impl Kind {
     }
 
     fn read_count(&self, said: &Said<'_>) -> Result<Value, Wrong> {
-        let number = match said {
-            Said::Number(number) => *number,
-            Said::Variable(text) | Said::Elsewhere(text) => {
-                text.trim().parse::<i64>().map_err(|_| self.not(said))?
-            },
-            _ => return Err(self.not(said)),
+        let number = match (said, said.variable()) {
+            (Said::Number(number), _) => Some(*number),
+            (_, Some(text)) => text.trim().parse::<i64>().ok(),
+            (_, None) => None,
         };
+        let number = number.ok_or_else(|| self.not(said))?;
         // What does not fit is out of range as well, and said so.
         u32::try_from(number).map(Value::Count).map_err(|_| {
             let Form::Count(range) = &self.form else {
@@ -261,11 +276,16 @@ impl Kind {
     }
 
     fn read_time(&self, said: &Said<'_>) -> Result<Value, Wrong> {
-        let time = match said {
-            Said::Variable(text) | Said::Text(text) => parse_duration(text),
-            Said::Elsewhere(text) => plain_seconds(text).or_else(|| parse_duration(text)),
-            _ => None,
+        let seconds = match said {
+            Said::Elsewhere(text) => plain_seconds(text),
+            Said::Variable(_)
+            | Said::Text(_)
+            | Said::Number(_)
+            | Said::Switch(_)
+            | Said::Texts(_)
+            | Said::Other(_) => None,
         };
+        let time = seconds.or_else(|| said.text().and_then(parse_duration));
         time.map(Value::Time).ok_or_else(|| {
             let hint = match (said, self.words) {
                 (Said::Elsewhere(_), _) => "write seconds above 0: `30`, `300.0`".to_owned(),
@@ -277,10 +297,7 @@ impl Kind {
     }
 
     fn read_size(&self, said: &Said<'_>) -> Result<Value, Wrong> {
-        let size = match said {
-            Said::Variable(text) | Said::Elsewhere(text) | Said::Text(text) => parse_size(text),
-            _ => None,
-        };
+        let size = said.text().and_then(parse_size);
         size.map(Value::Size).ok_or_else(|| {
             self.not(said)
                 .hint("write a number and a unit: `64KiB`, `16MiB`")
@@ -288,37 +305,35 @@ impl Kind {
     }
 
     fn read_switch(&self, said: &Said<'_>) -> Result<Value, Wrong> {
-        let on = match said {
-            Said::Switch(on) => Some(*on),
-            Said::Variable(text) | Said::Elsewhere(text) => {
-                match text.trim().to_ascii_lowercase().as_str() {
-                    "true" | "1" | "yes" | "on" => Some(true),
-                    "false" | "0" | "no" | "off" => Some(false),
-                    _ => None,
-                }
+        let on = match (said, said.variable()) {
+            (Said::Switch(on), _) => Some(*on),
+            (_, Some(text)) => match text.trim().to_ascii_lowercase().as_str() {
+                "true" | "1" | "yes" | "on" => Some(true),
+                "false" | "0" | "no" | "off" => Some(false),
+                _ => None,
             },
-            _ => None,
+            (_, None) => None,
         };
         on.map(Value::Switch)
             .ok_or_else(|| self.not(said).hint("write `true` or `false`"))
     }
 
     fn read_texts(&self, said: &Said<'_>) -> Result<Value, Wrong> {
-        match said {
-            Said::Texts(texts) => Ok(Value::Texts(texts.clone())),
-            Said::Variable(text) | Said::Elsewhere(text) => Ok(Value::Texts(
+        match (said, said.variable()) {
+            (Said::Texts(texts), _) => Ok(Value::Texts(texts.clone())),
+            (_, Some(text)) => Ok(Value::Texts(
                 text.split(',')
                     .map(str::trim)
                     .filter(|text| !text.is_empty())
                     .map(str::to_owned)
                     .collect(),
             )),
-            _ => Err(self.not(said)),
+            (_, None) => Err(self.not(said)),
         }
     }
 
     fn no_word(&self, said: &Said<'_>) -> Wrong {
-        let (Said::Variable(text) | Said::Elsewhere(text) | Said::Text(text)) = said else {
+        let Some(text) = said.text() else {
             return self.not(said).hint(format!("write {}", listed(self.words)));
         };
         let wrong = Wrong::new(format!("cannot be `{}`", shortened(text)));

@@ -141,9 +141,10 @@ pub(crate) const TABLE: &[Of] = &[
                 None => Value::Word("memory"),
             },
             |of, value| {
-                of.store = match value {
-                    Value::Path(path) => Some(path),
-                    _ => None,
+                of.store = if let Value::Path(path) = value {
+                    Some(path)
+                } else {
+                    None
                 }
             },
         ),

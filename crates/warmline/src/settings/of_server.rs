@@ -147,9 +147,12 @@ pub(crate) const TABLE: &[Of] = &[
                 Duration::ZERO => Value::Word("off"),
                 time => Value::Time(time),
             },
-            |of, value| match value {
-                Value::Time(time) => of.policy.keep_alive = time,
-                _ => of.policy.keep_alive = Duration::ZERO,
+            |of, value| {
+                of.policy.keep_alive = if let Value::Time(time) = value {
+                    time
+                } else {
+                    Duration::ZERO
+                }
             },
         ),
     ),
@@ -199,9 +202,10 @@ pub(crate) const TABLE: &[Of] = &[
                 })
             },
             |of, value| {
-                of.policy.dialects = match value {
-                    Value::Word("wide") => Breadth::Wide,
-                    _ => Breadth::Sure,
+                of.policy.dialects = if value == Value::Word("wide") {
+                    Breadth::Wide
+                } else {
+                    Breadth::Sure
                 }
             },
         ),
@@ -258,11 +262,8 @@ pub(crate) const TABLE: &[Of] = &[
         (
             |of| Value::Word(of.era.map_or("auto", Era::word)),
             |of, value| {
-                of.era = match value {
-                    Value::Word("legacy") => Some(Era::Legacy),
-                    Value::Word("modern") => Some(Era::Modern),
-                    _ => None,
-                }
+                let mut eras = [Era::Legacy, Era::Modern].into_iter();
+                of.era = eras.find(|era| value == Value::Word(era.word()));
             },
         ),
     ),
@@ -280,10 +281,8 @@ pub(crate) const TABLE: &[Of] = &[
         (
             |of| Value::Word(of.policy.version.map_or("auto", Version::as_str)),
             |of, value| {
-                of.policy.version = match value {
-                    Value::Word(word) => Version::parse(word),
-                    _ => None,
-                }
+                let mut versions = Version::ALL.into_iter();
+                of.policy.version = versions.find(|one| value == Value::Word(one.as_str()));
             },
         ),
     )

@@ -124,10 +124,8 @@ fn origin(origin: &Origin) -> String {
 }
 
 fn fields(row: &Row) -> Fields {
-    let from = match &row.setting.origin {
-        Origin::Default => None,
-        other => Some(origin(other)),
-    };
+    let said = Some(&row.setting.origin).filter(|origin| **origin != Origin::Default);
+    let from = said.map(origin);
     Fields::new()
         .put("server", &row.server)
         .put("key", row.setting.key)

@@ -79,7 +79,6 @@ impl Reader<'_> {
         value: &Value<'_>,
         policy: &mut ToolPolicy,
     ) -> Result<(), ConfigError> {
-        use settings::Value as Is;
         let name = key.get_ref().as_ref();
         let read = match name {
             "repeatable" => self.valued(name, &Kind::switch(), value)?,
@@ -87,12 +86,16 @@ impl Reader<'_> {
             "call_timeout" | "call_idle_timeout" => self.valued(name, &Kind::time(), value)?,
             _ => return Err(self.unknown(key, "setting of a tool", keys::TOOL.iter().copied())),
         };
-        match (name, read) {
-            (_, Is::Switch(repeatable)) => policy.repeatable = Some(repeatable),
-            (_, Is::Word(word)) => policy.session_per = SessionPer::parse(word),
-            ("call_timeout", Is::Time(time)) => policy.total = Some(time),
-            (_, Is::Time(time)) => policy.idle = Some(time),
-            _ => {},
+        if let settings::Value::Switch(repeatable) = read {
+            policy.repeatable = Some(repeatable);
+        } else if let settings::Value::Word(word) = read {
+            policy.session_per = SessionPer::parse(word);
+        } else if let settings::Value::Time(time) = read {
+            let limit = match name {
+                "call_timeout" => &mut policy.total,
+                _ => &mut policy.idle,
+            };
+            *limit = Some(time);
         }
         Ok(())
     }
@@ -183,10 +186,9 @@ fn said<'v>(value: &'v Value<'_>) -> Said<'v> {
         DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
             .map_or(Said::Other("a number out of all bounds"), Said::Number),
         DeValue::Array(items) => {
-            let texts = items.iter().map(|item| match item.get_ref() {
-                DeValue::String(text) => Some(text.to_string()),
-                _ => None,
-            });
+            let texts = items
+                .iter()
+                .map(|item| item.get_ref().as_str().map(str::to_owned));
             match texts.collect() {
                 Some(texts) => Said::Texts(texts),
                 None => Said::Other("a list of other things"),

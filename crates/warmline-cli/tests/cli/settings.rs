@@ -1,0 +1,141 @@
+//! Settings: which value counts, and where it came from.
+
+use warmline_testkit::LedgerServer;
+use warmline_testkit::personality::Personality;
+
+use crate::tells;
+use crate::warmline::Warmline;
+
+/// A111: the effective value of what somebody decided is shown with its origin.
+#[test]
+fn doctor_shows_every_decision_with_its_origin() {
+    let warmline = Warmline::new()
+        .with("MCP_SESSION_POOL_TTL", "120.0")
+        .with("HEALTH_CHECK_INTERVAL", "15")
+        .with("WARMLINE_LIMITS_PROCESSES", "8")
+        .with("WARMLINE_SPARES", "3");
+    warmline.write_user(
+        "warmline.toml",
+        "[servers.prog]\ncommand = ['sh']\nspares = 2\nwait = '5s'\n[runs]\nidle = '10min'\n",
+    );
+    let words = ["doctor", "prog", "--offline", "--era", "legacy"];
+    tells!(warmline.run(&words), @r"
+    exit: 0
+    ----- stdout -----
+    config       ok      [HOME]/.config/warmline/warmline.toml:1:10, no unknown keys
+    trust        ok      a user file needs none
+    program      ok      sh → [BIN]/sh
+    environment  ok      [N] variables of ours are not passed on
+    would send   ok      the usual variables (PATH, HOME, LANG …) · no secrets
+
+    settings
+      spares                 3       WARMLINE_SPARES
+      max_age                2min    MCP_SESSION_POOL_TTL
+      wait                   5s      [HOME]/.config/warmline/warmline.toml:4
+      check_after            15s     HEALTH_CHECK_INTERVAL
+      health_check_interval  15s     HEALTH_CHECK_INTERVAL
+      era[PAD]legacy  the command line
+      limits.processes       8       WARMLINE_LIMITS_PROCESSES
+      runs.idle              10min   [HOME]/.config/warmline/warmline.toml:6
+
+    5 questions
+    ");
+    let told = warmline.run(&["doctor", "prog", "--offline", "--json"]);
+    for line in [
+        r#"{"kind":"setting","key":"spares","value":"3","origin":"environment","from":"WARMLINE_SPARES"}"#,
+        r#"{"kind":"setting","key":"serial","value":"false","origin":"default"}"#,
+    ] {
+        assert!(told.stdout.contains(line), "{line} is missing: {told}");
+    }
+    let told = warmline.run(&["doctor", "prog", "--offline", "--verbose"]);
+    let default = |line: &str| line.contains("serial") && line.ends_with("default");
+    assert!(told.stdout.lines().any(default), "{told}");
+
+    let all = warmline.run(&["doctor"]);
+    assert!(all.stdout.contains("prog: wait"), "{all}");
+    assert!(all.stdout.contains("limits.processes"), "{all}");
+}
+
+/// A111: a variable that cannot be used ends every command before anything is sent.
+#[test]
+fn a_bad_variable_is_named_before_anything_is_sent() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let warmline = Warmline::new().with("WARMLINE_CALL_TIMEOUT", "10");
+    tells!(warmline.run(&["call", &server.url(), "pay", "amount=1"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[config-bad-value]: the variable `WARMLINE_CALL_TIMEOUT` is not a duration: `10`
+      why: it sets `call_timeout`: how long a call may take in all
+      hint: write a number and a unit: `500ms`, `30s`, `2min`, `1h`
+    ");
+    assert_eq!(server.counts().connections, 0);
+    let warmline = Warmline::new().with("WARMLINE_LIMITS_SESSIONS", "0");
+    tells!(warmline.run(&["doctor"]), @r"
+    exit: 2
+    ----- stdout -----
+    config      look    no configuration file in [WORK], [HOME]/.config/warmline, /etc/warmline
+                hint: name a target: `warmline doctor URL`, or `warmline doctor -- COMMAND`
+    settings    broken  the variable `WARMLINE_LIMITS_SESSIONS` cannot be 0
+                why: it sets `limits.sessions`: HTTP sessions in all
+                hint: 1 to 10000000 is possible
+
+    2 questions · 1 to look at · 1 broken
+    ");
+}
+
+/// S23, S24, A180: variables that nobody reads are told, and so are slips in our own names.
+#[test]
+fn doctor_tells_variables_that_nobody_reads() {
+    let warmline = Warmline::new()
+        .with("MCP_USE_SESSION_MGMT", "true")
+        .with("GITHUB_PAT", "canary")
+        .with("WARMLINE_SPARE", "1");
+    let told = warmline.run(&["doctor"]);
+    assert!(!told.everything().contains("canary"), "{told}");
+    tells!(told, @r#"
+    exit: 0
+    ----- stdout -----
+    config      look    no configuration file in [WORK], [HOME]/.config/warmline, /etc/warmline
+                hint: name a target: `warmline doctor URL`, or `warmline doctor -- COMMAND`
+    settings    look    GITHUB_PAT is set, and nothing reads it
+                hint: name the variable for its server: `credential = { env = "…" }`
+    settings    look    MCP_USE_SESSION_MGMT is set, and nothing reads it
+                hint: say it for the server that needs it: `sessions = "always"`
+    settings    look    WARMLINE_SPARE is set, and nothing reads it
+                hint: did you mean `WARMLINE_SPARES`?
+
+    4 questions · 4 to look at
+    "#);
+}
+
+/// A165, A176, A177, S20, S21: a capability's declaration is all that is needed, with its variables.
+#[test]
+fn a_capability_is_called_with_nothing_but_variables() {
+    let server = LedgerServer::start(Personality::legacy().token("general-token")).unwrap();
+    let warmline = Warmline::new()
+        .with("MCP_AUTH_TOKEN", "general-token")
+        .with("MCP_SERVER_URL", &server.url());
+    let file = warmline.write(
+        "capability.json",
+        r#"{"mcp_metadata": {"server_url": "https://example.invalid/mcp/", "server_name": "ledger", "tool_name": "pay"},
+            "mcp_requires_session": "auto"}"#,
+    );
+    let file = file.to_str().unwrap();
+    let told = warmline.run(&["call", "ledger", "pay", "amount=1", "--config", file]);
+    assert_eq!(
+        (told.exit, server.ledger().executions("pay")),
+        (0, 1),
+        "{told}"
+    );
+    warmline.write(
+        "capability.json",
+        r#"{"mcp_metadata": {"server_name": "ledger"}, "mcp_requires_session": "perhaps"}"#,
+    );
+    tells!(warmline.run(&["call", "ledger", "pay", "amount=1", "--config", file]), @r"
+    exit: 2
+    ----- stderr -----
+    error[config-bad-value]: `mcp_requires_session` of `ledger` cannot be `perhaps`
+      where: [WORK]/capability.json:1:1
+      hint: write `auto`, `always` or `never`
+    ");
+}
