@@ -22,10 +22,36 @@ pub(crate) struct Shown {
     pub(crate) name: String,
 }
 
+/// Suites of the parts below sessions: they know nothing of runs, pools and calls of the library.
+const BELOW: &[&str] = &[
+    "warmline-cli/tests/",
+    "warmline-testkit/tests/conformance/",
+    "warmline-testkit/tests/delivery/",
+    "warmline-testkit/tests/detection/",
+    "warmline-testkit/tests/kit/",
+    "warmline-testkit/tests/leftovers/",
+    "warmline-testkit/tests/memory/",
+    "warmline-testkit/tests/pipes/",
+    "warmline-testkit/tests/shape/",
+    "warmline-testkit/tests/sweep/",
+    "warmline/tests/children/",
+    "warmline/tests/cost/",
+    "warmline/tests/two_endpoints.rs",
+];
+
 impl Shown {
-    /// Whether it stands in the `tests` folder of a crate, where the whole library is at hand.
+    /// Whether it is a story over the whole library.
     pub(crate) fn is_story(&self) -> bool {
-        self.file.split('/').nth(1) == Some("tests")
+        self.file.contains("/tests/") && !self.is_unit() && !self.is_below()
+    }
+
+    /// Whether it stands beside the code.
+    fn is_unit(&self) -> bool {
+        self.file.split('/').nth(1) == Some("src")
+    }
+
+    fn is_below(&self) -> bool {
+        BELOW.iter().any(|suite| self.file.starts_with(suite))
     }
 }
 

@@ -20,8 +20,8 @@ const LATER: &[&str] = &[
     "declarations of tools",
 ];
 
-/// Areas of which a unit test shows a part at most: what users are promised is shown by a story
-/// over the whole library, in the `tests` folder of a crate.
+/// Areas of which tests of single parts show a part at most: what users are promised there is shown
+/// by a story over the whole library ([`Shown::is_story`]).
 const BY_STORIES: &[&str] = &[
     "calls",
     "closing",
@@ -165,8 +165,8 @@ fn cell_of(old: &str, tests: &BTreeSet<Shown>) -> String {
     parts.join(BETWEEN)
 }
 
-/// What is still missing. A row without tests is open; one that was open is shown by a test in a
-/// `tests` folder, and by any test where no story is needed; `partly` is taken out by hand.
+/// What is still missing. A row without tests is open. One that was open is shown by a story, or
+/// by any test where no story is needed. `partly` goes by hand, unless all it misses is a story.
 fn unfinished(open: Option<&str>, partly: Option<&str>, tests: &BTreeSet<Shown>) -> Option<String> {
     if tests.is_empty() {
         return open.or(partly).map(|area| format!("open: {area}"));

@@ -10,6 +10,7 @@
 )]
 
 mod plain_server;
+mod telling;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
