@@ -133,7 +133,7 @@ async fn first_of(asked: Asked<'_>, secrets: &[Secret]) -> Result<Found, Trouble
     for secret in secrets {
         match secret.ask(asked).await? {
             Found::Missing(trouble) => missing = trouble,
-            found => return Ok(found),
+            found @ Found::Token(_) => return Ok(found),
         }
     }
     Ok(Found::Missing(missing))

@@ -3,7 +3,9 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
+type Pairs<'a> = &'a [(&'a str, &'a str)];
+
+fn headers(pairs: Pairs<'_>) -> HeaderMap {
     let mut map = HeaderMap::new();
     for (name, value) in pairs {
         map.append(
@@ -14,7 +16,7 @@ fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
     map
 }
 
-fn identity(rule: &HeaderRule, pairs: &[(&str, &str)]) -> Option<IdentityName> {
+fn identity(rule: &HeaderRule, pairs: Pairs<'_>) -> Option<IdentityName> {
     rule.identity(&headers(pairs)).unwrap()
 }
 
@@ -87,7 +89,7 @@ fn a_rule_of_ones_own_looks_at_its_headers_only() {
 fn what_is_missing_is_nobody_or_a_typed_error() {
     let rule = HeaderRule::of(["X-Tenant-ID", "X-User-ID"]).unwrap();
     let half = [("X-Tenant-ID", "acme"), ("X-User-ID", " ")];
-    let table: [(Need, &[(&str, &str)], Option<&str>); 6] = [
+    let table: [(Need, Pairs<'_>, Option<&str>); 6] = [
         (Need::Nothing, &[], None),
         (Need::Nothing, &half, None),
         (Need::Any, &[], Some("no header says who is asking")),
