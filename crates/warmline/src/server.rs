@@ -14,14 +14,14 @@ use http::{HeaderName, HeaderValue};
 use url::Url;
 use warmline_core::code::{Code, Reason};
 use warmline_core::era::{Era, Version};
-use warmline_core::exchange::{Patience, Trouble};
+use warmline_core::exchange::Trouble;
 use warmline_core::policy::{Calls, OnStateLoss, Policy, SessionPer, Sessions, ToolPolicy};
 use warmline_core::protocol::gone::Breadth;
 
 use crate::credentials::{CredentialProvider, CredentialSource, Secret};
 use crate::net::Dial;
 use crate::resolve::ServerResolver;
-use crate::settings::ServerSettings;
+use crate::settings::{Group as _, ServerSettings};
 use crate::store::ServerCard;
 use crate::upstream::{HttpReach, Reach, Sizes, StdioReach, Times};
 
@@ -252,27 +252,27 @@ impl Server {
     #[must_use]
     pub fn era(mut self, era: Era) -> Self {
         self.settings.era = Some(era);
+        self.settings.built("era");
         self
     }
 
     /// Offers exactly this version of the protocol.
     #[must_use]
-    pub fn version(mut self, version: Version) -> Self {
-        self.settings.policy.version = Some(version);
-        self
+    pub fn version(self, version: Version) -> Self {
+        self.decide("protocol_version", |policy| policy.version = Some(version))
     }
 
     /// How long connecting, starting and shaking hands may take.
     #[must_use]
     pub fn times(mut self, times: Times) -> Self {
-        self.settings.times = times;
+        self.settings.built_by(|settings| settings.times = times);
         self
     }
 
     /// How large replies, events and lines may be.
     #[must_use]
     pub fn sizes(mut self, sizes: Sizes) -> Self {
-        self.settings.sizes = sizes;
+        self.settings.built_by(|settings| settings.sizes = sizes);
         self
     }
 
@@ -296,56 +296,64 @@ impl Server {
     /// Changes its policy as a whole.
     #[must_use]
     pub fn with_policy(mut self, change: impl FnOnce(&mut Policy)) -> Self {
+        self.settings
+            .built_by(|settings| change(&mut settings.policy));
+        self
+    }
+
+    /// Changes one setting, which no other source overrules then.
+    fn decide(mut self, key: &'static str, change: impl FnOnce(&mut Policy)) -> Self {
         change(&mut self.settings.policy);
+        self.settings.built(key);
         self
     }
 
     /// How many sessions are opened ahead.
     #[must_use]
     pub fn spares(self, spares: u32) -> Self {
-        self.with_policy(|policy| policy.spares = spares)
+        self.decide("spares", |policy| policy.spares = spares)
     }
 
     /// Whether it needs sessions; found out by default.
     #[must_use]
     pub fn sessions(self, sessions: Sessions) -> Self {
-        self.with_policy(|policy| policy.sessions = sessions)
+        self.decide("sessions", |policy| policy.sessions = sessions)
     }
 
     /// What one session is held for.
     #[must_use]
     pub fn session_per(self, per: SessionPer) -> Self {
-        self.with_policy(|policy| policy.session_per = Some(per))
+        self.decide("session_per", |policy| policy.session_per = Some(per))
     }
 
     /// How calls share a session that is held per identity.
     #[must_use]
     pub fn calls(self, calls: Calls) -> Self {
-        self.with_policy(|policy| policy.calls = Some(calls))
+        self.decide("calls", |policy| policy.calls = Some(calls))
     }
 
     /// One call at a time on a session.
     #[must_use]
     pub fn serial(self) -> Self {
-        self.with_policy(|policy| policy.serial = true)
+        self.decide("serial", |policy| policy.serial = true)
     }
 
     /// Most sessions of one identity, where a session is held per identity.
     #[must_use]
     pub fn max_per_key(self, most: u32) -> Self {
-        self.with_policy(|policy| policy.max_per_key = most)
+        self.decide("max_per_key", |policy| policy.max_per_key = most)
     }
 
     /// What becomes of a call whose session's state was lost.
     #[must_use]
     pub fn on_state_loss(self, then: OnStateLoss) -> Self {
-        self.with_policy(|policy| policy.on_state_loss = Some(then))
+        self.decide("on_state_loss", |policy| policy.on_state_loss = Some(then))
     }
 
     /// Believes the doubtful forms of "session gone" too.
     #[must_use]
     pub fn wide_dialects(self) -> Self {
-        self.with_policy(|policy| policy.dialects = Breadth::Wide)
+        self.decide("dialects", |policy| policy.dialects = Breadth::Wide)
     }
 
     /// Tools that may run twice.
@@ -369,25 +377,30 @@ impl Server {
     /// The only tools that may be called; `*` stands for any characters.
     #[must_use]
     pub fn allow(self, tools: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.with_policy(|policy| policy.allow.extend(tools.into_iter().map(Into::into)))
+        self.decide("allow", |policy| {
+            policy.allow.extend(tools.into_iter().map(Into::into))
+        })
     }
 
     /// Tools that may not be called.
     #[must_use]
     pub fn deny(self, tools: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.with_policy(|policy| policy.deny.extend(tools.into_iter().map(Into::into)))
+        self.decide("deny", |policy| {
+            policy.deny.extend(tools.into_iter().map(Into::into))
+        })
     }
 
     /// Whether it may be used at all.
     #[must_use]
     pub fn enabled(self, enabled: bool) -> Self {
-        self.with_policy(|policy| policy.enabled = enabled)
+        self.decide("enabled", |policy| policy.enabled = enabled)
     }
 
     /// How long its calls may take: without a sign of life, and in all.
     #[must_use]
     pub fn patience(self, idle: Duration, total: Duration) -> Self {
-        self.with_policy(|policy| policy.patience = Patience { idle, total })
+        self.decide("call_idle_timeout", |policy| policy.patience.idle = idle)
+            .decide("call_timeout", |policy| policy.patience.total = total)
     }
 }
 

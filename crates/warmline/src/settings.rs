@@ -282,6 +282,17 @@ pub(crate) trait Group: Sized + Default + 'static {
         }
     }
 
+    /// Changes values in the program's name: what is different afterwards was said by it.
+    fn built_by(&mut self, change: impl FnOnce(&mut Self)) {
+        let before: Vec<Value> = Self::TABLE.iter().map(|one| (one.read)(self)).collect();
+        change(self);
+        for (setting, before) in Self::TABLE.iter().zip(before) {
+            if (setting.read)(self) != before {
+                self.origins().put(setting.key, Origin::Builder);
+            }
+        }
+    }
+
     /// Marks what differs from the default and has no origin yet as said by the program.
     fn mark_built(&mut self) {
         let usual = Self::default();
