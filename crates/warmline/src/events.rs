@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use broadcast::{Events, Heard, Subscription};
-pub(crate) use log::acquired;
+pub use log::acquired;
 use serde::{Serialize, Serializer};
 pub use shortened::{Fingerprint, ShortId};
 use warmline_core::code::{Code, Reason};

@@ -6,7 +6,6 @@
 use std::time::Duration;
 
 use tracing::Level;
-use tracing::field::display;
 use warmline_core::key::Key;
 
 use super::{Event, Fingerprint, RunEnd, ShortId, Which};
@@ -18,7 +17,7 @@ pub(super) fn write(event: &Event) {
 }
 
 /// A call came by its session like this. For debugging, as it is one line per call (A53).
-pub(crate) fn acquired(how: Acquired, key: &Key, generation: u32, session_id: Option<&str>) {
+pub fn acquired(how: Acquired, key: &Key, generation: u32, session_id: Option<&str>) {
     tracing::debug!(
         target: "warmline::events",
         server = %key.place().server,
