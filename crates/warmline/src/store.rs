@@ -192,3 +192,6 @@ impl<S: SessionStore + ?Sized> SessionStore for Arc<S> {
         (**self).outlives_process()
     }
 }
+
+#[cfg(test)]
+mod tests;

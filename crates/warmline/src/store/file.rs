@@ -130,3 +130,6 @@ impl SessionStore for FileStore {
 fn unavailable(action: &str, path: &Path, error: &io::Error) -> StoreError {
     StoreError::Unavailable(format!("cannot {action} {}: {error}", path.display()))
 }
+
+#[cfg(test)]
+mod tests;

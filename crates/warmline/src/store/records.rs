@@ -171,6 +171,8 @@ impl Records {
     /// Either way a new session is to be opened, as if there were none.
     pub async fn load(&self, key: &Key) -> Result<Option<Record>, Trouble> {
         let name = self.0.sealer.name(key);
+        // Whoever asks what stands there no longer takes it for granted.
+        self.0.renewed.forget(name);
         let found = self.0.bounded(self.0.timeout, self.0.read(name)).await?;
         let Some((_, record)) = found else {
             return Ok(None);

@@ -1,0 +1,241 @@
+//! Records that processes share: each gets what it wrote or what was there first.
+
+use super::*;
+use crate::clock;
+
+/// A139, A203: after a restart everything a session needs comes from the store.
+#[tokio::test]
+async fn what_one_process_saved_the_next_one_loads() {
+    let folder = tempfile::tempdir().unwrap();
+    let process = || {
+        let vault = Arc::new(Vault::in_folder(folder.path()).unwrap());
+        let store = FileStore::in_folder(folder.path().join("sessions"));
+        Records::new(Arc::new(store), vault, TIMEOUT)
+    };
+    let run = key(ALICE, 1);
+    let mut saved = record(&run, 1, "abc");
+    saved.left_state = true;
+    assert_done(&process().save(&saved, None).await);
+    let next = process();
+    assert!(next.outlives_process());
+    assert_eq!(next.load(&run).await.unwrap(), Some(saved));
+    assert_eq!(next.counts().loaded, 1);
+}
+
+/// A144: an id is only used with the identity and the run it was made for.
+#[tokio::test]
+async fn nobody_gets_the_record_of_another_key() {
+    let store = MemoryStore::new();
+    let records = records(&store);
+    let run = key(ALICE, 1);
+    assert_done(&records.save(&record(&run, 1, "abc"), None).await);
+    assert_eq!(records.load(&key(BOB, 1)).await.unwrap(), None);
+    assert_eq!(records.load(&key(ALICE, 2)).await.unwrap(), None);
+    let other_instance = Records::new(
+        Arc::new(store),
+        Arc::new(Vault::ephemeral().unwrap()),
+        TIMEOUT,
+    );
+    assert_eq!(other_instance.load(&run).await.unwrap(), None);
+}
+
+/// Every part of a key alone leads to another name (A200 for records).
+#[tokio::test]
+async fn each_part_of_a_key_alone_leads_to_another_record() {
+    let records = records(&MemoryStore::new());
+    let base = key(ALICE, 1);
+    let digest = |byte| Digest::new([byte; 16]);
+    let place = |change: fn(&mut Place)| {
+        let mut place = base.place().clone();
+        change(&mut place);
+        Key::of(place, base.owner(), base.credential(), base.scope())
+    };
+    let shared = Scope::Shared(warmline_core::key::DeclaredId(digest(1)));
+    let others = [
+        place(|it| it.server = Arc::from("browser2")),
+        place(|it| it.revision = Revision(Digest::new([0; 16]))),
+        place(|it| it.era = Era::Modern),
+        place(|it| it.transport = Transport::HttpSse),
+        key(BOB, 1),
+        key(ALICE, 2),
+        Key::of(
+            base.place().clone(),
+            Owner::Everybody,
+            base.credential(),
+            base.scope(),
+        ),
+        Key::of(
+            base.place().clone(),
+            base.owner(),
+            CredentialId(digest(0)),
+            base.scope(),
+        ),
+        Key::of(
+            base.place().clone(),
+            base.owner(),
+            base.credential(),
+            shared,
+        ),
+    ];
+    assert_done(&records.save(&record(&base, 1, "abc"), None).await);
+    for other in others {
+        assert_eq!(records.load(&other).await.unwrap(), None, "{other:?}");
+    }
+}
+
+/// A144, reliability F48: of two that open at once one wins, and the other gets its session.
+#[tokio::test]
+async fn who_comes_second_gets_the_record_of_who_came_first() {
+    let store = MemoryStore::new();
+    let (one, other) = (records(&store), records(&store));
+    let run = key(ALICE, 1);
+    let theirs = record(&run, 1, "first");
+    assert_done(&one.save(&theirs, None).await);
+    let written = other.save(&record(&run, 1, "second"), None).await;
+    assert_eq!(winner(written), theirs);
+    assert_eq!(other.counts().lost, 1);
+    // It ends its own session, and that is no word about the winner's.
+    assert!(!other.clear(&run, 1, Some("second")).await);
+    assert_eq!(one.load(&run).await.unwrap(), Some(theirs));
+    assert!(one.clear(&run, 1, Some("first")).await);
+    assert_eq!(one.load(&run).await.unwrap(), None);
+}
+
+/// A140: after a heal the store holds the new id, once (A134).
+#[tokio::test]
+async fn a_healed_session_replaces_the_lost_one() {
+    let store = MemoryStore::new();
+    let (one, other) = (records(&store), records(&store));
+    let run = key(ALICE, 1);
+    let lost = record(&run, 1, "lost");
+    assert_done(&one.save(&lost, None).await);
+    assert_eq!(other.load(&run).await.unwrap().as_ref(), Some(&lost));
+    let healed = record(&run, 2, "healed");
+    assert_done(&one.save(&healed, Some(&lost)).await);
+    assert_eq!(one.counts().saved, 2);
+    // The other process saw the same session go, and was slower.
+    let written = other.save(&record(&run, 2, "late"), Some(&lost)).await;
+    assert_eq!(winner(written), healed);
+    let written = other.touch(&lost).await;
+    assert_eq!(winner(written), healed);
+    assert!(!other.clear(&run, 1, Some("lost")).await);
+    assert_eq!(one.load(&run).await.unwrap(), Some(healed));
+}
+
+#[tokio::test]
+async fn a_record_that_vanished_is_replaced_as_if_it_had_never_been() {
+    let store = MemoryStore::new();
+    let records = records(&store);
+    let run = key(ALICE, 1);
+    let gone = record(&run, 4, "gone");
+    assert_done(&records.save(&record(&run, 5, "new"), Some(&gone)).await);
+    assert_eq!(records.load(&run).await.unwrap().unwrap().generation, 5);
+}
+
+/// A write that was given up and got through all the same is not somebody else's.
+#[tokio::test]
+async fn who_finds_its_own_record_has_not_lost() {
+    let store = MemoryStore::new();
+    let records = records(&store);
+    let run = key(ALICE, 1);
+    let mut mine = record(&run, 1, "mine");
+    mine.left_state = true;
+    assert_done(&records.save(&mine, None).await);
+    let again = record(&run, 1, "mine");
+    assert_done(&records.save(&again, None).await);
+    let there = records.load(&run).await.unwrap().unwrap();
+    assert!(there.left_state, "what was left stays left");
+}
+
+/// Two processes on one session: neither undoes what the other wrote.
+#[tokio::test(start_paused = true)]
+async fn renewals_of_two_processes_add_up() {
+    let store = MemoryStore::new();
+    let (one, other) = (records(&store), records(&store));
+    let run = key(ALICE, 1);
+    let opened = record(&run, 1, "abc");
+    assert_done(&one.save(&opened, None).await);
+    let mut with_state = opened.clone();
+    with_state.left_state = true;
+    assert_done(&one.touch(&with_state).await);
+    assert_done(&other.touch(&opened).await);
+    let there = one.load(&run).await.unwrap().unwrap();
+    assert!(there.left_state);
+    assert!(there.used_at > opened.used_at, "the wall clock went on");
+    let mut with_level = opened.clone();
+    with_level.log_level = Some("debug".to_owned());
+    assert_done(&other.touch(&with_level).await);
+    let there = one.load(&run).await.unwrap().unwrap();
+    assert!(there.left_state && there.log_level.is_some());
+}
+
+/// A135: renewing is cheap enough for every round of the keeper.
+#[tokio::test(start_paused = true)]
+async fn what_was_renewed_a_moment_ago_is_not_written_again() {
+    let store = MemoryStore::new();
+    let (one, other) = (records(&store), records(&store));
+    let opened = record(&key(ALICE, 1), 1, "abc");
+    assert_done(&one.save(&opened, None).await);
+    let before = store.scan().await.unwrap();
+    for _ in 0..10 {
+        assert_done(&one.touch(&opened).await);
+    }
+    assert_eq!(store.scan().await.unwrap(), before);
+    // Another process has nothing to add either, after the first time.
+    assert_done(&other.touch(&opened).await);
+    let renewed = store.scan().await.unwrap();
+    assert_ne!(renewed, before);
+    clock::sleep(Duration::from_secs(61)).await;
+    // The wall clock did not go on in this test, so that there still is nothing to write.
+    assert_done(&one.touch(&opened).await);
+    assert_eq!(store.scan().await.unwrap(), renewed);
+}
+
+#[tokio::test]
+async fn a_renewal_writes_what_is_not_there_any_more() {
+    let records = records(&MemoryStore::new());
+    let opened = record(&key(ALICE, 1), 3, "abc");
+    assert_done(&records.touch(&opened).await);
+    let there = records.load(&opened.key).await.unwrap().unwrap();
+    assert!(there.is_same_session(&opened));
+    assert!(records.clear(&opened.key, 3, Some("abc")).await);
+    assert_done(&records.touch(&opened).await);
+    assert!(records.load(&opened.key).await.unwrap().is_some());
+}
+
+/// reliability F50: a use that lies in the future of this machine's clock is renewed at once.
+#[tokio::test]
+async fn a_clock_that_went_back_is_the_clock_from_now_on() {
+    let store = MemoryStore::new();
+    let mut opened = record(&key(ALICE, 1), 1, "abc");
+    opened.used_at = 4_000_000_000;
+    assert_done(&records(&store).save(&opened, None).await);
+    let process = Records::with_wall_clock(Arc::new(store), vault(), TIMEOUT, || 1_000);
+    assert_done(&process.touch(&opened).await);
+    let there = process.load(&opened.key).await.unwrap().unwrap();
+    assert_eq!(there.used_at, 1_000);
+}
+
+/// What a process leaves behind cannot be used again, and says so.
+#[tokio::test]
+async fn a_process_leaves_a_record_that_tells_of_its_state() {
+    let records = records(&MemoryStore::new());
+    let mut process = record(&key(ALICE, 1), 1, "-");
+    process.session_id = None;
+    process.left_state = true;
+    assert_done(&records.save(&process, None).await);
+    let there = records.load(&process.key).await.unwrap().unwrap();
+    assert_eq!((there.session_id, there.left_state), (None, true));
+    assert!(records.clear(&process.key, 1, None).await);
+}
+
+/// A session that no record can hold lives without one.
+#[tokio::test]
+async fn a_session_too_large_for_a_record_is_refused_and_nothing_is_down() {
+    let records = records(&MemoryStore::new());
+    let mut huge = record(&key(ALICE, 1), 1, "abc");
+    huge.instructions = Some("x".repeat(1 << 20));
+    let trouble = trouble(records.save(&huge, None).await);
+    assert_eq!(trouble.code.word(), "record-refused");
+    assert!(!records.is_down());
+}
