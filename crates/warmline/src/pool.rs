@@ -1,171 +1,330 @@
-//! The pool's shell: the map of cells, wake-ups, and effects carried out.
+//! The pool's shell: the table of cells, and the doors to it.
+//!
+//! Asked by: `call.rs`, before a call is sent; runs, when they end; the keeper.  Decided is
+//! everything in `warmline_core::pool`; here its effects are carried out.
+//!
+//! What a call on a held session costs here: one look into a table without locks, the cell's own
+//! short lock twice (lease, settle), two counters, no allocation and no task.
+//!
+//! | question | file |
+//! |---|---|
+//! | Who opens, checks and closes? | `connector.rs` |
+//! | What stands under a cell's lock? | `cell.rs` |
+//! | How are effects carried out? | `steps.rs` |
+//! | How is a session opened? | `opening.rs` |
+//! | How does a caller wait? | `waiting.rs` |
+//! | How is room found? | `rooms.rs`, `ground.rs` |
+//! | What runs in the background, what happens at the end? | `sweeping.rs` |
 
-#![expect(dead_code, clippy::unused_async, reason = "signatures first")]
-
+mod breakers;
+mod cell;
 mod connector;
+mod ground;
+mod lease;
+mod opening;
+mod rooms;
+mod shelves;
+mod steps;
+mod sweeping;
+mod tally;
+mod waiting;
+mod wording;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use warmline_core::code::Reason;
 use warmline_core::exchange::Trouble;
-use warmline_core::key::{CredentialId, DeclaredId, Key, Owner, Place, Revision};
-use warmline_core::policy::Ceilings;
+use warmline_core::key::{CredentialId, Key, Owner, Revision, Scope};
+use warmline_core::policy::{BreakerPolicy, Ceilings};
+pub(crate) use warmline_core::pool::spares::SpareKey;
 pub(crate) use warmline_core::pool::{
     CellPolicy, Ends, Generation, Health, Loss, Outcome, Sharing, Want, Why,
 };
+use warmline_core::pool::{Event, Refusal, Turn};
+use warmline_core::tick::Tick;
 
-use crate::clock::Instant;
+pub(crate) use breakers::{Opener, Passing};
+pub(crate) use cell::{CellOf, Seen};
 pub(crate) use connector::{Connector, Happened, How, Opened, Order, Purpose, What};
+pub(crate) use lease::Lease;
+pub(crate) use sweeping::KeepAlive;
+pub(crate) use tally::{Census, Present, Stats};
 
-/// All sessions of an engine.
+use crate::clock::{self, Instant};
+use cell::Asked;
+use ground::{Ground, Table};
+use tally::Seldom;
+
+/// Sessions in a row that were dead when they were handed out, before a caller hears of it.
+const DEAD_IN_A_ROW: u32 = 3;
+
+/// A spare that rested this long is checked before the one call it is taken for.
+const CHECK_SPARES_AFTER: Duration = Duration::from_secs(60);
+
+/// All sessions of an engine. Cheap to clone.
 pub(crate) struct Pool<C: Connector> {
-    connector: Arc<C>,
+    ground: Arc<Ground<C>>,
+    table: Arc<Table<C>>,
 }
-
-/// All that is known of one key.
-pub(crate) struct CellOf<C: Connector> {
-    key: Key,
-    setup: Arc<C::Setup>,
-}
-
-/// What spares are kept apart by.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct SpareKey {
-    pub(crate) place: Place,
-    pub(crate) credential: CredentialId,
-    pub(crate) declared: DeclaredId,
-}
-
-/// The right to send on a session, until it is settled.
-pub(crate) struct Lease<C: Connector> {
-    session: Arc<C::Session>,
-    generation: Generation,
-    loss: Option<Loss>,
-}
-
-/// A session of a live run that rested and is to be asked whether it lives.
-pub(crate) struct KeepAlive<C: Connector> {
-    session: Arc<C::Session>,
-}
-
-/// What is there, by counters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Stats {}
-
-/// What is there, counted anew.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Census {}
 
 impl<C: Connector> Clone for Pool<C> {
     fn clone(&self) -> Self {
         Self {
-            connector: Arc::clone(&self.connector),
+            ground: Arc::clone(&self.ground),
+            table: Arc::clone(&self.table),
         }
     }
 }
 
 impl<C: Connector> Pool<C> {
-    pub(crate) fn new(connector: Arc<C>, _ceilings: Ceilings) -> Self {
-        Self { connector }
+    /// A pool that holds nothing yet.
+    pub(crate) fn new(connector: Arc<C>, ceilings: Ceilings) -> Self {
+        let table = Arc::new(Table::new());
+        let ground = Ground::new(connector, ceilings, Arc::downgrade(&table));
+        Self { ground, table }
     }
+
+    /// This moment, as the pool counts it: what [`Seen`] tells is measured by it.
+    pub(crate) fn tick(&self) -> Tick {
+        self.ground.tick()
+    }
+
+    /// The cell of a key, made if there is none. Takes no lock.
     pub(crate) fn cell(
         &self,
         key: &Key,
-        _policy: impl FnOnce() -> CellPolicy,
+        policy: impl FnOnce() -> CellPolicy,
         setup: impl FnOnce() -> C::Setup,
     ) -> Arc<CellOf<C>> {
-        Arc::new(CellOf {
-            key: key.clone(),
-            setup: Arc::new(setup()),
+        let held = self.table.held.pin();
+        if let Some(cell) = held.get(key) {
+            return Arc::clone(cell);
+        }
+        self.insert(Arc::new(key.clone()), policy(), Arc::new(setup()))
+    }
+
+    /// Whether anything is held for a key.
+    pub(crate) fn holds(&self, key: &Key) -> bool {
+        let held = self.table.held.pin();
+        held.get(key).is_some_and(|cell| {
+            let (counts, ..) = cell.counts();
+            counts.sessions() > 0
         })
     }
+
+    /// All keys that take callers.
+    pub(crate) fn cells(&self) -> Vec<Arc<CellOf<C>>> {
+        self.table.held.pin().values().cloned().collect()
+    }
+
+    /// The right to send on a session of a key.
+    ///
+    /// May be dropped at any time: a caller who leaves gives up its place, and nothing else.
     pub(crate) async fn lease(
         &self,
-        _cell: &Arc<CellOf<C>>,
-        _want: Want,
-        _by: Instant,
+        cell: &Arc<CellOf<C>>,
+        want: Want,
+        by: Instant,
     ) -> Result<Lease<C>, Trouble> {
-        Err(Trouble::new(Reason::Internal, "not yet"))
+        if let Some(trouble) = self.ground.turned_away(cell.server()) {
+            return self.refused(cell, trouble, Duration::ZERO);
+        }
+        // The way of nearly every call: it is there, and nobody waits.
+        match cell.ask(want, Turn::Last) {
+            Asked::Lease(handed) if handed.is_usable() => {
+                Ok(self.leased(cell, handed, How::Hit, Duration::ZERO))
+            },
+            other => self.lease_later(cell, want, by, other).await,
+        }
     }
+
+    /// A session for one call, taken from the shelf or opened, and closed when it was settled.
     pub(crate) async fn once(
         &self,
-        _shelf: &SpareKey,
-        _setup: &Arc<C::Setup>,
-        _owner: Owner,
-        _by: Instant,
+        shelf: &SpareKey,
+        setup: &Arc<C::Setup>,
+        owner: Owner,
+        by: Instant,
     ) -> Result<Lease<C>, Trouble> {
-        Err(Trouble::new(Reason::Internal, "not yet"))
+        let scope = Scope::Shared(shelf.declared);
+        let key = Arc::new(Key::of(shelf.place.clone(), owner, shelf.credential, scope));
+        let made_of = (ONCE, Arc::clone(setup));
+        let cell = CellOf::new(&self.ground, &self.table, key, Purpose::Call, made_of);
+        self.table
+            .leaving
+            .pin()
+            .insert(cell.number(), Arc::clone(&cell));
+        // However this ends: nobody else gets that session, and it is closed after its call.
+        let _ending = Ending(Arc::clone(&cell));
+        self.lease(&cell, Want::Exclusive, by).await
     }
-    /// Lays a session that nobody used on the shelf; closes it where no more spares are wanted.
-    pub(crate) fn shelve(
+
+    /// Whether an opening may be tried outside the pool. Whoever gets it tells how it ended.
+    pub(crate) fn pass(
         &self,
-        _shelf: &SpareKey,
-        _setup: &Arc<C::Setup>,
-        _session: Arc<C::Session>,
-    ) {
+        server: &Arc<str>,
+        revision: Revision,
+        owner: Owner,
+        credential: CredentialId,
+        policy: BreakerPolicy,
+    ) -> Result<Passing, Trouble> {
+        let opener = Opener {
+            server: Arc::clone(server),
+            revision,
+            owner,
+            credential,
+        };
+        let (passing, _) = self.ground.breakers.pass(opener, policy)?;
+        Ok(passing)
     }
-    pub(crate) fn end(&self, _cell: &Arc<CellOf<C>>, _why: Why) {}
-    pub(crate) async fn end_all_of(&self, _cells: &[Arc<CellOf<C>>], _why: Why, _by: Instant) {}
-    pub(crate) fn sweep(&self) -> Vec<KeepAlive<C>> {
-        Vec::new()
+
+    /// Lays the session of a first contact on the shelf, for whoever asks next.
+    pub(crate) fn shelve(&self, shelf: &SpareKey, setup: &Arc<C::Setup>, session: Arc<C::Session>) {
+        let ground = &self.ground;
+        ground.shelves.put_first(ground, shelf, setup, session);
     }
-    pub(crate) fn loss_seen(&self, _server: &str, _revision: Revision) {}
-    pub(crate) async fn drain(&self, _by: Instant) {}
+
+    /// A server lost sessions: what was not heard of since is checked before its next use.
+    pub(crate) fn loss_seen(&self, server: &str, revision: Revision) {
+        self.table.doubt(server, revision, self.ground.tick());
+    }
+
+    /// Other ceilings count from now on.
+    pub(crate) fn reconfigure(&self, ceilings: Ceilings) {
+        self.ground.rooms.reconfigure(ceilings);
+        self.ground.shelves.reconfigure(ceilings.max_spares);
+        self.ground.remember(ceilings);
+    }
+
+    /// What there is and what happened so far, by the counters.
     pub(crate) fn stats(&self) -> Stats {
-        Stats {}
+        self.ground.tally.stats(self.table.held.len())
     }
+
+    /// What there is, counted anew.
     pub(crate) fn census(&self) -> Census {
-        Census {}
+        let mut census = Census::default();
+        for cell in self.table.everyone() {
+            let (counts, closing, mistakes) = cell.counts();
+            census.count(counts, closing, mistakes);
+        }
+        let (spares, spares_opening) = self.ground.shelves.count();
+        census.present.spares = spares;
+        census.present.spares_opening = spares_opening;
+        census.present.keys = u32::try_from(self.table.held.len()).unwrap_or(u32::MAX);
+        (census.rooms, census.processes) = self.ground.rooms.taken();
+        census.errands = u32::try_from(self.ground.errands()).unwrap_or(u32::MAX);
+        census
     }
-    /// All cells there are: for snapshots.
-    pub(crate) fn cells(&self) -> Vec<Arc<CellOf<C>>> {
-        Vec::new()
+
+    fn insert(&self, key: Arc<Key>, policy: CellPolicy, setup: Arc<C::Setup>) -> Arc<CellOf<C>> {
+        let made_of = (policy, setup);
+        let new = CellOf::new(
+            &self.ground,
+            &self.table,
+            Arc::clone(&key),
+            Purpose::Held,
+            made_of,
+        );
+        let held = self.table.held.pin();
+        Arc::clone(held.get_or_insert(key, new))
+    }
+
+    /// Waits, and asks again as long as what comes is dead.
+    async fn lease_later(
+        &self,
+        cell: &Arc<CellOf<C>>,
+        want: Want,
+        by: Instant,
+        first: Asked<C>,
+    ) -> Result<Lease<C>, Trouble> {
+        let since = clock::now();
+        let waited = || clock::now().saturating_duration_since(since);
+        let (mut cell, mut asked) = (Arc::clone(cell), first);
+        for _ in 0..DEAD_IN_A_ROW {
+            let (answer, how) = match asked {
+                Asked::Lease(handed) => (Ok(handed), How::Hit),
+                Asked::Wait(mut waiting) => {
+                    cell.happened(What::Waiting);
+                    (waiting.turn(since, by).await, waiting.how)
+                },
+                // It was empty for long and forgotten while somebody still had it in hand.
+                Asked::Refused(Refusal::Ended(Why::Evicted)) if cell.is_held() => {
+                    let again = (Arc::clone(cell.shared_key()), cell.policy());
+                    cell = self.insert(again.0, again.1, Arc::clone(cell.setup()));
+                    asked = cell.ask(want, Turn::Last);
+                    continue;
+                },
+                Asked::Refused(refusal) => (Err(cell.trouble_of(refusal, None)), How::Hit),
+            };
+            match answer {
+                Ok(handed) if handed.is_usable() => {
+                    return Ok(self.leased(&cell, handed, how, waited()));
+                },
+                // It goes back as gone, and this caller is the next again.
+                Ok(handed) => drop(handed),
+                Err(trouble) => {
+                    let trouble = Arc::unwrap_or_clone(trouble);
+                    return self.refused(&cell, trouble, waited());
+                },
+            }
+            asked = cell.ask(want, Turn::First);
+        }
+        self.refused(&cell, wording::dead_on_arrival(cell.server()), waited())
+    }
+
+    fn leased(
+        &self,
+        cell: &CellOf<C>,
+        handed: lease::Handed<C>,
+        how: How,
+        waited: Duration,
+    ) -> Lease<C> {
+        let how = match cell.purpose() {
+            Purpose::Held => how,
+            Purpose::Call | Purpose::Spare => How::Once,
+        };
+        self.ground.tally.leased(cell.number(), how);
+        cell.happened(What::Leased {
+            generation: handed.generation(),
+            how,
+            waited,
+        });
+        Lease::new(handed, how, waited)
+    }
+
+    fn refused(
+        &self,
+        cell: &CellOf<C>,
+        trouble: Trouble,
+        waited: Duration,
+    ) -> Result<Lease<C>, Trouble> {
+        self.ground.tally.seldom(Seldom::Refused);
+        cell.happened(What::Refused {
+            trouble: &trouble,
+            waited,
+        });
+        Err(trouble)
     }
 }
 
-impl<C: Connector> CellOf<C> {
-    /// Its key.
-    pub(crate) fn key(&self) -> &Key {
-        &self.key
-    }
-    /// How its sessions are opened.
-    pub(crate) fn setup(&self) -> &Arc<C::Setup> {
-        &self.setup
-    }
-    /// The policy is another now; it applies in place.
-    pub(crate) fn reconfigure(&self, _policy: CellPolicy) {}
-    /// News from outside a lease: that session is over.
-    pub(crate) fn gone(&self, _generation: Generation, _why: Why) {}
-}
+/// The policy of a session that serves one call.
+const ONCE: CellPolicy = CellPolicy {
+    sharing: Sharing::OneEach,
+    max: 1,
+    max_age: None,
+    max_idle: None,
+    check_after: CHECK_SPARES_AFTER,
+    keep_alive: None,
+    waiters: 1,
+    ends: Ends::ByLimits,
+};
 
-impl<C: Connector> KeepAlive<C> {
-    /// Asks, and tells the pool.
-    pub(crate) async fn run(self) {}
-}
+/// Ends the cell of a single call, however the call goes on.
+struct Ending<C: Connector>(Arc<CellOf<C>>);
 
-impl<C: Connector> Lease<C> {
-    pub(crate) fn session(&self) -> &Arc<C::Session> {
-        &self.session
+impl<C: Connector> Drop for Ending<C> {
+    fn drop(&mut self) {
+        self.0.tell(Event::Ended(Why::RunEnded));
     }
-    pub(crate) fn generation(&self) -> Generation {
-        self.generation
-    }
-    /// State of an earlier generation died and nobody was told yet.
-    pub(crate) fn loss(&self) -> Option<Loss> {
-        self.loss
-    }
-    /// This caller was told.
-    pub(crate) fn told(&mut self) {
-        self.loss = None;
-    }
-    /// How it came to be: found, opened, waited for.
-    pub(crate) fn how(&self) -> How {
-        How::Hit
-    }
-    /// After how long.
-    pub(crate) fn waited(&self) -> Duration {
-        Duration::ZERO
-    }
-    pub(crate) fn settle(self, _outcome: Outcome) {}
 }

@@ -46,8 +46,8 @@ pub enum Pass {
 pub enum Blame {
     /// The server: everybody's openings will fail.
     Server,
-    /// The credential: others may well succeed.
-    Credential,
+    /// Whoever asked, with its credential: others may well succeed.
+    Identity,
     /// Nobody: it says nothing about the next opening.
     Nobody,
 }
@@ -165,9 +165,10 @@ impl Default for Breaker {
 }
 
 /// Whom a failed opening speaks against.
+#[expect(clippy::too_many_lines, reason = "a line for each reason there is")]
 pub const fn blame(code: Code, reason: Reason) -> Blame {
     if matches!(code, Code::CredentialRefused) {
-        return Blame::Credential;
+        return Blame::Identity;
     }
     match reason {
         // The server is there; it is this credential it does not want, or not so often.
@@ -175,7 +176,7 @@ pub const fn blame(code: Code, reason: Reason) -> Blame {
         | Reason::Forbidden
         | Reason::RateLimited
         | Reason::SessionMismatch
-        | Reason::CredentialUnavailable => Blame::Credential,
+        | Reason::CredentialUnavailable => Blame::Identity,
         // We did not try, gave up, or made the mistake ourselves.
         Reason::LocalResources
         | Reason::InvalidRequest
@@ -193,7 +194,6 @@ pub const fn blame(code: Code, reason: Reason) -> Blame {
         | Reason::Draining
         | Reason::ServerUnknown
         | Reason::ToolUnknown
-        | Reason::TimeoutUnsent
         | Reason::StateLost
         | Reason::Internal => Blame::Nobody,
         // It came from the server, or from the way to it.
@@ -209,6 +209,7 @@ pub const fn blame(code: Code, reason: Reason) -> Blame {
         | Reason::BadReply
         | Reason::ReplyTooLarge
         | Reason::Timeout
+        | Reason::TimeoutUnsent
         | Reason::Redirect
         | Reason::Rejected
         | Reason::RejectedUnclear

@@ -14,7 +14,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::event::{Arrival, Counts, Effect, Effects, Event, Refusal};
-use super::session::{Hold, Session, State, Trust};
+use super::session::{Hold, Past, Session, State, Trust};
 use super::waiters::{Line, Turn, Waiter, WaiterId};
 use super::{CellPolicy, Ends, Generation, Health, Loss, Outcome, Why, ages};
 use crate::tick::Tick;
@@ -73,6 +73,7 @@ impl Cell {
                 arrival,
             } => self.opened(generation, arrival, now, out),
             Event::OpenFailed { generation } => self.open_failed(generation, now, out),
+            Event::Withdrawn { generation } => self.withdrawn(generation, now, out),
             Event::Settled {
                 generation,
                 outcome,
@@ -127,6 +128,11 @@ impl Cell {
     /// Whether neither sessions nor callers are there.
     pub fn is_empty(&self) -> bool {
         self.sessions.is_empty() && self.line.is_empty()
+    }
+
+    /// Whether callers are let in.
+    pub fn is_live(&self) -> bool {
+        self.phase == Phase::Live
     }
 
     /// Whether it ended, and nothing is left of it.
@@ -214,6 +220,9 @@ impl Cell {
             session.pinged = session.opened;
             session.used = now;
             session.origin = arrival.origin;
+            if arrival.left_state {
+                session.past = Past::LeftState;
+            }
             session.expires = arrival
                 .expires_in
                 .map_or(Tick::NEVER, |left| now.after(left));
@@ -251,6 +260,14 @@ impl Cell {
         }
         self.serve(now, out);
         self.note_emptiness(now);
+    }
+
+    fn withdrawn(&mut self, generation: Generation, now: Tick, out: &mut Effects) {
+        let Some(at) = self.at(generation, |state| *state == State::Opening) else {
+            return self.stray();
+        };
+        self.close(at, Why::OpenFailed, now, out);
+        self.serve(now, out);
     }
 
     fn settled(

@@ -40,6 +40,11 @@ pub enum Event {
         /// Which.
         generation: Generation,
     },
+    /// An opening that nobody waited for was not begun.
+    Withdrawn {
+        /// Which.
+        generation: Generation,
+    },
     /// A lease was given back.
     Settled {
         /// Of which session.
@@ -106,6 +111,8 @@ pub struct Arrival {
     pub rested: Duration,
     /// A record told of state that died with an earlier session.
     pub lost_state: bool,
+    /// It answered a call that was not repeatable before it was restored.
+    pub left_state: bool,
 }
 
 impl Arrival {
@@ -116,6 +123,7 @@ impl Arrival {
         expires_in: None,
         rested: Duration::ZERO,
         lost_state: false,
+        left_state: false,
     };
 }
 
@@ -143,7 +151,8 @@ pub enum Effect {
         /// Its number.
         generation: Generation,
     },
-    /// Nobody waits for this opening any more: if it has not begun, it need not.
+    /// Nobody waits for this opening any more. If it has not begun, it need not, and
+    /// [`Event::Withdrawn`] says so.
     Unwanted {
         /// Which.
         generation: Generation,

@@ -100,6 +100,15 @@ pub enum Claimed {
     InLine(Ticket, Limit),
 }
 
+/// What was known of a room before it was given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Was {
+    /// Nothing.
+    Taken,
+    /// That it would be given back: see [`Limits::promise`].
+    Promised,
+}
+
 /// Tickets whose claims were granted, in order.
 pub type Called = SmallVec<[Ticket; 1]>;
 
@@ -111,6 +120,8 @@ pub struct Limits {
     /// Whoever waits stands at the limit that stopped it.
     line: BTreeMap<Limit, BTreeMap<Ticket, Claim>>,
     waits_at: BTreeMap<Ticket, Limit>,
+    /// Rooms that will be given back soon, because somebody was asked to make room.
+    promised: BTreeMap<Limit, u32>,
     next: Ticket,
 }
 
@@ -122,6 +133,7 @@ impl Limits {
             taken: BTreeMap::new(),
             line: BTreeMap::new(),
             waits_at: BTreeMap::new(),
+            promised: BTreeMap::new(),
             next: Ticket(0),
         }
     }
@@ -138,14 +150,28 @@ impl Limits {
         Claimed::Granted
     }
 
-    /// Gives room back, and says who got it.
-    pub fn release(&mut self, claim: &Claim) -> Called {
+    /// Whether somebody waits for room that this one would make, and nobody else makes it.
+    pub fn is_needed(&self, claim: &Claim) -> bool {
+        claim.limits().any(|limit| {
+            let waiting = self.line.get(&limit).map_or(0, BTreeMap::len);
+            let promised = self.promised.get(&limit).copied().unwrap_or(0);
+            u32::try_from(waiting).unwrap_or(u32::MAX) > promised
+        })
+    }
+
+    /// Room will be given back as soon as a session is closed.
+    pub fn promise(&mut self, claim: &Claim) {
         for limit in claim.limits() {
-            if let Some(taken) = self.taken.get_mut(&limit) {
-                *taken = taken.saturating_sub(1);
-                if *taken == 0 {
-                    self.taken.remove(&limit);
-                }
+            add(&mut self.promised, limit);
+        }
+    }
+
+    /// Gives room back, and says who got it.
+    pub fn release(&mut self, claim: &Claim, was: Was) -> Called {
+        for limit in claim.limits() {
+            subtract(&mut self.taken, &limit);
+            if was == Was::Promised {
+                subtract(&mut self.promised, &limit);
             }
         }
         let freed: SmallVec<[Limit; 3]> = claim.limits().collect();
@@ -224,8 +250,7 @@ impl Limits {
 
     fn take(&mut self, claim: &Claim) {
         for limit in claim.limits() {
-            let taken = self.taken.entry(limit).or_insert(0);
-            *taken = taken.saturating_add(1);
+            add(&mut self.taken, limit);
         }
     }
 
@@ -255,6 +280,20 @@ impl Limits {
             Limit::Identity(_, Kind::Process) => ceilings.processes_per_identity,
             Limit::All(Kind::Session) => ceilings.sessions,
             Limit::All(Kind::Process) => ceilings.processes,
+        }
+    }
+}
+
+fn add(counts: &mut BTreeMap<Limit, u32>, limit: Limit) {
+    let count = counts.entry(limit).or_insert(0);
+    *count = count.saturating_add(1);
+}
+
+fn subtract(counts: &mut BTreeMap<Limit, u32>, limit: &Limit) {
+    if let Some(count) = counts.get_mut(limit) {
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            counts.remove(limit);
         }
     }
 }

@@ -19,6 +19,10 @@ const LATELY: Duration = Duration::from_secs(30 * 60);
 /// Servers forget HTTP sessions after five minutes or more. A process forgets nothing.
 const HTTP_AGE: Duration = Duration::from_secs(4 * 60);
 
+/// A session that was opened to get to know the server is kept this long for whoever asked, also
+/// where no spares are wanted.
+const FIRST_CONTACT: Duration = Duration::from_secs(30);
+
 /// What spares are kept apart by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SpareKey {
@@ -105,14 +109,16 @@ impl Shelf {
         let (age, mut kept) = (self.age, 0);
         self.resting.retain(|(id, since)| {
             let old = age.is_some_and(|age| now.since(*since) >= age);
-            if old || kept >= wanted {
+            let expected = now.since(*since) < FIRST_CONTACT;
+            if old || (kept >= wanted && !expected) {
                 close.push(*id);
                 return false;
             }
             kept += 1;
             true
         });
-        let open = wanted.saturating_sub(self.resting() + self.opening);
+        let there = self.resting().saturating_add(self.opening);
+        let open = wanted.saturating_sub(there);
         self.opening += open;
         Need { close, open }
     }
@@ -133,10 +139,23 @@ impl Shelf {
         if self.resting() + self.opening >= self.wanted_now(now) {
             return None;
         }
+        Some(self.lay(now))
+    }
+
+    /// Somebody has a session from a first contact, and will ask for it in a moment; none if one
+    /// lies there for that already.
+    pub fn put_first(&mut self, now: Tick) -> Option<SpareId> {
+        if self.resting() >= self.wanted_now(now).max(1) {
+            return None;
+        }
+        Some(self.lay(now))
+    }
+
+    fn lay(&mut self, now: Tick) -> SpareId {
         let id = self.next;
         self.next = SpareId(id.0 + 1);
         self.resting.push((id, now));
-        Some(id)
+        id
     }
 
     /// Takes all of them off the shelf, and wants none any more.

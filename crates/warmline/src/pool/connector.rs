@@ -20,11 +20,31 @@ pub(crate) trait Connector: Send + Sync + Sized + 'static {
     /// All that is needed to open a session of a key again.
     type Setup: Send + Sync + 'static;
 
+    /// A session of this key that an earlier process left behind, with nothing on the wire. Asked
+    /// for what a key holds, before a spare is taken or anything is opened.
+    fn restore(
+        &self,
+        _order: &Order<Self>,
+    ) -> impl Future<Output = Option<Opened<Self::Session>>> + Send {
+        std::future::ready(None)
+    }
+
+    /// A session, opened or taken from the shelf, is about to belong to a key: does what has to be
+    /// done before anybody gets it, and says which session it is in the end (a record may have
+    /// been written by somebody else first).
+    fn move_in(
+        &self,
+        _order: &Order<Self>,
+        session: Arc<Self::Session>,
+    ) -> impl Future<Output = Opened<Self::Session>> + Send {
+        std::future::ready(Opened::of(session))
+    }
+
     /// Opens a session. Bounded by itself.
     fn open(
         &self,
         order: &Order<Self>,
-    ) -> impl Future<Output = Result<Opened<Self::Session>, Trouble>> + Send;
+    ) -> impl Future<Output = Result<Arc<Self::Session>, Trouble>> + Send;
 
     /// Asks an idle session whether it lives. Bounded by itself.
     fn check(
@@ -46,7 +66,7 @@ pub(crate) trait Connector: Send + Sync + Sized + 'static {
     fn is_usable(&self, session: &Self::Session) -> bool;
 
     /// Hears what happened, for metrics and events.
-    fn happened(&self, happened: &Happened<'_>);
+    fn happened(&self, setup: &Self::Setup, happened: &Happened<'_>);
 
     /// What a session of this setup says of us: spares are kept apart by it.
     fn declared(&self, setup: &Self::Setup) -> DeclaredId;
@@ -102,10 +122,25 @@ pub(crate) struct Opened<S> {
     pub(crate) session: Arc<S>,
     /// A record told of state that died with an earlier one.
     pub(crate) lost_state: bool,
+    /// It answered a call that was not repeatable before it was restored: it has state to lose.
+    pub(crate) left_state: bool,
     /// The number it has already, if it was restored or adopted.
     pub(crate) generation: Option<Generation>,
     /// How long the server keeps it, if it said so.
     pub(crate) expires_in: Option<Duration>,
+}
+
+impl<S> Opened<S> {
+    /// A session of which nothing more is known.
+    pub(crate) fn of(session: Arc<S>) -> Self {
+        Self {
+            session,
+            lost_state: false,
+            left_state: false,
+            generation: None,
+            expires_in: None,
+        }
+    }
 }
 
 /// What happened, and to whom.

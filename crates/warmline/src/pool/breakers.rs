@@ -1,0 +1,217 @@
+//! Breakers: whether an opening may be tried, for each server and for each who asks there.
+//!
+//! Asked by: openings.  Told by: how they ended, and by sessions that served, or were lost before
+//! they did. Only breakers that have something to remember are kept.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use warmline_core::exchange::Trouble;
+use warmline_core::key::{CredentialId, Key, Owner, Revision};
+use warmline_core::policy::BreakerPolicy;
+use warmline_core::pool::breaker::{Blame, Breaker, Change, Pass, blame};
+use warmline_core::tick::Tick;
+
+use super::wording;
+use crate::clock::{self, Instant};
+use crate::sync::Mutex;
+
+/// All breakers of an engine.
+pub(super) struct Breakers {
+    started: Instant,
+    all: papaya::HashMap<Scope, Arc<Mutex<Breaker>>>,
+}
+
+/// What a breaker speaks of.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Scope {
+    Server(Arc<str>, Revision),
+    Identity(Arc<str>, Revision, Owner, CredentialId),
+}
+
+/// Who opens a session, and where.
+#[derive(Clone, Debug)]
+pub(crate) struct Opener {
+    pub(crate) server: Arc<str>,
+    pub(crate) revision: Revision,
+    pub(crate) owner: Owner,
+    pub(crate) credential: CredentialId,
+}
+
+impl Opener {
+    pub(super) fn of(key: &Key) -> Self {
+        Self {
+            server: Arc::clone(&key.place().server),
+            revision: key.place().revision,
+            owner: key.owner(),
+            credential: key.credential(),
+        }
+    }
+
+    fn scopes(&self) -> [(Blame, Scope); 2] {
+        let (server, revision) = (&self.server, self.revision);
+        let identity = Scope::Identity(Arc::clone(server), revision, self.owner, self.credential);
+        let server = Scope::Server(Arc::clone(server), revision);
+        [(Blame::Server, server), (Blame::Identity, identity)]
+    }
+}
+
+/// How breakers changed: whose, and to what.
+pub(crate) type Changes = SmallVec<[(Blame, Change); 2]>;
+
+/// The permission to try one opening. Whoever has it tells how the opening ended; dropping it
+/// says that nothing was found out.
+pub(crate) struct Passing {
+    breakers: Arc<Breakers>,
+    opener: Opener,
+    policy: BreakerPolicy,
+    /// Where this opening is the one that is tried for all.
+    probes: SmallVec<[Blame; 2]>,
+}
+
+impl Breakers {
+    pub(super) fn new(started: Instant) -> Arc<Self> {
+        Arc::new(Self {
+            started,
+            all: papaya::HashMap::new(),
+        })
+    }
+
+    /// How long nothing may be tried, if so.
+    pub(super) fn pause(&self, opener: &Opener) -> Option<Duration> {
+        let now = self.now();
+        let pauses = opener.scopes().into_iter().filter_map(|(_, scope)| {
+            let breaker = self.known(&scope)?;
+            let pause = breaker.lock().pause(now);
+            pause
+        });
+        pauses.max()
+    }
+
+    /// The permission to open, or how long there is none.
+    pub(super) fn pass(
+        self: &Arc<Self>,
+        opener: Opener,
+        policy: BreakerPolicy,
+    ) -> Result<(Passing, Changes), Trouble> {
+        let now = self.now();
+        let mut passing = Passing {
+            breakers: Arc::clone(self),
+            opener,
+            policy,
+            probes: SmallVec::new(),
+        };
+        let mut changes = Changes::new();
+        for (whose, scope) in passing.opener.scopes() {
+            let Some(breaker) = self.known(&scope) else {
+                continue;
+            };
+            let (pass, change) = breaker.lock().ask(now, &policy);
+            changes.extend(change.map(|change| (whose, change)));
+            match pass {
+                Pass::Free => {},
+                Pass::Probe => passing.probes.push(whose),
+                Pass::Not(pause) => {
+                    return Err(wording::breaker_open(&passing.opener.server, pause));
+                },
+            }
+        }
+        Ok((passing, changes))
+    }
+
+    /// A session of theirs served for the first time.
+    pub(super) fn proven(&self, opener: &Opener) -> Changes {
+        self.each_known(opener, |_, breaker| breaker.proven())
+    }
+
+    /// A session of theirs was lost before it served anything.
+    pub(super) fn lost_early(&self, opener: &Opener, policy: &BreakerPolicy) -> Changes {
+        self.blamed(opener, Blame::Server, policy)
+    }
+
+    /// Forgets what need not be remembered.
+    pub(super) fn sweep(&self) {
+        self.all
+            .pin()
+            .retain(|_, breaker| !breaker.lock().is_fresh());
+    }
+
+    fn blamed(&self, opener: &Opener, whom: Blame, policy: &BreakerPolicy) -> Changes {
+        let now = self.now();
+        let mut changes = Changes::new();
+        for (whose, scope) in opener.scopes() {
+            if whose == whom {
+                let all = self.all.pin();
+                let breaker = all.get_or_insert_with(scope, Arc::default);
+                let change = breaker.lock().failed(now, policy);
+                changes.extend(change.map(|change| (whose, change)));
+            }
+        }
+        changes
+    }
+
+    fn each_known(
+        &self,
+        opener: &Opener,
+        change: impl Fn(Blame, &mut Breaker) -> Option<Change>,
+    ) -> Changes {
+        let mut changes = Changes::new();
+        for (whose, scope) in opener.scopes() {
+            if let Some(breaker) = self.known(&scope) {
+                let changed = change(whose, &mut breaker.lock());
+                changes.extend(changed.map(|change| (whose, change)));
+            }
+        }
+        changes
+    }
+
+    fn known(&self, scope: &Scope) -> Option<Arc<Mutex<Breaker>>> {
+        self.all.pin().get(scope).cloned()
+    }
+
+    fn now(&self) -> Tick {
+        Tick::at(clock::now().saturating_duration_since(self.started))
+    }
+}
+
+impl Passing {
+    /// The opening succeeded.
+    pub(crate) fn succeeded(mut self) -> Changes {
+        self.probes.clear();
+        let policy = &self.policy;
+        self.breakers
+            .each_known(&self.opener, |_, breaker| breaker.opened(policy))
+    }
+
+    /// The opening failed.
+    pub(crate) fn failed(mut self, trouble: &Trouble) -> Changes {
+        let whom = blame(trouble.code, trouble.reason);
+        let mut changes = self.breakers.blamed(&self.opener, whom, &self.policy);
+        self.probes.retain(|whose| *whose != whom);
+        if whom == Blame::Identity && self.probes.contains(&Blame::Server) {
+            // The server was there, and turned this one away.
+            self.probes.clear();
+            let policy = &self.policy;
+            let server = |whose: Blame, breaker: &mut Breaker| match whose {
+                Blame::Server => breaker.opened(policy),
+                Blame::Identity | Blame::Nobody => None,
+            };
+            changes.extend(self.breakers.each_known(&self.opener, server));
+        }
+        changes
+    }
+}
+
+impl Drop for Passing {
+    fn drop(&mut self) {
+        if self.probes.is_empty() {
+            return;
+        }
+        let now = self.breakers.now();
+        self.breakers.each_known(&self.opener, |whose, breaker| {
+            let ours = self.probes.contains(&whose);
+            ours.then(|| breaker.gave_up(now)).flatten()
+        });
+    }
+}

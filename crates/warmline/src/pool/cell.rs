@@ -1,0 +1,474 @@
+//! The shell of one key: the core's cell under its lock, with the sessions it speaks of, the
+//! callers in line and the openings under way.
+//!
+//! Told by: leases, openings, checks, the keeper.  Under the lock the core decides and what it
+//! decided is gathered; carried out it is afterwards (`steps.rs`). Nothing foreign is called under
+//! the lock: no connector, no waker, no other lock.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tokio::sync::oneshot;
+use warmline_core::exchange::Trouble;
+use warmline_core::key::Key;
+use warmline_core::pool::{
+    Cell, CellPolicy, Counts, Effect, Event, Generation, Refusal, Sharing, State, Turn, WaiterId,
+    Want, Why,
+};
+use warmline_core::tick::Tick;
+
+use super::ground::{Ground, Table};
+use super::lease::Handed;
+use super::rooms::Room;
+use super::steps::{Step, Steps};
+use super::waiting::Waiting;
+use super::{Connector, Purpose};
+use crate::sync::Mutex;
+
+/// All that is known of one key.
+pub(crate) struct CellOf<C: Connector> {
+    pub(super) ground: Arc<Ground<C>>,
+    key: Arc<Key>,
+    purpose: Purpose,
+    setup: Arc<C::Setup>,
+    number: u64,
+    doubt: Arc<AtomicU64>,
+    pub(super) inside: Mutex<Inside<C>>,
+}
+
+/// What the lock of a cell guards.
+pub(super) struct Inside<C: Connector> {
+    pub(super) core: Cell,
+    pub(super) slots: SmallVec<[Slot<C>; 1]>,
+    pub(super) line: BTreeMap<WaiterId, oneshot::Sender<Answer<C>>>,
+    pub(super) flights: Vec<Flight>,
+    /// A lost session that waits to be replaced.
+    kept: Option<Kept<C>>,
+    /// Who waits until nothing is left.
+    pub(super) watchers: Vec<oneshot::Sender<()>>,
+    pub(super) closing: u32,
+    next_waiter: u64,
+    doubt_seen: u64,
+}
+
+/// What a caller in line gets in the end.
+pub(super) type Answer<C> = Result<Handed<C>, Arc<Trouble>>;
+
+/// An open session.
+pub(super) struct Slot<C: Connector> {
+    pub(super) generation: Generation,
+    pub(super) session: Arc<C::Session>,
+    pub(super) room: Option<Room>,
+}
+
+/// An opening under way.
+pub(super) struct Flight {
+    pub(super) generation: Generation,
+    pub(super) stage: Stage,
+    /// Dropping it stops the opening.
+    _stop: oneshot::Sender<()>,
+}
+
+/// How far an opening is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// It waits for room; nothing went out.
+    Room,
+    /// It is on its way.
+    Wire,
+}
+
+/// A session that was lost, until another takes its place. A run keeps its room meanwhile: it
+/// must not lose its place in the world because its server restarted.
+pub(super) struct Kept<C: Connector> {
+    pub(super) session: Arc<C::Session>,
+    pub(super) room: Option<Room>,
+}
+
+/// What is seen of a session from outside.
+pub(crate) struct Seen<C: Connector> {
+    /// Its number.
+    pub(crate) generation: Generation,
+    /// The session itself.
+    pub(crate) session: Arc<C::Session>,
+    /// Where it stands.
+    pub(crate) state: State,
+    /// When it was opened.
+    pub(crate) opened: Tick,
+    /// When it was last used.
+    pub(crate) used: Tick,
+    /// When the server will forget it.
+    pub(crate) expires: Option<Tick>,
+    /// How many send on it.
+    pub(crate) leases: u32,
+}
+
+/// What became of a question for a session.
+pub(super) enum Asked<C: Connector> {
+    Lease(Handed<C>),
+    Wait(Waiting<C>),
+    Refused(Refusal),
+}
+
+impl<C: Connector> CellOf<C> {
+    pub(super) fn new(
+        ground: &Arc<Ground<C>>,
+        table: &Table<C>,
+        key: Arc<Key>,
+        purpose: Purpose,
+        (policy, setup): (CellPolicy, Arc<C::Setup>),
+    ) -> Arc<Self> {
+        let number = ground.number_of_a_cell();
+        let doubt = table.doubt_of(&key);
+        Arc::new(Self {
+            ground: Arc::clone(ground),
+            key,
+            purpose,
+            setup,
+            number,
+            inside: Mutex::new(Inside {
+                core: Cell::new(policy, number, ground.tick()),
+                slots: SmallVec::new(),
+                line: BTreeMap::new(),
+                flights: Vec::new(),
+                kept: None,
+                watchers: Vec::new(),
+                closing: 0,
+                next_waiter: 0,
+                doubt_seen: doubt.load(Ordering::Relaxed),
+            }),
+            doubt,
+        })
+    }
+
+    /// Its key.
+    pub(crate) fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// How its sessions are opened.
+    pub(crate) fn setup(&self) -> &Arc<C::Setup> {
+        &self.setup
+    }
+
+    /// Another policy counts from now on. It applies in place.
+    pub(crate) fn reconfigure(self: &Arc<Self>, policy: CellPolicy) {
+        self.tell(Event::Reconfigured(policy));
+    }
+
+    /// News from outside a lease: that session is over.
+    pub(crate) fn gone(self: &Arc<Self>, generation: Generation, why: Why) {
+        self.tell(Event::Gone { generation, why });
+    }
+
+    /// Its open sessions.
+    pub(crate) fn sessions(&self) -> Vec<Seen<C>> {
+        let inside = self.inside.lock();
+        let seen = |slot: &Slot<C>| {
+            let of = |one: &&warmline_core::pool::Session| one.generation() == slot.generation;
+            let core = inside.core.sessions().iter().find(of)?;
+            Some(Seen {
+                generation: slot.generation,
+                session: Arc::clone(&slot.session),
+                state: core.state(),
+                opened: core.opened(),
+                used: core.used(),
+                expires: core.expires(),
+                leases: core.state().leases(),
+            })
+        };
+        inside.slots.iter().filter_map(seen).collect()
+    }
+
+    pub(super) fn shared_key(&self) -> &Arc<Key> {
+        &self.key
+    }
+
+    /// The key as others are told of it; none for a single call, which belongs to nothing.
+    pub(super) fn held_key(&self) -> Option<&Key> {
+        match self.purpose {
+            Purpose::Held => Some(&self.key),
+            Purpose::Call | Purpose::Spare => None,
+        }
+    }
+
+    pub(super) fn any_key(&self) -> &Key {
+        &self.key
+    }
+
+    pub(super) fn server(&self) -> &str {
+        &self.key.place().server
+    }
+
+    pub(super) fn purpose(&self) -> Purpose {
+        self.purpose
+    }
+
+    pub(super) fn connector(&self) -> &Arc<C> {
+        &self.ground.connector
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(super) fn policy(&self) -> CellPolicy {
+        *self.inside.lock().core.policy()
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        self.purpose == Purpose::Held
+    }
+
+    pub(super) fn is_live(&self) -> bool {
+        self.inside.lock().core.is_live()
+    }
+
+    /// The session that could make room, and since when it was unused.
+    pub(super) fn could_go(&self) -> Option<(Generation, Tick)> {
+        let inside = self.inside.lock();
+        let (generation, used) = inside.core.could_go()?;
+        let slot = inside
+            .slots
+            .iter()
+            .find(|slot| slot.generation == generation)?;
+        slot.room.as_ref().map(|_| (generation, used))
+    }
+
+    /// Tells the core, and does what it says.
+    pub(super) fn tell(self: &Arc<Self>, event: Event) {
+        self.enter(|inside, now, steps| inside.take_in(self, event, now, steps));
+    }
+
+    /// A caller wants a session.
+    pub(super) fn ask(self: &Arc<Self>, want: Want, turn: Turn) -> Asked<C> {
+        self.enter(|inside, now, steps| {
+            inside.look_at_doubt(self, now, steps);
+            let waiter = WaiterId(inside.next_waiter);
+            inside.next_waiter += 1;
+            inside.take_in(self, Event::Asked { waiter, want, turn }, now, steps);
+            let mine = |step: &Step<C>| matches!(step, Step::Mine(_) | Step::NotMine(_));
+            match steps
+                .all
+                .iter()
+                .position(mine)
+                .map(|at| steps.all.remove(at))
+            {
+                Some(Step::Mine(handed)) => Asked::Lease(handed),
+                Some(Step::NotMine(refusal)) => Asked::Refused(refusal),
+                Some(_) | None => {
+                    let (answer, heard) = oneshot::channel();
+                    inside.line.insert(waiter, answer);
+                    let opens = !inside.flights.is_empty();
+                    Asked::Wait(Waiting::new(self, waiter, heard, opens))
+                },
+            }
+        })
+    }
+
+    /// Acts under the lock; what is to be done is done after it.
+    pub(super) fn enter<T>(
+        self: &Arc<Self>,
+        act: impl FnOnce(&mut Inside<C>, Tick, &mut Steps<C>) -> T,
+    ) -> T {
+        let now = self.ground.tick();
+        let mut steps = Steps::default();
+        let (done, before, after) = {
+            let mut inside = self.inside.lock();
+            let before = inside.core.counts();
+            let done = act(&mut inside, now, &mut steps);
+            inside.note_the_end(&mut steps);
+            (done, before, inside.core.counts())
+        };
+        self.ground.tally.changed(self.number, &before, &after);
+        if !steps.all.is_empty() {
+            self.carry_out(steps);
+        }
+        if after.idle > before.idle && self.ground.rooms.are_needed(&self.key) {
+            self.offer_room();
+        }
+        done
+    }
+
+    /// Somebody waits for room that a session of this key takes up.
+    fn offer_room(self: &Arc<Self>) {
+        if let Some((generation, _)) = self.could_go() {
+            self.tell(Event::RoomNeeded { generation });
+        }
+    }
+
+    pub(super) fn counts(&self) -> (Counts, u32, u32) {
+        let inside = self.inside.lock();
+        (
+            inside.core.recount(),
+            inside.closing,
+            inside.core.mistakes(),
+        )
+    }
+}
+
+impl<C: Connector> Inside<C> {
+    /// Tells the core, and gathers what it says.
+    pub(super) fn take_in(
+        &mut self,
+        cell: &Arc<CellOf<C>>,
+        event: Event,
+        now: Tick,
+        steps: &mut Steps<C>,
+    ) {
+        for effect in self.core.on(event, now) {
+            if let Effect::Unwanted { generation } = effect {
+                self.withdraw(cell, generation, now, steps);
+            } else if let Some(step) = self.step(cell, effect) {
+                steps.all.push(step);
+            }
+        }
+    }
+
+    /// What an effect means with the sessions and callers of this cell put in.
+    fn step(&mut self, cell: &Arc<CellOf<C>>, effect: Effect) -> Option<Step<C>> {
+        match effect {
+            Effect::Lease {
+                waiter,
+                generation,
+                loss,
+            } => {
+                let session = &self.slot(generation)?.session;
+                let handed = Handed::new(cell, session, generation, loss);
+                Some(match self.line.remove(&waiter) {
+                    Some(answer) => Step::Hand(answer, handed),
+                    None => Step::Mine(handed),
+                })
+            },
+            Effect::Refuse { waiter, refusal } => Some(match self.line.remove(&waiter) {
+                Some(answer) => Step::Refuse(answer, refusal),
+                None => Step::NotMine(refusal),
+            }),
+            Effect::Open { generation } => {
+                let (stop, stopped) = oneshot::channel();
+                self.flights.push(Flight {
+                    generation,
+                    stage: Stage::Room,
+                    _stop: stop,
+                });
+                Some(Step::Open(generation, self.kept.take(), stopped))
+            },
+            // Said before: see `take_in`.
+            Effect::Unwanted { .. } => None,
+            Effect::Abandon { generation } => {
+                self.land(generation);
+                None
+            },
+            Effect::Renumber { from, to } => {
+                self.slot(from)?.generation = to;
+                None
+            },
+            Effect::Check { generation } => {
+                let session = Arc::clone(&self.slot(generation)?.session);
+                Some(Step::Check(generation, session))
+            },
+            Effect::KeepAlive { generation } => {
+                let session = Arc::clone(&self.slot(generation)?.session);
+                Some(Step::KeepAlive(generation, session))
+            },
+            Effect::Proven { .. } => Some(Step::Proven),
+            Effect::Lost {
+                generation,
+                why,
+                past,
+                origin,
+            } => {
+                self.keep(generation);
+                Some(Step::Lost(generation, why, past, origin))
+            },
+            Effect::Close { generation, why } => {
+                let at = self
+                    .slots
+                    .iter()
+                    .position(|slot| slot.generation == generation)?;
+                self.closing += 1;
+                Some(Step::Close(self.slots.remove(at), why))
+            },
+            Effect::Forget => Some(Step::Forget),
+        }
+    }
+
+    /// Remembers a lost session for the one that replaces it.
+    fn keep(&mut self, generation: Generation) {
+        let policy = *self.core.policy();
+        if policy.sharing == Sharing::OneEach {
+            return;
+        }
+        let held_by_a_run = policy.ends == warmline_core::pool::Ends::WithRun;
+        if let Some(slot) = self.slot(generation) {
+            let room = held_by_a_run.then(|| slot.room.take()).flatten();
+            let session = Arc::clone(&slot.session);
+            self.kept = Some(Kept { session, room });
+        }
+    }
+
+    /// Nobody waits for this opening any more. It need not begin; what began goes on.
+    fn withdraw(
+        &mut self,
+        cell: &Arc<CellOf<C>>,
+        generation: Generation,
+        now: Tick,
+        steps: &mut Steps<C>,
+    ) {
+        let waits =
+            |flight: &Flight| flight.generation == generation && flight.stage == Stage::Room;
+        if self.flights.iter().any(waits) {
+            self.land(generation);
+            self.take_in(cell, Event::Withdrawn { generation }, now, steps);
+        }
+    }
+
+    /// An opening is over; false if it was stopped before.
+    pub(super) fn land(&mut self, generation: Generation) -> bool {
+        let before = self.flights.len();
+        self.flights
+            .retain(|flight| flight.generation != generation);
+        if self.flights.is_empty() {
+            self.flights = Vec::new();
+        }
+        before > self.flights.len()
+    }
+
+    /// The server lost sessions since this cell last looked.
+    fn look_at_doubt(&mut self, cell: &Arc<CellOf<C>>, now: Tick, steps: &mut Steps<C>) {
+        let doubt = cell.doubt.load(Ordering::Relaxed);
+        if doubt > self.doubt_seen {
+            self.doubt_seen = doubt;
+            let since = Tick::at(Duration::from_nanos(doubt));
+            self.take_in(cell, Event::Doubted { since }, now, steps);
+        }
+    }
+
+    /// Notes when nothing is left of a cell that ended.
+    pub(super) fn note_the_end(&mut self, steps: &mut Steps<C>) {
+        if self.core.is_live() {
+            return;
+        }
+        if let Some(kept) = self.kept.take() {
+            steps.all.push(Step::Release(kept));
+        }
+        if self.is_over() {
+            steps
+                .all
+                .push(Step::Over(std::mem::take(&mut self.watchers)));
+        }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.core.is_over() && self.closing == 0 && self.flights.is_empty()
+    }
+
+    fn slot(&mut self, generation: Generation) -> Option<&mut Slot<C>> {
+        self.slots
+            .iter_mut()
+            .find(|slot| slot.generation == generation)
+    }
+}

@@ -1,0 +1,345 @@
+//! Openings: each a task of its own, so that a caller who leaves costs nobody anything.
+//!
+//! Begun by: cells.  In this order: room, what an earlier process left, a spare, and only then
+//! the wire, if the breaker lets it pass. However the task ends, its permit tells the cell.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use warmline_core::exchange::Trouble;
+use warmline_core::key::Key;
+use warmline_core::pool::spares::SpareKey;
+use warmline_core::pool::{Arrival, Event, Generation, Origin, Why};
+
+use super::breakers::Opener;
+use super::cell::{CellOf, Kept, Slot, Stage};
+use super::ground::Errand;
+use super::rooms::{InLine, Room, Space};
+use super::tally::Seldom;
+use super::{Connector, Opened, Order, Purpose, What, wording};
+use crate::clock::{self, Instant};
+
+/// The permission of one opening to become a session.
+///
+/// Exactly one of three things happens to it: it is filled, it fails, or it was stopped and says
+/// nothing. A task that is cancelled or panics half-way drops it, and then it fails.
+struct Permit<C: Connector> {
+    cell: Arc<CellOf<C>>,
+    generation: Generation,
+    open: bool,
+    began: Instant,
+    _errand: Errand<C>,
+}
+
+/// Why an opening came to nothing.
+enum Unopened {
+    /// It was stopped: the cell knows.
+    Stopped,
+    /// It failed.
+    Failed(Trouble),
+}
+
+/// A session with all that is known of it.
+struct Arrived<C: Connector> {
+    opened: Opened<C::Session>,
+    origin: Origin,
+    rested: Duration,
+    room: Option<Room>,
+}
+
+impl<C: Connector> CellOf<C> {
+    /// Begins an opening. A tripped breaker is told at once, without a task.
+    pub(super) fn open(
+        self: &Arc<Self>,
+        generation: Generation,
+        kept: Option<Kept<C>>,
+        stopped: oneshot::Receiver<()>,
+    ) {
+        let permit = Permit {
+            cell: Arc::clone(self),
+            generation,
+            open: true,
+            began: clock::now(),
+            _errand: self.ground.errand(),
+        };
+        let opener = Opener::of(self.any_key());
+        let shelf = self.shelf();
+        if let Some(pause) = self.ground.breakers.pause(&opener)
+            && !self.ground.shelves.has_spare(&shelf)
+        {
+            return permit.fail(wording::breaker_open(self.server(), pause));
+        }
+        let wanted = self.connector().spares(self.setup());
+        self.ground
+            .shelves
+            .used(&self.ground, &shelf, self.setup(), wanted);
+        clock::spawn_if_running("open", permit.open(shelf, kept, stopped));
+    }
+
+    fn shelf(&self) -> SpareKey {
+        let declared = self.connector().declared(self.setup());
+        SpareKey::of(self.any_key(), declared)
+    }
+}
+
+impl<C: Connector> Permit<C> {
+    async fn open(
+        self,
+        shelf: SpareKey,
+        kept: Option<Kept<C>>,
+        mut stopped: oneshot::Receiver<()>,
+    ) {
+        let opened = tokio::select! {
+            biased;
+            // Dropped by the cell: nobody waits any more, or there is no time left.
+            _ = &mut stopped => Err(Unopened::Stopped),
+            opened = self.bring(&shelf, kept) => opened,
+        };
+        match opened {
+            Ok(arrived) => self.fill(&shelf, arrived),
+            Err(Unopened::Stopped) => self.forgo(),
+            Err(Unopened::Failed(trouble)) => self.fail(trouble),
+        }
+    }
+
+    /// Brings a session, from wherever it can be had.
+    async fn bring(&self, shelf: &SpareKey, kept: Option<Kept<C>>) -> Result<Arrived<C>, Unopened> {
+        let (replaces, room) = match kept {
+            Some(kept) => (Some(kept.session), kept.room),
+            None => (None, None),
+        };
+        let room = match room {
+            Some(room) => Some(room),
+            None => self.room().await?,
+        };
+        if !self.set_out() {
+            return Err(Unopened::Stopped);
+        }
+        let order = self.order(replaces);
+        let arrived = self.session(&order, shelf).await;
+        let mut arrived = arrived.map_err(Unopened::Failed)?;
+        let connector = self.cell.connector();
+        if connector.holds_room(&arrived.opened.session) {
+            arrived.room = room;
+        }
+        Ok(arrived)
+    }
+
+    /// Room for one session, waited for in line.
+    async fn room(&self) -> Result<Option<Room>, Unopened> {
+        let cell = &self.cell;
+        let most = cell.connector().max_sessions(cell.setup());
+        match cell.ground.rooms.claim(cell.shared_key(), most) {
+            Space::NotNeeded => Ok(None),
+            Space::Room(room) => Ok(Some(room)),
+            Space::InLine(mut line) => {
+                cell.ground.make_room(cell.any_key(), &line.full);
+                InLine::room(&mut line)
+                    .await
+                    .map(Some)
+                    .ok_or(Unopened::Stopped)
+            },
+        }
+    }
+
+    /// From here on it is on its way; false if it was stopped before.
+    fn set_out(&self) -> bool {
+        self.cell.enter(|inside, _, _| {
+            let mut flights = inside.flights.iter_mut();
+            match flights.find(|flight| flight.generation == self.generation) {
+                Some(flight) => {
+                    flight.stage = Stage::Wire;
+                    true
+                },
+                None => false,
+            }
+        })
+    }
+
+    async fn session(&self, order: &Order<C>, shelf: &SpareKey) -> Result<Arrived<C>, Trouble> {
+        let cell = &self.cell;
+        let connector = cell.connector();
+        let held = order.purpose == Purpose::Held;
+        if held && let Some(opened) = connector.restore(order).await {
+            return Ok(Arrived::new(opened, Origin::Restored, Duration::ZERO));
+        }
+        let (session, origin, rested) = match cell.ground.shelves.take(&cell.ground, shelf) {
+            Some((spare, rested)) => (spare, Origin::Spare, rested),
+            None => (self.fresh(order).await?, Origin::Fresh, Duration::ZERO),
+        };
+        let opened = if held {
+            connector.move_in(order, session).await
+        } else {
+            Opened::of(session)
+        };
+        Ok(Arrived::new(opened, origin, rested))
+    }
+
+    /// A session opened now, if the breaker lets it pass.
+    async fn fresh(&self, order: &Order<C>) -> Result<Arc<C::Session>, Trouble> {
+        let (cell, ground) = (&self.cell, &self.cell.ground);
+        let (setup, key) = (cell.setup(), cell.any_key());
+        let policy = cell.connector().breaker(setup);
+        let (passing, changes) = ground.breakers.pass(Opener::of(key), policy)?;
+        ground.breakers_changed(setup, key, changes);
+        let opened = cell.connector().open(order).await;
+        let changes = match &opened {
+            Ok(_) => passing.succeeded(),
+            Err(trouble) => passing.failed(trouble),
+        };
+        ground.breakers_changed(setup, key, changes);
+        opened
+    }
+
+    fn order(&self, replaces: Option<Arc<C::Session>>) -> Order<C> {
+        Order {
+            setup: Arc::clone(self.cell.setup()),
+            key: self.cell.held_key().map(Key::clone),
+            generation: self.generation,
+            purpose: self.cell.purpose(),
+            replaces,
+        }
+    }
+
+    /// The opening becomes a session, if it still is wanted and still has room.
+    fn fill(mut self, shelf: &SpareKey, arrived: Arrived<C>) {
+        let cell = Arc::clone(&self.cell);
+        let ground = &cell.ground;
+        ground.tally.seldom(Seldom::Opened);
+        let took = clock::now().saturating_duration_since(self.began);
+        let purpose = cell.purpose();
+        // A call that was given up while its session was opened leaves a spare behind.
+        if purpose == Purpose::Call
+            && !cell.is_live()
+            && arrived.origin == Origin::Fresh
+            && ground
+                .shelves
+                .put(ground, shelf, cell.setup(), &arrived.opened.session)
+        {
+            return self.forgo_told();
+        }
+        let most = cell.connector().max_sessions(cell.setup());
+        let too_much = |room: &Room| room.is_too_much(most);
+        if arrived.room.as_ref().is_some_and(too_much) {
+            // Limits were lowered while it was opened.
+            let policy = cell.policy();
+            let (counts, ..) = cell.counts();
+            let trouble = wording::pool_full(cell.server(), took, &policy, &counts);
+            self.end_unheld(arrived);
+            return self.fail(trouble);
+        }
+        self.open = false;
+        let generation = self.generation;
+        let opened = arrived.opened;
+        let arrival = Arrival {
+            origin: arrived.origin,
+            number: opened.generation,
+            expires_in: opened.expires_in,
+            rested: arrived.rested,
+            lost_state: opened.lost_state,
+            left_state: opened.left_state,
+        };
+        let number = opened.generation.unwrap_or(generation);
+        let slot = Slot {
+            generation,
+            session: opened.session,
+            room: arrived.room,
+        };
+        cell.enter(|inside, now, steps| {
+            inside.land(generation);
+            inside.slots.push(slot);
+            let event = Event::Opened {
+                generation,
+                arrival,
+            };
+            inside.take_in(&cell, event, now, steps);
+        });
+        cell.happened(What::Opened {
+            generation: number,
+            purpose,
+            took,
+        });
+    }
+
+    fn fail(mut self, trouble: Trouble) {
+        let took = clock::now().saturating_duration_since(self.began);
+        self.cell.ground.tally.seldom(Seldom::OpenFailed);
+        self.cell.happened(What::OpenFailed {
+            purpose: self.cell.purpose(),
+            trouble: &trouble,
+            took,
+        });
+        self.tell_failed(trouble);
+    }
+
+    /// It was stopped, and the cell knows.
+    fn forgo(mut self) {
+        self.open = false;
+        // Whatever stopped it took the flight away.
+        let generation = self.generation;
+        let still_there = self.cell.enter(|inside, _, _| {
+            inside
+                .flights
+                .iter()
+                .any(|one| one.generation == generation)
+        });
+        if still_there {
+            self.tell_failed(wording::no_word(self.cell.server()));
+        }
+    }
+
+    /// It came to something, but not to a session of this cell.
+    fn forgo_told(mut self) {
+        self.open = false;
+        let generation = self.generation;
+        self.cell.enter(|inside, now, steps| {
+            inside.land(generation);
+            inside.take_in(&self.cell, Event::Withdrawn { generation }, now, steps);
+        });
+    }
+
+    fn tell_failed(&mut self, trouble: Trouble) {
+        self.open = false;
+        let generation = self.generation;
+        self.cell.enter(|inside, now, steps| {
+            if inside.land(generation) {
+                steps.trouble = Some(Arc::new(trouble));
+                inside.take_in(&self.cell, Event::OpenFailed { generation }, now, steps);
+            }
+        });
+    }
+
+    /// Ends a session that no cell ever held.
+    fn end_unheld(&self, arrived: Arrived<C>) {
+        let slot = Slot {
+            generation: self.generation,
+            session: arrived.opened.session,
+            room: arrived.room,
+        };
+        self.cell.enter(|inside, _, steps| {
+            inside.closing += 1;
+            let step = super::steps::Step::Close(slot, Why::Evicted);
+            steps.all.push(step);
+        });
+    }
+}
+
+impl<C: Connector> Drop for Permit<C> {
+    fn drop(&mut self) {
+        if self.open {
+            self.tell_failed(wording::no_word(self.cell.server()));
+        }
+    }
+}
+
+impl<C: Connector> Arrived<C> {
+    fn new(opened: Opened<C::Session>, origin: Origin, rested: Duration) -> Self {
+        Self {
+            opened,
+            origin,
+            rested,
+            room: None,
+        }
+    }
+}

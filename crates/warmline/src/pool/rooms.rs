@@ -1,0 +1,187 @@
+//! Rooms: space for one session each, as values with a destructor.
+//!
+//! Asked by: openings, before anything goes out.  A room is held as long as its session, until the
+//! server was told that it is over; dropping it gives it to whoever waited longest.
+//!
+//! The totals stand under one short lock that only openings and closings touch. A call on a held
+//! session never comes here.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::oneshot;
+use warmline_core::key::Key;
+use warmline_core::policy::Ceilings;
+use warmline_core::pool::limits::{Called, Claim, Claimed, Kind, Limit, Limits, Ticket, Was};
+
+use crate::sync::Mutex;
+
+/// All rooms of an engine.
+pub(super) struct Rooms {
+    book: Mutex<Book>,
+    waiting: AtomicUsize,
+}
+
+struct Book {
+    limits: Limits,
+    bells: BTreeMap<Ticket, Bell>,
+}
+
+/// Rings for one who waits.
+struct Bell {
+    key: Arc<Key>,
+    ring: oneshot::Sender<Room>,
+}
+
+/// Room for one session. Dropping it gives the room back, whatever became of the session.
+#[must_use = "dropping a room gives it back"]
+pub(super) struct Room {
+    rooms: Arc<Rooms>,
+    key: Arc<Key>,
+    was: Was,
+}
+
+/// What an opening got.
+pub(super) enum Space {
+    /// Its server holds nothing per session.
+    NotNeeded,
+    /// Room.
+    Room(Room),
+    /// A place in line.
+    InLine(InLine),
+}
+
+/// A place in line for room. Dropping it leaves the line.
+pub(super) struct InLine {
+    rooms: Arc<Rooms>,
+    ticket: Ticket,
+    /// The limit that was full.
+    pub(super) full: Limit,
+    bell: oneshot::Receiver<Room>,
+}
+
+impl Rooms {
+    pub(super) fn new(ceilings: Ceilings) -> Arc<Self> {
+        Arc::new(Self {
+            book: Mutex::new(Book {
+                limits: Limits::new(ceilings),
+                bells: BTreeMap::new(),
+            }),
+            waiting: AtomicUsize::new(0),
+        })
+    }
+
+    pub(super) fn claim(self: &Arc<Self>, key: &Arc<Key>, server_max: Option<u32>) -> Space {
+        let Some(claim) = Claim::of(key, server_max) else {
+            return Space::NotNeeded;
+        };
+        let mut book = self.book.lock();
+        match book.limits.claim(claim) {
+            Claimed::Granted => Space::Room(Room {
+                rooms: Arc::clone(self),
+                key: Arc::clone(key),
+                was: Was::Taken,
+            }),
+            Claimed::InLine(ticket, full) => {
+                let (ring, bell) = oneshot::channel();
+                let key = Arc::clone(key);
+                book.bells.insert(ticket, Bell { key, ring });
+                self.waiting.store(book.limits.waiting(), Ordering::Relaxed);
+                Space::InLine(InLine {
+                    rooms: Arc::clone(self),
+                    ticket,
+                    full,
+                    bell,
+                })
+            },
+        }
+    }
+
+    /// Other ceilings count from now on.
+    pub(super) fn reconfigure(self: &Arc<Self>, ceilings: Ceilings) {
+        self.change(|limits| limits.reconfigure(ceilings));
+    }
+
+    /// Whether closing a session of this key would help somebody who waits.
+    pub(super) fn are_needed(&self, key: &Key) -> bool {
+        // Nearly always nobody waits, and then no lock is touched.
+        if self.waiting.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        Claim::of(key, None).is_some_and(|claim| self.book.lock().limits.is_needed(&claim))
+    }
+
+    /// How many are taken, sessions and processes.
+    pub(super) fn taken(&self) -> (u32, u32) {
+        let book = self.book.lock();
+        let limits = &book.limits;
+        (limits.taken(Kind::Session), limits.taken(Kind::Process))
+    }
+
+    /// Changes the limits, and rings for those who got room by that.
+    fn change(self: &Arc<Self>, change: impl FnOnce(&mut Limits) -> Called) {
+        let rung: Vec<Bell> = {
+            let mut book = self.book.lock();
+            let called = change(&mut book.limits);
+            self.waiting.store(book.limits.waiting(), Ordering::Relaxed);
+            let bells = called.iter().filter_map(|ticket| book.bells.remove(ticket));
+            bells.collect()
+        };
+        for Bell { key, ring } in rung {
+            let rooms = Arc::clone(self);
+            let was = Was::Taken;
+            // Whoever left in this moment gives it back: it falls out of the channel.
+            drop(ring.send(Room { rooms, key, was }));
+        }
+    }
+}
+
+impl Room {
+    /// It will be given back as soon as its session is closed.
+    pub(super) fn promise(&mut self) {
+        if self.was == Was::Taken
+            && let Some(claim) = Claim::of(&self.key, None)
+        {
+            self.was = Was::Promised;
+            self.rooms.book.lock().limits.promise(&claim);
+        }
+    }
+
+    /// Whether limits were lowered so far that this room should not be.
+    pub(super) fn is_too_much(&self, server_max: Option<u32>) -> bool {
+        Claim::of(&self.key, server_max)
+            .is_some_and(|claim| self.rooms.book.lock().limits.is_over(&claim))
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        if let Some(claim) = Claim::of(&self.key, None) {
+            let was = self.was;
+            self.rooms.change(|limits| limits.release(&claim, was));
+        }
+    }
+}
+
+impl InLine {
+    /// Waits for the room. None only if everything is being torn down.
+    pub(super) async fn room(&mut self) -> Option<Room> {
+        (&mut self.bell).await.ok()
+    }
+}
+
+impl Drop for InLine {
+    fn drop(&mut self) {
+        let bell = {
+            let mut book = self.rooms.book.lock();
+            book.limits.leave(self.ticket);
+            self.rooms
+                .waiting
+                .store(book.limits.waiting(), Ordering::Relaxed);
+            book.bells.remove(&self.ticket)
+        };
+        drop(bell);
+        // A room that came in the meantime falls out of the channel, and goes back.
+    }
+}

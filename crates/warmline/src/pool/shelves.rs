@@ -1,0 +1,442 @@
+//! Shelves: where spares lie until somebody comes.
+//!
+//! Asked by: openings, before they open anything.  Filled by: tasks of their own, by first
+//! contacts, and by calls that were given up while their session was opened. How many lie there
+//! is decided in core; here a spare meets its session, and all shelves their common limit.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use warmline_core::exchange::Trouble;
+use warmline_core::key::{Key, Owner, Scope};
+use warmline_core::pool::Why;
+use warmline_core::pool::spares::{Need, Shelf, SpareId, SpareKey};
+use warmline_core::tick::Tick;
+
+use super::breakers::Opener;
+use super::ground::{Errand, Ground};
+use super::tally::Seldom;
+use super::{Connector, Generation, Happened, Order, Purpose, What};
+use crate::clock;
+use crate::sync::Mutex;
+
+/// Sessions from first contacts that lie on shelves where no spares are wanted, in all.
+const FIRST_CONTACTS: u32 = 64;
+
+/// All shelves.
+pub(super) struct Shelves<C: Connector> {
+    all: papaya::HashMap<SpareKey, Arc<Rack<C>>>,
+    spares: Arc<Places>,
+    first_contacts: Arc<Places>,
+}
+
+/// One shelf with what lies on it.
+struct Rack<C: Connector> {
+    inside: Mutex<Inside<C>>,
+}
+
+struct Inside<C: Connector> {
+    shelf: Shelf,
+    sessions: Vec<Spare<C>>,
+    /// How spares are opened: as whoever came last would.
+    setup: Arc<C::Setup>,
+}
+
+struct Spare<C: Connector> {
+    id: SpareId,
+    session: Arc<C::Session>,
+    setup: Arc<C::Setup>,
+    _place: Place,
+}
+
+/// A number of places that is never passed.
+struct Places {
+    most: AtomicU32,
+    taken: AtomicU32,
+}
+
+/// One of them, given back when dropped.
+struct Place(Arc<Places>);
+
+impl Places {
+    fn new(most: u32) -> Arc<Self> {
+        Arc::new(Self {
+            most: AtomicU32::new(most),
+            taken: AtomicU32::new(0),
+        })
+    }
+
+    fn take(self: &Arc<Self>) -> Option<Place> {
+        let most = self.most.load(Ordering::Relaxed);
+        let more = |taken: u32| (taken < most).then(|| taken + 1);
+        self.taken
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, more)
+            .ok()
+            .map(|_| Place(Arc::clone(self)))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.taken.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl<C: Connector> Shelves<C> {
+    pub(super) fn new(max_spares: u32) -> Self {
+        Self {
+            all: papaya::HashMap::new(),
+            spares: Places::new(max_spares),
+            first_contacts: Places::new(FIRST_CONTACTS),
+        }
+    }
+
+    pub(super) fn reconfigure(&self, max_spares: u32) {
+        self.spares.most.store(max_spares, Ordering::Relaxed);
+    }
+
+    /// Somebody opens a session with this credential, and so many spares are wanted.
+    pub(super) fn used(
+        &self,
+        ground: &Arc<Ground<C>>,
+        key: &SpareKey,
+        setup: &Arc<C::Setup>,
+        wanted: u32,
+    ) {
+        if wanted == 0 && self.rack(key).is_none() {
+            return;
+        }
+        let rack = self.rack_for(key, setup, ground.tick());
+        {
+            let mut inside = rack.inside.lock();
+            inside.shelf.used(wanted, ground.tick());
+            inside.setup = Arc::clone(setup);
+        }
+        self.refill(ground, key, &rack);
+    }
+
+    /// Takes a spare, and says how long it rested.
+    pub(super) fn take(
+        &self,
+        ground: &Arc<Ground<C>>,
+        key: &SpareKey,
+    ) -> Option<(Arc<C::Session>, Duration)> {
+        let rack = self.rack(key)?;
+        loop {
+            let taken = {
+                let mut inside = rack.inside.lock();
+                let taken = inside.shelf.take(ground.tick());
+                taken.and_then(|(id, rested)| Some((inside.lift(id)?, rested)))
+            };
+            let (spare, rested) = taken?;
+            ground.tally.spares(-1);
+            if ground.connector.is_usable(&spare.session) {
+                let session = Arc::clone(&spare.session);
+                drop(spare);
+                self.refill(ground, key, &rack);
+                return Some((session, rested));
+            }
+            close(ground, key, spare, Why::Gone);
+        }
+    }
+
+    pub(super) fn has_spare(&self, key: &SpareKey) -> bool {
+        self.rack(key)
+            .is_some_and(|rack| rack.inside.lock().shelf.resting() > 0)
+    }
+
+    /// Lays down a session that was opened for a call and used by nobody. False where no spare is
+    /// wanted.
+    pub(super) fn put(
+        &self,
+        ground: &Arc<Ground<C>>,
+        key: &SpareKey,
+        setup: &Arc<C::Setup>,
+        session: &Arc<C::Session>,
+    ) -> bool {
+        if !ground.is_open() {
+            return false;
+        }
+        let (Some(rack), Some(place)) = (self.rack(key), self.spares.take()) else {
+            return false;
+        };
+        let spare = (Arc::clone(session), Arc::clone(setup), place);
+        rack.lay(ground, Shelf::put, spare).is_none()
+    }
+
+    /// Lays down the session of a first contact, for whoever made it. Closes it where one lies
+    /// there already.
+    pub(super) fn put_first(
+        &self,
+        ground: &Arc<Ground<C>>,
+        key: &SpareKey,
+        setup: &Arc<C::Setup>,
+        session: Arc<C::Session>,
+    ) {
+        ground.tally.seldom(Seldom::Opened);
+        let place = if ground.is_open() {
+            self.first_contacts.take()
+        } else {
+            None
+        };
+        let left = match place {
+            Some(place) => {
+                let rack = self.rack_for(key, setup, ground.tick());
+                let spare = (session, Arc::clone(setup), place);
+                rack.lay(ground, Shelf::put_first, spare)
+            },
+            None => Some((session, Arc::clone(setup))),
+        };
+        if let Some((session, setup)) = left {
+            close_session(ground, key, session, setup, Why::Evicted);
+        }
+    }
+
+    /// Closes what is old, opens what is missing, forgets what is empty.
+    pub(super) fn sweep(&self, ground: &Arc<Ground<C>>) {
+        let now = ground.tick();
+        let racks: Vec<(SpareKey, Arc<Rack<C>>)> = {
+            let all = self.all.pin();
+            all.iter()
+                .map(|(key, rack)| (key.clone(), Arc::clone(rack)))
+                .collect()
+        };
+        for (key, rack) in racks {
+            self.refill(ground, &key, &rack);
+            let empty = |rack: &Arc<Rack<C>>| rack.inside.lock().shelf.is_forgettable(now);
+            if empty(&rack) {
+                drop(self.all.pin().remove_if(&key, |_, rack| empty(rack)));
+            }
+        }
+    }
+
+    /// Closes all of them, and wants none any more.
+    pub(super) fn clear(&self, ground: &Arc<Ground<C>>, why: Why) {
+        let all = self.all.pin();
+        for (key, rack) in all.iter() {
+            let spares: Vec<Spare<C>> = {
+                let mut inside = rack.inside.lock();
+                let cleared = inside.shelf.clear();
+                cleared
+                    .into_iter()
+                    .filter_map(|id| inside.lift(id))
+                    .collect()
+            };
+            for spare in spares {
+                ground.tally.spares(-1);
+                close(ground, key, spare, why);
+            }
+        }
+    }
+
+    /// Spares that lie there, and that are being opened, counted anew.
+    pub(super) fn count(&self) -> (u32, u32) {
+        let all = self.all.pin();
+        let counts = all.values().map(|rack| {
+            let inside = rack.inside.lock();
+            (inside.shelf.resting(), inside.shelf.opening())
+        });
+        counts.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+    }
+
+    fn refill(&self, ground: &Arc<Ground<C>>, key: &SpareKey, rack: &Arc<Rack<C>>) {
+        let (Need { close: old, open }, setup) = {
+            let mut inside = rack.inside.lock();
+            let need = inside.shelf.look(ground.tick());
+            (need, Arc::clone(&inside.setup))
+        };
+        for id in old {
+            let spare = rack.inside.lock().lift(id);
+            if let Some(spare) = spare {
+                ground.tally.spares(-1);
+                close(ground, key, spare, Why::Aged);
+            }
+        }
+        for _ in 0..open {
+            ground.tally.spares_opening(1);
+            let refill = Refill {
+                ground: Arc::clone(ground),
+                rack: Arc::clone(rack),
+                open: true,
+                _errand: ground.errand(),
+            };
+            let place = if ground.is_open() {
+                self.spares.take()
+            } else {
+                None
+            };
+            let Some(place) = place else { continue };
+            let (key, setup) = (key.clone(), Arc::clone(&setup));
+            clock::spawn_if_running("spare", refill.open(key, setup, place));
+        }
+    }
+
+    fn rack(&self, key: &SpareKey) -> Option<Arc<Rack<C>>> {
+        self.all.pin().get(key).cloned()
+    }
+
+    fn rack_for(&self, key: &SpareKey, setup: &Arc<C::Setup>, now: Tick) -> Arc<Rack<C>> {
+        let all = self.all.pin();
+        let new = || {
+            Arc::new(Rack {
+                inside: Mutex::new(Inside {
+                    shelf: Shelf::new(key.place.transport, now),
+                    sessions: Vec::new(),
+                    setup: Arc::clone(setup),
+                }),
+            })
+        };
+        Arc::clone(all.get_or_insert_with(key.clone(), new))
+    }
+}
+
+/// A session that lies on no shelf, and how it was opened.
+type Left<C> = (Arc<<C as Connector>::Session>, Arc<<C as Connector>::Setup>);
+
+impl<C: Connector> Rack<C> {
+    /// Lays a session down; gives it back where it is not wanted.
+    fn lay(
+        &self,
+        ground: &Ground<C>,
+        put: impl FnOnce(&mut Shelf, Tick) -> Option<SpareId>,
+        (session, setup, place): (Arc<C::Session>, Arc<C::Setup>, Place),
+    ) -> Option<Left<C>> {
+        let mut inside = self.inside.lock();
+        let Some(id) = put(&mut inside.shelf, ground.tick()) else {
+            return Some((session, setup));
+        };
+        inside.sessions.push(Spare {
+            id,
+            session,
+            setup,
+            _place: place,
+        });
+        ground.tally.spares(1);
+        None
+    }
+}
+
+impl<C: Connector> Inside<C> {
+    fn lift(&mut self, id: SpareId) -> Option<Spare<C>> {
+        let at = self.sessions.iter().position(|spare| spare.id == id)?;
+        Some(self.sessions.swap_remove(at))
+    }
+}
+
+/// A spare that is being opened. However its task ends, the shelf is told.
+struct Refill<C: Connector> {
+    ground: Arc<Ground<C>>,
+    rack: Arc<Rack<C>>,
+    open: bool,
+    _errand: Errand<C>,
+}
+
+impl<C: Connector> Refill<C> {
+    async fn open(mut self, key: SpareKey, setup: Arc<C::Setup>, place: Place) {
+        let began = clock::now();
+        let opened = self.session(&key, &setup).await;
+        let took = clock::now().saturating_duration_since(began);
+        let (ground, purpose) = (Arc::clone(&self.ground), Purpose::Spare);
+        match opened {
+            Ok(session) => {
+                self.open = false;
+                ground.tally.spares_opening(-1);
+                ground.tally.seldom(Seldom::Opened);
+                let spare = (session, Arc::clone(&setup), place);
+                if let Some((session, setup)) = self.rack.lay(&ground, Shelf::opened, spare) {
+                    close_session(&ground, &key, session, setup, Why::Evicted);
+                }
+                let generation = Generation::FIRST;
+                let what = What::Opened {
+                    generation,
+                    purpose,
+                    took,
+                };
+                happened(&ground, &key, &setup, what);
+            },
+            Err(trouble) => {
+                ground.tally.seldom(Seldom::OpenFailed);
+                let trouble = &trouble;
+                let what = What::OpenFailed {
+                    purpose,
+                    trouble,
+                    took,
+                };
+                happened(&ground, &key, &setup, what);
+            },
+        }
+    }
+
+    async fn session(
+        &self,
+        key: &SpareKey,
+        setup: &Arc<C::Setup>,
+    ) -> Result<Arc<C::Session>, Trouble> {
+        let ground = &self.ground;
+        // A spare belongs to nobody yet: failures of a credential are remembered apart.
+        let scope = Scope::Shared(key.declared);
+        let nobody = Key::of(key.place.clone(), Owner::Everybody, key.credential, scope);
+        let policy = ground.connector.breaker(setup);
+        let (passing, changes) = ground.breakers.pass(Opener::of(&nobody), policy)?;
+        ground.breakers_changed(setup, &nobody, changes);
+        let order = Order {
+            setup: Arc::clone(setup),
+            key: None,
+            generation: Generation::FIRST,
+            purpose: Purpose::Spare,
+            replaces: None,
+        };
+        let opened = ground.connector.open(&order).await;
+        let changes = match &opened {
+            Ok(_) => passing.succeeded(),
+            Err(trouble) => passing.failed(trouble),
+        };
+        ground.breakers_changed(setup, &nobody, changes);
+        opened
+    }
+}
+
+impl<C: Connector> Drop for Refill<C> {
+    fn drop(&mut self) {
+        if self.open {
+            self.ground.tally.spares_opening(-1);
+            self.rack.inside.lock().shelf.gave_up();
+        }
+    }
+}
+
+fn close<C: Connector>(ground: &Arc<Ground<C>>, key: &SpareKey, spare: Spare<C>, why: Why) {
+    let Spare { session, setup, .. } = spare;
+    close_session(ground, key, session, setup, why);
+}
+
+/// Ends a session that belongs to no key, in the background.
+fn close_session<C: Connector>(
+    ground: &Arc<Ground<C>>,
+    key: &SpareKey,
+    session: Arc<C::Session>,
+    setup: Arc<C::Setup>,
+    why: Why,
+) {
+    ground.tally.seldom(Seldom::Closed);
+    let (errand, key) = (ground.errand(), key.clone());
+    clock::spawn_if_running("close", async move {
+        let ground = &errand.0;
+        let slot = ground.closings.acquire().await.ok();
+        ground.connector.close(session, &setup, None, why).await;
+        drop(slot);
+        let generation = None;
+        happened(ground, &key, &setup, What::Closed { generation, why });
+    });
+}
+
+fn happened<C: Connector>(ground: &Ground<C>, key: &SpareKey, setup: &C::Setup, what: What<'_>) {
+    let happened = Happened {
+        place: &key.place,
+        owner: None,
+        key: None,
+        what,
+    };
+    ground.connector.happened(setup, &happened);
+}

@@ -1,0 +1,209 @@
+//! What the pool does without being asked by a call: sweeping, ending, draining.
+//!
+//! Asked by: the keeper, by runs that end, and by whoever closes the engine.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use warmline_core::key::Scope;
+use warmline_core::pool::{Event, Generation, Health, Why};
+
+use super::cell::CellOf;
+use super::ground::Phase;
+use super::steps::Step;
+use super::{Connector, Pool, What};
+use crate::clock::{self, Instant};
+
+/// So many cells are swept in one go; then others get a turn.
+const IN_ONE_GO: usize = 512;
+/// What is still in use is cut this long before everything has to be closed, so that closing it
+/// has time too.
+const TO_CLOSE: Duration = Duration::from_secs(5);
+
+/// A session of a live run that rested, and is to be asked whether it lives.
+pub(crate) struct KeepAlive<C: Connector> {
+    cell: Arc<CellOf<C>>,
+    generation: Generation,
+    session: Arc<C::Session>,
+}
+
+impl<C: Connector> KeepAlive<C> {
+    /// Asks, and tells the cell.
+    pub(crate) async fn run(self) {
+        let (cell, generation) = (&self.cell, self.generation);
+        let began = clock::now();
+        let health = cell.connector().check(&self.session, cell.setup()).await;
+        cell.tell(Event::KeptAlive { generation, health });
+        let took = clock::now().saturating_duration_since(began);
+        cell.happened(What::Checked {
+            generation,
+            health,
+            took,
+        });
+    }
+
+    /// The session.
+    pub(crate) fn session(&self) -> &Arc<C::Session> {
+        &self.session
+    }
+
+    /// Tells the cell what somebody else found.
+    pub(crate) fn found(self, health: Health) {
+        let generation = self.generation;
+        self.cell.tell(Event::KeptAlive { generation, health });
+    }
+}
+
+impl<C: Connector> Pool<C> {
+    /// One round of the keeper: ends what is too old, forgets empty keys, refills spares, and
+    /// says what is to be kept alive.
+    pub(crate) async fn sweep(&self) -> Vec<KeepAlive<C>> {
+        let forget_after = self.ground.evict_after();
+        let mut due = Vec::new();
+        for (at, cell) in self.cells().into_iter().enumerate() {
+            if at % IN_ONE_GO == IN_ONE_GO - 1 {
+                give_way().await;
+            }
+            cell.sweep(forget_after, &mut due);
+        }
+        self.ground.shelves.sweep(&self.ground);
+        self.ground.breakers.sweep();
+        due
+    }
+
+    /// Ends a key: no new leases, whoever waits is told, what rests is closed in the background,
+    /// what is in use when it was settled.
+    pub(crate) fn end(&self, cell: &Arc<CellOf<C>>, why: Why) {
+        self.table.let_go(cell);
+        cell.tell(Event::Ended(why));
+    }
+
+    /// Ends the keys of a server that belong to no run.
+    pub(crate) fn end_shared_of(&self, server: &str, why: Why) {
+        for cell in self.cells() {
+            let shared = matches!(cell.key().scope(), Scope::Shared(_));
+            if shared && cell.server() == server {
+                self.end(&cell, why);
+            }
+        }
+    }
+
+    /// Ends keys side by side, and waits until nothing is left of them; what is in use then is
+    /// cut.
+    pub(crate) async fn end_all_of(&self, cells: &[Arc<CellOf<C>>], why: Why, by: Instant) {
+        for cell in cells {
+            self.end(cell, why);
+        }
+        let cut_at = before(by);
+        let mut ends: Vec<_> = cells.iter().filter_map(|cell| cell.watch()).collect();
+        for (end, cut) in [(cut_at, true), (by, false)] {
+            let mut left = Vec::new();
+            for mut watched in ends {
+                if clock::timeout_at(end, &mut watched).await.is_err() {
+                    left.push(watched);
+                }
+            }
+            if left.is_empty() {
+                return;
+            }
+            ends = left;
+            if cut {
+                for cell in cells {
+                    cell.tell(Event::Cut);
+                }
+            }
+        }
+    }
+
+    /// Lets nothing new in, ends everything, and waits until nothing is left or the time is over.
+    pub(crate) async fn drain(&self, by: Instant) {
+        let ground = &self.ground;
+        ground.enter(Phase::Draining);
+        ground.shelves.clear(ground, Why::Drained);
+        for cell in self.cells() {
+            self.end(&cell, Why::Drained);
+        }
+        if !self.rests(before(by)).await {
+            for cell in self.table.everyone() {
+                // A cell that came after the drain began has not ended yet.
+                self.end(&cell, Why::Drained);
+                cell.tell(Event::Cut);
+            }
+            self.rests(by).await;
+        }
+        ground.enter(Phase::Closed);
+    }
+
+    /// Waits until nothing is left, at the latest until then.
+    async fn rests(&self, by: Instant) -> bool {
+        loop {
+            let mut rested = std::pin::pin!(self.ground.rested.notified());
+            // Before the look, so that nothing is missed in between.
+            rested.as_mut().enable();
+            for cell in self.cells() {
+                self.end(&cell, Why::Drained);
+            }
+            if self.table.leaving.is_empty() && self.ground.errands() == 0 {
+                return true;
+            }
+            if clock::timeout_at(by, rested).await.is_err() {
+                return false;
+            }
+        }
+    }
+}
+
+impl<C: Connector> CellOf<C> {
+    fn sweep(self: &Arc<Self>, forget_after: Duration, due: &mut Vec<KeepAlive<C>>) {
+        let event = Event::Swept { forget_after };
+        self.enter(|inside, now, steps| {
+            inside.take_in(self, event, now, steps);
+            steps.all.retain(|step| {
+                let Step::KeepAlive(generation, session) = step else {
+                    return true;
+                };
+                due.push(KeepAlive {
+                    cell: Arc::clone(self),
+                    generation: *generation,
+                    session: Arc::clone(session),
+                });
+                false
+            });
+        });
+    }
+
+    /// Rings when nothing is left; none if that is so already.
+    fn watch(self: &Arc<Self>) -> Option<oneshot::Receiver<()>> {
+        self.enter(|inside, _, _| {
+            if inside.is_over() {
+                return None;
+            }
+            let (watcher, watched) = oneshot::channel();
+            inside.watchers.push(watcher);
+            Some(watched)
+        })
+    }
+}
+
+/// When to cut what is in use, so that it can be closed in time.
+fn before(by: Instant) -> Instant {
+    let now = clock::now();
+    let left = by.saturating_duration_since(now);
+    now + left.saturating_sub(TO_CLOSE.min(left / 4))
+}
+
+/// Lets others have a turn.
+async fn give_way() {
+    let mut gave_way = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut gave_way, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}

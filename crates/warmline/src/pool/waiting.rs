@@ -1,0 +1,80 @@
+//! A caller in line, as a value with a destructor: dropping it leaves the line, and whatever was
+//! on its way to it goes to the next.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use warmline_core::pool::{Event, WaiterId};
+
+use super::cell::{Answer, CellOf, Stage};
+use super::{Connector, How, wording};
+use crate::clock::{self, Instant};
+
+/// A caller in line.
+pub(super) struct Waiting<C: Connector> {
+    cell: Arc<CellOf<C>>,
+    waiter: WaiterId,
+    heard: oneshot::Receiver<Answer<C>>,
+    /// How it came to its session, if it gets one.
+    pub(super) how: How,
+}
+
+impl<C: Connector> Waiting<C> {
+    pub(super) fn new(
+        cell: &Arc<CellOf<C>>,
+        waiter: WaiterId,
+        heard: oneshot::Receiver<Answer<C>>,
+        opens: bool,
+    ) -> Self {
+        Self {
+            cell: Arc::clone(cell),
+            waiter,
+            heard,
+            how: if opens { How::Miss } else { How::Waited },
+        }
+    }
+
+    /// Waits for its turn, at the latest until then.
+    pub(super) async fn turn(&mut self, since: Instant, by: Instant) -> Answer<C> {
+        match clock::timeout_at(by, &mut self.heard).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(Arc::new(wording::no_word(self.cell.server()))),
+            Err(_) => self.too_late(clock::now().saturating_duration_since(since)),
+        }
+    }
+
+    /// The time is over. An answer that came in the same moment counts.
+    fn too_late(&mut self, waited: Duration) -> Answer<C> {
+        let server = self.cell.server();
+        let trouble = self.cell.enter(|inside, _, _| {
+            if inside.flights.iter().any(|one| one.stage == Stage::Wire) {
+                wording::too_slow(server, waited)
+            } else {
+                wording::pool_full(server, waited, inside.core.policy(), &inside.core.counts())
+            }
+        });
+        self.leave();
+        self.heard
+            .try_recv()
+            .unwrap_or_else(|_| Err(Arc::new(trouble)))
+    }
+
+    fn leave(&self) {
+        let waiter = self.waiter;
+        // The sender goes after the lock: it may wake somebody.
+        let answer = self.cell.enter(|inside, now, steps| {
+            let answer = inside.line.remove(&waiter)?;
+            inside.take_in(&self.cell, Event::Left { waiter }, now, steps);
+            Some(answer)
+        });
+        drop(answer);
+    }
+}
+
+impl<C: Connector> Drop for Waiting<C> {
+    fn drop(&mut self) {
+        self.leave();
+        // A lease that came in the meantime falls out of the channel, and goes to the next.
+    }
+}
