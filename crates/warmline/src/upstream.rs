@@ -12,6 +12,7 @@
 //! | What is remembered of a server? | `verdicts.rs` |
 //! | What is known of a session? | `facts.rs` |
 //! | Which leg of a server is taken? | `contact.rs` |
+//! | Who hears what belongs to no call? | `notices.rs` |
 //! | Is an idle session still there? | `probe.rs` |
 //! | How are streams read and resumed? | `stream.rs`, `legacy.rs` |
 //! | Where is a server, and which headers does a request carry? | `way.rs`, `letterhead.rs` |
@@ -35,6 +36,7 @@ mod limits;
 mod listener;
 mod lists;
 mod modern;
+mod notices;
 pub(crate) mod path;
 mod pipes;
 mod probe;
@@ -65,9 +67,10 @@ pub use self::facts::{Evidence, Facts, Kept};
 pub use self::listener::{Asked, Listener};
 pub use self::lists::List;
 pub(crate) use self::lists::{Pages, is_usable};
+pub use self::notices::Notices;
 pub use self::path::FoundBy;
 pub use self::probe::{Probe, Probed};
-pub use self::server::{HeaderSource, HttpReach, Notices, Reach, Server, Sizes, StdioReach, Times};
+pub use self::server::{HeaderSource, HttpReach, Reach, Server, Sizes, StdioReach, Times};
 pub use self::session::{Declared, Session};
 pub use self::stdio::ChildReport;
 pub use self::survey::{Leg, Survey};
@@ -78,10 +81,15 @@ pub use warmline_core::key::Transport;
 use self::facts::SharedFacts;
 use self::legacy::LegacyHttp;
 use self::letterhead::Letterhead;
+use self::notices::Hearing;
 use self::session::Driver;
 use self::verdicts::Verdicts;
 use self::way::Ways;
 use crate::clock;
+
+fn hearing(server: &Server) -> Hearing {
+    Hearing::new(server.on_notice.clone())
+}
 
 /// Opens sessions to servers. Cheap to clone; all clones share their connections.
 #[derive(Clone, Debug, Default)]
@@ -142,6 +150,18 @@ impl Upstream {
         way.endpoint.reach(clock::after(within)).await
     }
 
+    /// Asks a server behind a URL something without effects, outside any session: whether it
+    /// answers at all. A process is not asked.
+    ///
+    /// # Errors
+    /// With what kept us from an answer.
+    pub async fn answers(&self, server: &Server, within: Duration) -> Result<(), Trouble> {
+        let Reach::Http(reach) = &server.reach else {
+            return Ok(());
+        };
+        probe::ask(self.letterhead(server, reach)?, within).await
+    }
+
     /// Takes up a session that was opened before, perhaps by another process. Nothing is sent: the
     /// first call shows whether the server still knows it.
     ///
@@ -160,7 +180,7 @@ impl Upstream {
             return Err(session::not_kept(&server.name, "it is a process"));
         };
         let head = self.letterhead(server, reach)?;
-        let driver = LegacyHttp::resumed(head, declared, kept)?;
+        let driver = LegacyHttp::resumed(head, declared, kept, hearing(server))?;
         let facts = self.facts.share(Arc::clone(&kept.facts));
         Ok(Session::new(Driver::LegacyHttp(driver), facts, None))
     }

@@ -11,9 +11,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Mutex;
 use warmline::core::code::Reason;
 use warmline::core::delivery::Delivery;
-use warmline::core::exchange::{Answer, Ending, Question, QuestionKind, Reply, Request};
+use warmline::core::exchange::{Answer, Ending, Question, QuestionKind, Reply, Request, Trouble};
+use warmline::core::protocol::gone::{Breadth, Dialect};
 use warmline::core::protocol::params::Params;
-use warmline::upstream::{Asked, Declared, Listener, Server, Session, Upstream};
+use warmline::upstream::{Asked, Declared, Listener, Server, Session, Transport, Upstream};
 
 /// How the server treats a `tools/call`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +25,8 @@ enum Treats {
     CutsTheStream,
     /// Says that it does not know the session.
     ForgotTheSession,
+    /// Says so on the stream, with an error.
+    SaysItIsGone,
     /// Asks a question on the stream first.
     Asks,
     /// Refuses some notification with an error that names no id, then answers.
@@ -66,8 +69,13 @@ impl TwoEndpointServer {
         Self { url, executed }
     }
 
-    async fn open(&self) -> Result<Session, warmline::core::exchange::Trouble> {
-        let server = Server::http("old", self.url.parse().unwrap());
+    async fn open(&self) -> Result<Session, Trouble> {
+        self.open_with(|_| {}).await
+    }
+
+    async fn open_with(&self, change: impl FnOnce(&mut Server)) -> Result<Session, Trouble> {
+        let mut server = Server::http("old", self.url.parse().unwrap());
+        change(&mut server);
         Upstream::new().open(&server, &Declared::default()).await
     }
 }
@@ -117,6 +125,11 @@ impl World {
                     *self.down.lock().await = None;
                 },
                 Treats::Answers => self.execute(id).await,
+                Treats::SaysItIsGone => {
+                    let error = json!({ "code": -32001, "message": "Session not found" });
+                    self.send(json!({ "jsonrpc": "2.0", "id": id, "error": error }))
+                        .await;
+                },
                 Treats::ComplainsFirst => {
                     let error = json!({ "code": -32601, "message": "no such notification" });
                     self.send(json!({ "jsonrpc": "2.0", "id": null, "error": error }))
@@ -247,6 +260,36 @@ async fn a_forgotten_session_refuses_and_gives_the_request_back() {
     assert!(failure.trouble.gone.is_some(), "{failure:?}");
     assert_eq!(server.executed.load(Ordering::SeqCst), 0);
     assert!(session.retired().is_some());
+}
+
+/// reliability G10: over this transport every answer comes on the stream.
+#[tokio::test]
+async fn a_server_that_says_on_the_stream_that_the_session_is_gone_is_believed_where_asked_for() {
+    let server = TwoEndpointServer::start(Treats::SaysItIsGone, "/messages?session=1").await;
+    let session = server.open().await.unwrap();
+    let ending = session.send(payment(), &()).await;
+    assert!(
+        matches!(ending, Ending::Answered(Reply::Error(_))),
+        "{ending:?}"
+    );
+    assert_eq!(session.retired(), None);
+
+    let wide = |server: &mut Server| server.dialects = Breadth::Wide;
+    let session = server.open_with(wide).await.unwrap();
+    let Ending::Failed(failure) = session.send(payment(), &()).await else {
+        panic!("answered")
+    };
+    assert_eq!(failure.delivery(), Delivery::Unknown);
+    assert_eq!(failure.trouble.gone, Some(Dialect::InBand));
+    assert_eq!(session.retired(), Some(Reason::SessionGone));
+}
+
+#[tokio::test]
+async fn a_session_of_two_endpoints_says_how_its_bytes_travel_and_cannot_be_kept() {
+    let server = TwoEndpointServer::start(Treats::Answers, "/messages?session=1").await;
+    let session = server.open().await.unwrap();
+    assert_eq!(session.facts().transport, Transport::HttpSse);
+    assert!(session.kept().is_none() && session.session_id().is_none());
 }
 
 #[tokio::test]

@@ -3,18 +3,32 @@
 
 use warmline::core::code::Reason;
 use warmline::core::era::Era;
-use warmline::core::protocol::gone::Dialect as Gone;
+use warmline::core::protocol::gone::{Breadth, Dialect as Gone, Remedy};
+use warmline::upstream::{Declared, Server, Upstream};
 use warmline_testkit::dialects::{self, Effect};
 use warmline_testkit::{Dialect, Fault, Personality, Rule};
 
 use super::setting::Expected::{self, Error, Refused, Result, Unknown};
-use super::setting::Setting;
+use super::setting::{Outcome, Setting, payment};
+use super::stub::{Step, Stub};
 
-/// How a request ends that is told so, and which form of "gone" is read from it. The wide forms
-/// count only where an operator asked for them, which cannot be said here yet: they mean what
-/// their status says.
+/// How a request ends that is told so where an operator asked for the wide forms, and which form
+/// of "gone" is read from it. What may have been executed is never called refused.
+fn expected_wide(dialect: &Dialect) -> End {
+    let gone = |form| (Unknown(Reason::SessionGone), Some(form));
+    match dialect.name {
+        "e19" | "g8" => gone(Gone::Unavailable),
+        "e21" => gone(Gone::Internal),
+        "e22" | "g10" => gone(Gone::InBand),
+        "g7" => gone(Gone::Conflict),
+        "g9" => gone(Gone::Wrapped),
+        _ => expected(dialect),
+    }
+}
+
+/// The same where nobody asked for them: they mean what their status says.
 #[rustfmt::skip]
-fn expected(dialect: &Dialect) -> (Expected, Option<Gone>) {
+fn expected(dialect: &Dialect) -> End {
     let gone = |form| (Refused(Reason::SessionGone), Some(form));
     match dialect.name {
         _ if dialect.post.effect == Effect::Served => (Result, None),
@@ -41,15 +55,19 @@ fn expected(dialect: &Dialect) -> (Expected, Option<Gone>) {
     }
 }
 
-async fn meet(dialect: &'static Dialect) {
+async fn meet(dialect: &'static Dialect, breadth: Breadth) {
     let name = dialect.name;
-    let setting = Setting::new(Personality::legacy().gone(dialect), Era::Legacy);
+    let mut setting = Setting::new(Personality::legacy().gone(dialect), Era::Legacy);
+    setting.known_as.dialects = breadth;
     let session = setting.session().await;
     let before = setting.pay(&format!("{name}, before"), &()).await;
     assert_eq!(before.ended, Result, "{name}");
 
     setting.server.control().forget_sessions();
-    let (ended, gone) = expected(dialect);
+    let (ended, gone) = match breadth {
+        Breadth::Sure => expected(dialect),
+        Breadth::Wide => expected_wide(dialect),
+    };
     let mut outcome = setting.pay(name, &()).await;
     assert_eq!(outcome.ended, ended, "{name}: {:?}", outcome.trouble);
     let read = outcome.trouble.as_ref().and_then(|trouble| trouble.gone);
@@ -70,8 +88,84 @@ async fn meet(dialect: &'static Dialect) {
 async fn every_dialect_of_a_lost_session_is_read_for_what_it_says() {
     assert!(dialects::ALL.len() >= 50, "the table has lost rows");
     for dialect in dialects::ALL.iter() {
-        meet(dialect).await;
+        meet(dialect, Breadth::Sure).await;
     }
+}
+
+/// reliability G7, G8, G9, G10; E19, E21, E22: wide forms heal the session, not the call.
+#[tokio::test]
+async fn the_wide_dialects_count_where_an_operator_asked_for_them() {
+    for dialect in dialects::ALL.iter() {
+        meet(dialect, Breadth::Wide).await;
+    }
+}
+
+/// How an attempt ends, and which form of "gone" is read from it.
+type End = (Expected, Option<Gone>);
+/// Events that come before the answer.
+type Notices = &'static [&'static str];
+
+/// An error that comes on a stream of events, after these other events.
+async fn on_a_stream(before: Notices, error: &'static str) -> Stub {
+    Stub::with_sessions(move |_| {
+        let error = format!(r#"{{"jsonrpc":"2.0","id":$ID,"error":{error}}}"#);
+        let events = before.iter().map(|event| (*event).to_owned());
+        events.chain([error]).map(Step::Event).collect()
+    })
+    .await
+}
+
+/// reliability G10: a stream can carry the same error, and it means the same, but only as the first
+/// thing that the stream brings.
+#[tokio::test]
+async fn the_wide_dialects_are_read_from_streams_too() {
+    const LOST: &str = r#"{"code":-32002,"message":"Session not found"}"#;
+    const NOTICE: &str =
+        r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}"#;
+    let gone = (Unknown(Reason::SessionGone), Some(Gone::InBand));
+    let answer = (Error(-32002), None);
+    let rows: [(Breadth, Notices, End); 3] = [
+        (Breadth::Sure, &[], answer),
+        (Breadth::Wide, &[], gone),
+        (Breadth::Wide, &[NOTICE], answer),
+    ];
+    for (breadth, before, (ended, form)) in rows {
+        let stub = on_a_stream(before, LOST).await;
+        let mut server = Server::http("ledger", stub.url.parse().unwrap());
+        (server.era, server.dialects) = (Some(Era::Legacy), breadth);
+        let upstream = Upstream::new();
+        let session = upstream.open(&server, &Declared::default()).await.unwrap();
+        let outcome = Outcome::of(session.call(payment("stream"), &()).await);
+        assert_eq!(outcome.ended, ended, "{breadth:?}: {:?}", outcome.trouble);
+        let read = outcome.trouble.and_then(|trouble| trouble.gone);
+        assert_eq!(read, form, "{breadth:?}");
+        assert_eq!(session.retired().is_some(), form.is_some(), "{breadth:?}");
+    }
+}
+
+/// A170: a server that was taken for sessionless says that it needs one, also on a stream; nothing
+/// was executed, and the request comes back.
+#[tokio::test]
+async fn a_request_without_an_id_that_is_told_it_needs_one_says_so() {
+    let stub = Stub::start(|_| {
+        let error = r#"{"jsonrpc":"2.0","id":$ID,"error":{"code":0,"message":"method \"tools/call\" is invalid during session initialization"}}"#;
+        vec![Step::Event(error.to_owned())]
+    })
+    .await;
+    let mut server = Server::http("ledger", stub.url.parse().unwrap());
+    server.era = Some(Era::Legacy);
+    let upstream = Upstream::new();
+    let session = upstream.open(&server, &Declared::default()).await.unwrap();
+    let outcome = Outcome::of(session.call(payment("needs"), &()).await);
+    assert_eq!(outcome.ended, Refused(Reason::SessionGone));
+    assert!(
+        outcome.words().contains("wants a session"),
+        "{}",
+        outcome.words()
+    );
+    let form = outcome.trouble.and_then(|trouble| trouble.gone).unwrap();
+    assert_eq!((form, form.remedy()), (Gone::NeedsSession, Remedy::Open));
+    assert!(session.retired().is_some() && outcome.given_back.is_some());
 }
 
 /// A172, P7: the same for a session that others use.

@@ -124,7 +124,7 @@ impl Child {
 }
 
 /// `initialize` and `notifications/initialized`.
-const HANDSHAKE: &str = r#"
+pub(crate) const HANDSHAKE: &str = r#"
 hear
 reply '{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"script","version":"1"}}'
 hear

@@ -18,6 +18,8 @@ mod closing;
 mod delivery;
 mod full_pipe;
 mod noise;
+mod notices;
+mod probing;
 mod questions;
 mod starting;
 mod talk;

@@ -13,7 +13,7 @@ use warmline_core::delivery::Delivery;
 use warmline_core::era::Era;
 use warmline_core::exchange::{Ending, Reply, Request, Trouble};
 use warmline_core::protocol::envelope::{Kind, Message};
-use warmline_core::protocol::gone::SentSession;
+use warmline_core::protocol::gone::{Dialect, Remedy, SentSession};
 use warmline_core::protocol::status::{
     Body, Meaning, Standing as Stream, StatusFacts, read_status,
 };
@@ -79,9 +79,8 @@ pub(crate) async fn ending(
             if gone.is_some() {
                 sent.standing.retire(reason);
             }
-            let mut trouble = said.trouble(server, status, reason, text);
-            trouble.gone = gone;
-            trouble.refused(request)
+            let trouble = said.trouble(server, status, reason, text);
+            told_gone(server, trouble, gone).refused(request)
         },
         Meaning::Unknown { reason, gone } => {
             if gone.is_some() {
@@ -90,8 +89,8 @@ pub(crate) async fn ending(
             if reason == Reason::BadReply && is_response(text) {
                 return foreign(server, sent.standing);
             }
-            let mut trouble = said.trouble(server, status, reason, text);
-            trouble.gone = gone;
+            let trouble = said.trouble(server, status, reason, text);
+            let mut trouble = told_gone(server, trouble, gone);
             // It is not known that it did not act, whatever the status sounds like.
             if trouble.code == Code::RequestRefused {
                 trouble.code = Code::AnswerLost;
@@ -130,6 +129,7 @@ fn is_response(body: &[u8]) -> bool {
 }
 
 /// What the head of a reply said, kept while its body is read.
+#[derive(Default)]
 pub(super) struct Said {
     content_type: String,
     challenge: Option<String>,
@@ -141,12 +141,7 @@ impl Said {
     pub(super) fn of(arrival: &Arrival) -> Self {
         // Nothing of this is needed, nor allocated, for the usual answer.
         if arrival.status.as_u16() == 200 && arrival.kind() == BodyKind::Json {
-            return Self {
-                content_type: String::new(),
-                challenge: None,
-                location: None,
-                retry_after: None,
-            };
+            return Self::default();
         }
         Self {
             content_type: arrival.content_type().to_owned(),
@@ -206,6 +201,67 @@ impl Said {
         }
         trouble
     }
+}
+
+/// The same with the form in which the server spoke of our session, and words that fit it.
+pub(super) fn told_gone(server: &str, mut trouble: Trouble, gone: Option<Dialect>) -> Trouble {
+    trouble.gone = gone;
+    match gone.map(Dialect::remedy) {
+        Some(Remedy::Open) => {
+            trouble.what = format!("`{server}` wants a session, and the request had none");
+            trouble
+                .hint(r#"leave it to be found out whether it needs sessions: `sessions = "auto"`"#)
+        },
+        Some(Remedy::Wait) => {
+            trouble.what = format!("`{server}` holds one session only, and somebody has it");
+            trouble.hint(SINGLE_SESSION)
+        },
+        Some(Remedy::Reopen | Remedy::ReopenOnce | Remedy::GoStateless | Remedy::DropSession)
+        | None => trouble,
+    }
+}
+
+/// What to do about a server that holds one session only.
+pub(super) const SINGLE_SESSION: &str =
+    "this server keeps one session per process; end the other client, or restart it";
+
+/// Ends a call whose answer came on a stream. Some servers say there, too, that a session is gone:
+/// in an error, and before anything else.
+pub(crate) fn streamed(
+    sent: Sent<'_>,
+    message: &Message,
+    request: Request,
+    before: Before,
+) -> Ending {
+    let server = sent.way.server();
+    let is_error = message.kind() == Kind::Error;
+    if sent.era == Era::Modern || !is_error || before == Before::Something {
+        return replied(server, message);
+    }
+    let said = Said::default();
+    let meaning = read_status(&sent.facts(200, Body::Whole(message.raw()), &said));
+    let (reason, gone, is_safe) = match meaning {
+        Meaning::Refused { reason, gone } if gone.is_some() => (reason, gone, true),
+        Meaning::Unknown { reason, gone } if gone.is_some() => (reason, gone, false),
+        Meaning::Answer(_) | Meaning::Wait | Meaning::Refused { .. } | Meaning::Unknown { .. } => {
+            return replied(server, message);
+        },
+    };
+    sent.standing.retire(reason);
+    let trouble = said.trouble(server, 200, reason, message.raw());
+    let trouble = told_gone(server, trouble, gone);
+    if is_safe {
+        trouble.refused(request)
+    } else {
+        trouble.unknown()
+    }
+}
+
+/// Whether a stream brought anything before the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Before {
+    Nothing,
+    Something,
 }
 
 /// Ends a call with the server's answer.

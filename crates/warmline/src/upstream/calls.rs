@@ -15,6 +15,7 @@ use warmline_core::exchange::{QuestionKind, Trouble};
 use warmline_core::protocol::envelope::{Id, Kind, Message, RpcError};
 
 use super::listener::Spoken;
+use super::notices::{Concerns, concerns};
 use super::stream::{MAX_STRAYS, token_of};
 use crate::sync::Mutex;
 
@@ -87,6 +88,8 @@ pub(crate) enum Heard {
 /// What became of a message.
 pub(crate) enum Routed {
     Done,
+    /// A notice with no call to hear it, for whoever hears the rest.
+    Unheard(Message),
     /// Nobody here can take it: this goes back.
     Answer(Bytes, Spoken),
     TooManyStrays,
@@ -136,10 +139,7 @@ impl Calls {
         let mut state = self.0.lock();
         match message.kind() {
             Kind::Result | Kind::Error => state.reply(message),
-            Kind::Notification => {
-                state.notice(message);
-                Routed::Done
-            },
+            Kind::Notification => state.notice(message),
             Kind::Request => state.question(message),
         }
     }
@@ -192,15 +192,20 @@ impl State {
         self.open.keys().next().copied().filter(|_| alone)
     }
 
-    fn notice(&mut self, message: Message) {
+    fn notice(&mut self, message: Message) -> Routed {
         let named = message.params().and_then(|params| token_of(&params));
         let id = named.or_else(|| self.open.keys().next().copied());
         let Some(slot) = id.and_then(|id| self.open.get_mut(&id)) else {
-            return;
+            return if concerns(&message) == Some(Concerns::SomeCall) {
+                Routed::Unheard(message)
+            } else {
+                Routed::Done
+            };
         };
         if slot.has_room() {
             slot.push(message);
         }
+        Routed::Done
     }
 
     fn question(&mut self, message: Message) -> Routed {

@@ -26,6 +26,7 @@ use warmline_core::verdict::{self, HttpAnswer, Probe};
 use super::Upstream;
 use super::facts::{Evidence, Facts};
 use super::greeting;
+use super::hearing;
 use super::legacy::{INITIALIZED, LegacyHttp};
 use super::limits::Ids;
 use super::modern::ModernHttp;
@@ -124,7 +125,8 @@ impl<'a> Opening<'a> {
             return self.http_legacy(reach, Version::NEWEST_LEGACY).await;
         }
         let head = self.upstream.letterhead(self.server, reach)?;
-        let modern = ModernHttp::new(head, (Version::NEWEST_MODERN, self.declared));
+        let modern = ModernHttp::new(head, (Version::NEWEST_MODERN, self.declared))
+            .heard_by(hearing(self.server));
         // Nothing is opened with a modern server over HTTP: what is remembered is all there is.
         if let Some(known) = known {
             return Ok((Driver::ModernHttp(Box::new(modern)), known.clone()));
@@ -176,8 +178,8 @@ impl<'a> Opening<'a> {
         let mut tries = 0;
         loop {
             tries += 1;
-            let said = (offer, self.declared);
-            let opened = LegacyHttp::open(head.clone(), said, &mut self.evidence);
+            let (said, heard) = ((offer, self.declared), hearing(self.server));
+            let opened = LegacyHttp::open(head.clone(), said, heard, &mut self.evidence);
             match opened.await {
                 Ok((session, mut facts)) => {
                     facts.evidence = self.evidence;

@@ -8,11 +8,12 @@ use warmline_core::era::{Era, Version};
 use warmline_core::exchange::{Patience, Trouble};
 use warmline_core::key::Transport;
 use warmline_core::protocol::envelope::{Kind, Message, RpcError};
+use warmline_core::protocol::gone::Dialect;
 use warmline_core::protocol::handshake;
 use warmline_core::protocol::sse::SseParser;
 use warmline_core::protocol::status::{Body, Meaning, read_status};
 
-use super::answer::{Said, Sent};
+use super::answer::{self, SINGLE_SESSION, Said, Sent};
 use super::facts::{Evidence, Facts};
 use super::http::{Arrival, BodyKind, Cut};
 use super::limits::Limits;
@@ -71,8 +72,11 @@ pub(crate) async fn hear(sent: Sent<'_>, arrival: Arrival, by: Instant) -> Heard
         Meaning::Answer(_) if status != 200 || is_json => None,
         Meaning::Answer(_) => Some(said.trouble(server, status, Reason::BadReply, &body)),
         Meaning::Wait => Some(said.trouble(server, status, Reason::NoReplyChannel, &body)),
-        Meaning::Refused { reason, .. } | Meaning::Unknown { reason, .. } => {
-            Some(said.trouble(server, status, reason, &body))
+        Meaning::Refused { reason, gone } | Meaning::Unknown { reason, gone } => {
+            let trouble = said.trouble(server, status, reason, &body);
+            // Of our session nothing can be said here: there is none yet.
+            let taken = gone.filter(|form| *form == Dialect::SingleSession);
+            Some(answer::told_gone(server, trouble, taken))
         },
     };
     Heard {
@@ -247,10 +251,7 @@ pub(crate) fn refused_handshake(server: &str, step: &str, error: &[u8]) -> Troub
     let (reason, hint) = if code == -32022 || code == -32601 {
         (Reason::Version, None)
     } else if text.to_ascii_lowercase().contains("already initialized") {
-        (
-            Reason::SingleSession,
-            Some("this server keeps one session per process; end the other client, or restart it"),
-        )
+        (Reason::SingleSession, Some(SINGLE_SESSION))
     } else {
         (Reason::Handshake, None)
     };

@@ -33,6 +33,7 @@ use super::http::{Arrival, BodyKind, Lost};
 use super::letterhead::{Form, Letterhead};
 use super::limits::{Ids, Limits};
 use super::listener::{self, Listener};
+use super::notices::Hearing;
 use super::pipes::write_legacy;
 use super::session::{Declared, Standing, not_kept};
 use super::stream::{Pause, Watch};
@@ -56,6 +57,7 @@ pub(crate) struct LegacyHttp {
     voice: Voice,
     ids: Ids,
     questions: Questions,
+    hearing: Hearing,
     /// Made when somebody first listens.
     listening: OnceLock<Box<Listening>>,
     pub(crate) standing: Standing,
@@ -74,6 +76,7 @@ impl LegacyHttp {
     pub(crate) async fn open(
         head: Letterhead,
         (offer, declared): (Version, &Declared),
+        hearing: Hearing,
         evidence: &mut Vec<Evidence>,
     ) -> Result<(Arc<Self>, Facts), Trouble> {
         let way = Arc::clone(&head.way);
@@ -102,7 +105,7 @@ impl LegacyHttp {
             check_session_id(way.server(), id)?;
             head = head.in_session(id);
         }
-        let session = Self::with(head, ids, declared);
+        let session = Self::with(head, ids, declared, hearing);
         if let Err(trouble) = session.tell_initialized().await {
             evidence.push(Evidence {
                 step: INITIALIZED,
@@ -120,6 +123,7 @@ impl LegacyHttp {
         head: Letterhead,
         declared: &Declared,
         kept: &Kept,
+        hearing: Hearing,
     ) -> Result<Arc<Self>, Trouble> {
         let (facts, server) = (&kept.facts, head.way.server());
         if (facts.era, facts.transport) != (Era::Legacy, Transport::Http) {
@@ -131,10 +135,10 @@ impl LegacyHttp {
             .filter(|id| headers::is_session_id(id.as_bytes()))
             .ok_or_else(|| not_kept(server, "its session id cannot be sent"))?;
         let head = head.speaking(facts.version).in_session(&id);
-        Ok(Self::with(head, Ids::new(), declared))
+        Ok(Self::with(head, Ids::new(), declared, hearing))
     }
 
-    fn with(head: Letterhead, ids: Ids, declared: &Declared) -> Arc<Self> {
+    fn with(head: Letterhead, ids: Ids, declared: &Declared, hearing: Hearing) -> Arc<Self> {
         let asked = head.session_id().is_some() && declared.declares_anything();
         Arc::new(Self {
             voice: Voice::new(head),
@@ -144,6 +148,7 @@ impl LegacyHttp {
             } else {
                 Questions::None
             },
+            hearing,
             listening: OnceLock::new(),
             standing: Standing::default(),
         })
@@ -171,6 +176,7 @@ impl LegacyHttp {
         };
         let mut watch = Watch::new(id, limits, listener);
         watch.own = request.headers().to_vec();
+        watch.hearing = self.hearing.clone();
         let sent = if self.questions == Questions::Expected {
             let Ok(standing) = clock::timeout_at(limits.by(), self.listen(id)).await else {
                 return answer::lost(self.voice.way().endpoint.late(false), request);
@@ -193,7 +199,9 @@ impl LegacyHttp {
             sent.await.map(Headed::Arrived)
         };
         let ending = match sent {
-            Ok(Headed::Replied(message)) => answer::replied(self.voice.server(), &message),
+            Ok(Headed::Replied(message)) => {
+                answer::streamed(self.sent(id), &message, request, watch.before)
+            },
             Ok(Headed::Arrived(arrival)) => self.read(arrival, request, watch).await,
             // The wait for questions ended before there was a connection to write to.
             Err(lost) if is_late(&lost) && !cancel.issued.load(Ordering::Relaxed) => {
@@ -218,30 +226,41 @@ impl LegacyHttp {
         let server = self.voice.server();
         if arrival.status == StatusCode::OK && arrival.kind() == BodyKind::Stream {
             // On the heap, so that the usual call, which has no stream, stays small.
-            return Box::pin(self.follow(arrival, &mut watch)).await;
+            return Box::pin(self.follow(arrival, request, &mut watch)).await;
         }
         if arrival.status == StatusCode::ACCEPTED
             && self.listening.get().is_some_and(|aside| aside.is_open())
         {
             arrival.drain().await;
             return match Box::pin(self.wait_aside(&mut watch)).await {
-                Ok(Headed::Replied(message)) => answer::replied(server, &message),
+                Ok(Headed::Replied(message)) => {
+                    answer::streamed(self.sent(watch.id), &message, request, watch.before)
+                },
                 Ok(Headed::Arrived(_)) => answer::late(server),
                 Err(lost) => lost.trouble.unknown(),
             };
         }
-        let facts = answer::Sent {
+        let sent = self.sent(watch.id);
+        answer::ending(sent, arrival, request, watch.limits.by()).await
+    }
+
+    fn sent(&self, id: u64) -> answer::Sent<'_> {
+        answer::Sent {
             way: self.voice.way(),
             era: Era::Legacy,
             with_session: self.session_id().is_some(),
-            id: watch.id,
+            id,
             standing: &self.standing,
-        };
-        answer::ending(facts, arrival, request, watch.limits.by()).await
+        }
     }
 
     /// Follows the stream of a call, over as many connections as the server likes.
-    async fn follow(self: &Arc<Self>, first: Arrival, watch: &mut Watch<'_>) -> Ending {
+    async fn follow(
+        self: &Arc<Self>,
+        first: Arrival,
+        request: Request,
+        watch: &mut Watch<'_>,
+    ) -> Ending {
         let server = Arc::clone(self.voice.server());
         let mut parser = SseParser::new(self.voice.way().sizes.event);
         let mut arrival = Some(first);
@@ -254,7 +273,7 @@ impl LegacyHttp {
             let why = match pause {
                 Pause::Reply(message) => {
                     stream.drain().await;
-                    return answer::replied(&server, &message);
+                    return answer::streamed(self.sent(watch.id), &message, request, watch.before);
                 },
                 Pause::Ask(asking) => {
                     self.voice.hear_question(watch, asking);

@@ -26,6 +26,7 @@ use super::letterhead::{Form, Letterhead};
 use super::limits::{Digits, Ids, Limits};
 use super::listener::Listener;
 use super::lists::{self, List};
+use super::notices::Hearing;
 use super::session::{Declared, Standing};
 use super::stream::{Pause, Watch};
 use crate::clock;
@@ -36,6 +37,7 @@ use crate::sync::Mutex;
 pub(crate) struct ModernHttp {
     head: Letterhead,
     said: ClientMeta,
+    hearing: Hearing,
     ids: Ids,
     /// What the tools seen so far want mirrored into headers (`x-mcp-header`), by name.
     tools: Mutex<HashMap<String, Wanted>>,
@@ -78,10 +80,17 @@ impl ModernHttp {
                 &declared.client_name,
                 &declared.client_version,
             ),
+            hearing: Hearing::default(),
             ids: Ids::new(),
             tools: Mutex::default(),
             standing: Standing::default(),
         }
+    }
+
+    /// The same, with somebody who hears what concerns everybody.
+    pub(crate) fn heard_by(mut self, hearing: Hearing) -> Self {
+        self.hearing = hearing;
+        self
     }
 
     /// Asks `server/discover`, the only request without side effects.
@@ -142,8 +151,9 @@ impl ModernHttp {
         let is_list = request.method() == "tools/list";
         let ending = match sent {
             Ok(arrival) => {
-                self.read(arrival, request, Watch::new(id, limits, listener))
-                    .await
+                let mut watch = Watch::new(id, limits, listener);
+                watch.hearing = self.hearing.clone();
+                self.read(arrival, request, watch).await
             },
             Err(lost) => answer::lost(lost, request),
         };

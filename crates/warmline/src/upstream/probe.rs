@@ -1,16 +1,22 @@
-//! A look at an idle session: is it still there?
+//! A look at an idle session or at a server: is it still there?
 //!
-//! Asked by: whoever holds a session that rested, before it is used again.  A probe is a request
-//! without effects, with a limit of its own. What it found is said, never acted upon.
+//! Asked by: whoever holds a session that rested, before it is used again, and by whoever looks
+//! after servers in the background.  A probe is a request without effects, with a limit of its
+//! own. What it found is said, never acted upon.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use warmline_core::code::Reason;
+use warmline_core::era::Version;
 use warmline_core::exchange::{Ending, Patience, Reply, Request, Trouble};
 use warmline_core::protocol::envelope::RpcError;
 use warmline_core::protocol::params::Params;
 
-use super::session::Session;
+use super::letterhead::Letterhead;
+use super::modern::ModernHttp;
+use super::session::{Declared, Session};
+use crate::clock;
 
 /// A request without effects that shows whether a session lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -82,6 +88,21 @@ impl Session {
         } else {
             Probed::Unreachable(trouble)
         }
+    }
+}
+
+/// Asks a server something without effects, outside any session. Whatever it says itself counts
+/// as an answer, a refusal too; what stands before it failing to reach it does not.
+pub(crate) async fn ask(head: Letterhead, within: Duration) -> Result<(), Trouble> {
+    let way = Arc::clone(&head.way);
+    let modern = ModernHttp::new(head, (Version::NEWEST_MODERN, &Declared::default()));
+    let heard = match clock::timeout(within, modern.discover()).await {
+        Ok(heard) => heard?,
+        Err(clock::Elapsed) => return Err(way.endpoint.late(true).trouble),
+    };
+    match heard.trouble {
+        Some(trouble) if heard.message.is_none() && heard.status >= 500 => Err(trouble),
+        Some(_) | None => Ok(()),
     }
 }
 

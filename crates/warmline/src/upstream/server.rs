@@ -13,6 +13,7 @@ use warmline_core::key::Digest;
 use warmline_core::policy::Sessions;
 use warmline_core::protocol::gone::Breadth;
 
+use super::notices::Notices;
 use crate::net::Dial;
 
 /// Where the header comes from that speaks for us.
@@ -23,17 +24,6 @@ pub trait HeaderSource: Send + Sync + fmt::Debug {
     /// The header as it is now; none where there is nothing to send. Values are marked sensitive
     /// on their way.
     fn header(&self) -> Option<(HeaderName, HeaderValue)>;
-}
-
-/// Hears what a server tells that belongs to no call: a list changed, a resource was updated, a
-/// log line between calls.
-///
-/// Called by whoever reads the server's words, which waits meanwhile: it must be quick. A list
-/// that changed and a resource that was updated are told here also when they come in the middle
-/// of a call, whose listener hears them too.
-pub trait Notices: Send + Sync + fmt::Debug {
-    /// Something was told; `params` is a raw JSON object.
-    fn notice(&self, method: &str, params: &[u8]);
 }
 
 /// An upstream MCP server as configured.

@@ -22,6 +22,7 @@ use warmline_core::exchange::Trouble;
 use warmline_core::protocol::envelope::Message;
 use warmline_core::protocol::splice::one_line;
 
+use super::notices::Hearing;
 use super::path::FoundBy;
 use super::server::{Server, StdioReach};
 use super::stderr::{self, StderrTail};
@@ -164,7 +165,8 @@ impl Pipe {
             streams.stdout,
             server.sizes.line,
         )
-        .with_stderr(draining, Arc::clone(&tail));
+        .with_stderr(draining, Arc::clone(&tail))
+        .heard_by(Hearing::new(server.on_notice.clone()));
         // Ends by itself: when the child does, or when the last handle is dropped.
         drop(clock::spawn("owner of a child", owner.run(streams.stdin)));
         Ok(Self {

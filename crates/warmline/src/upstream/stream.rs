@@ -9,10 +9,12 @@ use warmline_core::exchange::{News, Question, QuestionKind};
 use warmline_core::protocol::envelope::{Id, Kind, Message};
 use warmline_core::protocol::sse::{SseEvent, SseParser};
 
+use super::answer::Before;
 use super::calls::{Call, Heard};
 use super::http::{Arrival, Cut};
 use super::limits::Limits;
 use super::listener::{Listener, Open};
+use super::notices::Hearing;
 use crate::clock::{self, Instant};
 
 /// A stream with more stray responses than this is not trusted any more.
@@ -24,12 +26,16 @@ pub(crate) struct Watch<'a> {
     pub(crate) listener: &'a dyn Listener,
     pub(crate) open: Open<'a>,
     pub(crate) limits: Limits,
+    /// Whether anything was told or asked before the answer.
+    pub(crate) before: Before,
     /// Responses to ids that are not ours.
     pub(crate) strays: u32,
     /// Why the last event that could not be read was bad.
     pub(crate) bad: Option<String>,
     /// What comes for this call on the standing stream of its session, where there is one.
     pub(crate) standing: Option<Call>,
+    /// Who hears what concerns everybody and comes on this stream.
+    pub(crate) hearing: Hearing,
     /// The headers of this call alone: whatever is sent for it carries them.
     pub(crate) own: Vec<(HeaderName, HeaderValue)>,
 }
@@ -71,9 +77,11 @@ impl<'a> Watch<'a> {
             listener,
             open: Open::default(),
             limits,
+            before: Before::Nothing,
             strays: 0,
             bad: None,
             standing: None,
+            hearing: Hearing::default(),
             own: Vec::new(),
         }
     }
@@ -144,7 +152,10 @@ impl<'a> Watch<'a> {
             return None;
         }
         match Message::split(event.data) {
-            Ok(message) => self.heed_message(message),
+            Ok(message) => {
+                self.hearing.tell_if_for_all(&message);
+                self.heed_message(message)
+            },
             Err(malformed) => {
                 self.bad = Some(malformed.to_string());
                 None
@@ -164,12 +175,14 @@ impl<'a> Watch<'a> {
             },
             Kind::Notification => {
                 if !self.is_progress_of_another(&message) {
+                    self.before = Before::Something;
                     self.limits.sign_of_life();
                     self.notice(&message);
                 }
                 None
             },
             Kind::Request => {
+                self.before = Before::Something;
                 self.limits.sign_of_life();
                 Some(Pause::Ask(Asking {
                     id: Bytes::copy_from_slice(message.raw_id().unwrap_or(b"null")),

@@ -26,6 +26,7 @@ use super::http::{Arrival, BodyKind, Cut};
 use super::letterhead::{Form, Letterhead};
 use super::limits::{Ids, Limits};
 use super::listener::{self, Listener};
+use super::notices::Hearing;
 use super::pipes::{notification, write_legacy};
 use super::session::Standing;
 use super::stream::{Pause, Watch};
@@ -46,12 +47,17 @@ pub(crate) struct TwoEndpoints {
 #[derive(Debug)]
 struct Up {
     voice: Voice,
+    hearing: Hearing,
     standing: Standing,
 }
 
 impl TwoEndpoints {
     /// Opens the stream and waits for the endpoint it names; none where no such stream is.
-    pub(crate) async fn connect(head: Letterhead, url: &Url) -> Option<Result<Self, Trouble>> {
+    pub(crate) async fn connect(
+        head: Letterhead,
+        url: &Url,
+        hearing: Hearing,
+    ) -> Option<Result<Self, Trouble>> {
         let by = clock::after(head.way.times.handshake);
         let headers = || head.headers(Form::Stream, &[]);
         let got = head
@@ -73,6 +79,7 @@ impl TwoEndpoints {
         };
         let up = Arc::new(Up {
             voice: Voice::new(head.by_way_of(way)),
+            hearing,
             standing: Standing::default(),
         });
         let calls = Arc::new(Calls::of_the_only_stream());
@@ -157,7 +164,8 @@ impl TwoEndpoints {
                 heard = call.next() => match heard {
                     Heard::Message(message) => match watch.heed_message(message) {
                         Some(Pause::Reply(reply)) => {
-                            return answer::replied(voice.server(), &reply);
+                            drop(posting);
+                            return answer::streamed(self.sent(id), &reply, request, watch.before);
                         },
                         Some(Pause::Ask(asking)) => voice.hear_question(&mut watch, asking),
                         _ => {},
@@ -185,14 +193,17 @@ impl TwoEndpoints {
 
     /// The POST was not taken: its status says what that means, as for any other POST.
     async fn refused(&self, id: u64, arrival: Arrival, request: Request, by: Instant) -> Ending {
-        let sent = answer::Sent {
+        answer::ending(self.sent(id), arrival, request, by).await
+    }
+
+    fn sent(&self, id: u64) -> answer::Sent<'_> {
+        answer::Sent {
             way: self.up.voice.way(),
             era: Era::Legacy,
             with_session: true,
             id,
             standing: &self.up.standing,
-        };
-        answer::ending(sent, arrival, request, by).await
+        }
     }
 
     /// Sends a notification.
@@ -223,8 +234,10 @@ async fn read(up: Arc<Up>, calls: Arc<Calls>, mut stream: Arrival, mut parser: S
                 let Ok(message) = Message::split(event.data) else {
                     continue;
                 };
+                up.hearing.tell_if_for_all(&message);
                 match calls.route(message) {
                     Routed::Done => {},
+                    Routed::Unheard(notice) => up.hearing.tell(&notice),
                     Routed::Answer(id, spoken) => up.voice.answer(&id, spoken, &[]),
                     Routed::TooManyStrays => break "it answers requests nobody sent".to_owned(),
                 }

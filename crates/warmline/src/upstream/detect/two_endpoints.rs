@@ -12,6 +12,7 @@ use warmline_core::protocol::params::Params;
 use super::Opening;
 use crate::upstream::facts::Facts;
 use crate::upstream::greeting;
+use crate::upstream::hearing;
 use crate::upstream::legacy::INITIALIZED;
 use crate::upstream::server::HttpReach;
 use crate::upstream::session::Driver;
@@ -26,7 +27,7 @@ impl Opening<'_> {
         refused: Trouble,
     ) -> Result<(Driver, Facts), Trouble> {
         let head = self.upstream.letterhead(self.server, reach)?;
-        let session = match TwoEndpoints::connect(head, &reach.url).await {
+        let session = match TwoEndpoints::connect(head, &reach.url, hearing(self.server)).await {
             Some(session) => session?,
             None => return Err(refused),
         };

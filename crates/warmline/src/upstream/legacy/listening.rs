@@ -225,8 +225,10 @@ async fn read(
             let Some(session) = session.upgrade() else {
                 return;
             };
+            session.hearing.tell_if_for_all(&message);
             match calls.route(message) {
                 Routed::Done => {},
+                Routed::Unheard(notice) => session.hearing.tell(&notice),
                 Routed::Answer(id, spoken) => session.voice.answer(&id, spoken, &[]),
                 Routed::TooManyStrays => return session.standing.retire(Reason::BadReply),
             }

@@ -18,6 +18,7 @@ use warmline_core::protocol::lines::{Line, LineCodec};
 use super::desk::{Desk, Wish, Work};
 use super::routing::{self, Fed};
 use crate::clock;
+use crate::upstream::notices::Hearing;
 use crate::upstream::process::{Exit, Process};
 use crate::upstream::stderr::StderrTail;
 
@@ -36,6 +37,7 @@ struct Output {
     codec: LineCodec,
     line_limit: usize,
     chunk: Vec<u8>,
+    hearing: Hearing,
     open: bool,
 }
 
@@ -61,6 +63,7 @@ impl Owner {
             codec: LineCodec::new(line_limit),
             line_limit,
             chunk: vec![0; CHUNK_BYTES],
+            hearing: Hearing::default(),
             open: true,
         };
         Self {
@@ -75,6 +78,12 @@ impl Owner {
     pub(super) fn with_stderr(mut self, draining: JoinHandle<()>, tail: Arc<StderrTail>) -> Self {
         self.draining = Some(draining);
         self.stderr = tail;
+        self
+    }
+
+    /// The same, with somebody who hears what belongs to no call.
+    pub(super) fn heard_by(mut self, hearing: Hearing) -> Self {
+        self.stdout.hearing = hearing;
         self
     }
 
@@ -255,7 +264,12 @@ impl Output {
 
     fn route(&self, desk: &Desk, line: Line) -> Result<(), Fed> {
         match line {
-            Line::Full(line) => desk.route(|state| routing::take_in(state, line)),
+            Line::Full(line) => {
+                if let Some(notice) = desk.route(|state| routing::take_in(state, line))? {
+                    self.hearing.tell(&notice);
+                }
+                Ok(())
+            },
             Line::TooLong { id, bytes } => {
                 let limit = (desk.server(), self.line_limit);
                 desk.route(|state| routing::take_in_too_long(state, limit, id, bytes));

@@ -15,6 +15,7 @@ use warmline_core::protocol::splice::{write_error, write_result};
 use super::desk::State;
 use super::{PipeNews, Questions};
 use crate::upstream::calls::is_unread;
+use crate::upstream::notices::{Concerns, concerns};
 use crate::upstream::stderr;
 
 /// Why a child that says such things is ended.
@@ -26,8 +27,8 @@ pub(super) enum Fed {
     UpWithStrays,
 }
 
-/// Takes in one line.
-pub(super) fn take_in(state: &mut State, line: Bytes) -> Result<(), Fed> {
+/// Takes in one line. What comes back is a notice for whoever hears what belongs to no call.
+pub(super) fn take_in(state: &mut State, line: Bytes) -> Result<Option<Message>, Fed> {
     let noise = line.clone();
     let message = if line.contains(&b'\r') {
         None
@@ -35,16 +36,17 @@ pub(super) fn take_in(state: &mut State, line: Bytes) -> Result<(), Fed> {
         Message::split(line).ok()
     };
     let Some(message) = message else {
-        return skip(state, &noise);
+        skip(state, &noise)?;
+        return Ok(None);
     };
     state.skipped.lines_in_a_row = 0;
     state.skipped.bytes_in_a_row = 0;
     match message.kind() {
-        Kind::Result | Kind::Error => return reply(state, message),
-        Kind::Notification => notice(state, message),
+        Kind::Result | Kind::Error => reply(state, message)?,
+        Kind::Notification => return Ok(notice(state, message)),
         Kind::Request => question(state, &message),
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Takes in a line that was over the limit and is gone.
@@ -112,15 +114,23 @@ fn reply(state: &mut State, message: Message) -> Result<(), Fed> {
     }
 }
 
-fn notice(state: &mut State, message: Message) {
+/// Gives a notice to its call; what it gives back concerns others, too or alone.
+fn notice(state: &mut State, message: Message) -> Option<Message> {
+    let concerns = concerns(&message);
     let whose = match named_call(&message) {
         Some(id) if state.is_in_flight(id) => Some(id),
         // A server may cancel a question of its own, whose id means nothing to us.
         Some(_) if message.method() != Some("notifications/cancelled") => None,
         Some(_) | None => oldest(state),
     };
-    let told = whose.is_some_and(|id| state.tell(id, message, PipeNews::Notice));
+    let told = whose.is_some_and(|id| state.tell(id, message.clone(), PipeNews::Notice));
     state.skipped.unheard += u64::from(!told);
+    let for_others = match concerns {
+        Some(Concerns::Everybody) => true,
+        Some(Concerns::SomeCall) => whose.is_none(),
+        Some(Concerns::ItsCall) | None => false,
+    };
+    for_others.then_some(message)
 }
 
 fn question(state: &mut State, message: &Message) {
