@@ -33,6 +33,7 @@ pub mod exchange;
 pub mod key;
 pub mod loss;
 pub mod names;
+pub mod plan;
 pub mod policy;
 pub mod pool;
 pub mod protocol;

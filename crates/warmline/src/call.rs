@@ -19,7 +19,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use warmline_core::code::{Code, Reason};
 use warmline_core::delivery::{
-    self, Attempt, Cost, Delivery, First, Heard, Hurdle, Next, Purse, Renewal, Repeat, SoFar,
+    Attempt, Delivery, First, Heard, Hurdle, Next, Purse, Renewal, Repeat, SoFar,
 };
 use warmline_core::era::Era;
 use warmline_core::exchange::{
@@ -254,6 +254,11 @@ impl<'a> Way<'a> {
         };
         let hearing = Hearing::new(self.job.listener.as_deref());
         let epoch = route.setup().credential.as_ref().map(|it| it.epoch());
+        if let Err(trouble) = self.cooled().await {
+            lease.settle(Outcome::Unused);
+            let delivery = self.so_far.delivery(Delivery::Unsent);
+            return Step::Over(Err(self.over(trouble, delivery)));
+        }
         if let Some(counted) = &mut self.counted {
             counted.attempt();
         }
@@ -277,10 +282,27 @@ impl<'a> Way<'a> {
                     trouble: failure.trouble,
                     heard: hearing.heard(),
                     epoch,
+                    repeat,
                 };
                 self.failed(route, lease, failed).await
             },
         }
+    }
+
+    /// Waits until the server wants to hear from this identity again, if it asked for a pause.
+    async fn cooled(&self) -> Result<(), Trouble> {
+        let now = self.caller.engine.tick();
+        let Some(left) = self.entry.cooling(self.caller.who.id, now) else {
+            return Ok(());
+        };
+        let until = clock::after(left);
+        if until >= self.by {
+            let mut trouble = self.late("the server asked for a pause that is longer");
+            trouble.retry_after = Some(left);
+            return Err(trouble);
+        }
+        clock::sleep(left).await;
+        Ok(())
     }
 
     fn repeat(&self, hints: Option<repeat::Hints>) -> Repeat {
@@ -356,17 +378,19 @@ impl<'a> Way<'a> {
     async fn failed(&mut self, route: &Route, lease: Lease<Connect>, failed: Failed) -> Step {
         let retired = lease.session().retired();
         let hurdle = repeat::hurdle(&failed.trouble, retired);
-        lease.settle(outcome(&failed.trouble, retired));
-        self.learn(route, &failed.trouble);
-        let mut repeat = self.repeat(None);
+        let mut repeat = failed.repeat;
         // Nobody listed the tools so far: now that it matters, the tool's own word is asked for.
         if failed.delivery == Delivery::Unknown
             && repeat == Repeat::Unsafe
             && failed.heard == Heard::Nothing
             && hurdle != Hurdle::Final
         {
+            lease.settle(outcome(&failed.trouble, retired));
             repeat = self.repeat(self.hints_now().await);
+        } else {
+            lease.settle(outcome(&failed.trouble, retired));
         }
+        self.learn(route, &failed.trouble);
         let credential = route.setup().credential.as_ref();
         let attempt = Attempt {
             delivery: failed.delivery,
@@ -382,10 +406,15 @@ impl<'a> Way<'a> {
             },
             left: self.by.saturating_duration_since(clock::now()),
             typical: Duration::ZERO,
-            purse: self.purse(),
+            // Said by the budget itself, when it decides.
+            purse: Purse::Empty,
             dice: fastrand::u32(..),
         };
-        let Next::SendAgain { first, pause, cost } = delivery::decide(&attempt) else {
+        let now = self.caller.engine.tick();
+        let next = self
+            .entry
+            .with_budget(now, |budget| budget.decide(&attempt, now));
+        let Next::SendAgain { first, pause, .. } = next else {
             return Step::Over(Err(self.surface(failed)));
         };
         let again = failed.back.clone().unwrap_or_else(|| self.request());
@@ -397,10 +426,6 @@ impl<'a> Way<'a> {
             return Step::Over(Err(self.surface(failed)));
         }
         self.so_far.note(failed.delivery, first);
-        if cost == Cost::One {
-            let now = self.caller.engine.tick();
-            self.entry.with_budget(now, |budget| budget.pay(now));
-        }
         tracing::debug!(server = %self.entry.name, method = %self.job.method, delivery = %failed.delivery,
             reason = %failed.trouble.reason, attempt = self.so_far.attempts(), "sent again");
         clock::sleep(pause).await;
@@ -411,6 +436,13 @@ impl<'a> Way<'a> {
 
     /// What a failure says of the server itself.
     fn learn(&self, route: &Route, trouble: &Trouble) {
+        let busy = [Reason::RateLimited, Reason::Unavailable];
+        if let Some(pause) = trouble.retry_after
+            && busy.contains(&trouble.reason)
+        {
+            let now = self.caller.engine.tick();
+            self.entry.cool(self.caller.who.id, now, pause);
+        }
         let Some(dialect) = trouble.gone else { return };
         if matches!(dialect.remedy(), Remedy::Open | Remedy::GoStateless) {
             // It keeps sessions after all, or none any more: whoever shares what was held before
@@ -424,11 +456,6 @@ impl<'a> Way<'a> {
         self.entry.tools.forget_all();
     }
 
-    fn purse(&self) -> Purse {
-        let now = self.caller.engine.tick();
-        self.entry.with_budget(now, |budget| budget.purse(now))
-    }
-
     /// The hints of the tool that was called, from a list that is read now.
     async fn hints_now(&self) -> Option<repeat::Hints> {
         let tool = self.job.tool.as_ref()?;
@@ -437,9 +464,7 @@ impl<'a> Way<'a> {
         {
             return None;
         }
-        // Listing is a call too: without a type of its own the two would contain each other.
-        let listing: Pin<Box<dyn Future<Output = Result<Arc<ToolList>>> + Send + '_>> =
-            Box::pin(tools(self.caller, self.entry));
+        let listing = tools(self.caller, self.entry);
         let listed = clock::timeout_at(self.by, listing).await.ok()?;
         listed.ok()?.hints(tool)
     }
@@ -531,6 +556,7 @@ struct Failed {
     trouble: Trouble,
     heard: Heard,
     epoch: Option<u64>,
+    repeat: Repeat,
 }
 
 /// What a failure says of the session.
@@ -618,18 +644,24 @@ fn tools_of(caller: &Caller, entry: &Entry) -> crate::entry::ToolsOf {
 }
 
 /// The tools that may be called: from the cache, or read now, once for all who ask.
-pub(crate) async fn tools(caller: &Caller, entry: &Arc<Entry>) -> Result<Arc<ToolList>> {
-    let whose = tools_of(caller, entry);
-    if let Some(known) = entry.tools.peek(&whose) {
-        return Ok(known);
-    }
-    let (caller, listed) = (caller.clone(), Arc::clone(entry));
-    let work = async move {
-        let items = list(&caller, &listed, List::Tools).await?;
-        Ok(ToolList::of(&listed.server.card, items, listed.policy()))
-    };
-    entry.tools.list(whose, work).await
+///
+/// On the heap and under a type of its own, because a call may list tools, and listing is a call.
+pub(crate) fn tools<'a>(caller: &'a Caller, entry: &'a Arc<Entry>) -> Listing<'a> {
+    Box::pin(async move {
+        let whose = tools_of(caller, entry);
+        if let Some(known) = entry.tools.peek(&whose) {
+            return Ok(known);
+        }
+        let (caller, listed) = (caller.clone(), Arc::clone(entry));
+        let work = async move {
+            let items = list(&caller, &listed, List::Tools).await?;
+            Ok(ToolList::of(&listed.server.card, items, listed.policy()))
+        };
+        entry.tools.list(whose, work).await
+    })
 }
+
+type Listing<'a> = Pin<Box<dyn Future<Output = Result<Arc<ToolList>>> + Send + 'a>>;
 
 /// A list with all its pages, over the session that a call of this caller would use.
 pub(crate) async fn list(caller: &Caller, entry: &Arc<Entry>, list: List) -> Result<Vec<Bytes>> {
@@ -700,9 +732,9 @@ pub(crate) async fn take(
 /// The session that is held for this caller, if one is. Asking changes nothing.
 pub(crate) fn held(caller: &Caller, entry: &Arc<Entry>) -> Option<HeldSession> {
     let cell = route::remembered(caller, entry)?;
-    let (generation, session) = cell.held()?;
+    let newest = cell.sessions().into_iter().max_by_key(|seen| seen.generation)?;
     Some(HeldSession {
-        id: session.session_id().map(str::to_owned),
-        generation: generation.number(),
+        id: newest.session.session_id().map(str::to_owned),
+        generation: newest.generation.number(),
     })
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
-use warmline_core::budget::Budget;
+use warmline_core::budget::{Budget, Cooldown};
 use warmline_core::code::Reason;
 use warmline_core::era::Era;
 use warmline_core::exchange::Trouble;
@@ -49,6 +49,9 @@ pub(crate) struct Entry {
     probe: AtomicU8,
     /// What the last look at the server found.
     is_there: AtomicBool,
+    /// Whether anybody was asked to pause; most servers never ask.
+    has_paused: AtomicBool,
+    pauses: Mutex<HashMap<Identity, Cooldown>>,
     /// Calls that the budget of resends has not heard of yet.
     pub(crate) calls: AtomicU32,
     credentials: Mutex<HashMap<Option<Identity>, Arc<Credential>>>,
@@ -99,6 +102,8 @@ impl Contact {
     }
 }
 
+/// From so many pauses on, those that are over are forgotten.
+const MAX_PAUSES: usize = 1_000;
 /// From so many credentials on, those that nobody uses are forgotten.
 const MAX_CREDENTIALS: usize = 10_000;
 
@@ -122,6 +127,8 @@ impl Entry {
             found: Mutex::new(None),
             probe: AtomicU8::new(0),
             is_there: AtomicBool::new(true),
+            has_paused: AtomicBool::new(false),
+            pauses: Mutex::default(),
             calls: AtomicU32::new(0),
             lookup,
             credentials: Mutex::default(),
@@ -251,6 +258,29 @@ impl Entry {
         let mut budget = self.budget.lock();
         budget.calls(now, calls);
         act(&mut budget)
+    }
+
+    /// The server asked an identity for a pause.
+    pub(crate) fn cool(&self, whose: Identity, now: Tick, pause: Duration) {
+        let mut pauses = self.pauses.lock();
+        if pauses.len() >= MAX_PAUSES {
+            pauses.retain(|_, cooldown| cooldown.left(now).is_some());
+        }
+        pauses.entry(whose).or_default().cool(now, pause);
+        self.has_paused.store(true, Ordering::Relaxed);
+    }
+
+    /// How long an identity still has to wait, because the server asked for it.
+    pub(crate) fn cooling(&self, whose: Identity, now: Tick) -> Option<Duration> {
+        if !self.has_paused.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut pauses = self.pauses.lock();
+        let left = pauses.get(&whose).and_then(|cooldown| cooldown.left(now));
+        if left.is_none() && pauses.remove(&whose).is_some() && pauses.is_empty() {
+            self.has_paused.store(false, Ordering::Relaxed);
+        }
+        left
     }
 
     /// The credential that speaks for everybody, if the server has such a one.

@@ -89,7 +89,7 @@ async fn round(
     looked: &mut Option<Instant>,
     healthy: &mut HashMap<Arc<str>, Instant>,
 ) {
-    let due = engine.pool().sweep();
+    let due = engine.pool().sweep().await;
     let keep_alive = stream::iter(due).for_each_concurrent(SIDE_BY_SIDE, |due| due.run());
     let (now, idle) = (engine.tick(), engine.ceilings().run_idle);
     for rested in engine.live_runs() {

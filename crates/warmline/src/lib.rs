@@ -1,21 +1,54 @@
 //! Warmline keeps sessions to MCP servers warm, isolated and healed.
 //!
-//! So far this crate holds the side towards servers: [`upstream`] opens a session to any MCP
-//! server, of either era, over Streamable HTTP or stdio, and knows what became of every request
-//! it sent. Runs, the pool and healing are built on it.
+//! The paved path: [`Warmline`] holds the sessions, a [`Run`] is one agent's work, a
+//! [`ServerHandle::call`] is one tool call. Everything else is here for those who leave the path.
+//!
+//! ```no_run
+//! # async fn example() -> warmline::Result<()> {
+//! use warmline::{Secret, Server, Warmline};
+//!
+//! let warm = Warmline::builder()
+//!     .server(Server::stdio("browser", ["npx", "-y", "@playwright/mcp"]).spares(1))
+//!     .server(Server::http("github", "https://example.com/mcp").bearer(Secret::env("GITHUB_TOKEN")))
+//!     .build()?;
+//! let page = warm
+//!     .run(async |run| {
+//!         let browser = run.server("browser")?;
+//!         browser.call("browser_navigate", serde_json::json!({ "url": "https://example.com" })).await?.ok()?;
+//!         browser.call("browser_snapshot", serde_json::json!({})).await?.ok()
+//!     })
+//!     .await?;
+//! println!("{}", page.text());
+//! warm.close().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What a call's future was dropped or failed with is never a guess: [`Error::delivery`] says
+//! whether it may have been executed.
 
+mod call;
+mod client;
 mod clock;
 pub mod config;
+mod connect;
 pub mod credentials;
+mod entry;
 mod error;
 pub mod events;
 mod flight;
+mod handle;
 pub mod identity;
+mod keep;
+mod lease;
 pub mod metrics;
 mod net;
 mod pool;
 pub mod resolve;
+mod route;
+mod run;
 pub mod seal;
+mod server;
 pub mod settings;
 pub mod store;
 mod sync;
@@ -23,5 +56,16 @@ pub mod tools;
 pub mod trust;
 pub mod upstream;
 
+pub use client::{Builder, IdentityHandle, Warmline};
+pub use credentials::{CredentialProvider, CredentialSource, Secret};
+pub use error::{Error, Result};
+pub use handle::{Call, HeldSession, Outcome, ServerHandle, ToolResult};
+pub use identity::IdentityExtractor;
+pub use lease::Leased;
+pub use net::{ByteStream, Destination, Dial, Dialed, Dialing};
+pub use resolve::ServerResolver;
+pub use run::{InCurrentRun, Run};
+pub use server::Server;
+pub use store::SessionStore;
 pub use upstream::warden;
 pub use warmline_core as core;

@@ -109,13 +109,16 @@ impl Server {
         Self::new(name.into(), reach, None)
     }
 
-    /// A server as another part of this crate read it.
-    pub(crate) fn of_reach(name: impl Into<String>, reach: Reach) -> Self {
-        Self::new(name.into(), Whereabouts::Said(reach), None)
+    /// A server as a configuration file declares it.
+    pub(crate) fn of_whereabouts(name: impl Into<String>, reach: Whereabouts) -> Self {
+        Self::new(name.into(), reach, None)
     }
 
     fn new(name: String, reach: Whereabouts, problem: Option<Box<Trouble>>) -> Self {
-        let card = ServerCard::new(&name);
+        let mut card = ServerCard::new(&name);
+        if let Whereabouts::Said(Reach::Http(http)) = &reach {
+            card.url = Some(http.url.to_string());
+        }
         let problem = problem.or_else(|| bad_name(&name));
         Self {
             name,

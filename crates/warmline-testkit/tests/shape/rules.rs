@@ -15,20 +15,22 @@ pub(crate) const CORE: Layers = Layers(&[
     &["policy"],
     &["budget", "loss", "names", "record", "repeat", "run"],
     &["pool"],
+    &["plan"],
 ]);
 
 /// Carrying them out. The seams stand at the ground; drivers never know where settings come from.
 pub(crate) const WARMLINE: Layers = Layers(&[
     &["clock", "net", "sync"],
-    &["error", "seal"],
-    &["identity", "events", "metrics", "store"],
+    &["error", "flight", "seal"],
+    &["events", "identity", "metrics", "store"],
     &["pool"],
     &["upstream"],
-    &["credentials", "resolve"],
-    &["server", "settings", "tools"],
-    &["config", "trust"],
-    &["connect"],
-    &["call", "client", "keep", "run"],
+    &["credentials", "resolve", "tools"],
+    &["config", "settings", "trust"],
+    &["server"],
+    &[
+        "call", "client", "connect", "entry", "handle", "keep", "lease", "route", "run",
+    ],
 ]);
 
 /// Modules that never use others beside them: from, to, why.

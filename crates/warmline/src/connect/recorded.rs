@@ -152,7 +152,7 @@ impl Connect {
         let Some(records) = &setup.records else {
             return;
         };
-        if cell.held().is_none() {
+        if cell.sessions().is_empty() {
             return;
         }
         renew(setup, records).await;

@@ -187,7 +187,7 @@ impl Connect {
 
     fn breaker(&self, setup: &Setup, happened: &Happened<'_>, scope: Blame, change: Change) {
         let scope = match scope {
-            Blame::Credential => BreakerScope::Identity,
+            Blame::Identity => BreakerScope::Identity,
             Blame::Server | Blame::Nobody => BreakerScope::Server,
         };
         let state = BreakerState::from(change);
