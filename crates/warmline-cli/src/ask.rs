@@ -1,5 +1,7 @@
 //! Questions of a server, asked on the terminal; declined where there is none.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
@@ -15,8 +17,8 @@ mod form;
 
 /// Hears what a server tells during a call, and asks the person what it asks.
 #[derive(Debug)]
-pub(crate) struct Person<'r> {
-    report: &'r Report,
+pub(crate) struct Person {
+    report: &'static Report,
     server: String,
     roots: Vec<Value>,
     asks: Asks,
@@ -34,8 +36,12 @@ enum Asks {
     NotAllowed,
 }
 
-impl<'r> Person<'r> {
-    pub(crate) fn new(report: &'r Report, server: &str, answers: &Answers) -> Outcome<Self> {
+impl Person {
+    pub(crate) fn new(
+        report: &'static Report,
+        server: &str,
+        answers: &Answers,
+    ) -> Outcome<Arc<Self>> {
         let asks = match (answers.no_ask, report.can_ask()) {
             (true, _) => Asks::NotAllowed,
             (false, true) => Asks::Terminal,
@@ -46,13 +52,13 @@ impl<'r> Person<'r> {
             .iter()
             .map(|folder| root(folder))
             .collect::<Outcome<_>>()?;
-        Ok(Self {
+        Ok(Arc::new(Self {
             report,
             server: server.to_owned(),
             roots,
             asks,
             turn: Mutex::new(()),
-        })
+        }))
     }
 
     /// What we say that we can answer. Elicitation always: declining is an answer too.
@@ -136,7 +142,7 @@ impl<'r> Person<'r> {
     }
 }
 
-impl Listener for Person<'_> {
+impl Listener for Person {
     fn news(&self, news: News) {
         let told = |kind: &str, params: &[u8]| {
             let text = sanitised(&String::from_utf8_lossy(params));

@@ -15,7 +15,7 @@ mod tools;
 mod trust;
 
 /// Runs a command; the number is the exit code.
-pub(crate) async fn run(command: Command, report: &Report) -> Outcome<u8> {
+pub(crate) async fn run(command: Command, report: &'static Report) -> Outcome<u8> {
     match command {
         Command::Call(call) => Box::pin(call::run(&call, report)).await,
         Command::Request(request) => Box::pin(request::run(&request, report)).await,

@@ -1,28 +1,32 @@
 //! A conversation with a target: opened, used, closed, with an account of it for `--verbose`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 use warmline::core::code::Code;
 use warmline::core::delivery::Delivery;
-use warmline::core::exchange::{Ending, Failure, Patience, Reply, Request, Trouble};
+use warmline::core::exchange::{Patience, Reply, Request, Trouble};
 use warmline::core::protocol::params::Params;
-use warmline::upstream::{Declared, Facts, Listener, Session, Transport, Upstream};
+use warmline::upstream::{ChildReport, Declared, Facts, Session, Transport, Upstream};
 
+use crate::ask::Person;
 use crate::clock;
 use crate::interrupt::until_interrupted;
 use crate::problem::{Outcome, Problem};
 use crate::report::{Report, sanitised, text::seconds};
 use crate::target::{Note, Target};
 
+mod line;
 mod tools;
 
+use line::Line;
 pub(crate) use tools::Tool;
 
 /// An open session and everything a command needs around it.
 #[derive(Debug)]
 pub(crate) struct Conversation<'r> {
-    pub(crate) session: Session,
+    line: Line,
     report: &'r Report,
     name: String,
     again: String,
@@ -70,7 +74,7 @@ impl<'r> Conversation<'r> {
         tell_facts(session.facts(), report);
         let name = target.server.name.clone();
         Self {
-            session,
+            line: Line::Own(session),
             report,
             name,
             again: target.again(),
@@ -89,12 +93,22 @@ impl<'r> Conversation<'r> {
         &self.again
     }
 
+    /// What is known of the session since it was opened.
+    pub(crate) fn facts(&self) -> &Facts {
+        self.line.facts()
+    }
+
+    /// What is known of the child behind the session, if it is one.
+    pub(crate) fn child(&self) -> Option<ChildReport> {
+        self.line.child()
+    }
+
     /// Sends a request and waits for its answer.
     pub(crate) async fn ask(
         &self,
         method: &str,
         params: Params,
-        listener: &dyn Listener,
+        person: &Arc<Person>,
     ) -> Outcome<Told> {
         let subject = match params.name() {
             Some(name) => format!("{method} {name}"),
@@ -104,11 +118,11 @@ impl<'r> Conversation<'r> {
         self.report.account(&format!("→ {subject}"));
         let begun = clock::now();
         let what = format!("waiting for {} of {}", sanitised(&subject), self.name);
-        let calling = Box::pin(self.session.call(request, listener));
+        let calling = Box::pin(self.line.call(request, person));
         let ending = until_interrupted(self.report.while_waiting(&what, calling)).await;
         let took = begun.elapsed();
         match ending {
-            Ok(Ending::Answered(reply)) => {
+            Ok(Ok(reply)) => {
                 let (word, size) = match &reply {
                     Reply::Result(raw) => ("result", raw.len()),
                     Reply::Error(raw) => ("error", raw.len()),
@@ -117,20 +131,20 @@ impl<'r> Conversation<'r> {
                     .account(&format!("← {word}, {size} bytes, after {}", seconds(took)));
                 Ok(Told { reply, took })
             },
-            Ok(Ending::Failed(failure)) => Err(self.failed(&failure, subject, took)),
+            Ok(Err(problem)) => Err(self.failed(problem, subject, took)),
             // The future was dropped, which cancels the call; whether it came in time is not known.
             Err(_) => Err(interrupted(&self.name, Delivery::Unknown).at(subject)),
         }
     }
 
-    fn failed(&self, failure: &Failure, subject: String, took: Duration) -> Problem {
-        let place = match failure.delivery() {
-            Delivery::Unsent => subject,
-            Delivery::Refused | Delivery::Answered | Delivery::Unknown => {
+    fn failed(&self, problem: Problem, subject: String, took: Duration) -> Problem {
+        let place = match problem.parts().delivery {
+            None | Some(Delivery::Unsent) => subject,
+            Some(Delivery::Refused | Delivery::Answered | Delivery::Unknown) => {
                 format!("{subject}, {} after sending", seconds(took))
             },
         };
-        Problem::of_failure(failure)
+        problem
             .striking(self.struck.as_deref())
             .at(place)
             .of_server(&self.name)
@@ -138,8 +152,8 @@ impl<'r> Conversation<'r> {
 
     /// Ends the session. What the child said is part of the account.
     pub(crate) async fn close(self) {
-        let child = self.session.child();
-        self.session.close().await;
+        let child = self.child();
+        self.line.close().await;
         let Some(child) = child.filter(|child| !child.stderr_tail.trim().is_empty()) else {
             return;
         };

@@ -28,8 +28,9 @@ fn main() -> ExitCode {
         Err(error) => return complain(&error),
     };
     start_log();
-    let report = Report::new(&typed.look);
-    let exit = match run(typed, &report) {
+    // One for the whole life of the process: what is told in the middle of a call needs it too.
+    let report: &'static Report = Box::leak(Box::new(Report::new(&typed.look)));
+    let exit = match run(typed, report) {
         Ok(exit) => exit,
         Err(problem) => {
             report.problem(&problem);
@@ -59,7 +60,7 @@ fn complain(error: &clap::Error) -> ExitCode {
 }
 
 /// Runs the command on a small runtime; the exit code says how it went.
-fn run(typed: Typed, report: &Report) -> Outcome<u8> {
+fn run(typed: Typed, report: &'static Report) -> Outcome<u8> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -1,5 +1,7 @@
 //! `warmline call`: the answer is the output.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use serde_json::Value;
 use warmline::config::nearest;
@@ -18,7 +20,7 @@ use crate::target::{Named, Target, split};
 use crate::values::{GivenValues, Schema};
 
 /// Calls a tool, prints its answer, and says by the exit code what became of the call.
-pub(super) async fn run(typed: &args::Call, report: &Report) -> Outcome<u8> {
+pub(super) async fn run(typed: &args::Call, report: &'static Report) -> Outcome<u8> {
     let (aim, tool, words) = split(&typed.words, &typed.command, Named::Tool)?;
     let (Some(aim), Some(tool)) = (aim, tool) else {
         return Err(Problem::usage("neither a target nor a tool is named"));
@@ -36,7 +38,7 @@ async fn call(
     conversation: &Conversation<'_>,
     tool: &str,
     given: &GivenValues,
-    person: &Person<'_>,
+    person: &Arc<Person>,
     typed: &args::Call,
     report: &Report,
 ) -> Outcome<u8> {
@@ -176,7 +178,7 @@ fn answer(
 }
 
 fn cost(conversation: &Conversation<'_>, told: &Told) -> String {
-    let facts = conversation.session.facts();
+    let facts = conversation.facts();
     let line = format!(
         "{} · cold · opened {} · call {}",
         conversation.name(),
@@ -187,7 +189,7 @@ fn cost(conversation: &Conversation<'_>, told: &Told) -> String {
 }
 
 fn fields(conversation: &Conversation<'_>, tool: &str, told: &Told, result: &Value) -> Fields {
-    let facts = conversation.session.facts();
+    let facts = conversation.facts();
     let fields = Fields::new()
         .put("server", conversation.name())
         .put("tool", tool)

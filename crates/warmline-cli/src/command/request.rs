@@ -13,7 +13,7 @@ use crate::target::{Named, Target, split};
 use crate::values::{GivenValues, Schema};
 
 /// Sends a request and prints its result.
-pub(super) async fn run(typed: &args::Request, report: &Report) -> Outcome<u8> {
+pub(super) async fn run(typed: &args::Request, report: &'static Report) -> Outcome<u8> {
     let (aim, method, words) = split(&typed.words, &typed.command, Named::Method)?;
     let (Some(aim), Some(method)) = (aim, method) else {
         return Err(Problem::usage("neither a target nor a method is named"));
@@ -54,7 +54,7 @@ fn answer(
         report.cost(&format!("{line:>78}"));
         return Ok(0);
     }
-    let facts = conversation.session.facts();
+    let facts = conversation.facts();
     let fields = Fields::new()
         .put("server", conversation.name())
         .put("method", method)

@@ -10,7 +10,7 @@ use crate::report::{Fields, Report, sanitised, style};
 use crate::target::{Named, Target, split};
 
 /// Lists the tools of a server.
-pub(super) async fn run(typed: &args::Tools, report: &Report) -> Outcome<u8> {
+pub(super) async fn run(typed: &args::Tools, report: &'static Report) -> Outcome<u8> {
     let (Some(aim), _, _) = split(&typed.words, &typed.command, Named::Nothing)? else {
         return Err(Problem::usage("no target is named")
             .hint("give a URL, a name, or a command behind `--`"));
@@ -18,7 +18,7 @@ pub(super) async fn run(typed: &args::Tools, report: &Report) -> Outcome<u8> {
     let target = Target::find(&aim, &typed.connect)?;
     let conversation = Conversation::open(&target, &Declared::default(), report).await?;
     let tools = conversation.tools().await;
-    let facts = conversation.session.facts().clone();
+    let facts = conversation.facts().clone();
     let name = conversation.name().to_owned();
     conversation.close().await;
     let tools = tools?;

@@ -1,11 +1,11 @@
 //! The tools of a server.
 
 use serde_json::Value;
-use warmline::core::code::{Code, Reason};
+use warmline::core::code::Code;
 use warmline::core::delivery::Delivery;
-use warmline::core::exchange::{Ending, Reply};
 use warmline::upstream::List;
 
+use super::line::Unlisted;
 use super::{Conversation, interrupted, said_no};
 use crate::clock;
 use crate::interrupt::until_interrupted;
@@ -61,7 +61,7 @@ impl Conversation<'_> {
         self.report.account(&format!("→ {method}"));
         let begun = clock::now();
         let what = format!("waiting for {method} of {}", self.name);
-        let listing = Box::pin(self.session.list(List::Tools, self.patience));
+        let listing = Box::pin(self.line.list(List::Tools, self.patience));
         let listed = until_interrupted(self.report.while_waiting(&what, listing)).await;
         let took = begun.elapsed();
         match listed {
@@ -71,17 +71,10 @@ impl Conversation<'_> {
                     .account(&format!("← {count} tools after {}", seconds(took)));
                 items.iter().map(|raw| self.read_tool(raw)).collect()
             },
-            Ok(Err(Ending::Failed(failure))) => {
-                let problem = self.failed(&failure, method.to_owned(), took);
-                // An answer came; it is of no use.
-                if failure.trouble.reason == Reason::BadReply {
-                    return Err(problem.delivered(Delivery::Answered));
-                }
-                Err(problem)
+            Ok(Err(Unlisted::Failed(problem))) => {
+                Err(self.failed(problem, method.to_owned(), took))
             },
-            Ok(Err(Ending::Answered(Reply::Error(raw) | Reply::Result(raw)))) => {
-                Err(said_no(&raw, &self.name, method))
-            },
+            Ok(Err(Unlisted::SaidNo(raw))) => Err(said_no(&raw, &self.name, method)),
             Err(_) => Err(interrupted(&self.name, Delivery::Unknown).at(method)),
         }
     }

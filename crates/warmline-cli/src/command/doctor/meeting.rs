@@ -54,11 +54,11 @@ async fn examine(
     conversation: Conversation<'_>,
     report: &Report,
 ) -> Vec<Finding> {
-    let facts = conversation.session.facts().clone();
+    let facts = conversation.facts().clone();
     let begun = clock::now();
     let tools = conversation.tools().await;
     let first_call = begun.elapsed();
-    let child = conversation.session.child();
+    let child = conversation.child();
     conversation.close().await;
     let other = other_leg(upstream, target, &facts, report).await;
 
