@@ -4,63 +4,70 @@ use std::collections::BTreeMap;
 
 use super::*;
 
-async fn keeps_what_it_is_given(store: impl SessionStore) {
-    assert_eq!(store.load(name(1)).await, Ok(None));
-    assert_eq!(store.scan().await, Ok(vec![]));
-    assert_eq!(store.clear(name(1), 5).await, Ok(false));
+/// One thing that is asked of a store, and what it answers.
+enum Step {
+    Load(u8, Option<Stored>),
+    Save(u8, Option<u64>, Stored, Saved),
+    Clear(u8, u64, bool),
+    Scan(&'static [(u8, u64)]),
+}
 
-    let first = stored(5, "first");
-    assert_eq!(
-        store.save(name(1), None, first.clone()).await,
-        Ok(Saved::Done)
-    );
-    assert_eq!(store.load(name(1)).await, Ok(Some(first.clone())));
-    assert_eq!(store.load(name(2)).await, Ok(None));
+async fn answers_as_told(store: impl SessionStore) {
+    let (first, second) = (stored(5, "first"), stored(6, "second"));
+    let lost = || Saved::Lost(Some(stored(5, "first")));
+    let steps = [
+        Step::Load(1, None),
+        Step::Scan(&[]),
+        Step::Clear(1, 5, false),
+        Step::Save(1, None, first.clone(), Saved::Done),
+        Step::Load(1, Some(first.clone())),
+        Step::Load(2, None),
+        Step::Save(1, None, second.clone(), lost()),
+        Step::Save(1, Some(4), second.clone(), lost()),
+        Step::Save(2, Some(5), second.clone(), Saved::Lost(None)),
+        Step::Load(1, Some(first)),
+        Step::Save(1, Some(5), second.clone(), Saved::Done),
+        Step::Save(2, None, stored(1, "other"), Saved::Done),
+        Step::Scan(&[(1, 6), (2, 1)]),
+        Step::Clear(1, 5, false),
+        Step::Load(1, Some(second)),
+        Step::Clear(1, 6, true),
+        Step::Load(1, None),
+        Step::Scan(&[(2, 1)]),
+        Step::Save(1, None, stored(7, ""), Saved::Done),
+        Step::Load(1, Some(stored(7, ""))),
+    ];
+    for (at, step) in steps.into_iter().enumerate() {
+        take(&store, at, step).await;
+    }
+}
 
-    let lost = Ok(Saved::Lost(Some(first.clone())));
-    assert_eq!(store.save(name(1), None, stored(6, "second")).await, lost);
-    assert_eq!(
-        store.save(name(1), Some(4), stored(6, "second")).await,
-        lost
-    );
-    let lost = Ok(Saved::Lost(None));
-    assert_eq!(
-        store.save(name(2), Some(5), stored(6, "second")).await,
-        lost
-    );
-    assert_eq!(store.load(name(1)).await, Ok(Some(first)));
-
-    assert_eq!(
-        store.save(name(1), Some(5), stored(6, "second")).await,
-        Ok(Saved::Done)
-    );
-    assert_eq!(
-        store.save(name(2), None, stored(1, "other")).await,
-        Ok(Saved::Done)
-    );
-    let mut names = store.scan().await.unwrap();
-    names.sort();
-    assert_eq!(names, [(name(1), 6), (name(2), 1)]);
-
-    assert_eq!(store.clear(name(1), 5).await, Ok(false));
-    assert_eq!(store.load(name(1)).await, Ok(Some(stored(6, "second"))));
-    assert_eq!(store.clear(name(1), 6).await, Ok(true));
-    assert_eq!(store.load(name(1)).await, Ok(None));
-    assert_eq!(
-        store.save(name(1), None, stored(7, "")).await,
-        Ok(Saved::Done)
-    );
-    assert_eq!(store.load(name(1)).await, Ok(Some(stored(7, ""))));
+async fn take(store: &impl SessionStore, at: usize, step: Step) {
+    match step {
+        Step::Load(of, expected) => assert_eq!(store.load(name(of)).await, Ok(expected), "{at}"),
+        Step::Save(of, over, new, expected) => {
+            assert_eq!(store.save(name(of), over, new).await, Ok(expected), "{at}");
+        },
+        Step::Clear(of, edition, expected) => {
+            assert_eq!(store.clear(name(of), edition).await, Ok(expected), "{at}");
+        },
+        Step::Scan(expected) => {
+            let mut found = store.scan().await.unwrap();
+            found.sort();
+            let expected: Vec<_> = expected.iter().map(|(of, it)| (name(*of), *it)).collect();
+            assert_eq!(found, expected, "{at}");
+        },
+    }
 }
 
 /// A136: a store is a small trait; each of ours does what it says.
 #[tokio::test]
 async fn every_store_compares_and_sets() {
-    keeps_what_it_is_given(MemoryStore::new()).await;
+    answers_as_told(MemoryStore::new()).await;
     let folder = tempfile::tempdir().unwrap();
-    keeps_what_it_is_given(FileStore::in_folder(folder.path().join("not/there"))).await;
+    answers_as_told(FileStore::in_folder(folder.path().join("not/there"))).await;
     let shared: Arc<dyn SessionStore> = Arc::new(MemoryStore::new());
-    keeps_what_it_is_given(shared).await;
+    answers_as_told(shared).await;
 }
 
 #[tokio::test]
