@@ -1,6 +1,6 @@
 //! Configuration files: `warmline.toml` and `mcpServers`, read once, each server with its origin.
 //!
-//! Asked by: whoever turns a name into a [`Server`](crate::upstream::server::Server).
+//! Asked by: whoever turns a name into a [`Server`].
 //! Reading a file starts, expands and contacts nothing. A declaration becomes a server only
 //! through [`Trusted`], which [`ConfigFile::trusted`] alone gives out.
 
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use warmline_core::code::Code;
 
+use crate::server::Server;
 use crate::settings::place::Source;
 pub use crate::settings::{
     ConfigError, Excerpt, Lookup, Place, nearest, parse_duration, process_variable,
@@ -21,6 +22,7 @@ mod capabilities;
 mod cases;
 mod credential;
 mod declaration;
+mod declared;
 mod expand;
 mod find;
 mod keys;
@@ -33,6 +35,7 @@ mod tests;
 mod warmline_toml;
 
 pub use declaration::{Declaration, Outline, Written};
+pub use declared::Resolver;
 pub use find::{Folders, Origin};
 pub use mcp_servers::plain_name;
 pub use outline::public_url;
@@ -108,6 +111,28 @@ impl Config {
             settings.take_file(&file.read.engine);
         }
         settings
+    }
+
+    /// The servers of all trusted files, ready for an engine: the nearest of each name. Those
+    /// that are declared without a URL are looked up by the resolver.
+    ///
+    /// # Errors
+    /// `config-bad-value`: a variable is not set, a URL is none, a server cannot be used.
+    pub fn servers(
+        &self,
+        store: &TrustStore,
+        lookup: Lookup<'_>,
+        resolver: &Resolver,
+    ) -> Result<Vec<Server>, ConfigError> {
+        let mut servers: Vec<Server> = Vec::new();
+        for file in self.files.iter().filter(|file| file.is_trusted(store)) {
+            for declaration in file.declarations() {
+                if servers.iter().all(|known| known.name() != declaration.name) {
+                    servers.push(declaration.declared(lookup, resolver)?);
+                }
+            }
+        }
+        Ok(servers)
     }
 
     fn unknown(&self, name: &str) -> ConfigError {
@@ -260,6 +285,20 @@ impl Trusted<'_> {
         lookup: Lookup<'_>,
     ) -> Result<Configured, ConfigError> {
         self.own(declaration)?.server(lookup)
+    }
+
+    /// The server of one of the file's declarations, ready for an engine. One that is declared
+    /// without a URL is looked up by the resolver.
+    ///
+    /// # Errors
+    /// As [`Self::server`].
+    pub fn declared(
+        &self,
+        declaration: &Declaration,
+        lookup: Lookup<'_>,
+        resolver: &Resolver,
+    ) -> Result<Server, ConfigError> {
+        self.own(declaration)?.declared(lookup, resolver)
     }
 
     fn own(&self, declaration: &Declaration) -> Result<&Declaration, ConfigError> {

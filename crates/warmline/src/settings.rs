@@ -16,7 +16,7 @@ use crate::upstream::server::Server;
 
 mod duration;
 mod kind;
-mod limits;
+mod memory;
 mod of_engine;
 mod of_server;
 #[cfg(test)]
@@ -29,7 +29,6 @@ mod variables;
 pub use duration::parse_duration;
 pub use kind::Value;
 pub(crate) use kind::{Kind, Said};
-pub(crate) use limits::{check_ceilings, check_policy};
 pub use of_engine::EngineSettings;
 pub use of_server::ServerSettings;
 pub use place::{ConfigError, Excerpt, Place};
@@ -53,6 +52,8 @@ pub enum Origin {
         /// The line, counted from 1.
         line: Option<usize>,
     },
+    /// Nobody said anything, and this machine cannot hold what is usual.
+    Machine,
     /// Nobody said anything.
     #[default]
     Default,
@@ -73,6 +74,7 @@ impl Origin {
             Self::Builder => "builder",
             Self::Environment(_) => "environment",
             Self::File { .. } => "file",
+            Self::Machine => "machine",
             Self::Default => "default",
         }
     }
@@ -88,6 +90,7 @@ impl std::fmt::Display for Origin {
                 file,
                 line: Some(line),
             } => write!(f, "{}:{line}", file.display()),
+            Self::Machine => f.write_str("the memory of this machine"),
             Self::Default => f.write_str("default"),
         }
     }
@@ -411,12 +414,25 @@ impl EngineSettings {
         self.origins.of(key)
     }
 
-    /// Checks every value's range.
+    /// Checks every value's range, and takes back defaults that this machine cannot hold.
     ///
     /// # Errors
     /// `config-bad-value` names the setting and what is possible.
     pub fn settle(&mut self) -> Result<(), ConfigError> {
-        self.checked()
+        self.checked()?;
+        self.fit_into(memory::processes_that_fit());
+        Ok(())
+    }
+
+    fn fit_into(&mut self, processes: Option<u32>) {
+        const KEY: &str = "limits.processes";
+        if let Some(fit) = processes
+            && fit < self.ceilings.processes
+            && self.origins.of(KEY) == Origin::Default
+        {
+            self.ceilings.processes = fit;
+            self.origins.put(KEY, Origin::Machine);
+        }
     }
 
     /// Every setting with the value that counts.

@@ -44,7 +44,7 @@ impl Declaration {
         })
     }
 
-    fn usable(&self) -> Result<(), ConfigError> {
+    pub(super) fn usable(&self) -> Result<(), ConfigError> {
         let Some(Refusal { what, hint }) = &self.refusal else {
             return Ok(());
         };
@@ -56,7 +56,7 @@ impl Declaration {
     }
 
     /// How it is reached, with variables expanded.
-    fn reached(&self, lookup: Lookup<'_>) -> Result<Reach, ConfigError> {
+    pub(super) fn reached(&self, lookup: Lookup<'_>) -> Result<Reach, ConfigError> {
         match &self.reach {
             DeclaredReach::Url {
                 url,
@@ -119,7 +119,7 @@ impl Declaration {
         }
     }
 
-    fn headers(
+    pub(super) fn headers(
         &self,
         headers: &[(String, Written)],
         lookup: Lookup<'_>,
@@ -214,7 +214,7 @@ impl Declaration {
     }
 
     /// A token that any server might get by its variable's name never travels in the clear.
-    fn sent_safely(&self, url: &Url) -> Result<(), ConfigError> {
+    pub(super) fn sent_safely(&self, url: &Url) -> Result<(), ConfigError> {
         if !is_in_the_clear(url) {
             return Ok(());
         }

@@ -375,6 +375,23 @@ fn whether_a_server_needs_sessions_has_three_values() {
     }
 }
 
+/// The default number of programs is what fits into the memory; what was said stays.
+#[test]
+fn a_small_machine_holds_fewer_programs_unless_somebody_said_otherwise() {
+    let mut usual = EngineSettings::default();
+    usual.fit_into(Some(4));
+    assert_eq!(usual.ceilings.processes, 4);
+    assert_eq!(usual.origin("limits.processes"), Origin::Machine);
+    let mut large = EngineSettings::default();
+    large.fit_into(Some(1_000));
+    assert_eq!(large.ceilings.processes, 64);
+    let mut said = EngineSettings::default();
+    said.take_environment(&environment(&[("WARMLINE_LIMITS_PROCESSES", "64")]))
+        .unwrap();
+    said.fit_into(Some(4));
+    assert_eq!(said.ceilings.processes, 64);
+}
+
 proptest! {
     /// Whatever stands in a variable, it is a value within its range or an error that names it.
     #[test]

@@ -89,7 +89,7 @@ pub(super) fn tell(rows: &[Row], report: &Report) {
     }
     let shown: Vec<&Row> = rows
         .iter()
-        .filter(|row| report.is_verbose() || row.setting.origin != Origin::Default)
+        .filter(|row| report.is_verbose() || is_decided(&row.setting.origin))
         .collect();
     if shown.is_empty() {
         return;
@@ -109,6 +109,14 @@ pub(super) fn tell(rows: &[Row], report: &Report) {
     }
 }
 
+/// Whether somebody decided so, and not the machine.
+fn is_decided(origin: &Origin) -> bool {
+    match origin {
+        Origin::Builder | Origin::Environment(_) | Origin::File { .. } => true,
+        Origin::Machine | Origin::Default => false,
+    }
+}
+
 fn name(row: &Row) -> String {
     match &row.server {
         Some(server) => format!("{server}: {}", row.setting.key),
@@ -119,7 +127,9 @@ fn name(row: &Row) -> String {
 fn origin(origin: &Origin) -> String {
     match origin {
         Origin::Builder => "the command line".to_owned(),
-        Origin::Environment(_) | Origin::File { .. } | Origin::Default => origin.to_string(),
+        Origin::Environment(_) | Origin::File { .. } | Origin::Machine | Origin::Default => {
+            origin.to_string()
+        },
     }
 }
 
