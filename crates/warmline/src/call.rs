@@ -8,11 +8,12 @@
 //! an unrelated call also takes, no task, no JSON tree, no round trip of ours. The builder's box
 //! is one allocation. `benches/lease.rs` and `tests/cost` hold the numbers.
 
+mod asking;
+mod hearing;
+
 use std::borrow::Cow;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,11 +22,8 @@ use warmline_core::code::{Code, Reason};
 use warmline_core::delivery::{
     Attempt, Delivery, First, Heard, Hurdle, Next, Purse, Renewal, Repeat, SoFar,
 };
-use warmline_core::era::Era;
-use warmline_core::exchange::{
-    Answer, Ending, Fate, News, Patience, Question, Reply, Request, Trouble,
-};
-use warmline_core::key::Transport;
+use warmline_core::exchange::{Ending, Fate, Patience, Reply, Request, Trouble};
+use warmline_core::key::Owner;
 use warmline_core::loss::{self, Notes, Reaction, Told};
 use warmline_core::plan::Leg;
 use warmline_core::pool::{Outcome, Want, Why};
@@ -34,18 +32,24 @@ use warmline_core::protocol::gone::Remedy;
 use warmline_core::protocol::params::Params;
 use warmline_core::repeat::{self, Asked};
 
-use crate::client::Caller;
 use crate::clock::{self, Instant};
 use crate::connect::Connect;
+use crate::credentials::Refreshed;
+use crate::engine::Caller;
 use crate::entry::Entry;
 use crate::error::{At, Error, Result};
-use crate::handle::HeldSession;
-use crate::metrics::{CallOutcome, CallUnderWay, MethodWord};
-use crate::pool::Lease;
+use crate::events::{self, Event, Fingerprint, Which};
+use crate::metrics::{
+    Acquired, CallOutcome, CallUnderWay, HealCause, HealResult, MethodWord, RefreshResult,
+};
+use crate::pool::{How, Lease};
 use crate::route::{self, Route};
 use crate::run;
-use crate::tools::ToolList;
-use crate::upstream::{Asked as Answering, Facts, List, Listener, Pages, is_usable};
+use crate::upstream::Listener;
+
+use asking::tools_of;
+pub(crate) use asking::{facts, held, list, take, tools};
+use hearing::Hearing;
 
 /// What a caller wants sent.
 pub(crate) struct Job {
@@ -129,6 +133,8 @@ struct Way<'a> {
     by: Instant,
     generation: Option<u32>,
     rerouted: bool,
+    /// What showed the loss that this call was sent again after.
+    healing: Option<HealCause>,
     want: Want,
     counted: Option<CallUnderWay>,
 }
@@ -152,6 +158,7 @@ impl<'a> Way<'a> {
             by,
             generation: None,
             rerouted: false,
+            healing: None,
             want: Want::Shared,
             counted: Some(counted),
         };
@@ -167,11 +174,43 @@ impl<'a> Way<'a> {
         loop {
             let (route, lease) = self.lease().await?;
             self.generation = Some(lease.generation().number());
+            acquired(&route, &lease);
+            if let Err(error) = self.isolated(&route) {
+                lease.settle(Outcome::Gone(Why::Bug));
+                return Err(error);
+            }
             match self.attempt(&route, lease, request).await {
                 Step::Over(result) => return result,
                 Step::Again(back) => request = back,
             }
         }
+    }
+
+    /// Checks once more, at the last moment, that the session is the caller's own.
+    fn isolated(&mut self, route: &Route) -> Result<()> {
+        let Route::Held(cell) = route else {
+            return Ok(());
+        };
+        let key = cell.key();
+        let is_own = match key.owner() {
+            Owner::Identity(owner) => owner == self.caller.who.id,
+            Owner::Everybody => true,
+        };
+        let is_of_run = match (key.run(), &self.caller.run) {
+            (None, _) => true,
+            (Some(of), Some(run)) => of == run.id,
+            (Some(_), None) => false,
+        };
+        if is_own && is_of_run {
+            return Ok(());
+        }
+        self.entry.metrics.isolation_violations.one_more();
+        self.caller.engine.events().tell(Event::IsolationViolation {
+            session: Which::of_key(key),
+            caller: Some(Fingerprint::from(self.caller.who.id)),
+        });
+        let what = "a session of somebody else was about to be used";
+        Err(self.over(Trouble::new(Reason::Internal, what), Delivery::Unsent))
     }
 
     fn request(&self) -> Request {
@@ -361,6 +400,12 @@ impl<'a> Way<'a> {
         if told == Told::InText || reaction == Reaction::Meta {
             lease.told();
         }
+        if let Some(cause) = self.healing.take() {
+            self.entry.metrics.heals.one_more(cause, HealResult::Healed);
+        }
+        if left_state {
+            route.setup().leaves_state();
+        }
         route.setup().note_order(&self.job.method, &self.job.params);
         lease.settle(Outcome::Fine { left_state });
         self.count(|counted| counted.answered(kind_of(&result)));
@@ -420,18 +465,39 @@ impl<'a> Way<'a> {
         let again = failed.back.clone().unwrap_or_else(|| self.request());
         if first == First::RenewCredential
             && let (Some(credential), Some(epoch)) = (credential, failed.epoch)
-            && let Err(trouble) = credential.refresh(epoch).await
+            && !self.refreshed(credential.refresh(epoch).await)
         {
-            tracing::debug!(server = %self.entry.name, %trouble, "no fresh credential");
             return Step::Over(Err(self.surface(failed)));
         }
         self.so_far.note(failed.delivery, first);
+        self.entry.metrics.resends.one_more(failed.trouble.reason);
+        self.healing = failed.trouble.gone.map(HealCause::of).or(self.healing);
         tracing::debug!(server = %self.entry.name, method = %self.job.method, delivery = %failed.delivery,
             reason = %failed.trouble.reason, attempt = self.so_far.attempts(), "sent again");
         clock::sleep(pause).await;
         let id = self.job.call_id.clone().unwrap_or_else(fresh_call_id);
         let marked = repeat::marked(again.params(), &id, self.so_far.attempts());
         Step::Again(again.with_params(marked))
+    }
+
+    /// Counts what came of asking for a fresh credential; true if there is one to try.
+    fn refreshed(&self, asked: Result<Refreshed, Trouble>) -> bool {
+        let (result, is_new) = match &asked {
+            Ok(Refreshed::New) => (RefreshResult::Renewed, true),
+            Ok(Refreshed::Same) => (RefreshResult::Unchanged, false),
+            Err(trouble) if trouble.reason == Reason::Timeout => (RefreshResult::TimedOut, false),
+            Err(_) => (RefreshResult::Failed, false),
+        };
+        self.entry.metrics.refreshes.one_more(result);
+        self.caller
+            .engine
+            .events()
+            .tell(Event::CredentialRefreshed {
+                server: Arc::clone(&self.entry.name),
+                identity: Some(Fingerprint::from(self.caller.who.id)),
+                result,
+            });
+        is_new
     }
 
     /// What a failure says of the server itself.
@@ -444,6 +510,7 @@ impl<'a> Way<'a> {
             self.entry.cool(self.caller.who.id, now, pause);
         }
         let Some(dialect) = trouble.gone else { return };
+        self.entry.metrics.gone.one_more(dialect);
         if matches!(dialect.remedy(), Remedy::Open | Remedy::GoStateless) {
             // It keeps sessions after all, or none any more: whoever shares what was held before
             // would share a session that is not theirs.
@@ -470,6 +537,14 @@ impl<'a> Way<'a> {
     }
 
     fn surface(&mut self, failed: Failed) -> Error {
+        if let Some(cause) = self.healing.take() {
+            let result = if failed.trouble.gone.is_some() {
+                HealResult::LostAgain
+            } else {
+                HealResult::Failed
+            };
+            self.entry.metrics.heals.one_more(cause, result);
+        }
         let delivery = self.so_far.delivery(failed.delivery);
         let mut trouble = failed.trouble;
         if delivery == Delivery::Unknown && trouble.code.usual_delivery() != Some(delivery) {
@@ -571,6 +646,26 @@ fn outcome(trouble: &Trouble, retired: Option<Reason>) -> Outcome {
     }
 }
 
+/// Logs how a call came by its session, for debugging.
+fn acquired(route: &Route, lease: &Lease<Connect>) {
+    let how = match lease.how() {
+        How::Hit => Acquired::Hit,
+        How::Miss => Acquired::Miss,
+        How::Waited => Acquired::Wait,
+        How::Once => Acquired::Ephemeral,
+    };
+    let generation = lease.generation().number();
+    match route {
+        Route::Held(cell) => {
+            events::acquired(how, cell.key(), generation, lease.session().session_id());
+        },
+        Route::Once(_) => {
+            let server = &route.setup().entry.name;
+            tracing::debug!(target: "warmline::events", %server, how = how.word(), "session acquired");
+        },
+    }
+}
+
 /// Whether a result says of itself that the tool failed. Only a result that holds the word is
 /// looked at more closely.
 fn kind_of(result: &[u8]) -> CallOutcome {
@@ -590,151 +685,5 @@ fn kind_of(result: &[u8]) -> CallOutcome {
 
 /// A key for the repeats of one call.
 fn fresh_call_id() -> String {
-    crate::client::random_hex()
-}
-
-/// Notes whether anything reached the caller's listener.
-struct Hearing<'a> {
-    listener: Option<&'a dyn Listener>,
-    something: AtomicBool,
-}
-
-impl<'a> Hearing<'a> {
-    const fn new(listener: Option<&'a dyn Listener>) -> Self {
-        Self {
-            listener,
-            something: AtomicBool::new(false),
-        }
-    }
-
-    fn heard(&self) -> Heard {
-        if self.something.load(Ordering::Relaxed) {
-            Heard::Something
-        } else {
-            Heard::Nothing
-        }
-    }
-}
-
-impl Listener for Hearing<'_> {
-    fn news(&self, news: News) {
-        if let Some(listener) = self.listener {
-            self.something.store(true, Ordering::Relaxed);
-            listener.news(news);
-        }
-    }
-
-    fn question(&self, question: Question) -> Answering<'_> {
-        match self.listener {
-            Some(listener) => {
-                self.something.store(true, Ordering::Relaxed);
-                listener.question(question)
-            },
-            None => Box::pin(std::future::ready(Answer::Declined)),
-        }
-    }
-}
-
-/// Whose tool list it is.
-fn tools_of(caller: &Caller, entry: &Entry) -> crate::entry::ToolsOf {
-    let vault = &caller.engine.shared().vault;
-    let credential = entry.credential(&caller.who, vault);
-    let id = credential.map_or(crate::entry::NO_CREDENTIAL, |credential| credential.id());
-    (caller.who.id, id)
-}
-
-/// The tools that may be called: from the cache, or read now, once for all who ask.
-///
-/// On the heap and under a type of its own, because a call may list tools, and listing is a call.
-pub(crate) fn tools<'a>(caller: &'a Caller, entry: &'a Arc<Entry>) -> Listing<'a> {
-    Box::pin(async move {
-        let whose = tools_of(caller, entry);
-        if let Some(known) = entry.tools.peek(&whose) {
-            return Ok(known);
-        }
-        let (caller, listed) = (caller.clone(), Arc::clone(entry));
-        let work = async move {
-            let items = list(&caller, &listed, List::Tools).await?;
-            Ok(ToolList::of(&listed.server.card, items, listed.policy()))
-        };
-        entry.tools.list(whose, work).await
-    })
-}
-
-type Listing<'a> = Pin<Box<dyn Future<Output = Result<Arc<ToolList>>> + Send + 'a>>;
-
-/// A list with all its pages, over the session that a call of this caller would use.
-pub(crate) async fn list(caller: &Caller, entry: &Arc<Entry>, list: List) -> Result<Vec<Bytes>> {
-    let job = |params: Params| Job {
-        method: Cow::Borrowed(list.method()),
-        params,
-        patience: entry.policy().patience,
-        headers: Vec::new(),
-        said: None,
-        call_id: None,
-        tool: None,
-        listener: None,
-    };
-    let mut pages = Pages::new(list, &entry.name);
-    let mut leg = None;
-    while let Some(params) = pages.next() {
-        let page = Box::pin(carry(caller, entry, job(params))).await?;
-        pages
-            .take(&page.result)
-            .map_err(|trouble| Error::new(trouble, Delivery::Answered).at(page.at()))?;
-        leg = Some(page.leg);
-    }
-    let mut items = pages.into_items();
-    if leg.is_some_and(|leg| leg.era == Era::Modern && leg.transport != Transport::Stdio) {
-        items.retain(|item| is_usable(list, item));
-    }
-    Ok(items)
-}
-
-/// What the server said of itself when the session of this caller was opened.
-pub(crate) async fn facts(caller: &Caller, entry: &Arc<Entry>) -> Result<Arc<Facts>> {
-    let lease = take(caller, entry, Want::Shared).await?.1;
-    let facts = Arc::clone(lease.session().shared_facts());
-    lease.settle(Outcome::Unused);
-    Ok(facts)
-}
-
-/// A lease for a holder of a session.
-pub(crate) async fn take(
-    caller: &Caller,
-    entry: &Arc<Entry>,
-    want: Want,
-) -> Result<(Route, Lease<Connect>)> {
-    let job = Job {
-        method: Cow::Borrowed("lease"),
-        params: Params::empty(),
-        patience: entry.policy().patience,
-        headers: Vec::new(),
-        said: None,
-        call_id: None,
-        tool: None,
-        listener: None,
-    };
-    let mut way = Way::begin(caller, entry, job)?;
-    way.counted = None;
-    way.want = want;
-    let Some(run) = &caller.run else {
-        return way.lease().await;
-    };
-    let present = run
-        .admit(&caller.engine)
-        .map_err(|trouble| way.error(trouble, Delivery::Unsent))?;
-    let taken = run.until_cut(way.lease()).await;
-    drop(present);
-    taken.unwrap_or_else(|| Err(Error::unsent(run::ended(&run.name))))
-}
-
-/// The session that is held for this caller, if one is. Asking changes nothing.
-pub(crate) fn held(caller: &Caller, entry: &Arc<Entry>) -> Option<HeldSession> {
-    let cell = route::remembered(caller, entry)?;
-    let newest = cell.sessions().into_iter().max_by_key(|seen| seen.generation)?;
-    Some(HeldSession {
-        id: newest.session.session_id().map(str::to_owned),
-        generation: newest.generation.number(),
-    })
+    crate::engine::random_hex()
 }

@@ -3,24 +3,21 @@
 //! Building one reads and connects nothing (A115); [`Builder::from_env`] is the only thing here
 //! that looks at the environment, when it is asked to.
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::AtomicU8;
 
 use arc_swap::ArcSwap;
 use http::HeaderMap;
 use warmline_core::code::Reason;
 use warmline_core::exchange::Trouble;
-use warmline_core::key::{Digest, Identity, RunId};
 use warmline_core::policy::Ceilings;
-use warmline_core::pool::Why;
-use warmline_core::tick::Tick;
 
-use crate::clock::{self, Instant};
+use crate::clock;
 use crate::connect::Connect;
-use crate::entry::{Entry, Said};
+use crate::engine::{Caller, Engine, OPEN, Shared, Who, misconfigured, random_hex};
+use crate::entry::Said;
 use crate::error::{Error, Result};
-use crate::events::{Event, Events, Fingerprint, RunEnd, Subscription};
+use crate::events::{Event, Events, Fingerprint, Subscription};
 use crate::handle::ServerHandle;
 use crate::identity::{HeaderRule, IdentityExtractor, IdentityName};
 use crate::keep;
@@ -28,10 +25,10 @@ use crate::lease::Leased;
 use crate::metrics::{Metrics, Snapshot};
 use crate::pool::Pool;
 use crate::run::{self, Role, Run, RunShared};
-use crate::seal::{Purpose, Vault};
+use crate::seal::Vault;
 use crate::server::Server;
-use crate::settings::{self, ConfigError, EngineSettings, Group, nearest};
-use crate::store::{Records, StoreFactory};
+use crate::settings::{self, EngineSettings, Group};
+use crate::store::StoreFactory;
 use crate::sync::Mutex;
 use crate::upstream::{Declared, Upstream};
 
@@ -61,52 +58,6 @@ pub struct IdentityHandle {
     engine: Arc<Engine>,
     who: Arc<Who>,
 }
-
-/// Who is asking: a name for people and a digest for keys.
-#[derive(Debug)]
-pub(crate) struct Who {
-    pub(crate) said: IdentityName,
-    pub(crate) id: Identity,
-}
-
-/// What all handles share.
-pub(crate) struct Engine {
-    entries: ArcSwap<HashMap<Arc<str>, Arc<Entry>>>,
-    runs: Mutex<HashMap<RunId, Arc<RunShared>>>,
-    pool: Pool<Connect>,
-    connect: Arc<Connect>,
-    shared: Arc<Shared>,
-    extractor: Arc<dyn IdentityExtractor>,
-    allow: Vec<String>,
-    phase: AtomicU8,
-    keeper: keep::Started,
-    said: Arc<Said>,
-}
-
-/// What the engine and its connector both need.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) upstream: Upstream,
-    pub(crate) vault: Arc<Vault>,
-    pub(crate) stores: Option<Arc<dyn StoreFactory>>,
-    pub(crate) records: Mutex<HashMap<Arc<str>, Option<Arc<Records>>>>,
-    pub(crate) ceilings: Ceilings,
-    pub(crate) events: Events,
-    pub(crate) metrics: Metrics,
-    start: Instant,
-}
-
-impl std::fmt::Debug for Engine {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Engine")
-            .field("servers", &self.entries.load().len())
-            .finish_non_exhaustive()
-    }
-}
-
-const OPEN: u8 = 0;
-const DRAINING: u8 = 1;
-const CLOSED: u8 = 2;
 
 impl Default for Builder {
     fn default() -> Self {
@@ -498,236 +449,4 @@ impl IdentityHandle {
             .map(|run| Arc::clone(&run.shared));
         Caller::new(Arc::clone(&self.engine), Arc::clone(&self.who), run)
     }
-}
-
-/// Who calls: an identity, and its run if there is one.
-#[derive(Clone, Debug)]
-pub(crate) struct Caller {
-    pub(crate) engine: Arc<Engine>,
-    pub(crate) who: Arc<Who>,
-    pub(crate) run: Option<Arc<RunShared>>,
-    pub(crate) said: Arc<Said>,
-}
-
-impl Caller {
-    pub(crate) fn new(engine: Arc<Engine>, who: Arc<Who>, run: Option<Arc<RunShared>>) -> Self {
-        let said = Arc::clone(&engine.said);
-        Self {
-            engine,
-            who,
-            run,
-            said,
-        }
-    }
-}
-
-impl Engine {
-    pub(crate) fn tick(&self) -> Tick {
-        self.shared.tick()
-    }
-
-    pub(crate) fn pool(&self) -> &Pool<Connect> {
-        &self.pool
-    }
-
-    pub(crate) fn events(&self) -> &Events {
-        &self.shared.events
-    }
-
-    pub(crate) fn ceilings(&self) -> &Ceilings {
-        &self.shared.ceilings
-    }
-
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
-    }
-
-    /// Whether calls are let in; what tells them otherwise.
-    pub(crate) fn admit(self: &Arc<Self>) -> Result<(), Trouble> {
-        let trouble = match self.phase.load(Ordering::Acquire) {
-            OPEN => {
-                self.keeper.start(self);
-                return Ok(());
-            },
-            DRAINING => Trouble::new(Reason::Draining, "this engine is going down"),
-            _ => Trouble::new(Reason::Closed, "this engine was closed"),
-        };
-        Err(trouble)
-    }
-
-    /// The entry of a server, if its name is known and it may be called.
-    pub(crate) fn entry(&self, name: &str) -> Result<Arc<Entry>, Trouble> {
-        let entries = self.entries.load();
-        let Some(entry) = entries.get(name) else {
-            let what = format!("no server `{}` is declared", name.escape_debug());
-            let trouble = Trouble::new(Reason::ServerUnknown, what);
-            let near = nearest(name, entries.keys().map(|name| &**name));
-            return Err(match near {
-                Some(near) => trouble.hint(format!("did you mean `{near}`?")),
-                None => trouble,
-            });
-        };
-        if !entry.policy().enabled {
-            let what = format!("`{name}` is switched off");
-            return Err(Trouble::new(Reason::NotAllowed, what));
-        }
-        if !self.allow.is_empty() && !crate::tools::is_listed(&self.allow, name) {
-            let what = format!("`{name}` is not among the servers that may be called");
-            return Err(Trouble::new(Reason::NotAllowed, what));
-        }
-        Ok(Arc::clone(entry))
-    }
-
-    /// The entry of a server that is declared nowhere.
-    pub(crate) fn undeclared(&self, server: Server) -> Arc<Entry> {
-        let metrics = self.shared.metrics.server(server.name());
-        Entry::new(server, metrics, self.ceilings().list_horizon)
-    }
-
-    fn add(&self, server: Server) -> Result<()> {
-        if let Some(problem) = server.problem() {
-            return Err(Error::unsent(problem.clone()));
-        }
-        let mut server = server;
-        server.settings.settle().map_err(misconfigured)?;
-        let entry = self.undeclared(server);
-        let old = self.entries.rcu(|entries| {
-            let mut entries = HashMap::clone(entries);
-            entries.insert(Arc::clone(&entry.name), Arc::clone(&entry));
-            entries
-        });
-        if let Some(old) = old.get(&entry.name) {
-            self.pool.end_shared_of(&old.name, Why::Reloaded);
-        }
-        Ok(())
-    }
-
-    fn remove(&self, name: &str) -> bool {
-        let old = self.entries.rcu(|entries| {
-            let mut entries = HashMap::clone(entries);
-            entries.remove(name);
-            entries
-        });
-        let was_there = old.contains_key(name);
-        if was_there {
-            self.pool.end_shared_of(name, Why::Reloaded);
-        }
-        was_there
-    }
-
-    fn who(&self, said: IdentityName) -> Arc<Who> {
-        let id = self.shared.vault.digest(Purpose::Identity, &said.parts());
-        Arc::new(Who {
-            said,
-            id: Identity(id),
-        })
-    }
-
-    fn run_id(&self, who: &Who, name: &str) -> RunId {
-        let parts: [&[u8]; 2] = [who.id.0.bytes(), name.as_bytes()];
-        RunId(self.shared.vault.digest(Purpose::Run, &parts))
-    }
-
-    /// A run is over: the same name begins another.
-    pub(crate) fn forget_run(&self, run: &Arc<RunShared>) {
-        let mut runs = self.runs.lock();
-        if runs
-            .get(&run.id)
-            .is_some_and(|known| Arc::ptr_eq(known, run))
-        {
-            runs.remove(&run.id);
-        }
-    }
-
-    /// Tells that a run is over.
-    pub(crate) fn run_ended(&self, run: &RunShared, why: RunEnd, sessions: u32) {
-        let metrics = &self.shared.metrics.engine;
-        metrics.runs.down();
-        metrics.sessions_per_run.add(u64::from(sessions));
-        self.shared.events.tell(Event::RunEnded {
-            identity: Fingerprint::from(run.who.id),
-            run: Fingerprint::from(run.id),
-            why,
-            sessions,
-        });
-    }
-
-    pub(crate) fn connector(&self) -> &Arc<Connect> {
-        &self.connect
-    }
-
-    /// Whether one more run of an identity may open sessions.
-    pub(crate) fn check_runs(&self, who: &Who) -> Result<(), Trouble> {
-        let most = self.ceilings().runs_per_identity as usize;
-        let live = self.runs.lock();
-        if live.len() <= most {
-            return Ok(());
-        }
-        let of_them = live.values().filter(|run| run.who.id == who.id).count();
-        if of_them <= most {
-            return Ok(());
-        }
-        let what = format!("{of_them} runs of this identity are live, and {most} may be");
-        Err(Trouble::new(Reason::Overloaded, what)
-            .hint("end runs that are over, or raise `runs_per_identity`"))
-    }
-
-    pub(crate) fn live_runs(&self) -> Vec<Arc<RunShared>> {
-        self.runs.lock().values().cloned().collect()
-    }
-
-    pub(crate) fn entries(&self) -> arc_swap::Guard<Arc<HashMap<Arc<str>, Arc<Entry>>>> {
-        self.entries.load()
-    }
-
-    fn snapshot(&self) -> Snapshot {
-        keep::snapshot(self)
-    }
-
-    async fn close(self: &Arc<Self>) {
-        self.phase.fetch_max(DRAINING, Ordering::AcqRel);
-        let by = clock::after(self.ceilings().drain);
-        keep::close(self, by).await;
-        self.phase.store(CLOSED, Ordering::Release);
-        self.keeper.stop();
-    }
-}
-
-impl Shared {
-    pub(crate) fn tick(&self) -> Tick {
-        Tick::at(clock::now().saturating_duration_since(self.start))
-    }
-
-    /// The records of a server, where it has a store.
-    pub(crate) fn records_of(&self, entry: &Entry) -> Option<Arc<Records>> {
-        let stores = self.stores.as_ref()?;
-        let mut known = self.records.lock();
-        known
-            .entry(Arc::clone(&entry.name))
-            .or_insert_with(|| {
-                let store = stores.store_for(&entry.server.card)?;
-                let vault = Arc::clone(&self.vault);
-                Some(Arc::new(Records::new(
-                    store,
-                    vault,
-                    self.ceilings.store_timeout,
-                )))
-            })
-            .clone()
-    }
-}
-
-/// A bad setting, as every other error of ours.
-fn misconfigured(error: ConfigError) -> Error {
-    Error::unsent(error.into())
-}
-
-/// 128 random bits, in hexadecimal.
-pub(crate) fn random_hex() -> String {
-    let mut bytes = [0; 16];
-    // Where the system has no randomness at all, names that differ are the best there is.
-    if aws_lc_rs::rand::fill(&mut bytes).is_err() {
-        fastrand::fill(&mut bytes);
-    }
-    Digest::new(bytes).hex()
 }

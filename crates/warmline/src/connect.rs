@@ -18,20 +18,20 @@ use warmline_core::exchange::{Ending, Patience, Request, Trouble};
 use warmline_core::key::{DeclaredId, Key, Owner, RunId, Transport};
 use warmline_core::plan::Leg;
 use warmline_core::policy::BreakerPolicy;
-use warmline_core::pool::{Generation, Health, Why};
+use warmline_core::pool::{Health, Why};
 use warmline_core::protocol::params::Params;
 use warmline_core::record::Record;
 
-use crate::client::Shared;
 use crate::clock;
 use crate::credentials::Credential;
+use crate::engine::Shared;
 use crate::entry::{Entry, Found, Said};
-use crate::pool::{Connector, Happened, Opened, Order, Purpose};
+use crate::pool::{Connector, Happened, Opened, Order};
 use crate::route::Speaking;
 use crate::run::RunShared;
 use crate::store::Records;
 use crate::sync::Mutex;
-use crate::upstream::{self, Declared, Facts, Kept, Notices, Probe, Probed, Session};
+use crate::upstream::{self, Facts, Notices, Probe, Probed, Session};
 
 mod recorded;
 mod telling;

@@ -19,8 +19,8 @@ use warmline_core::plan::Leg;
 use warmline_core::policy::{Policy, Sessions};
 use warmline_core::tick::Tick;
 
-use crate::client::Who;
 use crate::credentials::{Credential, CredentialSource};
+use crate::engine::Who;
 use crate::flight::Flights;
 use crate::identity::IdentityName;
 use crate::metrics::ServerMetrics;

@@ -21,7 +21,7 @@ use warmline_core::protocol::params::Params;
 use warmline_core::repeat::Said as SaidOfRepeat;
 
 use crate::call::{self, Answered, Job};
-use crate::client::Caller;
+use crate::engine::Caller;
 use crate::entry::{Entry, Said};
 use crate::error::{Error, Result};
 use crate::lease::Leased;

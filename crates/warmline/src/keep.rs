@@ -14,8 +14,8 @@ use futures_util::future::join_all;
 use futures_util::stream;
 use tokio::task::AbortHandle;
 
-use crate::client::Engine;
 use crate::clock::{self, Instant};
+use crate::engine::Engine;
 use crate::entry::Entry;
 use crate::events::Fingerprint;
 use crate::metrics::{RunLine, SessionLine, SessionState, Snapshot};

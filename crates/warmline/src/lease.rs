@@ -17,8 +17,8 @@ use warmline_core::protocol::envelope::RpcError;
 use warmline_core::protocol::params::Params;
 
 use crate::call::{self, Answered, Job};
-use crate::client::Caller;
 use crate::connect::Connect;
+use crate::engine::Caller;
 use crate::entry::Entry;
 use crate::error::{At, Error, Result};
 use crate::handle::{Call, ToolResult};

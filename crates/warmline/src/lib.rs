@@ -33,6 +33,7 @@ mod clock;
 pub mod config;
 mod connect;
 pub mod credentials;
+mod engine;
 mod entry;
 mod error;
 pub mod events;

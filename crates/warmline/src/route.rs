@@ -14,10 +14,10 @@ use warmline_core::plan::{self, Asking, Leg, Ownership, Plan, Reach};
 use warmline_core::policy::SessionPer;
 use warmline_core::pool::{Want, Why};
 
-use crate::client::Caller;
 use crate::clock::Instant;
 use crate::connect::{Connect, Line, RunTag, Setup};
 use crate::credentials::Credential;
+use crate::engine::Caller;
 use crate::entry::{Contact, ContactKey, Entry, Found, NO_CREDENTIAL, Wants};
 use crate::pool::{CellOf, Lease, SpareKey};
 
@@ -95,6 +95,9 @@ async fn find(
     per_tool: Option<SessionPer>,
 ) -> Result<Route, Trouble> {
     let shared = caller.engine.shared();
+    if caller.run.is_some() {
+        caller.engine.check_runs(&caller.who)?;
+    }
     let found = entry.found(&shared.vault).await?;
     let credential = entry.credential(&caller.who, &shared.vault);
     if let Some(credential) = &credential {

@@ -22,9 +22,9 @@ use warmline_core::pool::Why;
 use warmline_core::run::{Admission, EndAsked, Phase, RunLife};
 use warmline_core::tick::Tick;
 
-use crate::client::{Caller, Engine, Who};
 use crate::clock;
 use crate::connect::Connect;
+use crate::engine::{Caller, Engine, Who};
 use crate::error::{Error, Result};
 use crate::events::RunEnd;
 use crate::handle::ServerHandle;
@@ -214,6 +214,14 @@ impl Run {
     /// The name of the current run, if there is one.
     pub fn current_name() -> Option<String> {
         CURRENT.try_with(|run| run.name().to_owned()).ok()
+    }
+
+    /// Whether a run may have this name: 1 to 128 of `[A-Za-z0-9._~-]`, but not `.` or `..`.
+    ///
+    /// # Errors
+    /// `bad-message`, saying what a name looks like.
+    pub fn check_name(name: &str) -> Result<()> {
+        check_name(name)
     }
 
     /// Its name: what is handed to other processes, in `WARMLINE_RUN` or a header.

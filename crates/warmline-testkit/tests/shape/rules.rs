@@ -29,7 +29,7 @@ pub(crate) const WARMLINE: Layers = Layers(&[
     &["config", "settings", "trust"],
     &["server"],
     &[
-        "call", "client", "connect", "entry", "handle", "keep", "lease", "route", "run",
+        "call", "client", "connect", "engine", "entry", "handle", "keep", "lease", "route", "run",
     ],
 ]);
 

@@ -1,0 +1,132 @@
+//! What is asked of a server beside single calls: lists, its facts, a session to hold.
+
+use std::borrow::Cow;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use warmline_core::delivery::Delivery;
+use warmline_core::era::Era;
+use warmline_core::key::Transport;
+use warmline_core::pool::{Outcome, Want};
+use warmline_core::protocol::params::Params;
+
+use super::{Job, Way, carry};
+use crate::connect::Connect;
+use crate::engine::Caller;
+use crate::entry::Entry;
+use crate::error::{Error, Result};
+use crate::handle::HeldSession;
+use crate::pool::Lease;
+use crate::route::{self, Route};
+use crate::run;
+use crate::tools::ToolList;
+use crate::upstream::{Facts, List, Pages, is_usable};
+
+/// Whose tool list it is.
+pub(super) fn tools_of(caller: &Caller, entry: &Entry) -> crate::entry::ToolsOf {
+    let vault = &caller.engine.shared().vault;
+    let credential = entry.credential(&caller.who, vault);
+    let id = credential.map_or(crate::entry::NO_CREDENTIAL, |credential| credential.id());
+    (caller.who.id, id)
+}
+
+/// The tools that may be called: from the cache, or read now, once for all who ask.
+///
+/// On the heap and under a type of its own, because a call may list tools, and listing is a call.
+pub(crate) fn tools<'a>(caller: &'a Caller, entry: &'a Arc<Entry>) -> Listing<'a> {
+    Box::pin(async move {
+        let whose = tools_of(caller, entry);
+        if let Some(known) = entry.tools.peek(&whose) {
+            return Ok(known);
+        }
+        let (caller, listed) = (caller.clone(), Arc::clone(entry));
+        let work = async move {
+            let items = list(&caller, &listed, List::Tools).await?;
+            Ok(ToolList::of(&listed.server.card, items, listed.policy()))
+        };
+        entry.tools.list(whose, work).await
+    })
+}
+
+type Listing<'a> = Pin<Box<dyn Future<Output = Result<Arc<ToolList>>> + Send + 'a>>;
+
+/// A list with all its pages, over the session that a call of this caller would use.
+pub(crate) async fn list(caller: &Caller, entry: &Arc<Entry>, list: List) -> Result<Vec<Bytes>> {
+    let job = |params: Params| Job {
+        method: Cow::Borrowed(list.method()),
+        params,
+        patience: entry.policy().patience,
+        headers: Vec::new(),
+        said: None,
+        call_id: None,
+        tool: None,
+        listener: None,
+    };
+    let mut pages = Pages::new(list, &entry.name);
+    let mut leg = None;
+    while let Some(params) = pages.next() {
+        let page = Box::pin(carry(caller, entry, job(params))).await?;
+        pages
+            .take(&page.result)
+            .map_err(|trouble| Error::new(trouble, Delivery::Answered).at(page.at()))?;
+        leg = Some(page.leg);
+    }
+    let mut items = pages.into_items();
+    if leg.is_some_and(|leg| leg.era == Era::Modern && leg.transport != Transport::Stdio) {
+        items.retain(|item| is_usable(list, item));
+    }
+    Ok(items)
+}
+
+/// What the server said of itself when the session of this caller was opened.
+pub(crate) async fn facts(caller: &Caller, entry: &Arc<Entry>) -> Result<Arc<Facts>> {
+    let lease = take(caller, entry, Want::Shared).await?.1;
+    let facts = Arc::clone(lease.session().shared_facts());
+    lease.settle(Outcome::Unused);
+    Ok(facts)
+}
+
+/// A lease for a holder of a session.
+pub(crate) async fn take(
+    caller: &Caller,
+    entry: &Arc<Entry>,
+    want: Want,
+) -> Result<(Route, Lease<Connect>)> {
+    let job = Job {
+        method: Cow::Borrowed("lease"),
+        params: Params::empty(),
+        patience: entry.policy().patience,
+        headers: Vec::new(),
+        said: None,
+        call_id: None,
+        tool: None,
+        listener: None,
+    };
+    let mut way = Way::begin(caller, entry, job)?;
+    way.counted = None;
+    way.want = want;
+    let Some(run) = &caller.run else {
+        return way.lease().await;
+    };
+    let present = run
+        .admit(&caller.engine)
+        .map_err(|trouble| way.error(trouble, Delivery::Unsent))?;
+    let taken = run.until_cut(way.lease()).await;
+    drop(present);
+    taken.unwrap_or_else(|| Err(Error::unsent(run::ended(&run.name))))
+}
+
+/// The session that is held for this caller, if one is. Asking changes nothing.
+pub(crate) fn held(caller: &Caller, entry: &Arc<Entry>) -> Option<HeldSession> {
+    let cell = route::remembered(caller, entry)?;
+    let newest = cell
+        .sessions()
+        .into_iter()
+        .max_by_key(|seen| seen.generation)?;
+    Some(HeldSession {
+        id: newest.session.session_id().map(str::to_owned),
+        generation: newest.generation.number(),
+    })
+}

@@ -1,0 +1,50 @@
+//! Notes whether anything of a call reached its caller before the call ended.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use warmline_core::delivery::Heard;
+use warmline_core::exchange::{Answer, News, Question};
+
+use crate::upstream::{Asked, Listener};
+
+/// Notes whether anything reached the caller's listener.
+pub(super) struct Hearing<'a> {
+    listener: Option<&'a dyn Listener>,
+    something: AtomicBool,
+}
+
+impl<'a> Hearing<'a> {
+    pub(super) const fn new(listener: Option<&'a dyn Listener>) -> Self {
+        Self {
+            listener,
+            something: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn heard(&self) -> Heard {
+        if self.something.load(Ordering::Relaxed) {
+            Heard::Something
+        } else {
+            Heard::Nothing
+        }
+    }
+}
+
+impl Listener for Hearing<'_> {
+    fn news(&self, news: News) {
+        if let Some(listener) = self.listener {
+            self.something.store(true, Ordering::Relaxed);
+            listener.news(news);
+        }
+    }
+
+    fn question(&self, question: Question) -> Asked<'_> {
+        match self.listener {
+            Some(listener) => {
+                self.something.store(true, Ordering::Relaxed);
+                listener.question(question)
+            },
+            None => Box::pin(std::future::ready(Answer::Declined)),
+        }
+    }
+}
