@@ -422,7 +422,7 @@ pub trait InCurrentRun: Future + Sized {
     fn in_current_run(self) -> impl Future<Output = Self::Output>;
 
     /// The same future, in this run.
-    fn in_run(self, run: &Run) -> impl Future<Output = Self::Output>;
+    fn in_run(self, run: &Run) -> impl Future<Output = Self::Output> + use<Self>;
 }
 
 impl<F: Future> InCurrentRun for F {
@@ -437,7 +437,7 @@ impl<F: Future> InCurrentRun for F {
         }
     }
 
-    fn in_run(self, run: &Run) -> impl Future<Output = F::Output> {
+    fn in_run(self, run: &Run) -> impl Future<Output = F::Output> + use<F> {
         CURRENT.scope(run.clone(), self)
     }
 }
