@@ -241,3 +241,28 @@ async fn a_disk_that_is_full_leaves_the_old_record() {
     });
     assert_eq!(drafts.count(), 0, "nothing half done is left");
 }
+
+/// A142, A136, A139: a store over HTTP is a small trait; 404 means none, a failed PUT fails no call.
+#[test]
+fn the_example_with_a_store_over_http_does_what_it_says() {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let ran = Command::new(cargo)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args(["run", "--quiet", "--locked", "--example", "http_store"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ran.stdout);
+    assert!(
+        ran.status.success(),
+        "{said}{}",
+        String::from_utf8_lossy(&ran.stderr)
+    );
+    assert_eq!(
+        said.lines().collect::<Vec<_>>(),
+        [
+            "before the restart  1 2",
+            "after the restart   3, 1 handshake in all",
+            "while PUT fails     1 2, calls go on",
+        ]
+    );
+}
