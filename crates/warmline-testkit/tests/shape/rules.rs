@@ -26,8 +26,9 @@ pub(crate) const WARMLINE: Layers = Layers(&[
     &["pool"],
     &["upstream"],
     &["credentials", "resolve", "tools"],
-    &["config", "settings", "trust"],
+    &["settings"],
     &["server"],
+    &["config", "trust"],
     &[
         "call", "client", "connect", "engine", "entry", "handle", "keep", "lease", "route", "run",
     ],

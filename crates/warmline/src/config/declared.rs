@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::declaration::{Declaration, DeclaredReach};
+use super::reaching::Configured;
 use crate::credentials::{CredentialSource, Secret};
 use crate::resolve::ServerResolver;
 use crate::server::{Server, Whereabouts};
@@ -12,6 +13,16 @@ use crate::upstream::server::Reach;
 
 /// Who looks servers up that are declared without a URL; none if nobody does.
 pub type Resolver = Option<Arc<dyn ServerResolver>>;
+
+/// The server as a single command put it together: what stands in its headers is sent as it is.
+impl From<Configured> for Server {
+    fn from(configured: Configured) -> Self {
+        let Configured { server, settings } = configured;
+        let mut declared = Self::of_whereabouts(server.name, Whereabouts::Said(server.reach));
+        declared.settings = settings;
+        declared
+    }
+}
 
 impl Declaration {
     /// The server for the engine: variables of its address are filled in, its credential is a

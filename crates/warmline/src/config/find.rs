@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy as _;
 
+use crate::settings::process_variable;
+
 /// How a configuration file came to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
@@ -43,19 +45,19 @@ pub struct Folders {
 }
 
 impl Folders {
-    /// The folders of this process and its user (XDG).
+    /// The folders of this process and its user (XDG). What is remembered goes where a service
+    /// manager says by `STATE_DIRECTORY`, if it does.
     ///
     /// # Errors
     /// The working folder is gone or may not be read.
     pub fn of_this_process() -> std::io::Result<Self> {
         let base = etcetera::base_strategy::Xdg::new().ok();
+        let of_user = base.as_ref().and_then(etcetera::BaseStrategy::state_dir);
         Ok(Self {
             working: std::env::current_dir()?,
             user: base.as_ref().map(|base| base.config_dir().join("warmline")),
             system: PathBuf::from("/etc/warmline"),
-            state: base
-                .and_then(|base| base.state_dir())
-                .map(|folder| folder.join("warmline")),
+            state: of_service().or_else(|| of_user.map(|folder| folder.join("warmline"))),
         })
     }
 
@@ -83,6 +85,13 @@ impl Folders {
         });
         files
     }
+}
+
+/// The folder that a service manager made for this service alone; of several, the first.
+fn of_service() -> Option<PathBuf> {
+    let told = process_variable("STATE_DIRECTORY")?;
+    let first = told.split(':').next().filter(|path| path.starts_with('/'));
+    first.map(PathBuf::from)
 }
 
 /// Files that count when they lie in the working folder.

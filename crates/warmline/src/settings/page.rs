@@ -25,7 +25,7 @@ const ENGINE_PARTS: &[(&str, &str)] = &[
     ("identity", "identity.headers"),
 ];
 
-/// S1 to S33: the page names every setting with what may be said, its default and its variables.
+/// The page names every setting with what may be said, its default and its variables.
 #[test]
 fn the_reference_page_says_what_the_tables_say() {
     let page = std::fs::read_to_string(PAGE).unwrap();

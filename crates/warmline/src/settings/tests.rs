@@ -133,7 +133,7 @@ fn every_setting_can_be_set_by_a_file() {
     }
 }
 
-/// S2.17 of the house: a default is one of the values that may be said.
+/// A default is one of the values that may be said.
 #[test]
 fn every_default_is_sensible_and_can_be_written_down() {
     fn look<T: Group>() {
@@ -373,6 +373,22 @@ fn whether_a_server_needs_sessions_has_three_values() {
     ] {
         assert_eq!(said(word), meant);
     }
+}
+
+/// P129: how long sessions and runs may rest can be set, also to no limit at all.
+#[test]
+fn every_limit_of_rest_can_be_set() {
+    let server = server_with(&[
+        ("WARMLINE_MAX_IDLE", "none"),
+        ("WARMLINE_KEEP_ALIVE", "20s"),
+        ("WARMLINE_CONNECTION_IDLE", "4s"),
+    ])
+    .unwrap();
+    assert_eq!(server.policy.max_idle, Some(Duration::ZERO));
+    assert_eq!(server.policy.keep_alive, secs(20));
+    assert_eq!(server.times.connection_idle, secs(4));
+    let engine = engine_with(&[("WARMLINE_RUNS_IDLE", "12h")]).unwrap();
+    assert_eq!(engine.ceilings.run_idle, secs(12 * 3600));
 }
 
 /// The default number of programs is what fits into the memory; what was said stays.

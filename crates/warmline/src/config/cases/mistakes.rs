@@ -97,3 +97,20 @@ fn a_wrong_setting_is_named_with_its_place() {
     let error = toml("[limit]\nprocesses = 1").unwrap_err();
     assert_eq!(error.hint.as_deref(), Some("did you mean `limits`?"));
 }
+
+/// reliability P28: a file applies whole or not at all; one mistake gives no server of it.
+#[test]
+fn a_file_with_one_mistake_gives_nothing_of_it() {
+    let good =
+        "[servers.a]\nurl = 'http://127.0.0.1:1/'\n[servers.b]\nurl = 'http://127.0.0.1:2/'\n";
+    assert_eq!(toml(good).unwrap().len(), 2);
+    for mistake in [
+        "[servers.c]\nurl = 'http://x'\nspares = -1",
+        "[servers.c]",
+        "[limits]\nprocesses = 0",
+        "[nonsense]",
+        "[servers.c",
+    ] {
+        assert!(toml(&format!("{good}{mistake}\n")).is_err(), "{mistake}");
+    }
+}
