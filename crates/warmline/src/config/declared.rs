@@ -156,7 +156,6 @@ mod tests {
             (card.id.as_deref(), card.label("team")),
             (Some("7"), Some("lamp"))
         );
-        assert!(server.is_http());
         let changed = server.spares(2);
         assert_eq!(changed.settings.origin("spares"), Origin::Builder);
     }
