@@ -422,6 +422,9 @@ impl<'a> Way<'a> {
 
     async fn failed(&mut self, route: &Route, lease: Lease<Connect>, failed: Failed) -> Step {
         let retired = lease.session().retired();
+        if failed.trouble.gone.is_some() {
+            self.entry.note_dropped(lease.session().age());
+        }
         let hurdle = repeat::hurdle(&failed.trouble, retired);
         let mut repeat = failed.repeat;
         // Nobody listed the tools so far: now that it matters, the tool's own word is asked for.
@@ -548,10 +551,10 @@ impl<'a> Way<'a> {
         let delivery = self.so_far.delivery(failed.delivery);
         let mut trouble = failed.trouble;
         if delivery == Delivery::Unknown && trouble.code.usual_delivery() != Some(delivery) {
-            trouble.code = match trouble.code {
-                kept @ (Code::Deadline | Code::BadAnswer | Code::AnswerLost) => kept,
-                _ => Code::AnswerLost,
-            };
+            let says_so = [Code::Deadline, Code::BadAnswer, Code::AnswerLost];
+            if !says_so.contains(&trouble.code) {
+                trouble.code = Code::AnswerLost;
+            }
         }
         self.over(trouble, delivery)
     }

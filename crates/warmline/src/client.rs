@@ -40,7 +40,7 @@ pub struct Warmline {
 }
 
 /// Makes a [`Warmline`].
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Builder {
     servers: Vec<Server>,
     settings: EngineSettings,
@@ -57,21 +57,6 @@ pub struct Builder {
 pub struct IdentityHandle {
     engine: Arc<Engine>,
     who: Arc<Who>,
-}
-
-impl Default for Builder {
-    fn default() -> Self {
-        Self {
-            servers: Vec::new(),
-            settings: EngineSettings::default(),
-            declared: Declared::default(),
-            vault: None,
-            stores: None,
-            extractor: None,
-            allow: Vec::new(),
-            from_env: false,
-        }
-    }
 }
 
 impl Builder {

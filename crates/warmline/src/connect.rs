@@ -15,20 +15,19 @@ use serde_json::json;
 use warmline_core::code::Reason;
 use warmline_core::era::Era;
 use warmline_core::exchange::{Ending, Patience, Request, Trouble};
-use warmline_core::key::{DeclaredId, Key, Owner, RunId, Transport};
+use warmline_core::key::{DeclaredId, Key, Transport};
 use warmline_core::plan::Leg;
 use warmline_core::policy::BreakerPolicy;
 use warmline_core::pool::{Health, Why};
 use warmline_core::protocol::params::Params;
 use warmline_core::record::Record;
 
-use crate::clock;
+use crate::clock::{self, Instant};
 use crate::credentials::Credential;
 use crate::engine::Shared;
 use crate::entry::{Entry, Found, Said};
 use crate::pool::{Connector, Happened, Opened, Order};
 use crate::route::Speaking;
-use crate::run::RunShared;
 use crate::store::Records;
 use crate::sync::Mutex;
 use crate::upstream::{self, Facts, Notices, Probe, Probed, Session};
@@ -53,6 +52,7 @@ pub(crate) struct Line {
     session: Session,
     /// Its number within its key, once it has one: its record is told apart by it.
     generation: AtomicU32,
+    born: Instant,
 }
 
 impl Line {
@@ -60,7 +60,13 @@ impl Line {
         Arc::new(Self {
             session,
             generation: AtomicU32::new(0),
+            born: clock::now(),
         })
+    }
+
+    /// How long ago it was opened or taken up.
+    pub(crate) fn age(&self) -> Duration {
+        clock::now().saturating_duration_since(self.born)
     }
 }
 
@@ -80,29 +86,11 @@ pub(crate) struct Setup {
     pub(crate) credential: Option<Arc<Credential>>,
     pub(crate) said: Arc<Said>,
     pub(crate) leg: Leg,
-    pub(crate) owner: Owner,
-    pub(crate) run: Option<RunTag>,
     pub(crate) records: Option<Arc<Records>>,
     orders: Mutex<Orders>,
     /// The record of the session that is held now, as it was written last.
     written: Mutex<Option<Box<Record>>>,
     left_state: AtomicBool,
-}
-
-/// The run that a session belongs to.
-#[derive(Clone, Debug)]
-pub(crate) struct RunTag {
-    pub(crate) id: RunId,
-    pub(crate) name: Arc<str>,
-}
-
-impl RunTag {
-    pub(crate) fn of(run: &RunShared) -> Self {
-        Self {
-            id: run.id,
-            name: Arc::clone(&run.name),
-        }
-    }
 }
 
 /// What was said to a session and has to be said again to the one that replaces it.
@@ -118,7 +106,6 @@ impl Setup {
         speaking: &Speaking,
         said: Arc<Said>,
         leg: Leg,
-        whose: (Owner, Option<RunTag>),
         records: Option<Arc<Records>>,
     ) -> Self {
         Self {
@@ -127,8 +114,6 @@ impl Setup {
             credential: speaking.credential.clone(),
             said,
             leg,
-            owner: whose.0,
-            run: whose.1,
             records,
             orders: Mutex::default(),
             written: Mutex::new(None),
@@ -215,11 +200,10 @@ impl Connect {
         let credential = speaking.credential.as_ref();
         let target = entry.target(&speaking.found, credential, None, Some(notices));
         let contact = || async {
-            let contacting =
-                self.shared
-                    .upstream
-                    .first_contact(&target, &said.declared, wants_state);
-            within(entry, contacting).await
+            let upstream = &self.shared.upstream;
+            // Opening is rare, and its future is large.
+            let contacting = upstream.first_contact(&target, &said.declared, wants_state);
+            within(entry, Box::pin(contacting)).await
         };
         let contact = with_fresh_credential(credential, contact).await?;
         Ok((contact.session, contact.other))
@@ -231,7 +215,7 @@ impl Connect {
         let target = setup.target(Some(setup.leg.era));
         let open = || async {
             let opening = self.shared.upstream.open(&target, &setup.said.declared);
-            within(&setup.entry, opening).await
+            within(&setup.entry, Box::pin(opening)).await
         };
         let opened = with_fresh_credential(setup.credential.as_ref(), open).await;
         match (opened, &order.replaces) {

@@ -4,7 +4,7 @@
 //! looked up before the first call (A115), and each thing is looked up once for any number of
 //! first callers.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -49,6 +49,8 @@ pub(crate) struct Entry {
     probe: AtomicU8,
     /// What the last look at the server found.
     is_there: AtomicBool,
+    /// The ages at which the server dropped its last sessions.
+    dropped: Mutex<VecDeque<Duration>>,
     /// Whether anybody was asked to pause; most servers never ask.
     has_paused: AtomicBool,
     pauses: Mutex<HashMap<Identity, Cooldown>>,
@@ -102,6 +104,8 @@ impl Contact {
     }
 }
 
+/// So many sessions must have ended at the same age before it is taken for a rule.
+const DROPS: usize = 3;
 /// From so many pauses on, those that are over are forgotten.
 const MAX_PAUSES: usize = 1_000;
 /// From so many credentials on, those that nobody uses are forgotten.
@@ -127,6 +131,7 @@ impl Entry {
             found: Mutex::new(None),
             probe: AtomicU8::new(0),
             is_there: AtomicBool::new(true),
+            dropped: Mutex::default(),
             has_paused: AtomicBool::new(false),
             pauses: Mutex::default(),
             calls: AtomicU32::new(0),
@@ -258,6 +263,36 @@ impl Entry {
         let mut budget = self.budget.lock();
         budget.calls(now, calls);
         act(&mut budget)
+    }
+
+    /// The server dropped a session of this age.
+    pub(crate) fn note_dropped(&self, age: Duration) {
+        self.metrics.gone_age.took(age);
+        let mut dropped = self.dropped.lock();
+        dropped.push_back(age);
+        if dropped.len() > DROPS {
+            dropped.pop_front();
+        }
+    }
+
+    /// When a new session is better replaced: a little before the server ends it, as it says
+    /// itself, or as its last sessions were seen to end, all at about the same age.
+    pub(crate) fn renew_in(&self, stated: Option<Duration>) -> Option<Duration> {
+        let dropped = self.dropped.lock();
+        let (youngest, oldest) = (dropped.iter().min(), dropped.iter().max());
+        let seen = match (youngest, oldest) {
+            (Some(youngest), Some(oldest))
+                if dropped.len() >= DROPS && *oldest <= *youngest + *youngest / 10 =>
+            {
+                Some(*youngest)
+            },
+            _ => None,
+        };
+        let ends = match (stated, seen) {
+            (Some(stated), Some(seen)) => stated.min(seen),
+            (one, other) => one.or(other)?,
+        };
+        Some(ends - ends / 10)
     }
 
     /// The server asked an identity for a pause.

@@ -118,6 +118,8 @@ pub struct ServerMetrics {
     pub heals: CountByTwo<HealCause, HealResult>,
     /// M4: the forms in which the server said that a session is gone.
     pub gone: CountBy<Dialect>,
+    /// M4: the age at which the server dropped sessions.
+    pub gone_age: Spread,
     /// M5: checks by what they found.
     pub checks: CountBy<CheckResult>,
     /// M5: how long checks took.
@@ -186,6 +188,7 @@ impl ServerMetrics {
             open_time: Spread::of_time(),
             heals: CountByTwo::default(),
             gone: CountBy::default(),
+            gone_age: Spread::of_time(),
             checks: CountBy::default(),
             check_time: Spread::of_time(),
             closes: CountBy::default(),

@@ -15,7 +15,7 @@ use warmline_core::policy::SessionPer;
 use warmline_core::pool::{Want, Why};
 
 use crate::clock::Instant;
-use crate::connect::{Connect, Line, RunTag, Setup};
+use crate::connect::{Connect, Line, Setup};
 use crate::credentials::Credential;
 use crate::engine::Caller;
 use crate::entry::{Contact, ContactKey, Entry, Found, NO_CREDENTIAL, Wants};
@@ -182,13 +182,11 @@ impl Speaking {
     }
 
     fn setup(&self, caller: &Caller, entry: &Arc<Entry>, leg: Leg) -> Setup {
-        let run = caller.run.as_ref().map(|run| RunTag::of(run));
         Setup::new(
             Arc::clone(entry),
             self,
             Arc::clone(&caller.said),
             leg,
-            (Owner::Identity(caller.who.id), run),
             caller.engine.shared().records_of(entry),
         )
     }

@@ -145,11 +145,6 @@ impl Server {
     pub(crate) fn problem(&self) -> Option<&Trouble> {
         self.problem.as_deref()
     }
-
-    /// Whether it is reached over HTTP.
-    pub(crate) fn is_http(&self) -> bool {
-        !matches!(&self.reach, Whereabouts::Said(Reach::Stdio(_)))
-    }
 }
 
 /// How it is reached, and as whom.
@@ -381,7 +376,7 @@ impl Server {
     #[must_use]
     pub fn allow(self, tools: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.decide("allow", |policy| {
-            policy.allow.extend(tools.into_iter().map(Into::into))
+            policy.allow.extend(tools.into_iter().map(Into::into));
         })
     }
 
@@ -389,7 +384,7 @@ impl Server {
     #[must_use]
     pub fn deny(self, tools: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.decide("deny", |policy| {
-            policy.deny.extend(tools.into_iter().map(Into::into))
+            policy.deny.extend(tools.into_iter().map(Into::into));
         })
     }
 

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use super::session::{Session, State, Trust};
+use super::session::{Past, Session, State, Trust};
 use super::{CellPolicy, Ends, Generation, Sharing, Why};
 use crate::tick::Tick;
 
@@ -33,6 +33,11 @@ pub(super) fn over(session: &Session, policy: &CellPolicy, seed: u64, now: Tick)
         return None;
     }
     if session.expires <= now {
+        return Some(Why::Expired);
+    }
+    // Nothing is lost by it, and it would be lost soon after: between two calls, never under one.
+    let has_state = matches!(session.past, Past::LeftState);
+    if at_rest && !has_state && session.renew <= now {
         return Some(Why::Expired);
     }
     let aged = policy.max_age.is_some_and(|age| {

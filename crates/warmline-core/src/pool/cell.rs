@@ -226,6 +226,9 @@ impl Cell {
             session.expires = arrival
                 .expires_in
                 .map_or(Tick::NEVER, |left| now.after(left));
+            session.renew = arrival
+                .renew_in
+                .map_or(Tick::NEVER, |left| now.after(left));
         }
         // Limits may be lower than they were when the opening began.
         let why = match self.phase {
@@ -234,10 +237,10 @@ impl Cell {
             Phase::Live => None,
         };
         self.enter(at, State::Idle, now, out);
-        match why {
-            Some(why) => self.close(at, why, now, out),
-            None => self.serve(now, out),
+        if let Some(why) = why {
+            self.close(at, why, now, out);
         }
+        self.serve(now, out);
     }
 
     fn open_failed(&mut self, generation: Generation, now: Tick, out: &mut Effects) {

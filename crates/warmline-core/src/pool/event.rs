@@ -107,6 +107,9 @@ pub struct Arrival {
     pub number: Option<Generation>,
     /// How long the server keeps it.
     pub expires_in: Option<Duration>,
+    /// When it is better replaced, if it has no state to lose: the server is known to drop sessions
+    /// soon after.
+    pub renew_in: Option<Duration>,
     /// How long it rested since it was opened.
     pub rested: Duration,
     /// A record told of state that died with an earlier session.
@@ -121,6 +124,7 @@ impl Arrival {
         origin: Origin::Fresh,
         number: None,
         expires_in: None,
+        renew_in: None,
         rested: Duration::ZERO,
         lost_state: false,
         left_state: false,

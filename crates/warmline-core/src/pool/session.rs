@@ -129,6 +129,8 @@ pub struct Session {
     pub(super) pinged: Tick,
     /// When the server will forget it.
     pub(super) expires: Tick,
+    /// When it is better replaced, as long as it has no state to lose.
+    pub(super) renew: Tick,
     pub(super) past: Past,
     pub(super) trust: Trust,
     pub(super) origin: Origin,
@@ -146,6 +148,7 @@ impl Session {
             heard: now,
             pinged: now,
             expires: Tick::NEVER,
+            renew: Tick::NEVER,
             past: Past::Unused,
             trust: Trust::Sure,
             origin: Origin::Fresh,

@@ -4,6 +4,7 @@
 //! a server says of its name is for display.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -25,6 +26,8 @@ pub struct Initialized {
     pub server_info: Option<Bytes>,
     /// What it tells models about itself.
     pub instructions: Option<String>,
+    /// How long the server keeps the session, where it says so.
+    pub expires_in: Option<Duration>,
 }
 
 /// What a server said to `server/discover`.
@@ -112,6 +115,7 @@ pub fn read_initialize_result(raw: &[u8]) -> Result<Initialized, Malformed> {
         capabilities: said.capabilities.ok_or(missing("capabilities"))?,
         server_info: said.server_info,
         instructions: said.instructions,
+        expires_in: said.expires_in,
     })
 }
 
@@ -147,6 +151,7 @@ struct Said {
     server_info: Option<Bytes>,
     meta_server_info: Option<Bytes>,
     instructions: Option<String>,
+    expires_in: Option<Duration>,
     ttl_ms: u64,
     scope: CacheScope,
 }
@@ -172,12 +177,22 @@ impl Said {
                     self.meta_server_info = object::member(member.value, meta::SERVER_INFO)
                         .map_err(|fault| fault.shifted(member.at))?
                         .map(|info| Bytes::copy_from_slice(info.as_bytes()));
+                    self.expires_in = lifetime(member.value);
                 },
                 _ => {},
             }
             Ok(())
         })
     }
+}
+
+/// How long the server keeps the session, in seconds, where it says so. The protocol has no word
+/// for it; these are the members of `_meta` that are believed.
+fn lifetime(meta: &str) -> Option<Duration> {
+    let said = ["dev.warmline/sessionExpiresIn", "sessionExpiresIn", "expiresIn"];
+    let seconds = |name: &&str| object::member(meta, name).ok()??.parse::<u32>().ok();
+    let seconds = said.iter().find_map(seconds).filter(|left| *left > 0)?;
+    Some(Duration::from_secs(u64::from(seconds)))
 }
 
 const fn missing(member: &'static str) -> Malformed {

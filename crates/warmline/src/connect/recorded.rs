@@ -48,6 +48,7 @@ impl Connect {
             instructions: record.instructions.clone(),
             evidence: Vec::new(),
             opened_in: Duration::ZERO,
+            expires_in: None,
         };
         let kept = Kept {
             session_id: id,
@@ -80,6 +81,7 @@ impl Connect {
             left_state: record.left_state,
             generation: Generation::of(record.generation),
             expires_in: record.expires_in(clock::wall_seconds()),
+            renew_in: None,
         })
     }
 
@@ -88,6 +90,8 @@ impl Connect {
     pub(super) async fn write_down(&self, order: &Order<Self>, line: Arc<Line>) -> Opened<Line> {
         let setup = &order.setup;
         let mut opened = Opened::of(Arc::clone(&line));
+        opened.expires_in = line.facts().expires_in;
+        opened.renew_in = setup.entry.renew_in(opened.expires_in);
         let (Some(records), Some(key)) = (&setup.records, &order.key) else {
             return opened;
         };
@@ -142,7 +146,9 @@ impl Connect {
             left_state: setup.left_state.load(Ordering::Relaxed),
             opened_at: now,
             used_at: now,
-            expires_at: None,
+            expires_at: facts
+                .expires_in
+                .map(|left| now.saturating_add(left.as_secs())),
         }
     }
 
@@ -222,6 +228,7 @@ impl Connect {
             instructions: None,
             evidence: Vec::new(),
             opened_in: Duration::ZERO,
+            expires_in: None,
         };
         let kept = Kept {
             session_id: id.to_owned(),

@@ -58,16 +58,9 @@ impl Connect {
     fn refused(&self, setup: &Setup, trouble: &Trouble, waited: Duration) {
         let metrics = &setup.entry.metrics;
         metrics.acquires.one_more(Acquired::Refused);
-        let refusal = match trouble.code {
-            Code::PoolFull => Refusal::PoolFull,
-            Code::Overloaded => Refusal::Overloaded,
-            Code::BreakerOpen => Refusal::BreakerOpen,
-            Code::Draining => Refusal::Draining,
-            Code::Closed => Refusal::Closed,
-            Code::RunEnded => Refusal::RunEnded,
-            Code::Deadline => Refusal::Deadline,
-            // An opening that failed is counted as one.
-            _ => return,
+        // An opening that failed is counted as one.
+        let Some(refusal) = refusal_of(trouble.code) else {
+            return;
         };
         metrics.refusals.one_more(refusal);
         if matches!(refusal, Refusal::PoolFull | Refusal::Deadline) {
@@ -119,12 +112,7 @@ impl Connect {
     ) {
         let metrics = &setup.entry.metrics;
         metrics.open_time.took(took);
-        metrics.opens.one_more(match trouble.code {
-            Code::CannotReach => OpenResult::Unreachable,
-            Code::CredentialRefused => OpenResult::CredentialRefused,
-            Code::Deadline => OpenResult::TimedOut,
-            _ => OpenResult::Failed,
-        });
+        metrics.opens.one_more(result_of(trouble.code));
         self.shared.events.tell(Event::OpeningFailed {
             session: which(happened, None),
             code: trouble.code,
@@ -134,10 +122,12 @@ impl Connect {
     }
 
     fn lost(&self, setup: &Setup, happened: &Happened<'_>, generation: Generation, why: Why) {
-        let cause = match why {
-            Why::CheckFailed => HealCause::CheckFailed,
-            _ if setup.is_process() => HealCause::ChildExit,
-            _ => HealCause::NotFound,
+        let cause = if why == Why::CheckFailed {
+            HealCause::CheckFailed
+        } else if setup.is_process() {
+            HealCause::ChildExit
+        } else {
+            HealCause::NotFound
         };
         if setup.is_process() {
             setup.entry.metrics.child_ends.one_more(ChildEnd::Failed);
@@ -204,6 +194,30 @@ impl Connect {
             reason: None,
             retry_in,
         });
+    }
+}
+
+#[expect(clippy::wildcard_enum_match_arm, reason = "the others are failures")]
+const fn refusal_of(code: Code) -> Option<Refusal> {
+    Some(match code {
+        Code::PoolFull => Refusal::PoolFull,
+        Code::Overloaded => Refusal::Overloaded,
+        Code::BreakerOpen => Refusal::BreakerOpen,
+        Code::Draining => Refusal::Draining,
+        Code::Closed => Refusal::Closed,
+        Code::RunEnded => Refusal::RunEnded,
+        Code::Deadline => Refusal::Deadline,
+        _ => return None,
+    })
+}
+
+#[expect(clippy::wildcard_enum_match_arm, reason = "most failures count alike")]
+const fn result_of(code: Code) -> OpenResult {
+    match code {
+        Code::CannotReach => OpenResult::Unreachable,
+        Code::CredentialRefused => OpenResult::CredentialRefused,
+        Code::Deadline => OpenResult::TimedOut,
+        _ => OpenResult::Failed,
     }
 }
 

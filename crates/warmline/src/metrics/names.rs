@@ -90,6 +90,10 @@ pub const METRICS: &[Metric] = &[
         &["dialect"],
         "Forms in which servers said that a session is gone",
     ),
+    histogram(
+        "session_gone_age_seconds",
+        "Age at which servers dropped sessions",
+    ),
     counter(
         "checks_total",
         &["result"],

@@ -214,6 +214,7 @@ fn session_numbers(list: &mut List, metrics: &ServerMetrics) {
     list.spread("open_seconds", &metrics.open_time);
     list.by_two("reinits_total", &metrics.heals);
     list.by("session_gone_total", &metrics.gone);
+    list.spread("session_gone_age_seconds", &metrics.gone_age);
     list.by("checks_total", &metrics.checks);
     list.spread("check_seconds", &metrics.check_time);
     list.by("closes_total", &metrics.closes);

@@ -128,6 +128,8 @@ pub(crate) struct Opened<S> {
     pub(crate) generation: Option<Generation>,
     /// How long the server keeps it, if it said so.
     pub(crate) expires_in: Option<Duration>,
+    /// When it is better replaced, as long as it has no state to lose.
+    pub(crate) renew_in: Option<Duration>,
 }
 
 impl<S> Opened<S> {
@@ -139,6 +141,7 @@ impl<S> Opened<S> {
             left_state: false,
             generation: None,
             expires_in: None,
+            renew_in: None,
         }
     }
 }

@@ -236,6 +236,7 @@ impl<C: Connector> Permit<C> {
             origin: arrived.origin,
             number: opened.generation,
             expires_in: opened.expires_in,
+            renew_in: opened.renew_in,
             rested: arrived.rested,
             lost_state: opened.lost_state,
             left_state: opened.left_state,

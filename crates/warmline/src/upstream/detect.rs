@@ -254,6 +254,7 @@ impl<'a> Opening<'a> {
             instructions: found.instructions,
             evidence: std::mem::take(&mut self.evidence),
             opened_in: std::time::Duration::ZERO,
+            expires_in: None,
         })
     }
 

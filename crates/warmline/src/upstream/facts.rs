@@ -38,6 +38,8 @@ pub struct Facts {
     pub evidence: Vec<Evidence>,
     /// How long the opening took that found this out.
     pub opened_in: Duration,
+    /// How long the server keeps the session, where it says so.
+    pub expires_in: Option<Duration>,
 }
 
 /// One step of opening a session and what the server made of it.
@@ -71,9 +73,10 @@ impl Facts {
             instructions,
             evidence,
             opened_in: _,
+            expires_in,
         } = self;
         (
-            (era, version, transport, keeps_session),
+            (era, version, transport, keeps_session, expires_in),
             (server_info, capabilities, instructions, evidence),
         )
     }
@@ -124,6 +127,7 @@ mod tests {
                 answer: "a result".to_owned(),
             }],
             opened_in: Duration::from_millis(name.len() as u64),
+            expires_in: None,
         })
     }
 

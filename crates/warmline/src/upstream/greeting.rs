@@ -159,6 +159,7 @@ pub(crate) struct Opened {
     capabilities: Bytes,
     server_info: Option<Bytes>,
     instructions: Option<String>,
+    expires_in: Option<Duration>,
 }
 
 impl Opened {
@@ -173,6 +174,7 @@ impl Opened {
             instructions: self.instructions,
             evidence: Vec::new(),
             opened_in: Duration::ZERO,
+            expires_in: self.expires_in,
         }
     }
 }
@@ -239,6 +241,7 @@ pub(crate) fn read_initialize_result(server: &str, result: &[u8]) -> Result<Open
         capabilities: opened.capabilities,
         server_info: opened.server_info,
         instructions: opened.instructions,
+        expires_in: opened.expires_in,
     })
 }
 
