@@ -175,6 +175,7 @@ impl Builder {
             phase: AtomicU8::new(OPEN),
             keeper: keep::Started::default(),
             said,
+            alone: Mutex::default(),
             shared,
         });
         for server in servers {

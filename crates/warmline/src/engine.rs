@@ -19,10 +19,10 @@ use crate::clock::{self, Instant};
 use crate::connect::Connect;
 use crate::entry::{Entry, Said};
 use crate::error::{Error, Result};
-use crate::events::{Event, Events, Fingerprint, RunEnd};
+use crate::events::{Event, Events, Fingerprint, RunEnd, Which};
 use crate::identity::{IdentityExtractor, IdentityName};
 use crate::keep;
-use crate::metrics::{Metrics, Snapshot};
+use crate::metrics::{Metrics, ServerMetrics, Snapshot};
 use crate::pool::Pool;
 use crate::run::RunShared;
 use crate::seal::{Purpose, Vault};
@@ -51,6 +51,17 @@ pub(crate) struct Engine {
     pub(crate) phase: AtomicU8,
     pub(crate) keeper: keep::Started,
     pub(crate) said: Arc<Said>,
+    /// Sessions that somebody holds alone, by a number of their own.
+    pub(crate) alone: Mutex<HashMap<u64, HeldAlone>>,
+}
+
+/// A session that somebody holds alone.
+#[derive(Debug)]
+pub(crate) struct HeldAlone {
+    pub(crate) session: Which,
+    pub(crate) metrics: Arc<ServerMetrics>,
+    pub(crate) since: Instant,
+    pub(crate) told: bool,
 }
 
 /// What the engine and its connector both need.

@@ -13,18 +13,21 @@ use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream;
 use tokio::task::AbortHandle;
+use warmline_core::key::Transport;
 
 use crate::clock::{self, Instant};
 use crate::engine::Engine;
 use crate::entry::Entry;
-use crate::events::Fingerprint;
-use crate::metrics::{RunLine, SessionLine, SessionState, Snapshot};
+use crate::events::{Event, Fingerprint};
+use crate::metrics::{RunLine, ServerMetrics, SessionLine, SessionState, Snapshot};
 use crate::run;
 use crate::sync::Mutex;
 use crate::upstream::Reach;
 
 /// So many keep-alives go out at a time.
 const SIDE_BY_SIDE: usize = 32;
+/// Who holds a session alone for longer than this is named.
+const HELD_LONG: Duration = Duration::from_secs(60);
 /// How often the store is looked through for what nobody came back for.
 const LOOK_THROUGH_STORE: Duration = Duration::from_secs(60);
 
@@ -99,10 +102,31 @@ async fn round(
         }
     }
     keep_alive.await;
+    name_long_leases(engine);
     check_servers(engine, healthy).await;
     if looked.is_none_or(|at| at.elapsed() >= LOOK_THROUGH_STORE) {
         *looked = Some(clock::now());
         look_through_stores(engine).await;
+    }
+}
+
+/// Names sessions that somebody holds alone for longer than anybody should, once each.
+fn name_long_leases(engine: &Engine) {
+    let now = clock::now();
+    let mut long = Vec::new();
+    for held in engine.alone.lock().values_mut() {
+        let time = now.saturating_duration_since(held.since);
+        if time >= HELD_LONG && !std::mem::replace(&mut held.told, true) {
+            held.metrics.long_leases.one_more();
+            long.push((held.session.clone(), time));
+        }
+    }
+    for (session, held) in long {
+        engine.events().tell(Event::LeaseHeldLong {
+            session,
+            method: None,
+            held,
+        });
     }
 }
 
@@ -173,10 +197,11 @@ pub(crate) async fn close(engine: &Arc<Engine>, by: Instant) {
 /// What is open, counted and known at this moment.
 pub(crate) fn snapshot(engine: &Engine) -> Snapshot {
     let shared = engine.shared();
-    let mut snapshot = shared.metrics.snapshot();
     let wall = clock::wall_seconds();
     let now = engine.tick();
+    let mut sessions = Vec::new();
     let at = |tick: warmline_core::tick::Tick| wall.saturating_sub(now.since(tick).as_secs());
+    let mut tallies: HashMap<Arc<str>, Tally> = HashMap::new();
     for cell in engine.pool().cells() {
         let key = cell.key();
         for seen in cell.sessions() {
@@ -196,10 +221,22 @@ pub(crate) fn snapshot(engine: &Engine) -> Snapshot {
             } else {
                 SessionState::Idle
             };
+            tallies
+                .entry(Arc::clone(&key.place().server))
+                .or_default()
+                .add(&line, key.place().transport);
             line.session = seen.session.session_id().map(crate::events::ShortId::of);
-            snapshot.sessions.push(line);
+            sessions.push(line);
         }
     }
+    for entry in engine.entries().values() {
+        let tally = tallies.remove(&entry.name).unwrap_or_default();
+        tally.show(&entry.metrics);
+    }
+    let present = engine.pool().stats().present;
+    shared.metrics.engine.keys.set(u64::from(present.keys));
+    let mut snapshot = shared.metrics.snapshot();
+    snapshot.sessions = sessions;
     for live in engine.live_runs() {
         let life = live.life();
         let mut line = RunLine::new(
@@ -213,4 +250,31 @@ pub(crate) fn snapshot(engine: &Engine) -> Snapshot {
         snapshot.runs.push(line);
     }
     snapshot
+}
+
+/// The sessions of one server, by what they are doing.
+#[derive(Default)]
+struct Tally {
+    idle: u64,
+    active: u64,
+    children: u64,
+}
+
+impl Tally {
+    fn add(&mut self, line: &SessionLine, transport: Transport) {
+        if line.calls > 0 {
+            self.active += 1;
+        } else {
+            self.idle += 1;
+        }
+        if transport == Transport::Stdio {
+            self.children += 1;
+        }
+    }
+
+    fn show(&self, metrics: &ServerMetrics) {
+        metrics.sessions.set(SessionState::Idle, self.idle);
+        metrics.sessions.set(SessionState::Active, self.active);
+        metrics.children.set(self.children);
+    }
 }

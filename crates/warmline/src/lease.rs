@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -17,13 +18,18 @@ use warmline_core::protocol::envelope::RpcError;
 use warmline_core::protocol::params::Params;
 
 use crate::call::{self, Answered, Job};
+use crate::clock;
 use crate::connect::Connect;
-use crate::engine::Caller;
+use crate::engine::{Caller, HeldAlone};
 use crate::entry::Entry;
 use crate::error::{At, Error, Result};
+use crate::events::Which;
 use crate::handle::{Call, ToolResult};
 use crate::pool::Lease;
 use crate::sync::Mutex;
+
+/// The number of the next session that is held alone.
+static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// A session that nobody else uses while it is held.
 #[derive(Clone, Debug)]
@@ -34,6 +40,8 @@ struct Holder {
     entry: Arc<Entry>,
     generation: u32,
     leg: Leg,
+    /// Its number among the sessions that are held alone.
+    number: u64,
     lease: Mutex<Option<Lease<Connect>>>,
     /// What the calls of the holder tell the pool in the end.
     outcome: Mutex<Outcome>,
@@ -53,7 +61,16 @@ impl Leased {
         let (route, mut lease) = call::take(caller, entry, Want::Exclusive).await?;
         // Whoever begins on a session of their own begins anew: an earlier loss is no news to them.
         lease.told();
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let held = HeldAlone {
+            session: Which::of(Arc::clone(&entry.name)).generation(lease.generation().number()),
+            metrics: Arc::clone(&entry.metrics),
+            since: clock::now(),
+            told: false,
+        };
+        caller.engine.alone.lock().insert(number, held);
         Ok(Self(Arc::new(Holder {
+            number,
             caller: caller.clone(),
             entry: Arc::clone(entry),
             generation: lease.generation().number(),
@@ -218,6 +235,10 @@ impl Leased {
 
 impl Drop for Holder {
     fn drop(&mut self) {
+        if let Some(held) = self.caller.engine.alone.lock().remove(&self.number) {
+            let time = clock::now().saturating_duration_since(held.since);
+            held.metrics.lease_time.took(time);
+        }
         let outcome = *self.outcome.lock();
         if let Some(lease) = self.lease.lock().take() {
             lease.settle(outcome);
