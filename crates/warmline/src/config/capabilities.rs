@@ -110,6 +110,7 @@ fn declaration(
         auth_env: Some(variable(&entry.mcp_auth_env_var, "MCP_AUTH_TOKEN")),
         described: Described::default(),
         expand: Expand::Nothing,
+        off: None,
         refusal: None,
         base: source.file.parent().unwrap_or(Path::new("")).to_owned(),
         place,

@@ -37,6 +37,8 @@ pub struct Declaration {
     pub(crate) auth_env: Option<String>,
     pub(crate) described: Described,
     pub(crate) expand: Expand,
+    /// How it was switched off, where its file has a way of its own to say so.
+    pub(crate) off: Option<Refusal>,
     /// Why it cannot be used although the file can.
     pub(crate) refusal: Option<Refusal>,
     /// The folder that relative paths start from: the one of the file.

@@ -183,6 +183,18 @@ mod tests {
         assert!(shown.contains("conf/secrets/x"), "{shown}");
     }
 
+    /// S32: a server that is switched off is known, and off; it does not spoil the others.
+    #[test]
+    fn a_server_that_is_switched_off_is_declared_as_such() {
+        let file = r#"{"mcpServers": {"a": {"url": "http://127.0.0.1:9/", "disabled": true}}}"#;
+        let read = read_text(Path::new("mcp.json"), file).unwrap();
+        let server = read.declarations[0].declared(&|_| None, &None).unwrap();
+        assert!(!server.policy().enabled);
+        assert_eq!(server.settings.origin("enabled").to_string(), "mcp.json:1");
+        let server = declared("[servers.a]\nurl = 'http://x'\nenabled = false\n", &[]).unwrap();
+        assert!(!server.policy().enabled);
+    }
+
     #[derive(Debug)]
     struct Directory;
 

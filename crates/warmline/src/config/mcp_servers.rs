@@ -16,8 +16,8 @@ use super::declaration::{Declaration, DeclaredReach, Described, Refusal, Written
 use super::expand::Expand;
 use super::kinds::{ServerKind, missing};
 use super::{Read, capabilities};
-use crate::settings::ServerSettings;
 use crate::settings::place::{ConfigError, Place, Show, Source};
+use crate::settings::{self, Group as _, Origin, ServerSettings};
 
 /// What a JSON file declares: `mcpServers`, or capabilities that name their servers.
 pub(crate) fn read(source: Source<'_>) -> Result<Read, ConfigError> {
@@ -97,23 +97,27 @@ struct Entry {
 }
 
 impl Entry {
+    /// How it was switched off, if it was.
+    fn off(&self, written: &str) -> Option<Refusal> {
+        let (said, hint) = match (&self.disabled, &self.enabled) {
+            (Some(Value::Bool(true)), _) => (
+                "\"disabled\": true",
+                "take `disabled` out, or set it to `false`",
+            ),
+            (_, Some(Value::Bool(false))) => (
+                "\"enabled\": false",
+                "take `enabled` out, or set it to `true`",
+            ),
+            _ => return None,
+        };
+        Some(Refusal {
+            what: format!("`{written}` is switched off by `{said}`"),
+            hint: Some(hint.to_owned()),
+        })
+    }
+
     /// Why it cannot be used although it can be read.
     fn refusal(&self, written: &str) -> Option<Refusal> {
-        let off = match (&self.disabled, &self.enabled) {
-            (Some(Value::Bool(true)), _) => Some("disabled"),
-            (_, Some(Value::Bool(false))) => Some("enabled"),
-            _ => None,
-        };
-        if let Some(key) = off {
-            let (is, hint) = match key {
-                "disabled" => (true, "take `disabled` out, or set it to `false`"),
-                _ => (false, "take `enabled` out, or set it to `true`"),
-            };
-            return Some(Refusal {
-                what: format!("`{written}` is switched off by `\"{key}\": {is}`"),
-                hint: Some(hint.to_owned()),
-            });
-        }
         if let Err(refusal) = self.kind(written) {
             return Some(refusal);
         }
@@ -182,7 +186,17 @@ fn declaration(
         }
         error
     })?;
-    let refusal = entry.refusal(written);
+    let (off, refusal) = (entry.off(written), entry.refusal(written));
+    let mut settings = ServerSettings::default();
+    if off.is_some()
+        && let Some(enabled) = ServerSettings::setting("enabled")
+    {
+        settings.put(
+            enabled,
+            settings::Value::Switch(false),
+            Origin::of_place(&place),
+        );
+    }
     let described = entry.described();
     let bad = |what: String| ConfigError::new(Code::ConfigBadValue, what).at(place.clone());
     let reach = reach(entry, written).map_err(bad)?;
@@ -198,11 +212,12 @@ fn declaration(
         span,
         reach,
         credential: None,
-        settings: ServerSettings::default(),
+        settings,
         url_env: None,
         auth_env: None,
         described,
         expand: Expand::Variables,
+        off,
         refusal,
         base: source.file.parent().unwrap_or(Path::new("")).to_owned(),
     })

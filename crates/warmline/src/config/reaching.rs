@@ -27,6 +27,7 @@ impl Declaration {
     /// The server for a single command, with variables expanded and the credential read. Only a
     /// trusted file's declarations get here.
     pub(crate) fn server(&self, lookup: Lookup<'_>) -> Result<Configured, ConfigError> {
+        self.refused(self.off.as_ref())?;
         self.usable()?;
         if !self.settings.policy.enabled {
             let what = format!("`{}` is switched off by `enabled = false`", self.written);
@@ -44,8 +45,13 @@ impl Declaration {
         })
     }
 
+    /// Whether it can be used at all.
     pub(super) fn usable(&self) -> Result<(), ConfigError> {
-        let Some(Refusal { what, hint }) = &self.refusal else {
+        self.refused(self.refusal.as_ref())
+    }
+
+    fn refused(&self, refusal: Option<&Refusal>) -> Result<(), ConfigError> {
+        let Some(Refusal { what, hint }) = refusal else {
             return Ok(());
         };
         let error = self.bad(what.clone());

@@ -151,6 +151,7 @@ impl Reader<'_> {
             auth_env: draft.auth_env,
             described: draft.described,
             expand: Expand::Nothing,
+            off: None,
             refusal: None,
             base: self.base().to_owned(),
         })

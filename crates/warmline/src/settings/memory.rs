@@ -19,7 +19,7 @@ fn limit(read: &dyn Fn(&str) -> Option<String>) -> Option<u64> {
     of_groups.chain(of_machine).min()
 }
 
-/// The files that may hold the limit of a group, from its own to those it lies in.
+/// The files that may hold the limit of a GROUP, from its own to those it lies in.
 fn files(group: &str) -> Vec<String> {
     let mut parts = group.splitn(3, ':');
     let (_, controllers, path) = (parts.next(), parts.next(), parts.next().unwrap_or("/"));
@@ -77,19 +77,22 @@ mod tests {
         }
     }
 
+    /// Names of files with their texts.
+    type Files = &'static [(&'static str, &'static str)];
+
     #[test]
     fn the_smallest_limit_around_this_process_counts() {
-        let machine = ("/proc/meminfo", "MemTotal:  8388608 kB\nMemFree: 1 kB\n");
-        let group = ("/proc/self/cgroup", "0::/a/b\n");
-        let older = ("/proc/self/cgroup", "3:cpu:/x\n4:memory,hugetlb:/x\n");
+        const MACHINE: (&str, &str) = ("/proc/meminfo", "MemTotal:  8388608 kB\nMemFree: 1 kB\n");
+        const GROUP: (&str, &str) = ("/proc/self/cgroup", "0::/a/b\n");
+        const OLDER: (&str, &str) = ("/proc/self/cgroup", "3:cpu:/x\n4:memory,hugetlb:/x\n");
         #[rustfmt::skip]
-        let table: [(&[(&str, &str)], Option<u64>); 7] = [
+        let table: [(Files, Option<u64>); 7] = [
             (&[],                                                                      None),
-            (&[machine],                                                               Some(8 << 30)),
-            (&[machine, group, ("/sys/fs/cgroup/a/b/memory.max", "max\n")],            Some(8 << 30)),
-            (&[machine, group, ("/sys/fs/cgroup/a/memory.max", "1073741824\n")],       Some(1 << 30)),
-            (&[machine, group, ("/sys/fs/cgroup/memory.max", "5\n")],                  Some(5)),
-            (&[machine, older, ("/sys/fs/cgroup/memory/x/memory.limit_in_bytes", "7")], Some(7)),
+            (&[MACHINE],                                                               Some(8 << 30)),
+            (&[MACHINE, GROUP, ("/sys/fs/cgroup/a/b/memory.max", "max\n")],            Some(8 << 30)),
+            (&[MACHINE, GROUP, ("/sys/fs/cgroup/a/memory.max", "1073741824\n")],       Some(1 << 30)),
+            (&[MACHINE, GROUP, ("/sys/fs/cgroup/memory.max", "5\n")],                  Some(5)),
+            (&[MACHINE, OLDER, ("/sys/fs/cgroup/memory/x/memory.limit_in_bytes", "7")], Some(7)),
             (&[("/proc/meminfo", "nonsense"), ("/proc/self/cgroup", "::::")],          None),
         ];
         for (files, bytes) in table {
