@@ -2,6 +2,8 @@
 //!
 //! The short and the long form of a call are one thing: a builder that is awaited.
 
+mod listening;
+
 use std::borrow::Cow;
 use std::future::{Future, IntoFuture};
 use std::marker::PhantomData;
@@ -28,6 +30,9 @@ use crate::lease::Leased;
 use crate::server::Server;
 use crate::tools::{Tool, ToolList};
 use crate::upstream::{Declared, Facts, List, Listener};
+
+use listening::Functions;
+pub use listening::{CallEvent, CallEvents, Responder};
 
 /// A server, as one identity calls it, inside a run or outside.
 #[derive(Clone)]
@@ -304,9 +309,15 @@ pub(crate) struct Options {
     headers: Vec<(HeaderName, HeaderValue)>,
     bad_header: Option<String>,
     listener: Option<Arc<dyn Listener>>,
+    functions: Option<Functions>,
 }
 
 impl<T> Call<T> {
+    /// The functions that hear this call; there are none until one is set.
+    fn functions(&mut self) -> &mut Functions {
+        self.options.functions.get_or_insert_default()
+    }
+
     pub(crate) fn on_lease(
         lease: Leased,
         method: Cow<'static, str>,
@@ -377,6 +388,7 @@ impl<T> Call<T> {
     /// As [`Call::listener`], for one that is shared already.
     pub fn listened_by(mut self, listener: Arc<dyn Listener>) -> Self {
         self.options.listener = Some(listener);
+        self.options.functions = None;
         self
     }
 
@@ -432,7 +444,10 @@ impl<T> Call<T> {
             said: self.options.said,
             call_id: self.options.call_id,
             tool: self.options.tool,
-            listener: self.options.listener,
+            listener: match self.options.functions {
+                Some(functions) => Some(Arc::new(functions)),
+                None => self.options.listener,
+            },
         };
         Ok((self.target, job))
     }

@@ -60,7 +60,9 @@ pub mod upstream;
 pub use client::{Builder, IdentityHandle, Warmline};
 pub use credentials::{CredentialProvider, CredentialSource, Secret};
 pub use error::{Error, Result};
-pub use handle::{Call, HeldSession, Outcome, ServerHandle, ToolResult};
+pub use handle::{
+    Call, CallEvent, CallEvents, HeldSession, Outcome, Responder, ServerHandle, ToolResult,
+};
 pub use identity::IdentityExtractor;
 pub use lease::Leased;
 pub use net::{ByteStream, Destination, Dial, Dialed, Dialing};
