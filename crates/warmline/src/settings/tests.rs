@@ -391,6 +391,27 @@ fn every_limit_of_rest_can_be_set() {
     assert_eq!(engine.ceilings.run_idle, secs(12 * 3600));
 }
 
+/// S15: the headers that tell callers apart by default are those of the rule for identities.
+#[test]
+fn the_default_headers_of_an_identity_are_those_of_its_rule() {
+    use crate::identity::{HeaderRule, IdentityExtractor as _};
+    let rule = HeaderRule::of(&EngineSettings::default().identity_headers).unwrap();
+    let all = [
+        "authorization",
+        "cookie",
+        "x-api-key",
+        "x-tenant-id",
+        "x-user-id",
+    ];
+    for name in all.into_iter().chain(["x-other"]) {
+        let mut headers = http::HeaderMap::new();
+        headers.insert(name, "somebody".parse().unwrap());
+        let ours = rule.identity(&headers).unwrap();
+        let usual = HeaderRule::default().identity(&headers).unwrap();
+        assert!(ours == usual, "{name}");
+    }
+}
+
 /// The default number of programs is what fits into the memory; what was said stays.
 #[test]
 fn a_small_machine_holds_fewer_programs_unless_somebody_said_otherwise() {
