@@ -6,9 +6,9 @@
 //! A record is a hint and never proof: the server may have forgotten the session long ago.
 //!
 //! The format has a version of its own. A record is that byte and then fields in rising order of
-//! their tags, each a tag, a length and so many bytes. A reader refuses a tag it does not know
-//! below [`bytes::MAY_BE_IGNORED`], and skips one above: what a later version only adds, an earlier
-//! one can still read.
+//! their tags, each a tag, a length and so many bytes. A reader refuses a tag below 128 that it
+//! does not know, and skips one from there on: what a later version only adds, an earlier one can
+//! still read. The tags stand in `docs/reference/records.md`.
 
 mod bytes;
 mod fields;

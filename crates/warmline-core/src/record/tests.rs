@@ -228,7 +228,8 @@ fn what_a_reader_would_refuse_is_not_written() {
         change(&mut record);
         record.encode().map(|_| ())
     };
-    let table: [(fn(&mut Record), &str); 6] = [
+    type Change = fn(&mut Record);
+    let table: [(Change, &str); 6] = [
         (|it| it.session_id = Some("a\r\nb".to_owned()), "session id"),
         (|it| it.session_id = Some(String::new()), "session id"),
         (|it| it.version = Version::V2026_07_28, "version"),
@@ -301,4 +302,23 @@ fn a_printed_record_shows_no_session_id() {
         shown.contains("browser") && !shown.contains("server-chose"),
         "{shown}"
     );
+}
+
+/// The page that people read and the bytes that are written name the same fields.
+#[test]
+fn the_reference_page_knows_every_tag() {
+    let page = include_str!("../../../../docs/reference/records.md");
+    let rows = page.lines().filter_map(|line| {
+        let mut cells = line.split('|').map(str::trim).skip(1);
+        Some((cells.next()?.parse::<u8>().ok()?, cells.next()?))
+    });
+    let told: Vec<u8> = rows.map(|(tag, _)| tag).collect();
+    let mut written = Vec::new();
+    let bytes = whole().encode().unwrap();
+    let mut reader = bytes::Reader::new(&bytes).unwrap();
+    while let Some((tag, _)) = reader.next(18).unwrap() {
+        written.push(tag);
+    }
+    written.dedup();
+    assert_eq!(told, written);
 }

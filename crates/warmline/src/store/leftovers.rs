@@ -18,8 +18,8 @@ use super::records::{Fault, Inner, RENEW_EVERY, Records};
 use crate::clock::{self, Instant};
 use crate::sync::Mutex;
 
-/// How long looking through a whole store may take; nobody waits for it.
-const SCAN_WITHIN: Duration = Duration::from_secs(60);
+/// How long looking through a whole store may take: no call waits for it, but the keeper does.
+const SCAN_WITHIN: Duration = Duration::from_secs(15);
 /// Most records that one round takes up.
 const AT_ONCE: usize = 256;
 
