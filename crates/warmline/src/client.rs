@@ -14,7 +14,9 @@ use warmline_core::policy::Ceilings;
 
 use crate::clock;
 use crate::connect::Connect;
-use crate::engine::{Caller, Engine, OPEN, Shared, Who, misconfigured, random_hex};
+use crate::engine::{
+    Caller, Engine, OPEN, Shared, Who, misconfigured, misconfigured_at, random_hex,
+};
 use crate::entry::Said;
 use crate::error::{Error, Result};
 use crate::events::{Event, Events, Fingerprint, Subscription};
@@ -28,7 +30,7 @@ use crate::run::{self, Role, Run, RunShared};
 use crate::seal::Vault;
 use crate::server::Server;
 use crate::settings::{self, EngineSettings, Group};
-use crate::store::StoreFactory;
+use crate::store::{FileStore, StoreFactory};
 use crate::sync::Mutex;
 use crate::upstream::{Declared, Upstream};
 
@@ -81,6 +83,13 @@ impl Builder {
         self
     }
 
+    /// Settings of the whole engine, as a configuration file has them.
+    #[must_use]
+    pub fn settings(mut self, settings: EngineSettings) -> Self {
+        self.settings = settings;
+        self
+    }
+
     /// What we say of ourselves to servers.
     #[must_use]
     pub fn declared(mut self, declared: Declared) -> Self {
@@ -125,11 +134,13 @@ impl Builder {
         self
     }
 
-    /// Checks what was declared. Reads and connects nothing, but for the environment where
-    /// [`Builder::from_env`] asked for it.
+    /// Checks what was declared. Connects nothing and looks nothing up; reads the environment only
+    /// where [`Builder::from_env`] asked for it, the keys of a store only where one is named by
+    /// its folder, and how much memory this machine has.
     ///
     /// # Errors
-    /// `config-bad-value`, naming the server and what is wrong with it.
+    /// `config-bad-value`, naming the server and what is wrong with it; `store-unavailable`, where
+    /// the keys of the store cannot be read or made.
     pub fn build(self) -> Result<Warmline> {
         let mut settings = self.settings;
         settings.mark_built();
@@ -144,18 +155,23 @@ impl Builder {
             server.settings.mark_built();
             if self.from_env {
                 let taken = server.settings.take_environment(lookup);
-                taken.map_err(misconfigured)?;
+                taken.map_err(|error| misconfigured_at(&server.name, error))?;
             }
         }
         let rule = HeaderRule::of(&settings.identity_headers).map_err(Error::unsent)?;
-        let vault = match self.vault {
-            Some(vault) => vault,
-            None => Vault::ephemeral().map_err(Error::unsent)?,
+        let (vault, stores) = match (self.vault, self.stores, &settings.store) {
+            (Some(vault), stores, _) => (Ok(vault), stores),
+            (None, Some(stores), _) => (Vault::ephemeral(), Some(stores)),
+            (None, None, Some(folder)) => {
+                let store: Arc<dyn StoreFactory> = Arc::new(FileStore::in_folder(folder));
+                (Vault::in_folder(folder), Some(store))
+            },
+            (None, None, None) => (Vault::ephemeral(), None),
         };
-        let vault = Arc::new(vault);
+        let vault = Arc::new(vault.map_err(Error::unsent)?);
         let shared = Arc::new(Shared {
             upstream: Upstream::new(),
-            stores: self.stores,
+            stores,
             records: Mutex::default(),
             ceilings,
             events: Events::default(),

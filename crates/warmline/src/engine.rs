@@ -178,7 +178,8 @@ impl Engine {
             return Err(Error::unsent(problem.clone()));
         }
         let mut server = server;
-        server.settings.settle().map_err(misconfigured)?;
+        let settled = server.settings.settle();
+        settled.map_err(|error| misconfigured_at(&server.name, error))?;
         let entry = self.undeclared(server);
         let old = self.entries.rcu(|entries| {
             let mut entries = HashMap::clone(entries);
@@ -309,6 +310,13 @@ impl Shared {
 /// A bad setting, as every other error of ours.
 pub(crate) fn misconfigured(error: ConfigError) -> Error {
     Error::unsent(error.into())
+}
+
+/// The same, naming the server it is about.
+pub(crate) fn misconfigured_at(server: &str, error: ConfigError) -> Error {
+    let mut trouble: Trouble = error.into();
+    trouble.what = format!("`{server}`: {}", trouble.what);
+    Error::unsent(trouble)
 }
 
 /// 128 random bits, in hexadecimal.
