@@ -236,3 +236,6 @@ pub const fn blame(code: Code, reason: Reason) -> Blame {
         | Reason::ResolveFailed => Blame::Server,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -197,14 +197,7 @@ impl Cell {
 
     fn opened(&mut self, opening: Generation, arrival: Arrival, now: Tick, out: &mut Effects) {
         let Some(at) = self.at(opening, |state| *state == State::Opening) else {
-            // It was abandoned, and succeeded all the same.
-            let why = match self.phase {
-                Phase::Ended(why) => why,
-                Phase::Live => Why::Bug,
-            };
-            let generation = opening;
-            self.stray();
-            return out.push(Effect::Close { generation, why });
+            return self.opened_in_vain(opening, out);
         };
         let generation = self.number_for(opening, arrival.number, out);
         if arrival.lost_state {
@@ -226,9 +219,7 @@ impl Cell {
             session.expires = arrival
                 .expires_in
                 .map_or(Tick::NEVER, |left| now.after(left));
-            session.renew = arrival
-                .renew_in
-                .map_or(Tick::NEVER, |left| now.after(left));
+            session.renew = arrival.renew_in.map_or(Tick::NEVER, |left| now.after(left));
         }
         // Limits may be lower than they were when the opening began.
         let why = match self.phase {
@@ -241,6 +232,19 @@ impl Cell {
             self.close(at, why, now, out);
         }
         self.serve(now, out);
+    }
+
+    /// It was abandoned, and succeeded all the same.
+    fn opened_in_vain(&mut self, generation: Generation, out: &mut Effects) {
+        self.stray();
+        let why = match self.phase {
+            Phase::Ended(why) => why,
+            Phase::Live => Why::Bug,
+        };
+        // Under a number that is in use it could only close another one.
+        if self.at(generation, |_| true).is_none() {
+            out.push(Effect::Close { generation, why });
+        }
     }
 
     fn open_failed(&mut self, generation: Generation, now: Tick, out: &mut Effects) {

@@ -277,13 +277,11 @@ impl Cell {
         asked: Option<Generation>,
         out: &mut Effects,
     ) -> Generation {
-        let free = |number: &Generation| {
-            *number > opening && !self.sessions.iter().any(|one| one.generation == *number)
-        };
-        let Some(to) = asked.filter(free) else {
+        let is_new = |number: &Generation| *number >= self.next;
+        let Some(to) = asked.filter(is_new) else {
             return opening;
         };
-        self.next = self.next.max(to.next());
+        self.next = to.next();
         out.push(Effect::Renumber { from: opening, to });
         to
     }

@@ -1,0 +1,147 @@
+//! When a breaker trips, for how long, and who is let through.
+
+use super::*;
+
+const POLICY: BreakerPolicy = BreakerPolicy {
+    threshold: 5,
+    reset: Duration::from_secs(10),
+    longest: Duration::from_secs(60),
+};
+
+fn at(secs: u64) -> Tick {
+    Tick::at(Duration::from_secs(secs))
+}
+
+fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+fn tripped(now: Tick) -> Breaker {
+    let mut breaker = Breaker::new();
+    for _ in 0..5 {
+        breaker.failed(now, &POLICY);
+    }
+    breaker
+}
+
+/// A89: five failures in a row trip it, and then it says when trying makes sense.
+#[test]
+fn five_failures_in_a_row_trip_it() {
+    let mut breaker = Breaker::new();
+    for _ in 0..4 {
+        assert_eq!(breaker.failed(at(0), &POLICY), None);
+        assert_eq!(breaker.ask(at(0), &POLICY).0, Pass::Free);
+    }
+    assert_eq!(
+        breaker.failed(at(0), &POLICY),
+        Some(Change::Tripped(secs(10)))
+    );
+    assert_eq!(breaker.ask(at(4), &POLICY), (Pass::Not(secs(6)), None));
+    assert_eq!(breaker.pause(at(4)), Some(secs(6)));
+}
+
+/// A90, reliability I21: exactly one is let through, and its failure doubles the pause up to a cap.
+#[test]
+fn one_probe_at_a_time_and_longer_pauses() {
+    let mut breaker = tripped(at(0));
+    let mut now = 10;
+    for pause in [20, 40, 60, 60] {
+        assert_eq!(
+            breaker.ask(at(now), &POLICY),
+            (Pass::Probe, Some(Change::Probing))
+        );
+        assert!(
+            matches!(breaker.ask(at(now), &POLICY).0, Pass::Not(_)),
+            "one is enough"
+        );
+        let change = breaker.failed(at(now), &POLICY);
+        assert_eq!(change, Some(Change::Tripped(secs(pause))));
+        now += pause;
+    }
+    assert_eq!(breaker.ask(at(now), &POLICY).0, Pass::Probe);
+    assert_eq!(breaker.opened(&POLICY), Some(Change::Passing));
+    assert_eq!(breaker.ask(at(now), &POLICY).0, Pass::Free);
+}
+
+/// A91: a session that serves takes all failures back.
+#[test]
+fn a_session_that_serves_starts_the_count_anew() {
+    let mut breaker = Breaker::new();
+    for _ in 0..4 {
+        breaker.failed(at(0), &POLICY);
+    }
+    assert_eq!(breaker.opened(&POLICY), None);
+    assert_eq!(breaker.proven(), None);
+    assert!(breaker.is_fresh());
+    assert_eq!(breaker.failed(at(0), &POLICY), None);
+}
+
+/// A126: a server that forgets every session at once trips it, although every opening succeeds.
+#[test]
+fn sessions_lost_before_they_served_count_as_failed_openings() {
+    let mut breaker = Breaker::new();
+    let mut changes = Vec::new();
+    for _ in 0..5 {
+        assert_eq!(breaker.opened(&POLICY), None);
+        changes.extend(breaker.failed(at(0), &POLICY));
+    }
+    assert_eq!(changes, [Change::Tripped(secs(10))]);
+    // The probe opens one, and that is lost too: the pause grows.
+    assert_eq!(breaker.ask(at(10), &POLICY).0, Pass::Probe);
+    assert_eq!(breaker.opened(&POLICY), Some(Change::Passing));
+    assert_eq!(
+        breaker.failed(at(10), &POLICY),
+        Some(Change::Tripped(secs(20)))
+    );
+}
+
+/// A probe that is given up lets the next one through at once.
+#[test]
+fn a_probe_that_is_given_up_blocks_nobody() {
+    let mut breaker = tripped(at(0));
+    assert_eq!(breaker.ask(at(10), &POLICY).0, Pass::Probe);
+    assert!(breaker.gave_up(at(11)).is_some());
+    assert_eq!(breaker.ask(at(11), &POLICY).0, Pass::Probe);
+}
+
+/// What was begun before it tripped makes the pause no longer.
+#[test]
+fn late_failures_say_nothing_new() {
+    let mut breaker = tripped(at(0));
+    assert_eq!(breaker.failed(at(5), &POLICY), None);
+    assert_eq!(breaker.pause(at(5)), Some(secs(5)));
+    assert_eq!(breaker.gave_up(at(5)), None, "nothing was tried");
+}
+
+/// A92, A93: who is blamed for a failed opening.
+#[test]
+fn the_server_is_blamed_for_what_all_will_meet_and_an_identity_for_its_own() {
+    #[rustfmt::skip]
+    let table = [
+        (Reason::ConnectRefused,        Blame::Server),
+        (Reason::Dns,                   Blame::Server),
+        (Reason::Tls,                   Blame::Server),
+        (Reason::Unreachable,           Blame::Server),
+        (Reason::SilentServer,          Blame::Server),
+        (Reason::ProgramMissing,        Blame::Server),
+        (Reason::ServerError,           Blame::Server),
+        (Reason::TimeoutUnsent,         Blame::Server),
+        (Reason::Unauthorized,          Blame::Identity),
+        (Reason::Forbidden,             Blame::Identity),
+        (Reason::RateLimited,           Blame::Identity),
+        (Reason::CredentialUnavailable, Blame::Identity),
+        (Reason::LocalResources,        Blame::Nobody),
+        (Reason::Cancelled,             Blame::Nobody),
+        (Reason::PoolFull,              Blame::Nobody),
+        (Reason::Internal,              Blame::Nobody),
+    ];
+    for (reason, expected) in table {
+        assert_eq!(blame(reason.code(), reason), expected, "{reason}");
+    }
+    let refused = blame(Code::CredentialRefused, Reason::Rejected);
+    assert_eq!(
+        refused,
+        Blame::Identity,
+        "the code says more than the reason"
+    );
+}

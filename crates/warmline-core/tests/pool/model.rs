@@ -1,0 +1,392 @@
+//! The reference: the same promises, said as plainly as possible. No counts are kept, nothing is
+//! fast; whatever can be worked out is worked out anew.
+
+use std::collections::BTreeMap;
+
+use warmline_core::pool::{Ends, Event, Generation, Health, Loss, Outcome, Sharing, Want, Why};
+
+/// What the model says is to be done. Order does not matter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Said {
+    Lease(u64, u32, Option<u32>),
+    Refuse(u64),
+    Open(u32),
+    Abandon(u32),
+    Check(u32),
+    Close(u32),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trust {
+    Sure,
+    Doubted,
+    Excused,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "as plain as possible, to be held against"
+)]
+pub(crate) struct One {
+    opening: bool,
+    leases: u32,
+    alone: bool,
+    check: bool,
+    over: bool,
+    gone: bool,
+    heard: u64,
+    used: u64,
+    trust: Trust,
+    silent: u32,
+    left_state: bool,
+}
+
+pub(crate) struct Model {
+    pub(crate) sharing: Sharing,
+    pub(crate) ends: Ends,
+    pub(crate) max: u32,
+    pub(crate) most_waiters: u32,
+    pub(crate) now: u64,
+    pub(crate) line: Vec<(u64, Want)>,
+    pub(crate) all: BTreeMap<u32, One>,
+    next: u32,
+    loss: Option<u32>,
+    ended: bool,
+    said: Vec<Said>,
+}
+
+const OPENING: One = One {
+    opening: true,
+    leases: 0,
+    alone: false,
+    check: false,
+    over: false,
+    gone: false,
+    heard: 0,
+    used: 0,
+    trust: Trust::Sure,
+    silent: 0,
+    left_state: false,
+};
+
+impl Model {
+    pub(crate) fn new(sharing: Sharing, ends: Ends, max: u32, most_waiters: u32) -> Self {
+        Self {
+            sharing,
+            ends,
+            max,
+            most_waiters,
+            now: 0,
+            line: Vec::new(),
+            all: BTreeMap::new(),
+            next: 1,
+            loss: None,
+            ended: false,
+            said: Vec::new(),
+        }
+    }
+
+    pub(crate) fn on(&mut self, event: Event) -> Vec<Said> {
+        self.take_in(event);
+        if !self.ended {
+            self.serve();
+        }
+        let mut said = std::mem::take(&mut self.said);
+        said.sort_unstable();
+        said
+    }
+
+    /// What is seen of a session: its state and leases.
+    pub(crate) fn seen(&self) -> Vec<(u32, &'static str, u32)> {
+        let seen = |(number, one): (&u32, &One)| {
+            let word = match one {
+                One { opening: true, .. } => "opening",
+                One { over: true, .. } => "retiring",
+                One { leases: 0, .. } => "idle",
+                _ => "leased",
+            };
+            (*number, word, one.leases)
+        };
+        self.all.iter().map(seen).collect()
+    }
+
+    fn take_in(&mut self, event: Event) {
+        match event {
+            Event::Asked { waiter, want, .. } => {
+                let full = self.line.len() >= self.most_waiters as usize;
+                if self.ended || full {
+                    self.said.push(Said::Refuse(waiter.0));
+                } else {
+                    self.line.push((waiter.0, want));
+                }
+            },
+            Event::Left { waiter } => self.line.retain(|(one, _)| *one != waiter.0),
+            Event::Opened { generation, .. } => self.opened(generation.number()),
+            Event::OpenFailed { generation } => self.open_failed(generation.number()),
+            Event::Withdrawn { generation } => drop(self.all.remove(&generation.number())),
+            Event::Settled {
+                generation,
+                outcome,
+                untold,
+            } => self.settled(generation.number(), outcome, untold),
+            Event::Gone { generation, .. } => self.gone(generation.number()),
+            Event::Checked { generation, health } => {
+                self.judge(generation.number(), health);
+                self.give_back(generation.number());
+            },
+            Event::KeptAlive { generation, health } => self.kept_alive(generation, health),
+            Event::Doubted { .. } => self.doubt(|_| true),
+            Event::Reconfigured(policy) => self.max = policy.max,
+            Event::Swept { .. } => {},
+            Event::RoomNeeded { generation } => self.room_needed(generation.number()),
+            Event::Ended(_) => self.end(),
+            Event::Cut => self.cut(),
+        }
+    }
+
+    fn opened(&mut self, number: u32) {
+        let now = self.now;
+        let taken = self.taken();
+        let Some(one) = self.all.get_mut(&number) else {
+            return self.said.push(Said::Close(number));
+        };
+        (one.opening, one.heard, one.used) = (false, now, now);
+        if self.ended || taken > self.places() {
+            self.close(number);
+        }
+    }
+
+    fn open_failed(&mut self, number: u32) {
+        self.all.remove(&number);
+        let others = self.all.values().any(|one| !one.over);
+        let told = if others {
+            1.min(self.line.len())
+        } else {
+            self.line.len()
+        };
+        for (waiter, _) in self.line.drain(..told) {
+            self.said.push(Said::Refuse(waiter));
+        }
+    }
+
+    fn settled(&mut self, number: u32, outcome: Outcome, untold: Option<Loss>) {
+        if !self.ended {
+            self.loss = self.loss.or(untold.map(|loss| loss.generation.number()));
+        }
+        let (now, side_by_side) = (self.now, self.sharing == Sharing::SideBySide);
+        let Some(one) = self.all.get_mut(&number) else {
+            return;
+        };
+        if outcome != Outcome::Unused {
+            one.used = now;
+        }
+        match outcome {
+            Outcome::Fine { left_state } => {
+                (one.heard, one.silent, one.trust) = (now, 0, Trust::Sure);
+                let is_new = left_state && !one.left_state;
+                one.left_state |= left_state;
+                if is_new && one.over && one.gone && !self.ended {
+                    self.loss = Some(number);
+                }
+            },
+            Outcome::Broken => one.trust = Trust::Doubted,
+            Outcome::Dropped if !side_by_side => one.trust = Trust::Doubted,
+            Outcome::Gone(_) => self.gone(number),
+            Outcome::Dropped | Outcome::Unused => {},
+        }
+        self.give_back(number);
+    }
+
+    fn gone(&mut self, number: u32) {
+        let Some(one) = self.all.get_mut(&number) else {
+            return;
+        };
+        if one.over || one.opening {
+            return;
+        }
+        (one.over, one.gone) = (true, true);
+        if one.left_state && !self.ended {
+            self.loss = Some(number);
+        }
+        let idle = one.leases == 0;
+        self.doubt(|other| other != number);
+        if idle {
+            self.close(number);
+        }
+    }
+
+    fn judge(&mut self, number: u32, health: Health) {
+        let (now, of_run) = (self.now, self.ends == Ends::WithRun);
+        let Some(one) = self.all.get_mut(&number).filter(|one| !one.over) else {
+            return;
+        };
+        match health {
+            Health::Alive => (one.heard, one.silent, one.trust) = (now, 0, Trust::Sure),
+            Health::Silent if of_run && one.silent < 2 => {
+                one.silent += 1;
+                one.trust = Trust::Excused;
+            },
+            Health::Unreachable if of_run => one.trust = Trust::Excused,
+            Health::Gone | Health::Silent | Health::Unreachable => self.gone(number),
+        }
+    }
+
+    fn kept_alive(&mut self, generation: Generation, health: Health) {
+        let number = generation.number();
+        let Some(one) = self.all.get(&number).filter(|one| !one.opening) else {
+            return;
+        };
+        let busy = one.leases > 0;
+        if busy && matches!(health, Health::Silent | Health::Unreachable) {
+            return;
+        }
+        self.judge(number, health);
+        if let Some(one) = self.all.get_mut(&number)
+            && one.trust == Trust::Excused
+        {
+            one.trust = Trust::Doubted;
+        }
+    }
+
+    fn doubt(&mut self, whom: impl Fn(u32) -> bool) {
+        for (number, one) in &mut self.all {
+            if whom(*number) && !one.opening && !one.over {
+                one.trust = Trust::Doubted;
+            }
+        }
+    }
+
+    fn room_needed(&mut self, number: u32) {
+        let idle = |one: &One| !one.opening && one.leases == 0;
+        let is_idle = self.all.get(&number).is_some_and(idle);
+        if self.ends == Ends::ByLimits && self.line.is_empty() && is_idle {
+            self.close(number);
+        }
+    }
+
+    fn end(&mut self) {
+        self.ended = true;
+        self.loss = None;
+        for (waiter, _) in std::mem::take(&mut self.line) {
+            self.said.push(Said::Refuse(waiter));
+        }
+        for number in self.all.keys().copied().collect::<Vec<_>>() {
+            let Some(one) = self.all.get_mut(&number).filter(|one| !one.opening) else {
+                continue;
+            };
+            one.over = true;
+            if one.leases == 0 {
+                self.close(number);
+            }
+        }
+    }
+
+    fn cut(&mut self) {
+        for (number, one) in std::mem::take(&mut self.all) {
+            self.said.push(if one.opening {
+                Said::Abandon(number)
+            } else {
+                Said::Close(number)
+            });
+        }
+    }
+
+    fn close(&mut self, number: u32) {
+        self.all.remove(&number);
+        self.said.push(Said::Close(number));
+    }
+
+    fn give_back(&mut self, number: u32) {
+        let Some(one) = self.all.get_mut(&number) else {
+            return;
+        };
+        one.leases -= 1;
+        if one.leases == 0 {
+            (one.alone, one.check) = (false, false);
+            if one.over {
+                self.close(number);
+            }
+        }
+    }
+
+    fn serve(&mut self) {
+        while self.ends == Ends::ByLimits && self.taken() > self.places() {
+            let idle = |one: &One| !one.opening && !one.over && one.leases == 0;
+            let Some(number) = self.all.iter().rev().find(|(_, one)| idle(one)) else {
+                break;
+            };
+            self.close(*number.0);
+        }
+        while let Some((waiter, want)) = self.line.first().copied() {
+            let Some(number) = self.best(want) else { break };
+            self.line.remove(0);
+            let (now, loss) = (self.now, self.loss.take());
+            let alone = want == Want::Exclusive || self.sharing != Sharing::SideBySide;
+            if let Some(one) = self.all.get_mut(&number) {
+                (one.used, one.alone) = (now, alone);
+                one.leases += 1;
+                if one.trust == Trust::Excused {
+                    one.trust = Trust::Doubted;
+                }
+            }
+            self.said.push(Said::Lease(waiter, number, loss));
+        }
+        let wanted = match self.sharing {
+            Sharing::OneEach => self.line.len(),
+            Sharing::SideBySide | Sharing::Serial => self.line.len().min(1),
+        };
+        let comes = |one: &&One| one.opening || (one.check && !one.over);
+        while self.all.values().filter(comes).count() < wanted {
+            let idle = |one: &One| !one.opening && !one.over && one.leases == 0;
+            if let Some((number, one)) = self.all.iter_mut().find(|(_, one)| idle(one)) {
+                (one.leases, one.alone, one.check) = (1, true, true);
+                self.said.push(Said::Check(*number));
+            } else if self.taken() < self.places() {
+                self.all.insert(self.next, OPENING);
+                self.said.push(Said::Open(self.next));
+                self.next += 1;
+            } else {
+                break;
+            }
+        }
+    }
+
+    fn best(&self, want: Want) -> Option<u32> {
+        let now = self.now;
+        let fits = |one: &One| {
+            let fresh = match one.trust {
+                Trust::Sure => now < one.heard + 60,
+                Trust::Doubted => false,
+                Trust::Excused => true,
+            };
+            let joins = want == Want::Shared && self.sharing == Sharing::SideBySide && !one.alone;
+            !one.opening && !one.over && if one.leases == 0 { fresh } else { joins }
+        };
+        let fitting = self.all.iter().filter(|(_, one)| fits(one));
+        let best = fitting.max_by_key(|(number, one)| (one.used, **number));
+        best.map(|(number, _)| *number)
+    }
+
+    /// Places taken: a server's word frees one at once.
+    fn taken(&self) -> u32 {
+        let takes = |one: &&One| match self.sharing {
+            Sharing::OneEach => !(one.over && one.gone),
+            Sharing::SideBySide | Sharing::Serial => !one.over,
+        };
+        u32::try_from(self.all.values().filter(takes).count()).expect("few")
+    }
+
+    fn places(&self) -> u32 {
+        match self.sharing {
+            Sharing::OneEach => self.max,
+            Sharing::SideBySide | Sharing::Serial => 1,
+        }
+    }
+}
+
+/// What the loss says, for comparing.
+pub(crate) fn lost(loss: Option<Loss>) -> Option<u32> {
+    loss.filter(|loss| loss.why != Why::Bug)
+        .map(|loss| loss.generation.number())
+}

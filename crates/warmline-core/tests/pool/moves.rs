@@ -1,0 +1,97 @@
+//! Moves: what may happen next, drawn at random. A number picks one of those there are.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use warmline_core::pool::{CellPolicy, Ends, Health, Outcome, Sharing, Want, Why};
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Move {
+    Ask(Want),
+    Leave(usize),
+    Opened(usize),
+    OpenFailed(usize),
+    Withdraw(usize),
+    Settle(usize, Outcome),
+    /// Picks among all generations there ever were: late news must change nothing.
+    Gone(usize),
+    Checked(usize, Health),
+    KeptAlive(usize, Health),
+    Doubt,
+    Wait(u64),
+    Sweep,
+    RoomNeeded(usize),
+    Limit(u32),
+    End,
+    Cut,
+}
+
+pub(crate) fn outcome() -> impl Strategy<Value = Outcome> {
+    prop_oneof![
+        6 => any::<bool>().prop_map(|left_state| Outcome::Fine { left_state }),
+        1 => Just(Outcome::Broken),
+        2 => Just(Outcome::Gone(Why::Gone)),
+        1 => Just(Outcome::Dropped),
+        1 => Just(Outcome::Unused),
+    ]
+}
+
+fn health() -> impl Strategy<Value = Health> {
+    prop_oneof![
+        4 => Just(Health::Alive),
+        1 => Just(Health::Gone),
+        2 => Just(Health::Silent),
+        1 => Just(Health::Unreachable),
+    ]
+}
+
+fn one_move() -> impl Strategy<Value = Move> {
+    let any = any::<usize>;
+    prop_oneof![
+        8 => prop_oneof![5 => Just(Want::Shared), 1 => Just(Want::Exclusive)].prop_map(Move::Ask),
+        2 => any().prop_map(Move::Leave),
+        8 => any().prop_map(Move::Opened),
+        2 => any().prop_map(Move::OpenFailed),
+        1 => any().prop_map(Move::Withdraw),
+        10 => (any(), outcome()).prop_map(|(n, outcome)| Move::Settle(n, outcome)),
+        2 => any().prop_map(Move::Gone),
+        4 => (any(), health()).prop_map(|(n, health)| Move::Checked(n, health)),
+        1 => (any(), health()).prop_map(|(n, health)| Move::KeptAlive(n, health)),
+        1 => Just(Move::Doubt),
+        4 => (1_u64..90).prop_map(Move::Wait),
+        2 => Just(Move::Sweep),
+        1 => any().prop_map(Move::RoomNeeded),
+        1 => (1_u32..5).prop_map(Move::Limit),
+    ]
+}
+
+/// A history that may end with the key's end.
+pub(crate) fn history() -> impl Strategy<Value = Vec<Move>> {
+    let end = prop_oneof![
+        2 => Just(vec![]),
+        1 => Just(vec![Move::End]),
+        1 => Just(vec![Move::End, Move::Cut]),
+    ];
+    let before = proptest::collection::vec(one_move(), 0..50);
+    let after = proptest::collection::vec(one_move(), 0..10);
+    (before, end, after).prop_map(|(before, end, after)| [before, end, after].concat())
+}
+
+pub(crate) fn policy() -> impl Strategy<Value = CellPolicy> {
+    let sharing = prop_oneof![
+        Just(Sharing::SideBySide),
+        Just(Sharing::Serial),
+        Just(Sharing::OneEach)
+    ];
+    let ends = prop_oneof![Just(Ends::ByLimits), Just(Ends::WithRun)];
+    (sharing, ends, 1_u32..4, 1_u32..7).prop_map(|(sharing, ends, max, waiters)| CellPolicy {
+        sharing,
+        max,
+        max_age: None,
+        max_idle: None,
+        check_after: Duration::from_secs(60),
+        keep_alive: None,
+        waiters,
+        ends,
+    })
+}

@@ -1,0 +1,367 @@
+//! What holds at every step of every history, with ages, expiry and restored sessions too.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use warmline_core::pool::{
+    Arrival, CellPolicy, Effect, Effects, Ends, Event, Generation, Hold, Origin, Outcome, Sharing,
+    State, Turn, WaiterId, Want, Why,
+};
+
+use super::moves::{Move, history, policy};
+use super::world::World;
+
+/// A policy with every limit that time can pass.
+fn timed_policy() -> impl Strategy<Value = CellPolicy> {
+    let secs = |range: std::ops::Range<u64>| range.prop_map(Duration::from_secs);
+    let maybe = |range| proptest::option::of(secs(range));
+    let times = (maybe(50..400), maybe(50..400), maybe(30..120));
+    (policy(), times).prop_map(|(policy, (max_age, max_idle, keep_alive))| CellPolicy {
+        max_age,
+        max_idle,
+        keep_alive,
+        ..policy
+    })
+}
+
+/// How sessions of a history arrive, by turns.
+fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
+    let origin = prop_oneof![
+        3 => Just(Origin::Fresh),
+        1 => Just(Origin::Spare),
+        1 => Just(Origin::Restored)
+    ];
+    let one = (
+        origin,
+        proptest::option::weighted(0.2, 1_u32..40),
+        proptest::option::weighted(0.2, 0_u64..200),
+        0_u64..100,
+    );
+    let one = one.prop_map(|(origin, number, expires_in, rested)| Arrival {
+        origin,
+        number: number.and_then(Generation::of),
+        expires_in: expires_in.map(Duration::from_secs),
+        renew_in: expires_in.map(|secs| Duration::from_secs(secs / 2)),
+        rested: Duration::from_secs(rested),
+        lost_state: false,
+        left_state: false,
+    });
+    proptest::collection::vec(one, 1..8)
+}
+
+/// What is known from outside, to hold the promises against.
+#[derive(Default)]
+struct Witness {
+    arrived: Vec<WaiterId>,
+    told: BTreeMap<Generation, u32>,
+}
+
+/// reliability I7, I8, I9, I10, I15, I20, I22, I24, I28, A78, A82, A84: at every step of every
+/// history.
+#[test]
+fn every_promise_of_a_cell_holds_at_every_step() {
+    let histories = (timed_policy(), arrivals(), history(), any::<u64>());
+    super::check(histories, |(policy, arrivals, history, seed)| {
+        let mut world = World::new(policy, seed);
+        let mut witness = Witness::default();
+        let mut arrivals = arrivals.into_iter().cycle();
+        for one in history {
+            let Some(event) = world.event(one) else {
+                continue;
+            };
+            let event = dressed(event, arrivals.next().expect("a cycle"));
+            let before = world.clone();
+            witness.note(&event);
+            let effects = world.tell(event);
+            witness.hold(&before, &world, &event, &effects)?;
+        }
+        prop_assert_eq!(world.cell.mistakes(), 0);
+        finish(world)
+    });
+}
+
+fn dressed(event: Event, arrival: Arrival) -> Event {
+    let Event::Opened { generation, .. } = event else {
+        return event;
+    };
+    Event::Opened {
+        generation,
+        arrival,
+    }
+}
+
+impl Witness {
+    fn note(&mut self, event: &Event) {
+        if let Event::Asked { waiter, .. } = event {
+            self.arrived.push(*waiter);
+        } else if let Event::Left { waiter } = event {
+            self.arrived.retain(|one| one != waiter);
+        } else if let Event::Settled {
+            untold: Some(loss), ..
+        } = event
+        {
+            // Put back: it may be told once more.
+            let told = self.told.entry(loss.generation);
+            told.and_modify(|times| *times -= 1);
+        }
+    }
+
+    fn hold(
+        &mut self,
+        before: &World,
+        world: &World,
+        event: &Event,
+        effects: &Effects,
+    ) -> Result<(), TestCaseError> {
+        prop_assert_eq!(world.cell.counts(), world.cell.recount(), "{:?}", event);
+        let counts = world.cell.counts();
+        prop_assert!(counts.waiting <= world.policy.waiters);
+        if world.policy.sharing == Sharing::OneEach && !matches!(event, Event::Reconfigured(_)) {
+            let more = places_taken(world) > places_taken(before);
+            prop_assert!(
+                !more || places_taken(world) <= world.policy.max,
+                "{:?}",
+                event
+            );
+        }
+        for effect in effects {
+            self.hold_effect(before, world, effect)?;
+        }
+        let leases = world.leases_alive() + world.checks_alive();
+        prop_assert_eq!(counts.leases as usize, leases, "{:?}", event);
+        alone_is_alone(world)?;
+        nobody_waits_for_what_is_there(world)
+    }
+
+    fn hold_effect(
+        &mut self,
+        before: &World,
+        world: &World,
+        effect: &Effect,
+    ) -> Result<(), TestCaseError> {
+        match *effect {
+            Effect::Lease {
+                waiter,
+                generation,
+                loss,
+            } => {
+                prop_assert_eq!(
+                    self.arrived.first(),
+                    Some(&waiter),
+                    "first come, first served"
+                );
+                self.arrived.remove(0);
+                prop_assert!(!before.closed.contains(&generation), "closed is final");
+                let state = before.state_of(generation);
+                let retiring = matches!(state, Some(State::Retiring { .. }));
+                prop_assert!(!retiring, "it takes no new lease");
+                if let Some(loss) = loss {
+                    let times = self.told.entry(loss.generation).or_insert(0);
+                    *times += 1;
+                    prop_assert!(*times <= 1, "told twice of {:?}", loss);
+                }
+            },
+            Effect::Refuse { waiter, .. } => self.arrived.retain(|one| *one != waiter),
+            Effect::Close { generation, why } => {
+                prop_assert!(!before.closed.contains(&generation), "closed twice");
+                let ours = matches!(why, Why::Aged | Why::IdleTooLong | Why::Evicted);
+                let busy = before
+                    .state_of(generation)
+                    .is_some_and(|one| one.leases() > 1);
+                prop_assert!(!(ours && busy), "closed under its leases");
+                let of_run = before.policy.ends == Ends::WithRun;
+                prop_assert!(!(of_run && matches!(why, Why::IdleTooLong)));
+            },
+            Effect::KeepAlive { generation } => {
+                prop_assert_eq!(world.policy.ends, Ends::WithRun);
+                prop_assert_eq!(world.state_of(generation), Some(State::Idle));
+            },
+            Effect::Open { .. }
+            | Effect::Unwanted { .. }
+            | Effect::Abandon { .. }
+            | Effect::Renumber { .. }
+            | Effect::Check { .. }
+            | Effect::Proven { .. }
+            | Effect::Lost { .. }
+            | Effect::Forget => {},
+        }
+        Ok(())
+    }
+}
+
+impl World {
+    fn state_of(&self, generation: Generation) -> Option<State> {
+        let all = self.cell.sessions().iter();
+        all.filter(|one| one.generation() == generation)
+            .map(|one| one.state())
+            .next()
+    }
+
+    /// Leases whose session is still there: after a cut some outlive it.
+    fn leases_alive(&self) -> usize {
+        let alive = self
+            .leases
+            .iter()
+            .filter(|(generation, _)| self.state_of(*generation).is_some());
+        alive.count()
+    }
+
+    fn checks_alive(&self) -> usize {
+        let alive = self
+            .checking
+            .iter()
+            .filter(|one| self.state_of(**one).is_some());
+        alive.count()
+    }
+}
+
+/// Sessions that take a place; those that the server ended do not.
+fn places_taken(world: &World) -> u32 {
+    let takes = |state: State| match state {
+        State::Opening | State::Idle | State::Leased { .. } => true,
+        State::Retiring { why, .. } => !matches!(why, Why::Gone | Why::Expired),
+        State::Closed(_) => false,
+    };
+    let all = world.cell.sessions().iter();
+    u32::try_from(all.filter(|one| takes(one.state())).count()).expect("few")
+}
+
+/// Whoever asked to be alone on a session is.
+fn alone_is_alone(world: &World) -> Result<(), TestCaseError> {
+    for session in world.cell.sessions() {
+        if let State::Leased { leases, hold } | State::Retiring { leases, hold, .. } =
+            session.state()
+        {
+            prop_assert!(hold == Hold::Shared || leases.get() == 1);
+            let shared = world.policy.sharing == Sharing::SideBySide;
+            prop_assert!(shared || leases.get() == 1);
+        }
+    }
+    Ok(())
+}
+
+/// While somebody waits, something comes, or everything there is is in use.
+fn nobody_waits_for_what_is_there(world: &World) -> Result<(), TestCaseError> {
+    let counts = world.cell.counts();
+    if counts.waiting > 0 {
+        let coming = counts.opening as usize + world.checking.len();
+        prop_assert!(
+            coming > 0 || counts.leased > 0 || counts.retiring > 0,
+            "{:?}",
+            world
+        );
+        prop_assert!(coming > 0 || counts.idle == 0, "{:?}", world);
+    }
+    Ok(())
+}
+
+/// reliability I16, P12: when everything under way ends well, nobody is left waiting.
+fn finish(mut world: World) -> Result<(), TestCaseError> {
+    for _ in 0..200 {
+        let next = [
+            Move::Opened(0),
+            Move::Checked(0, warmline_core::pool::Health::Alive),
+            Move::Settle(0, Outcome::Fine { left_state: false }),
+        ];
+        let event = next.into_iter().find_map(|one| world.event(one));
+        let Some(event) = event else { break };
+        world.tell(event);
+    }
+    prop_assert_eq!(world.cell.counts().waiting, 0);
+    prop_assert_eq!(world.cell.counts().leases, 0);
+    prop_assert_eq!(world.cell.counts().opening, 0);
+    Ok(())
+}
+
+/// Events that make no sense change nothing and are counted.
+#[test]
+fn senseless_events_change_nothing_and_are_counted() {
+    let histories = (policy(), history(), 1_u32..30);
+    super::check(histories, |(policy, history, number)| {
+        let mut world = World::new(policy, 3);
+        for one in history {
+            if let Some(event) = world.event(one) {
+                world.tell(event);
+            }
+        }
+        let generation = Generation::of(number + 10_000).expect("not zero");
+        let before = format!("{:?}", world.cell.sessions());
+        let arrival = Arrival::FRESH;
+        let senseless = [
+            Event::OpenFailed { generation },
+            Event::Withdrawn { generation },
+            Event::Opened {
+                generation,
+                arrival,
+            },
+            Event::Checked {
+                generation,
+                health: warmline_core::pool::Health::Gone,
+            },
+            Event::Settled {
+                generation,
+                outcome: Outcome::Gone(Why::Gone),
+                untold: None,
+            },
+        ];
+        for event in senseless {
+            world.cell.on(event, world.now);
+        }
+        prop_assert_eq!(before, format!("{:?}", world.cell.sessions()));
+        let expected = if world.ended { 0 } else { 5 };
+        prop_assert_eq!(world.cell.mistakes(), expected);
+        prop_assert_eq!(world.cell.counts(), world.cell.recount());
+        Ok(())
+    });
+}
+
+/// reliability I12: any number of failures that speak of one session make one new one.
+#[test]
+fn any_number_of_failures_make_one_new_session() {
+    for calls in [1_u64, 5, 100] {
+        let mut world = World::new(side_by_side(Ends::WithRun), 1);
+        let asked = |n: u64| Event::Asked {
+            waiter: WaiterId(n),
+            want: Want::Shared,
+            turn: Turn::Last,
+        };
+        let mut opened = BTreeSet::new();
+        let mut tell = |world: &mut World, event| {
+            for effect in world.tell(event) {
+                if let Effect::Open { generation } = effect {
+                    opened.insert(generation.number());
+                }
+            }
+        };
+        for call in 0..calls {
+            tell(&mut world, asked(call));
+        }
+        let first = world.event(Move::Opened(0)).expect("an opening");
+        tell(&mut world, first);
+        for call in 0..calls {
+            let gone = Move::Settle(0, Outcome::Gone(Why::Gone));
+            let gone = world.event(gone).expect("a lease");
+            tell(&mut world, gone);
+            tell(&mut world, asked(1_000 + call));
+        }
+        assert_eq!(
+            opened.into_iter().collect::<Vec<_>>(),
+            [1, 2],
+            "{calls} calls"
+        );
+    }
+}
+
+pub(crate) fn side_by_side(ends: Ends) -> CellPolicy {
+    CellPolicy {
+        sharing: Sharing::SideBySide,
+        max: 1,
+        max_age: None,
+        max_idle: None,
+        check_after: Duration::from_secs(60),
+        keep_alive: None,
+        waiters: 2_000,
+        ends,
+    }
+}

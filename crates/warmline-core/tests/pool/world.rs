@@ -1,0 +1,187 @@
+//! A world around one cell: it answers effects as the shell would, so that histories are legal.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use warmline_core::pool::{
+    Arrival, Cell, CellPolicy, Effect, Effects, Event, Generation, Loss, Turn, WaiterId, Why,
+};
+use warmline_core::tick::Tick;
+
+use super::moves::Move;
+
+#[derive(Clone, Debug)]
+pub(crate) struct World {
+    pub(crate) cell: Cell,
+    pub(crate) policy: CellPolicy,
+    pub(crate) now: Tick,
+    pub(crate) waiting: Vec<WaiterId>,
+    pub(crate) leases: Vec<(Generation, Option<Loss>)>,
+    pub(crate) opening: Vec<Generation>,
+    pub(crate) checking: Vec<Generation>,
+    pub(crate) open: BTreeSet<Generation>,
+    pub(crate) closed: BTreeSet<Generation>,
+    pub(crate) ended: bool,
+    asked: u64,
+}
+
+impl World {
+    pub(crate) fn new(policy: CellPolicy, seed: u64) -> Self {
+        let now = Tick::at(Duration::from_secs(1_000));
+        Self {
+            cell: Cell::new(policy, seed, now),
+            policy,
+            now,
+            waiting: Vec::new(),
+            leases: Vec::new(),
+            opening: Vec::new(),
+            checking: Vec::new(),
+            open: BTreeSet::new(),
+            closed: BTreeSet::new(),
+            ended: false,
+            asked: 0,
+        }
+    }
+
+    /// The event that a move means here; none if there is nothing it could happen to.
+    pub(crate) fn event(&mut self, one: Move) -> Option<Event> {
+        Some(match one {
+            Move::Ask(want) => {
+                self.asked += 1;
+                let (waiter, turn) = (WaiterId(self.asked), Turn::Last);
+                self.waiting.push(waiter);
+                Event::Asked { waiter, want, turn }
+            },
+            Move::Leave(n) => Event::Left {
+                waiter: take(&mut self.waiting, n)?,
+            },
+            Move::Opened(n) => {
+                let generation = take(&mut self.opening, n)?;
+                self.open.insert(generation);
+                Event::Opened {
+                    generation,
+                    arrival: Arrival::FRESH,
+                }
+            },
+            Move::OpenFailed(n) => Event::OpenFailed {
+                generation: take(&mut self.opening, n)?,
+            },
+            Move::Withdraw(n) => Event::Withdrawn {
+                generation: take(&mut self.opening, n)?,
+            },
+            Move::Settle(n, outcome) => {
+                let (generation, untold) = take(&mut self.leases, n)?;
+                Event::Settled {
+                    generation,
+                    outcome,
+                    untold,
+                }
+            },
+            Move::Checked(n, health) => Event::Checked {
+                generation: take(&mut self.checking, n)?,
+                health,
+            },
+            Move::Gone(_)
+            | Move::KeptAlive(..)
+            | Move::Doubt
+            | Move::Wait(_)
+            | Move::Sweep
+            | Move::RoomNeeded(_)
+            | Move::Limit(_)
+            | Move::End
+            | Move::Cut => return self.news(one),
+        })
+    }
+
+    /// Moves that answer nothing the cell asked for.
+    fn news(&mut self, one: Move) -> Option<Event> {
+        Some(match one {
+            Move::Gone(n) => Event::Gone {
+                generation: self.any_session(n)?,
+                why: Why::Gone,
+            },
+            Move::KeptAlive(n, health) => Event::KeptAlive {
+                generation: self.any_session(n)?,
+                health,
+            },
+            Move::Doubt => Event::Doubted { since: self.now },
+            Move::Wait(secs) => {
+                self.now = self.now.after(Duration::from_secs(secs));
+                return None;
+            },
+            Move::Sweep => Event::Swept {
+                forget_after: Duration::from_secs(100_000),
+            },
+            Move::RoomNeeded(n) => Event::RoomNeeded {
+                generation: self.any_session(n)?,
+            },
+            Move::Limit(max) => {
+                self.policy.max = max;
+                Event::Reconfigured(self.policy)
+            },
+            Move::End => {
+                self.ended = true;
+                Event::Ended(Why::RunEnded)
+            },
+            Move::Cut if self.ended => Event::Cut,
+            Move::Ask(_)
+            | Move::Leave(_)
+            | Move::Opened(_)
+            | Move::OpenFailed(_)
+            | Move::Withdraw(_)
+            | Move::Settle(..)
+            | Move::Checked(..)
+            | Move::Cut => return None,
+        })
+    }
+
+    /// Tells the cell, and does what it says.
+    pub(crate) fn tell(&mut self, event: Event) -> Effects {
+        let effects = self.cell.on(event, self.now);
+        for effect in &effects {
+            self.carry_out(*effect);
+        }
+        effects
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Lease {
+                waiter,
+                generation,
+                loss,
+            } => {
+                self.waiting.retain(|one| *one != waiter);
+                self.leases.push((generation, loss));
+            },
+            Effect::Refuse { waiter, .. } => self.waiting.retain(|one| *one != waiter),
+            Effect::Open { generation } => self.opening.push(generation),
+            Effect::Abandon { generation } => self.opening.retain(|one| *one != generation),
+            Effect::Check { generation } => self.checking.push(generation),
+            Effect::Close { generation, .. } => {
+                self.open.remove(&generation);
+                self.closed.insert(generation);
+            },
+            Effect::Renumber { from, to } => {
+                self.open.remove(&from);
+                self.open.insert(to);
+            },
+            Effect::Unwanted { .. }
+            | Effect::KeepAlive { .. }
+            | Effect::Proven { .. }
+            | Effect::Lost { .. }
+            | Effect::Forget => {},
+        }
+    }
+
+    /// Any session there is or ever was.
+    fn any_session(&self, n: usize) -> Option<Generation> {
+        let all: Vec<_> = self.open.union(&self.closed).copied().collect();
+        all.get(n.checked_rem(all.len())?).copied()
+    }
+}
+
+fn take<T>(from: &mut Vec<T>, n: usize) -> Option<T> {
+    let at = n.checked_rem(from.len())?;
+    Some(from.remove(at))
+}
