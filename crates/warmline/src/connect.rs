@@ -176,8 +176,11 @@ struct ListChanges(Arc<Entry>);
 
 impl Notices for ListChanges {
     fn notice(&self, method: &str, _params: &[u8]) {
-        if method == "notifications/tools/list_changed" {
-            self.0.tools.forget_all();
+        let changed = ["tools", "prompts", "resources"]
+            .into_iter()
+            .find(|list| method == format!("notifications/{list}/list_changed"));
+        if let Some(list) = changed {
+            self.0.list_changed(list);
         }
     }
 }
@@ -342,9 +345,13 @@ impl Connector for Connect {
 
     async fn close(&self, line: Arc<Line>, setup: &Arc<Setup>, key: Option<&Key>, why: Why) {
         if self.is_left_to_its_record(setup, key, why) {
+            self.leave_to_record(setup).await;
             return;
         }
-        if clock::timeout(CLOSE_WITHIN, line.close()).await.is_err() {
+        // What the server itself does not know any more it need not be asked to delete: a heal
+        // costs no request more than it must.
+        let is_over = why == Why::Gone && line.facts().transport == Transport::Http;
+        if !is_over && clock::timeout(CLOSE_WITHIN, line.close()).await.is_err() {
             tracing::warn!(server = %setup.entry.name, why = why.word(), "a session did not close in time");
         }
         self.cross_out(setup, key, &line, why).await;

@@ -170,7 +170,8 @@ impl Engine {
     /// The entry of a server that is declared nowhere.
     pub(crate) fn undeclared(&self, server: Server) -> Arc<Entry> {
         let metrics = self.shared.metrics.server(server.name());
-        Entry::new(server, metrics, self.ceilings().list_horizon)
+        let events = self.shared.events.clone();
+        Entry::new(server, metrics, events, self.ceilings().list_horizon)
     }
 
     pub(crate) fn add(&self, server: Server) -> Result<()> {

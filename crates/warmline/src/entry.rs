@@ -21,6 +21,7 @@ use warmline_core::tick::Tick;
 
 use crate::credentials::{Credential, CredentialSource};
 use crate::engine::Who;
+use crate::events::{Event, Events};
 use crate::flight::Flights;
 use crate::identity::IdentityName;
 use crate::metrics::ServerMetrics;
@@ -36,6 +37,7 @@ pub(crate) struct Entry {
     pub(crate) name: Arc<str>,
     pub(crate) server: Server,
     pub(crate) metrics: Arc<ServerMetrics>,
+    events: Events,
     budget: Mutex<Budget>,
     pub(crate) tools: ToolCache<ToolsOf>,
     /// What was found out about it, by what may change the answer.
@@ -112,7 +114,12 @@ const MAX_PAUSES: usize = 1_000;
 const MAX_CREDENTIALS: usize = 10_000;
 
 impl Entry {
-    pub(crate) fn new(server: Server, metrics: Arc<ServerMetrics>, horizon: Duration) -> Arc<Self> {
+    pub(crate) fn new(
+        server: Server,
+        metrics: Arc<ServerMetrics>,
+        events: Events,
+        horizon: Duration,
+    ) -> Arc<Self> {
         let lookup = match &server.reach {
             Whereabouts::Said(_) => None,
             Whereabouts::LookedUp { resolver, .. } => {
@@ -124,6 +131,7 @@ impl Entry {
             tools: ToolCache::new(horizon),
             server,
             metrics,
+            events,
             budget: Mutex::default(),
             contacts: papaya::HashMap::new(),
             contacting: Flights::default(),
@@ -138,6 +146,17 @@ impl Entry {
             lookup,
             credentials: Mutex::default(),
         })
+    }
+
+    /// The server said that one of its lists changed: what is cached of it is dropped.
+    pub(crate) fn list_changed(&self, list: &'static str) {
+        if list == "tools" {
+            self.tools.forget_all();
+        }
+        self.events.tell(Event::ListChanged {
+            server: Arc::clone(&self.name),
+            list,
+        });
     }
 
     pub(crate) fn policy(&self) -> &Policy {
