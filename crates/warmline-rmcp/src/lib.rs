@@ -1,1 +1,56 @@
-//! A transport for clients of the official Rust SDK.
+//! Lets a client of the official Rust SDK run, unchanged, over a session that Warmline keeps.
+//!
+//! The SDK gives a client its typed API. Warmline gives it a session that lives as long as its
+//! run, is shared with every other call of that run, and is replaced when the server loses it.
+//!
+//! ```no_run
+//! use rmcp::ServiceExt as _;
+//! use rmcp::model::CallToolRequestParams;
+//! use warmline::{Server, Warmline};
+//! use warmline_rmcp::WarmTransport;
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let warm = Warmline::builder()
+//!     .server(Server::stdio("browser", ["npx", "-y", "@playwright/mcp"]))
+//!     .build()?;
+//! let run = warm.begin();
+//!
+//! // Where a client was served over a transport of the SDK, it is served over this one.
+//! let client = ().serve(WarmTransport::over(run.server("browser")?)).await?;
+//! let tools = client.list_all_tools().await?;
+//! client.call_tool(CallToolRequestParams::new("browser_snapshot")).await?;
+//!
+//! // The session belongs to the run: it ends with it, and not with the client.
+//! client.cancel().await?;
+//! run.end().await;
+//! # drop(tools);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | what the client does | what happens |
+//! |---|---|
+//! | `initialize` | answered here, in the words of the server; the session is opened if there is none |
+//! | `notifications/initialized` | nothing: the session said it long ago |
+//! | any request | goes the way of every call of Warmline: leased, sent, healed, sent again where that is safe |
+//! | drops a call, or cancels it | the call is cancelled, in the way of the server's era |
+//! | is asked (elicitation, sampling, roots) | its answer goes back to the call that was asked for |
+//! | wants to hear of lists that change between its calls | `WarmTransport::over(…).hearing(warm.events())` |
+//! | is closed | its calls are cancelled; the session stays with its run |
+//!
+//! An error of the server is passed on as it is. A call that got no answer ends with an error of
+//! ours: its message says whether it may have been executed, and its `data` holds the rest
+//! (`code`, `delivery`, `hint`).
+//!
+//! To the SDK every server is one of the legacy era, whatever it speaks: a client that is made to
+//! begin with `server/discover` alone is refused, one that may fall back does.
+
+mod conversation;
+mod engine;
+mod greeting;
+mod hearing;
+mod lists;
+mod transport;
+mod wire;
+
+pub use transport::{NotSent, WarmTransport};

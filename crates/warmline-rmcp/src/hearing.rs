@@ -1,0 +1,116 @@
+//! What a server tells and asks in the middle of a call, on its way to the client.
+//!
+//! News that nobody takes away in time is dropped, because it must not hold up the call; answers
+//! and questions are not.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use rmcp::model::{NumberOrString, RequestId};
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, oneshot};
+use warmline::core::exchange::{Answer, News, Question};
+use warmline::upstream::{Asked, Listener};
+
+use crate::wire::{self, Incoming};
+
+/// The questions that wait for an answer of the client.
+#[derive(Debug, Default)]
+pub(crate) struct Questions {
+    waiting: Mutex<HashMap<RequestId, oneshot::Sender<Answer>>>,
+    last: AtomicI64,
+}
+
+impl Questions {
+    /// The client answered a question; one that nobody waits for any more is let go.
+    pub(crate) fn answered(&self, id: &RequestId, answer: Answer) {
+        if let Some(waiting) = self.remove(id) {
+            waiting.send(answer).ok();
+        }
+    }
+
+    fn open(&self) -> (RequestId, oneshot::Receiver<Answer>) {
+        let id = NumberOrString::Number(self.last.fetch_add(1, Ordering::Relaxed) + 1);
+        let (tell, told) = oneshot::channel();
+        self.locked().insert(id.clone(), tell);
+        (id, told)
+    }
+
+    fn remove(&self, id: &RequestId) -> Option<oneshot::Sender<Answer>> {
+        self.locked().remove(id)
+    }
+
+    fn locked(&self) -> std::sync::MutexGuard<'_, HashMap<RequestId, oneshot::Sender<Answer>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The ear of one call.
+#[derive(Debug)]
+pub(crate) struct Hearing {
+    pub(crate) tell: mpsc::Sender<Incoming>,
+    pub(crate) questions: Arc<Questions>,
+    /// The progress token of the client's request, as raw JSON.
+    pub(crate) token: Option<Bytes>,
+}
+
+impl Listener for Hearing {
+    fn news(&self, news: News) {
+        let message = match news {
+            News::Progress(params) => self.progress(&params),
+            News::Log(params) => wire::notification("notifications/message", &params),
+            News::Other(method, params) => wire::notification(&method, &params),
+        };
+        if let Some(message) = message
+            && self.tell.try_send(message).is_err()
+        {
+            tracing::debug!("news dropped, the client did not take it");
+        }
+    }
+
+    fn question(&self, question: Question) -> Asked<'_> {
+        Box::pin(async move {
+            let (id, told) = self.questions.open();
+            let pending = Pending { hearing: self, id };
+            let method = question.kind.method();
+            let Some(message) = wire::question(&pending.id, method, &question.params) else {
+                return Answer::Declined;
+            };
+            if self.tell.send(message).await.is_err() {
+                return Answer::Declined;
+            }
+            told.await.unwrap_or(Answer::Declined)
+        })
+    }
+}
+
+impl Hearing {
+    /// Progress under the client's own token. Who gave none wants none.
+    fn progress(&self, params: &[u8]) -> Option<Incoming> {
+        let token: Value = serde_json::from_slice(self.token.as_ref()?).ok()?;
+        let mut params: Value = serde_json::from_slice(params).ok()?;
+        *params.get_mut("progressToken")? = token;
+        wire::notification("notifications/progress", params.to_string().as_bytes())
+    }
+}
+
+/// A question that was put to the client. If the call ends first, the client is told that nobody
+/// wants to know any more.
+struct Pending<'a> {
+    hearing: &'a Hearing,
+    id: RequestId,
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        if self.hearing.questions.remove(&self.id).is_none() {
+            return;
+        }
+        let params = json!({ "requestId": self.id }).to_string();
+        if let Some(withdrawn) = wire::notification("notifications/cancelled", params.as_bytes()) {
+            self.hearing.tell.try_send(withdrawn).ok();
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! A client of the official SDK over the ledger server: it runs unchanged, keeps its state, and
+//! does not notice that its session was lost.
+
+#![cfg(test)]
+#![expect(deprecated, reason = "servers still ask for roots and write log lines")]
+
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex};
+
+use rmcp::handler::client::ClientHandler;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResult, ClientConfig, ListRootsResult,
+    LoggingMessageNotificationParam, ProgressNotificationParam, Root, RootsCapabilities,
+};
+use rmcp::service::{NotificationContext, RequestContext, RunningService};
+use rmcp::{ErrorData, RoleClient, ServiceError, ServiceExt as _};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+use warmline::{Run, Server, Warmline};
+use warmline_rmcp::WarmTransport;
+use warmline_testkit::{Fault, LedgerServer, Moment, Personality, Rule};
+
+fn engine(ledger: &LedgerServer) -> Warmline {
+    let server = Server::http("lamp", ledger.url());
+    Warmline::builder().server(server).build().unwrap()
+}
+
+async fn served(run: &Run) -> RunningService<RoleClient, ()> {
+    let transport = WarmTransport::over(run.server("lamp").unwrap());
+    ().serve(transport).await.unwrap()
+}
+
+fn call(tool: &'static str, arguments: &Value) -> CallToolRequestParams {
+    let arguments = arguments.as_object().cloned().unwrap_or_default();
+    CallToolRequestParams::new(Cow::Borrowed(tool)).with_arguments(arguments)
+}
+
+fn text(result: &CallToolResult) -> String {
+    let result = serde_json::to_value(result).unwrap();
+    let blocks = result["content"].as_array().unwrap();
+    let texts = blocks.iter().filter_map(|block| block["text"].as_str());
+    texts.collect::<Vec<_>>().join("\n")
+}
+
+/// Counts up in the session, and says what else the result tells.
+async fn count_and_hear(client: &RunningService<RoleClient, ()>) -> (i64, Vec<String>) {
+    let result = client.call_tool(call("counter", &json!({}))).await.unwrap();
+    let mut lines: Vec<String> = text(&result).lines().map(str::to_owned).collect();
+    let counted: Value = serde_json::from_str(&lines.pop().unwrap()).unwrap();
+    (counted["count"].as_i64().unwrap(), lines)
+}
+
+async fn count(client: &RunningService<RoleClient, ()>) -> i64 {
+    let (count, told) = count_and_hear(client).await;
+    assert_eq!(told, Vec::<String>::new());
+    count
+}
+
+/// A12, A13, A17, A22: a client of the SDK keeps its state over calls, in one session; a second
+/// client of the same run shares it, and closing one closes nothing.
+#[tokio::test]
+async fn a_client_of_the_sdk_keeps_its_state_over_calls() {
+    let ledger = LedgerServer::start(Personality::legacy()).unwrap();
+    let warm = engine(&ledger);
+    let run = warm.begin();
+    let client = served(&run).await;
+    let info = client.peer_info().unwrap();
+    assert!(info.capabilities.tools.is_some());
+    let tools = client.list_all_tools().await.unwrap();
+    assert!(tools.iter().any(|tool| tool.name == "counter"));
+    assert_eq!(count(&client).await, 1);
+    assert_eq!(count(&client).await, 2);
+    let second = served(&run).await;
+    assert_eq!(count(&second).await, 3);
+    client.cancel().await.unwrap();
+    assert_eq!(count(&second).await, 4);
+    assert_eq!(ledger.ledger().received("initialize"), 1);
+    assert_eq!(ledger.violations(), Vec::<String>::new());
+    second.cancel().await.unwrap();
+    run.end().await;
+    assert_eq!(ledger.counts().open_sessions, 0);
+}
+
+/// A15: two runs, two sessions.
+#[tokio::test]
+async fn clients_of_two_runs_never_share_a_session() {
+    let ledger = LedgerServer::start(Personality::legacy()).unwrap();
+    let warm = engine(&ledger);
+    for _ in 0..2 {
+        let run = warm.begin();
+        let client = served(&run).await;
+        assert_eq!(count(&client).await, 1);
+        client.cancel().await.unwrap();
+        run.end().await;
+    }
+}
+
+/// A48, A120: the server forgets the session; the call is sent again on a new one, and says that
+/// what earlier calls left is gone.
+#[tokio::test]
+async fn a_lost_session_is_healed_under_the_client() {
+    let ledger = LedgerServer::start(Personality::legacy()).unwrap();
+    let warm = engine(&ledger);
+    let run = warm.begin();
+    let client = served(&run).await;
+    assert_eq!(count(&client).await, 1);
+    ledger.control().forget_sessions();
+    let (healed, told) = count_and_hear(&client).await;
+    assert_eq!((healed, told.len()), (1, 1), "the model is told: {told:?}");
+    assert_eq!(count(&client).await, 2);
+    assert_eq!(ledger.ledger().received("initialize"), 2);
+    client.cancel().await.unwrap();
+    run.end().await;
+}
+
+/// A128, P84: a payment whose answer was lost is not made again, and the error says that it may
+/// have been executed.
+#[tokio::test]
+async fn an_answer_that_was_lost_is_told_truthfully() {
+    let ledger = LedgerServer::start(Personality::legacy()).unwrap();
+    let warm = engine(&ledger);
+    let run = warm.begin();
+    let client = served(&run).await;
+    let cut = Fault::Cut(
+        warmline_testkit::CutAt::AfterExecuting,
+        warmline_testkit::End::Rst,
+    );
+    ledger.inject(Rule::new(cut).on_tool("pay"));
+    let paid = client.call_tool(call("pay", &json!({ "amount": 5 }))).await;
+    let Err(ServiceError::McpError(error)) = paid else {
+        panic!("the answer was lost: {paid:?}");
+    };
+    assert!(
+        error.message.contains("may have been executed"),
+        "{error:?}"
+    );
+    let data = error.data.unwrap();
+    assert_eq!(data["delivery"], "unknown");
+    assert_eq!(data["code"], "answer-lost");
+    assert_eq!(ledger.ledger().executions("pay"), 1);
+    client.cancel().await.unwrap();
+    run.end().await;
+}
+
+/// An error of the server is the server's: nothing of it is changed.
+#[tokio::test]
+async fn an_error_of_the_server_is_passed_on_as_it_is() {
+    let ledger = LedgerServer::start(Personality::legacy()).unwrap();
+    let warm = engine(&ledger);
+    let run = warm.begin();
+    let client = served(&run).await;
+    ledger.inject(
+        Rule::new(Fault::Error {
+            code: -32042,
+            message: "not today".to_owned(),
+            data: json!({ "until": "tomorrow" }),
+        })
+        .on_tool("echo"),
+    );
+    let echoed = client.call_tool(call("echo", &json!({}))).await;
+    let Err(ServiceError::McpError(error)) = echoed else {
+        panic!("the server refused: {echoed:?}");
+    };
+    assert_eq!(
+        (error.code.0, error.message.as_ref()),
+        (-32042, "not today")
+    );
+    assert_eq!(error.data, Some(json!({ "until": "tomorrow" })));
+    client.cancel().await.unwrap();
+    run.end().await;
+}
+
+/// P71, P72, P80: a call that is dropped is cancelled at the server, and the next one works.
+#[tokio::test]
+async fn a_dropped_call_is_cancelled_at_the_server() {
+    let ledger = LedgerServer::start(Personality::legacy()).unwrap();
+    let warm = engine(&ledger);
+    let run = warm.begin();
+    let client = served(&run).await;
+    let slow = client.call_tool(call("slow", &json!({ "ms": 600_000 })));
+    let begun = ledger.ledger().wait_until(PATIENCE, |lines| {
+        lines
+            .iter()
+            .any(|line| line.tool.as_deref() == Some("slow"))
+    });
+    tokio::select! {
+        slow = slow => panic!("it takes its time: {slow:?}"),
+        begun = begun => assert!(begun),
+    }
+    let cancelled = ledger.ledger().wait_until(PATIENCE, |lines| {
+        lines
+            .iter()
+            .any(|line| line.method == "notifications/cancelled")
+    });
+    assert!(cancelled.await);
+    assert_eq!(count(&client).await, 1);
+    client.cancel().await.unwrap();
+    run.end().await;
+}
+
+/// A client that hears and answers.
+#[derive(Clone, Debug, Default)]
+struct Listening(Arc<Mutex<Vec<String>>>, Arc<Notify>);
+
+impl Listening {
+    fn heard(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+
+    fn note(&self, what: String) {
+        self.0.lock().unwrap().push(what);
+    }
+}
+
+impl ClientHandler for Listening {
+    fn get_info(&self) -> ClientConfig {
+        let mut info = ClientConfig::default();
+        info.capabilities.roots = Some(RootsCapabilities::default());
+        info
+    }
+
+    async fn on_progress(
+        &self,
+        progress: ProgressNotificationParam,
+        _: NotificationContext<RoleClient>,
+    ) {
+        self.note(format!("progress {}", progress.progress));
+    }
+
+    async fn on_logging_message(
+        &self,
+        _line: LoggingMessageNotificationParam,
+        _: NotificationContext<RoleClient>,
+    ) {
+        self.note("log".to_owned());
+    }
+
+    async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
+        self.note("tools changed".to_owned());
+        self.1.notify_one();
+    }
+
+    async fn list_roots(
+        &self,
+        _: RequestContext<RoleClient>,
+    ) -> Result<ListRootsResult, ErrorData> {
+        self.note("asked for roots".to_owned());
+        Ok(ListRootsResult::new(vec![Root::new("file:///home/ada")]))
+    }
+}
+
+/// P77, P79: progress, log lines and questions reach the client in both eras; its answer reaches
+/// the server.
+#[tokio::test]
+async fn news_and_questions_reach_the_client_in_both_eras() {
+    for personality in [Personality::legacy(), Personality::modern()] {
+        let ledger = LedgerServer::start(personality).unwrap();
+        let warm = engine(&ledger);
+        let run = warm.begin();
+        let handler = Listening::default();
+        let transport = WarmTransport::over(run.server("lamp").unwrap());
+        let client = handler.clone().serve(transport).await.unwrap();
+        let steps = json!({ "steps": 3, "pause_ms": 0 });
+        client.call_tool(call("progress", &steps)).await.unwrap();
+        let asked = client
+            .call_tool(call("ask_roots", &json!({ "rounds": 1 })))
+            .await;
+        assert!(text(&asked.unwrap()).contains("file:///home/ada"));
+        let heard = handler.heard();
+        assert!(
+            heard.iter().any(|what| what.starts_with("progress")),
+            "{heard:?}"
+        );
+        assert!(heard.contains(&"asked for roots".to_owned()), "{heard:?}");
+        client.cancel().await.unwrap();
+        run.end().await;
+    }
+}
+
+/// P81: the tools change; a client hears of it, though it has no call under way.
+#[tokio::test]
+async fn a_client_hears_of_lists_that_change_between_its_calls() {
+    let ledger = LedgerServer::start(Personality::legacy()).unwrap();
+    let warm = engine(&ledger);
+    let run = warm.begin();
+    let handler = Listening::default();
+    let transport = WarmTransport::over(run.server("lamp").unwrap()).hearing(warm.events());
+    let idle = handler.clone().serve(transport).await.unwrap();
+    let busy = served(&run).await;
+    // A server is listened to while a call runs that it could ask about.
+    let slow = busy.call_tool(call("slow", &json!({ "ms": 600_000 })));
+    let hearing = async {
+        while ledger.control().standing_streams() == 0 {
+            tokio::task::yield_now().await;
+        }
+        ledger.control().change_tools();
+        handler.1.notified().await;
+    };
+    tokio::select! {
+        slow = slow => panic!("it takes its time: {slow:?}"),
+        told = tokio::time::timeout(PATIENCE, hearing) => {
+            assert!(told.is_ok(), "{:?}", handler.heard());
+        },
+    }
+    assert_eq!(handler.heard(), ["tools changed"]);
+    busy.cancel().await.unwrap();
+    idle.cancel().await.unwrap();
+    run.end().await;
+}
+
+/// A server that never answers and a client that ends: nothing is left behind.
+#[tokio::test]
+async fn a_client_that_ends_cancels_its_calls() {
+    let ledger = LedgerServer::start(Personality::legacy()).unwrap();
+    let warm = engine(&ledger);
+    let run = warm.begin();
+    let client = served(&run).await;
+    ledger.inject(Rule::new(Fault::Silence(Moment::BeforeExecuting)).on_tool("echo"));
+    let peer = client.peer().clone();
+    let waiting = peer.call_tool(call("echo", &json!({})));
+    let ending = async {
+        let sent = ledger.ledger().wait_until(PATIENCE, |lines| {
+            lines
+                .iter()
+                .any(|line| line.tool.as_deref() == Some("echo"))
+        });
+        assert!(sent.await);
+        client.cancel().await.unwrap();
+    };
+    let (waited, ()) = tokio::join!(waiting, ending);
+    assert!(waited.is_err());
+    run.end().await;
+    warm.close().await;
+}
+
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(20);
