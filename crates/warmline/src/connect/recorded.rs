@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use warmline_core::era::Era;
+use warmline_core::exchange::Trouble;
 use warmline_core::key::{Key, Transport};
 use warmline_core::pool::{Generation, Why};
 use warmline_core::record::{self, Record};
@@ -12,6 +13,7 @@ use warmline_core::record::{self, Record};
 use super::{CLOSE_WITHIN, Connect, Line, Setup};
 use crate::clock;
 use crate::entry::Entry;
+use crate::metrics::StoreOperation;
 use crate::pool::{CellOf, Opened, Order};
 use crate::store::{Records, Written};
 use crate::upstream::{Declared, Facts, Kept};
@@ -25,7 +27,13 @@ impl Connect {
         if setup.written.lock().is_some() {
             return None;
         }
-        let record = records.load(key).await.ok().flatten()?;
+        let record = match records.load(key).await {
+            Ok(record) => record?,
+            Err(trouble) => {
+                self.store_failed(setup, StoreOperation::Load, &trouble);
+                return None;
+            },
+        };
         let opened = self.resumed(setup, &record);
         *setup.written.lock() = Some(Box::new(record));
         opened
@@ -108,7 +116,12 @@ impl Connect {
         setup.left_state.store(false, Ordering::Relaxed);
         let record = Box::new(self.record(setup, key, &line, generation));
         match records.save(&record, before.as_deref()).await {
-            Written::Done | Written::Not(_) => {
+            Written::Done => {
+                *setup.written.lock() = Some(record);
+                opened
+            },
+            Written::Not(trouble) => {
+                self.store_failed(setup, StoreOperation::Save, &trouble);
                 *setup.written.lock() = Some(record);
                 opened
             },
@@ -164,6 +177,15 @@ impl Connect {
         renew(setup, records).await;
     }
 
+    /// What the record must say before this process ends: whoever comes next reads nothing else.
+    pub(super) async fn leave_to_record(&self, setup: &Arc<Setup>) {
+        if let Some(records) = &setup.records
+            && let Some(trouble) = renew(setup, records).await
+        {
+            self.store_failed(setup, StoreOperation::Save, &trouble);
+        }
+    }
+
     /// Whether a session is left as it is, for the process that comes after this one.
     pub(super) fn is_left_to_its_record(&self, setup: &Setup, key: Option<&Key>, why: Why) -> bool {
         let of_a_run = key.is_some_and(|key| key.run().is_some());
@@ -175,12 +197,19 @@ impl Connect {
     }
 
     /// Forgets the record of a session that is no more.
-    pub(super) async fn cross_out(&self, setup: &Setup, key: Option<&Key>, line: &Line, why: Why) {
+    pub(super) async fn cross_out(
+        &self,
+        setup: &Arc<Setup>,
+        key: Option<&Key>,
+        line: &Line,
+        why: Why,
+    ) {
         let (Some(records), Some(key)) = (&setup.records, key) else {
             return;
         };
         // What a process took with it is told to whoever comes after it.
         if why == Why::Drained && records.outlives_process() && key.run().is_some() {
+            self.leave_to_record(setup).await;
             return;
         }
         let generation = line.generation.load(Ordering::Relaxed);
@@ -261,15 +290,19 @@ impl Setup {
     }
 }
 
-async fn renew(setup: &Arc<Setup>, records: &Records) {
-    let Some(mut record) = setup.written.lock().clone() else {
-        return;
-    };
+/// Writes down what changed since the record was written, and says what kept it from that.
+async fn renew(setup: &Arc<Setup>, records: &Records) -> Option<Trouble> {
+    let mut record = setup.written.lock().clone()?;
     let orders = setup.orders();
     record.log_level = orders.log_level;
     record.subscriptions = orders.subscriptions.into_iter().collect();
     record.left_state |= setup.left_state.load(Ordering::Relaxed);
-    if let Written::Done = records.touch(&record).await {
-        *setup.written.lock() = Some(record);
+    match records.touch(&record).await {
+        Written::Done => {
+            *setup.written.lock() = Some(record);
+            None
+        },
+        Written::Lost(_) => None,
+        Written::Not(trouble) => Some(trouble),
     }
 }

@@ -15,6 +15,7 @@ use super::{Connect, Setup};
 use crate::events::{Event, Fingerprint, Which};
 use crate::metrics::{
     Acquired, BreakerScope, BreakerState, CheckResult, ChildEnd, HealCause, OpenResult, Refusal,
+    StoreOperation,
 };
 use crate::pool::{Happened, How, Purpose, What};
 
@@ -172,6 +173,20 @@ impl Connect {
         self.shared.events.tell(Event::SessionClosed {
             session: which(happened, generation),
             why,
+        });
+    }
+
+    /// A store did not do what it was asked, and the session goes on without it.
+    pub(super) fn store_failed(&self, setup: &Setup, operation: StoreOperation, trouble: &Trouble) {
+        let server = Arc::clone(&setup.entry.name);
+        let what = Arc::from(trouble.why.as_deref().unwrap_or(&trouble.what));
+        self.shared.events.tell(match trouble.code {
+            Code::RecordRefused => Event::RecordRefused { server, what },
+            _ => Event::StoreTrouble {
+                server,
+                operation,
+                what,
+            },
         });
     }
 
