@@ -148,6 +148,22 @@ pub(crate) enum EraChoice {
     Modern,
 }
 
+/// The run a command belongs to.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Runs")]
+pub(crate) struct Together {
+    /// The run this belongs to: commands that name the same one share a session, and what the
+    /// server remembers in it. The variable `WARMLINE_RUN` names one too
+    #[arg(long, value_name = "NAME")]
+    pub(crate) run: Option<String>,
+    /// End the run after this: its session is closed
+    #[arg(long)]
+    pub(crate) end_run: bool,
+    /// The folder that runs are kept in between commands
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) state_dir: Option<PathBuf>,
+}
+
 /// `warmline call`.
 #[derive(Debug, Args)]
 pub(crate) struct Call {
@@ -159,6 +175,8 @@ pub(crate) struct Call {
     pub(crate) command: Vec<OsString>,
     #[command(flatten)]
     pub(crate) values: Values,
+    #[command(flatten)]
+    pub(crate) together: Together,
     #[command(flatten)]
     pub(crate) connect: Connect,
     #[command(flatten)]
@@ -176,6 +194,8 @@ pub(crate) struct Request {
     pub(crate) command: Vec<OsString>,
     #[command(flatten)]
     pub(crate) values: Values,
+    #[command(flatten)]
+    pub(crate) together: Together,
     #[command(flatten)]
     pub(crate) connect: Connect,
     #[command(flatten)]
@@ -215,6 +235,8 @@ pub(crate) struct Tools {
     /// A program that speaks MCP over stdio, with its arguments
     #[arg(last = true, value_name = "COMMAND", hide = true)]
     pub(crate) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) together: Together,
     #[command(flatten)]
     pub(crate) connect: Connect,
 }

@@ -7,6 +7,7 @@ use serde_json::Value;
 use warmline::core::code::Code;
 use warmline::core::delivery::Delivery;
 use warmline::core::exchange::{Patience, Reply, Request, Trouble};
+use warmline::core::loss::STATE_LOST;
 use warmline::core::protocol::params::Params;
 use warmline::upstream::{ChildReport, Declared, Facts, Session, Transport, Upstream};
 
@@ -14,13 +15,17 @@ use crate::ask::Person;
 use crate::clock;
 use crate::interrupt::until_interrupted;
 use crate::problem::{Outcome, Problem};
-use crate::report::{Report, sanitised, text::seconds};
+use crate::report::text::{one_line, seconds};
+use crate::report::{Fields, Report, sanitised};
+use crate::run::ChosenRun;
 use crate::target::{Note, Target};
 
+mod joined;
 mod line;
 mod tools;
 
-use line::Line;
+use joined::{Joined, Remark};
+use line::{Line, Unopened};
 pub(crate) use tools::Tool;
 
 /// An open session and everything a command needs around it.
@@ -42,39 +47,55 @@ pub(crate) struct Told {
 }
 
 impl<'r> Conversation<'r> {
-    /// Opens a session to the target.
+    /// Opens a session to the target, or joins the run that was chosen.
     pub(crate) async fn open(
         target: &Target,
+        chosen: Option<&ChosenRun>,
         declared: &Declared,
         report: &'r Report,
     ) -> Outcome<Self> {
-        let name = target.server.name.clone();
+        let name = &target.server.name;
         for note in &target.notes {
             match note {
                 Note::Origin(text) => report.account(&format!("· {text}")),
                 Note::Warning(text) => report.note(&format!("note: {text}")),
             }
         }
+        let of_run = chosen.map(|run| format!(" of run `{}`", run.name));
         report.account(&format!(
-            "· opening a session to `{name}`: {}",
+            "· opening a session{} to `{name}`: {}",
+            of_run.unwrap_or_default(),
             target.place()
         ));
-        let upstream = Upstream::new();
         let what = format!("opening a session to {name}");
-        let opening = Box::pin(upstream.open(&target.server, declared));
+        let opening = Box::pin(open_line(target, chosen, declared));
         let opened = until_interrupted(report.while_waiting(&what, opening)).await;
-        let session = opened
-            .map_err(|_| interrupted(&name, Delivery::Unsent))?
-            .map_err(|trouble| not_opened(&trouble, target))?;
-        Ok(Self::new(session, target, report))
+        let (line, remarks) = opened
+            .map_err(|_| interrupted(name, Delivery::Unsent))?
+            .map_err(|unopened| match unopened {
+                Unopened::Here(problem) => problem.of_server(name),
+                Unopened::There(trouble) => not_opened(&trouble, target),
+            })?;
+        let conversation = Self::on(line, target, report);
+        let told = Beside {
+            report,
+            server: name,
+            run: conversation.run(),
+        };
+        remarks.iter().for_each(|remark| told.tell(remark));
+        Ok(conversation)
     }
 
     /// A conversation on a session that is open already.
     pub(crate) fn new(session: Session, target: &Target, report: &'r Report) -> Self {
-        tell_facts(session.facts(), report);
+        Self::on(Line::Own(session), target, report)
+    }
+
+    fn on(line: Line, target: &Target, report: &'r Report) -> Self {
+        tell_facts(line.facts(), report);
         let name = target.server.name.clone();
         Self {
-            line: Line::Own(session),
+            line,
             report,
             name,
             again: target.again(),
@@ -96,6 +117,38 @@ impl<'r> Conversation<'r> {
     /// What is known of the session since it was opened.
     pub(crate) fn facts(&self) -> &Facts {
         self.line.facts()
+    }
+
+    /// The run it belongs to, if there is one.
+    pub(crate) fn run(&self) -> Option<&str> {
+        self.line.joined().map(Joined::run)
+    }
+
+    /// Whether the session was there before this command.
+    pub(crate) fn is_warm(&self) -> bool {
+        self.line.joined().is_some_and(Joined::is_warm)
+    }
+
+    /// The number of the session within its run.
+    pub(crate) fn generation(&self) -> Option<u32> {
+        self.line.joined().and_then(Joined::generation)
+    }
+
+    /// What the session cost, and whose it is: a part of the line that says what an answer cost.
+    pub(crate) fn how_it_was_met(&self) -> String {
+        let run = self.run().map(|run| format!(" · run {run}"));
+        let session = match self.is_warm() {
+            true => "warm".to_owned(),
+            false => format!("cold · opened {}", seconds(self.facts().opened_in)),
+        };
+        format!("{} · {session}", run.unwrap_or_default())
+    }
+
+    /// Whether a result says that what the run left in its session is lost; none outside a run.
+    pub(crate) fn lost_state(&self, result: &Value) -> Option<bool> {
+        let meta = result.get("_meta");
+        self.run()
+            .map(|_| meta.and_then(|meta| meta.get(STATE_LOST)) == Some(&Value::Bool(true)))
     }
 
     /// What is known of the child behind the session, if it is one.
@@ -150,18 +203,67 @@ impl<'r> Conversation<'r> {
             .of_server(&self.name)
     }
 
-    /// Ends the session. What the child said is part of the account.
+    /// Ends the session, or leaves it to its run. What the child said is part of the account.
     pub(crate) async fn close(self) {
         let child = self.child();
-        self.line.close().await;
+        let run = self.run().map(str::to_owned);
+        let (report, name) = (self.report, &self.name);
+        let told = Beside {
+            report,
+            server: name,
+            run: run.as_deref(),
+        };
+        let remarks = self.line.close().await;
+        remarks.iter().for_each(|remark| told.tell(remark));
         let Some(child) = child.filter(|child| !child.stderr_tail.trim().is_empty()) else {
             return;
         };
-        self.report
-            .account(&format!("· stderr of `{}`:", self.name));
+        report.account(&format!("· stderr of `{name}`:"));
         for line in child.stderr_tail.lines() {
-            self.report.account(&format!("    {}", sanitised(line)));
+            report.account(&format!("    {}", sanitised(line)));
         }
+    }
+}
+
+/// A session of the command's own, or that of the run.
+async fn open_line(
+    target: &Target,
+    chosen: Option<&ChosenRun>,
+    declared: &Declared,
+) -> Result<(Line, Vec<Remark>), Unopened> {
+    if let Some(chosen) = chosen {
+        let (joined, remarks) = Joined::open(target, chosen, declared).await?;
+        return Ok((Line::Joined(Box::new(joined)), remarks));
+    }
+    let opened = Upstream::new().open(&target.server, declared).await;
+    let session = opened.map_err(|trouble| Unopened::There(Box::new(trouble)))?;
+    Ok((Line::Own(session), Vec::new()))
+}
+
+/// Who says what stands beside an answer.
+struct Beside<'a> {
+    report: &'a Report,
+    server: &'a str,
+    run: Option<&'a str>,
+}
+
+impl Beside<'_> {
+    fn tell(&self, remark: &Remark) {
+        let fields = Fields::new()
+            .put("code", remark.code.map(Code::word))
+            .put("server", self.server)
+            .put("run", self.run)
+            .put("what", &remark.what)
+            .put("why", &remark.why);
+        let code = remark.code.map(|code| format!("[{}]", code.word()));
+        let why = remark.why.as_deref().map(one_line);
+        let text = format!(
+            "note{}: {}{}",
+            code.unwrap_or_default(),
+            remark.what,
+            why.map(|why| format!("\n  why: {why}")).unwrap_or_default()
+        );
+        self.report.remark(&text, &fields);
     }
 }
 
@@ -248,11 +350,11 @@ fn tell_facts(facts: &Facts, report: &Report) {
         report.account(&format!("→ {}", evidence.step));
         report.account(&format!("← {}", sanitised(&evidence.answer)));
     }
-    report.account(&format!(
-        "· open after {}: {}",
-        seconds(facts.opened_in),
-        summary(facts)
-    ));
+    let how = match facts.opened_in.is_zero() {
+        true => "taken up again, nothing sent".to_owned(),
+        false => format!("open after {}", seconds(facts.opened_in)),
+    };
+    report.account(&format!("· {how}: {}", summary(facts)));
 }
 
 fn interrupted(server: &str, delivery: Delivery) -> Problem {

@@ -165,6 +165,15 @@ impl Report {
         }
     }
 
+    /// Something worth knowing beside the answer, as text and as an object: left out by `--quiet`.
+    pub(crate) fn remark(&self, text: &str, fields: &Fields) {
+        match self.form {
+            _ if self.volume == Volume::Quiet => {},
+            Form::Text => self.say(text),
+            Form::Json => self.object("note", fields),
+        }
+    }
+
     /// A line about something the reader may not have meant: left out by `--quiet` alone.
     pub(crate) fn caution(&self, text: &str) {
         if self.volume > Volume::Quiet {

@@ -32,7 +32,12 @@ Values:
                one item.
   KEY:=JSON    exactly this JSON
   KEY=@FILE    the text of a file (of JSON, where the schema wants no text)
-  --args JSON  all values as one object; alone, it is sent without looking at the tool's schema";
+  --args JSON  all values as one object; alone, it is sent without looking at the tool's schema
+
+With --run NAME the session is left open for the next command that names the run, and what the
+server remembers in it stays: a page, a transaction, a counter. That works where a session
+outlives a command: over HTTP, with a server that issues session ids. Where it does not, a note
+says so. If the server forgot the session, it gets a new one, and the answer begins with that.";
 
 pub(super) const CALL_EXAMPLES: &str = "\
 Examples:
@@ -41,6 +46,7 @@ Examples:
   warmline call notes save text=@draft.md 'meta:={\"draft\":true}'
   warmline call echo message=hi -- npx -y some-server
   warmline call https://example.com/mcp whoami --header-env 'Authorization=MY_AUTH'
+  warmline call https://example.com/mcp open_page url=https://example.com --run trip
   warmline call github list_issues owner=acme repo=lamp --json | jq .call_ms";
 
 pub(super) const REQUEST_USAGE: &str = "\

@@ -16,6 +16,7 @@ use crate::content::{is_error, rendered};
 use crate::conversation::{Conversation, Told, Tool};
 use crate::problem::{Outcome, Problem};
 use crate::report::{Fields, Report, text::seconds};
+use crate::run::ChosenRun;
 use crate::target::{Named, Target, split};
 use crate::values::{GivenValues, Schema};
 
@@ -26,9 +27,11 @@ pub(super) async fn run(typed: &args::Call, report: &'static Report) -> Outcome<
         return Err(Problem::usage("neither a target nor a tool is named"));
     };
     let given = GivenValues::read(words, typed.values.args.as_deref())?;
+    let run = ChosenRun::of(&typed.together, &typed.connect)?;
     let target = Target::find(&aim, &typed.connect)?;
     let person = Person::new(report, &target.server.name, &typed.answers)?;
-    let conversation = Conversation::open(&target, &person.declared(), report).await?;
+    let conversation =
+        Conversation::open(&target, run.as_ref(), &person.declared(), report).await?;
     let outcome = call(&conversation, tool, &given, &person, typed, report).await;
     conversation.close().await;
     outcome
@@ -178,11 +181,10 @@ fn answer(
 }
 
 fn cost(conversation: &Conversation<'_>, told: &Told) -> String {
-    let facts = conversation.facts();
     let line = format!(
-        "{} · cold · opened {} · call {}",
+        "{}{} · call {}",
         conversation.name(),
-        seconds(facts.opened_in),
+        conversation.how_it_was_met(),
         seconds(told.took)
     );
     format!("{line:>78}")
@@ -194,7 +196,10 @@ fn fields(conversation: &Conversation<'_>, tool: &str, told: &Told, result: &Val
         .put("server", conversation.name())
         .put("tool", tool)
         .put("era", facts.era.word())
-        .put("warm", false)
+        .put("run", conversation.run())
+        .put("warm", conversation.is_warm())
+        .put("generation", conversation.generation())
+        .put("state_lost", conversation.lost_state(result))
         .put("open_ms", facts.opened_in.as_millis())
         .put("call_ms", told.took.as_millis())
         .put("delivery", "answered")

@@ -9,6 +9,7 @@ use crate::content::pretty;
 use crate::conversation::{Conversation, Told};
 use crate::problem::{Outcome, Problem};
 use crate::report::{Fields, Report, text::seconds};
+use crate::run::ChosenRun;
 use crate::target::{Named, Target, split};
 use crate::values::{GivenValues, Schema};
 
@@ -28,9 +29,11 @@ pub(super) async fn run(typed: &args::Request, report: &'static Report) -> Outco
     let params = Params::parse(raw).map_err(|error| {
         Problem::usage("these values make no request").because(error.to_string())
     })?;
+    let run = ChosenRun::of(&typed.together, &typed.connect)?;
     let target = Target::find(&aim, &typed.connect)?;
     let person = Person::new(report, &target.server.name, &typed.answers)?;
-    let conversation = Conversation::open(&target, &person.declared(), report).await?;
+    let conversation =
+        Conversation::open(&target, run.as_ref(), &person.declared(), report).await?;
     let outcome = conversation.ask(method, params, &person).await;
     let outcome = outcome.and_then(|told| answer(&conversation, method, &told, report));
     conversation.close().await;
@@ -59,6 +62,10 @@ fn answer(
         .put("server", conversation.name())
         .put("method", method)
         .put("era", facts.era.word())
+        .put("run", conversation.run())
+        .put("warm", conversation.run().map(|_| conversation.is_warm()))
+        .put("generation", conversation.generation())
+        .put("state_lost", conversation.lost_state(&result))
         .put("open_ms", facts.opened_in.as_millis())
         .put("call_ms", told.took.as_millis());
     let fields = match &told.reply {

@@ -2,11 +2,13 @@
 
 use warmline::upstream::Declared;
 
-use crate::args;
+use crate::args::{self, Answers};
+use crate::ask::Person;
 use crate::conversation::{Conversation, Tool, summary};
 use crate::problem::{Outcome, Problem};
-use crate::report::text::{count, cut, first_line, one_line, padded, seconds};
+use crate::report::text::{count, cut, first_line, one_line, padded};
 use crate::report::{Fields, Report, sanitised, style};
+use crate::run::ChosenRun;
 use crate::target::{Named, Target, split};
 
 /// Lists the tools of a server.
@@ -15,11 +17,18 @@ pub(super) async fn run(typed: &args::Tools, report: &'static Report) -> Outcome
         return Err(Problem::usage("no target is named")
             .hint("give a URL, a name, or a command behind `--`"));
     };
+    let run = ChosenRun::of(&typed.together, &typed.connect)?;
     let target = Target::find(&aim, &typed.connect)?;
-    let conversation = Conversation::open(&target, &Declared::default(), report).await?;
+    // A run's session serves calls too, and those can be asked something.
+    let declared = match &run {
+        Some(_) => Person::new(report, &target.server.name, &Answers::default())?.declared(),
+        None => Declared::default(),
+    };
+    let conversation = Conversation::open(&target, run.as_ref(), &declared, report).await?;
     let tools = conversation.tools().await;
     let facts = conversation.facts().clone();
     let name = conversation.name().to_owned();
+    let met = conversation.how_it_was_met().replace("cold · ", "");
     conversation.close().await;
     let tools = tools?;
     if report.is_json() {
@@ -39,10 +48,7 @@ pub(super) async fn run(typed: &args::Tools, report: &'static Report) -> Outcome
     for line in lines(&tools, report.width()) {
         report.data(&line);
     }
-    report.cost(&format!(
-        "{:>78}",
-        format!("opened {}", seconds(facts.opened_in))
-    ));
+    report.cost(&format!("{:>78}", met.trim_start_matches(" · ")));
     Ok(0)
 }
 

@@ -1,13 +1,14 @@
-//! The line a conversation is held on: a session of its own.
+//! The line a conversation is held on: a session of its own, or that of a run.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use warmline::core::code::Reason;
 use warmline::core::delivery::Delivery;
-use warmline::core::exchange::{Ending, Patience, Reply, Request};
+use warmline::core::exchange::{Ending, Patience, Reply, Request, Trouble};
 use warmline::upstream::{ChildReport, Facts, List, Session};
 
+use super::joined::{Joined, Remark};
 use crate::ask::Person;
 use crate::problem::Problem;
 
@@ -16,6 +17,17 @@ use crate::problem::Problem;
 pub(super) enum Line {
     /// A session for this command alone.
     Own(Session),
+    /// The session of a run, which other commands use too.
+    Joined(Box<Joined>),
+}
+
+/// Why there is no line.
+#[derive(Debug)]
+pub(super) enum Unopened {
+    /// Something on this side is not as it should be.
+    Here(Problem),
+    /// The server could not be met.
+    There(Box<Trouble>),
 }
 
 /// Why there is no list.
@@ -30,12 +42,15 @@ impl Line {
     pub(super) fn facts(&self) -> &Facts {
         match self {
             Self::Own(session) => session.facts(),
+            Self::Joined(joined) => joined.facts(),
         }
     }
 
     pub(super) fn child(&self) -> Option<ChildReport> {
         match self {
             Self::Own(session) => session.child(),
+            // The engine keeps its children to itself.
+            Self::Joined(_) => None,
         }
     }
 
@@ -50,6 +65,7 @@ impl Line {
                 Ending::Answered(reply) => Ok(reply),
                 Ending::Failed(failure) => Err(Problem::of_failure(&failure)),
             },
+            Self::Joined(joined) => joined.call(&request, person).await,
         }
     }
 
@@ -61,13 +77,26 @@ impl Line {
     ) -> Result<Vec<Bytes>, Unlisted> {
         match self {
             Self::Own(session) => session.list(list, patience).await.map_err(unlisted),
+            Self::Joined(joined) => joined.list(list).await,
         }
     }
 
-    /// Ends the session.
-    pub(super) async fn close(self) {
+    /// The run it belongs to, if there is one.
+    pub(super) fn joined(&self) -> Option<&Joined> {
         match self {
-            Self::Own(session) => session.close().await,
+            Self::Own(_) => None,
+            Self::Joined(joined) => Some(joined),
+        }
+    }
+
+    /// Ends the session, or leaves it to the run; what is left to say is handed back.
+    pub(super) async fn close(self) -> Vec<Remark> {
+        match self {
+            Self::Own(session) => {
+                session.close().await;
+                Vec::new()
+            },
+            Self::Joined(joined) => joined.close().await,
         }
     }
 }
@@ -78,10 +107,10 @@ fn unlisted(ending: Ending) -> Unlisted {
         Ending::Failed(failure) => {
             let problem = Problem::of_failure(&failure);
             // An answer came; it is of no use.
-            Unlisted::Failed(match failure.trouble.reason {
-                Reason::BadReply => problem.delivered(Delivery::Answered),
-                _ => problem,
-            })
+            if failure.trouble.reason == Reason::BadReply {
+                return Unlisted::Failed(problem.delivered(Delivery::Answered));
+            }
+            Unlisted::Failed(problem)
         },
     }
 }

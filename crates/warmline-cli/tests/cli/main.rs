@@ -13,6 +13,7 @@ mod demo;
 mod doctor;
 mod help;
 mod output;
+mod runs;
 mod secrets;
 mod servers;
 mod settings;

@@ -9,7 +9,7 @@ use warmline_testkit::personality::Personality;
 use warmline_testkit::{Canned, CutAt, End, Entry, Fault, LedgerServer, Phase, Rule};
 
 use crate::tells;
-use crate::warmline::{Warmline, against_demo};
+use crate::warmline::{Told, Warmline, against_demo};
 
 #[cfg(target_os = "linux")]
 #[test]
@@ -61,39 +61,46 @@ fn a_call_that_is_interrupted_is_cancelled_and_may_have_run() {
 fn interrupted_by(signal: Signal) {
     let server = LedgerServer::start(Personality::legacy()).unwrap();
     let warmline = Warmline::new();
-    let mut command = warmline.command(&["call", &server.url(), "slow", "ms=60000"]);
+    let words = ["call", &server.url(), "slow", "ms=60000"];
+    let told = interrupted(&warmline, &server, &words, signal);
+    assert_eq!(told.exit, 4, "{told}");
+    assert!(
+        told.stderr
+            .starts_with("error[cancelled]: interrupted\n  where: tools/call slow"),
+        "{told}"
+    );
+    wait_for(&server, |entry| entry.method == "notifications/cancelled");
+    assert_eq!(server.counts().open_sessions, 0, "the session was ended");
+}
+
+/// Runs a command that calls `slow`, and interrupts it once the server works on it.
+pub(crate) fn interrupted(
+    warmline: &Warmline,
+    server: &LedgerServer,
+    words: &[&str],
+    signal: Signal,
+) -> Told {
+    let mut command = warmline.command(words);
     let child = command
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
+    wait_for(server, |entry| {
+        entry.phase == Phase::Begin && entry.tool.as_deref() == Some("slow")
+    });
+    kill_process(Pid::from_child(&child), signal).unwrap();
+    warmline.told(&child.wait_with_output().unwrap())
+}
+
+fn wait_for(server: &LedgerServer, fits: impl Fn(&Entry) -> bool) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
-    let begun = |entries: &[Entry]| {
-        entries
-            .iter()
-            .any(|entry| entry.phase == Phase::Begin && entry.tool.as_deref() == Some("slow"))
-    };
     let limit = Duration::from_secs(20);
-    assert!(runtime.block_on(server.ledger().wait_until(limit, begun)));
-    let pid = Pid::from_child(&child);
-    kill_process(pid, signal).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(4), "{told}");
-    assert!(
-        told.starts_with("error[cancelled]: interrupted\n  where: tools/call slow"),
-        "{told}"
-    );
-    let cancelled = |entries: &[Entry]| {
-        entries
-            .iter()
-            .any(|entry| entry.method == "notifications/cancelled")
-    };
-    assert!(runtime.block_on(server.ledger().wait_until(limit, cancelled)));
-    assert_eq!(server.counts().open_sessions, 0, "the session was ended");
+    let seen = |entries: &[Entry]| entries.iter().any(&fits);
+    assert!(runtime.block_on(server.ledger().wait_until(limit, seen)));
 }
 
 #[test]

@@ -63,6 +63,11 @@ impl Warmline {
         self
     }
 
+    /// Warmline's folder for what it remembers.
+    pub(crate) fn state(&self) -> PathBuf {
+        self.home().join(".local/state/warmline")
+    }
+
     pub(crate) fn work(&self) -> PathBuf {
         self.place.path().join("work")
     }
@@ -99,7 +104,7 @@ impl Warmline {
         self.told(&self.command(words).output().unwrap())
     }
 
-    fn told(&self, output: &Output) -> Told {
+    pub(crate) fn told(&self, output: &Output) -> Told {
         Told {
             place: self.place.path().to_str().unwrap().to_owned(),
             exit: output.status.code().unwrap_or(-1),

@@ -1,0 +1,315 @@
+//! A conversation inside a run, through the engine: the session that an earlier command left to
+//! its record is taken up again, healed where the server forgot it, and left to the next command.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use warmline::config::{Configured, plain_name};
+use warmline::core::code::Code;
+use warmline::core::delivery::Delivery;
+use warmline::core::exchange::{Reply, Request, Trouble};
+use warmline::core::loss;
+use warmline::core::protocol::envelope::RpcError;
+use warmline::events::{Event, Heard, Subscription};
+use warmline::seal::{Purpose, Vault};
+use warmline::store::FileStore;
+use warmline::upstream::{Declared, Facts, List, Reach, Transport};
+use warmline::{Error, IdentityHandle, Run, Server, ServerHandle, Warmline};
+
+use super::line::{Unlisted, Unopened};
+use crate::ask::Person;
+use crate::problem::{Outcome, Problem};
+use crate::run::{ChosenRun, Keeping, Then};
+use crate::target::Target;
+
+/// A server, as a run of this user calls it.
+#[derive(Debug)]
+pub(super) struct Joined {
+    warm: Warmline,
+    run: Run,
+    server: ServerHandle,
+    facts: Arc<Facts>,
+    names: Names,
+    events: Subscription,
+    chosen: ChosenRun,
+    /// Something went wrong with its record, and was told.
+    stumbled: bool,
+}
+
+/// What the server is called: by the engine, whose names are plain, and to people.
+#[derive(Clone, Debug)]
+struct Names {
+    plain: String,
+    shown: String,
+}
+
+/// Something to be said beside the answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Remark {
+    pub(super) code: Option<Code>,
+    pub(super) what: String,
+    pub(super) why: Option<String>,
+}
+
+impl Joined {
+    /// Joins the run and opens its session, or takes up the one it left. Remarks are things that
+    /// a person would want to know.
+    pub(super) async fn open(
+        target: &Target,
+        chosen: &ChosenRun,
+        declared: &Declared,
+    ) -> Result<(Self, Vec<Remark>), Unopened> {
+        let names = Names::of(target);
+        let warm = engine(target, chosen, declared, &names).map_err(Unopened::Here)?;
+        let mut events = warm.events();
+        let run = match who(&warm, chosen) {
+            Some(who) => who.named(&chosen.name),
+            None => warm.named(&chosen.name),
+        };
+        let run = run.map_err(|error| Unopened::Here(names.problem(&error)))?;
+        let server = run.server(&names.plain);
+        let server = server.map_err(|error| Unopened::Here(names.problem(&error)))?;
+        let facts = match server.facts().await {
+            Ok(facts) => facts,
+            Err(error) => {
+                leave(warm, run, Then::GoesOn).await;
+                return Err(Unopened::There(Box::new(names.told(error.trouble()))));
+            },
+        };
+        let mut remarks = stumbles(&mut events, chosen).await;
+        let stumbled = !remarks.is_empty();
+        remarks.extend(not_kept(&facts, chosen, &names));
+        let joined = Self {
+            warm,
+            run,
+            server,
+            facts,
+            names,
+            events,
+            chosen: chosen.clone(),
+            stumbled,
+        };
+        Ok((joined, remarks))
+    }
+
+    pub(super) fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// The name of the run.
+    pub(super) fn run(&self) -> &str {
+        self.run.name()
+    }
+
+    /// Whether the session was there already.
+    pub(super) fn is_warm(&self) -> bool {
+        self.facts.keeps_session && self.facts.opened_in.is_zero()
+    }
+
+    /// The number of the session within its run, as far as one is held.
+    pub(super) fn generation(&self) -> Option<u32> {
+        self.server.session().map(|held| held.generation)
+    }
+
+    pub(super) async fn call(
+        &self,
+        request: &Request,
+        person: &Arc<Person>,
+    ) -> Result<Reply, Problem> {
+        let method = request.method().to_owned();
+        let call = self.server.request_raw(method, request.params().clone());
+        let listener = Arc::clone(person);
+        match call.listened_by(listener).await {
+            Ok(result) => Ok(Reply::Result(self.names.in_sentence(result))),
+            Err(error) => match error.server_error() {
+                Some(said) => Ok(Reply::Error(raw(said))),
+                None => Err(self.names.problem(&error)),
+            },
+        }
+    }
+
+    pub(super) async fn list(&self, list: List) -> Result<Vec<Bytes>, Unlisted> {
+        let listed = self.server.list(list).await;
+        listed.map_err(|error| match error.server_error() {
+            Some(said) => Unlisted::SaidNo(raw(said)),
+            None => Unlisted::Failed(self.names.problem(&error)),
+        })
+    }
+
+    /// Leaves the run to its record, or ends it, and says what went wrong with the record since
+    /// the session was opened.
+    pub(super) async fn close(mut self) -> Vec<Remark> {
+        leave(self.warm, self.run, self.chosen.then).await;
+        let later = stumbles(&mut self.events, &self.chosen).await;
+        later.into_iter().filter(|_| !self.stumbled).collect()
+    }
+}
+
+async fn leave(warm: Warmline, run: Run, then: Then) {
+    match then {
+        Then::Ends => run.end().await,
+        Then::GoesOn => run.detach(),
+    }
+    warm.close().await;
+}
+
+/// The engine of one command: one server, and a store where sessions can be kept in one.
+fn engine(
+    target: &Target,
+    chosen: &ChosenRun,
+    declared: &Declared,
+    names: &Names,
+) -> Outcome<Warmline> {
+    let mut server = target.server.clone();
+    server.name.clone_from(&names.plain);
+    let configured = Configured {
+        server,
+        settings: target.settings.clone(),
+    };
+    let mut builder = Warmline::builder()
+        .server(Server::from(configured))
+        .declared(declared.clone())
+        .limits(|ceilings| *ceilings = target.engine.ceilings);
+    // A program ends with this command, so there is nothing that a record could bring back.
+    if let Reach::Http(_) = target.server.reach {
+        let Keeping { secrets, records } = chosen.keeping(target)?;
+        let vault = Vault::in_folder(&secrets).map_err(|trouble| {
+            Problem::of_trouble(&trouble, Delivery::Unsent)
+                .hint("a run is kept there between commands; name another folder with --state-dir")
+        })?;
+        builder = builder.store(FileStore::in_folder(records)).vault(vault);
+    }
+    builder.build().map_err(|error| names.problem(&error))
+}
+
+/// Who is asking, where more was typed about it than the user says.
+fn who(warm: &Warmline, chosen: &ChosenRun) -> Option<IdentityHandle> {
+    let typed = chosen.asking_as();
+    let parts: Vec<&[u8]> = typed.iter().map(|part| part.as_bytes()).collect();
+    (!parts.is_empty()).then(|| {
+        let digest = warm.vault().digest(Purpose::Identity, &parts);
+        warm.identity(&digest.hex())
+    })
+}
+
+/// Why the next command will find nothing, where that is so.
+fn not_kept(facts: &Facts, chosen: &ChosenRun, names: &Names) -> Option<Remark> {
+    let (server, run) = (&names.shown, &chosen.name);
+    if chosen.then == Then::Ends {
+        return None;
+    }
+    let what = match (facts.transport, facts.keeps_session) {
+        (Transport::Stdio, _) => format!(
+            "`{server}` is a program and ends with this command: run `{run}` keeps nothing of it yet"
+        ),
+        (Transport::HttpSse, _) => format!(
+            "the session of `{server}` ends with its stream: run `{run}` keeps nothing of it yet"
+        ),
+        (Transport::Http, false) => {
+            return Some(Remark {
+                code: None,
+                what: format!(
+                    "`{server}` keeps nothing per session: there is nothing for run `{run}` to keep"
+                ),
+                why: None,
+            });
+        },
+        (Transport::Http, true) => return None,
+    };
+    Some(Remark {
+        code: None,
+        what,
+        why: Some(
+            "a background mode that holds it between commands comes with the gateway".to_owned(),
+        ),
+    })
+}
+
+/// What went wrong with the record, and did not stop anything; each kind once.
+async fn stumbles(events: &mut Subscription, chosen: &ChosenRun) -> Vec<Remark> {
+    let mut remarks: Vec<Remark> = Vec::new();
+    let run = &chosen.name;
+    while let Some(heard) = heard_already(events).await {
+        let (code, what, why) = match heard {
+            Heard::Event(Event::RecordRefused { what: why, .. }) => (
+                Code::RecordRefused,
+                format!(
+                    "the record of run `{run}` cannot be used: what it left is lost, and a new session was opened"
+                ),
+                why,
+            ),
+            Heard::Event(Event::StoreTrouble { what: why, .. }) => (
+                Code::StoreUnavailable,
+                format!("run `{run}` cannot be kept for the next command"),
+                why,
+            ),
+            Heard::Event(_) | Heard::Missed(_) => continue,
+        };
+        if remarks.iter().all(|told| told.code != Some(code)) {
+            remarks.push(Remark {
+                code: Some(code),
+                what,
+                why: Some(why.to_string()),
+            });
+        }
+    }
+    remarks
+}
+
+/// The next event, if there is one now.
+async fn heard_already(events: &mut Subscription) -> Option<Heard> {
+    tokio::select! {
+        biased;
+        heard = events.next() => heard,
+        () = std::future::ready(()) => None,
+    }
+}
+
+impl Names {
+    fn of(target: &Target) -> Self {
+        let shown = target.server.name.clone();
+        Self {
+            plain: plain_name(&shown).unwrap_or_else(|| "server".to_owned()),
+            shown,
+        }
+    }
+
+    /// The trouble with the name that people know.
+    fn told(&self, trouble: &Trouble) -> Trouble {
+        let (plain, shown) = (format!("`{}`", self.plain), format!("`{}`", self.shown));
+        let mut trouble = trouble.clone();
+        trouble.what = trouble.what.replace(&plain, &shown);
+        for text in [&mut trouble.why, &mut trouble.hint] {
+            *text = text.take().map(|text| text.replace(&plain, &shown));
+        }
+        trouble
+    }
+
+    /// A result whose sentence on lost state, if it has one, calls the server as people do.
+    fn in_sentence(&self, result: Bytes) -> Bytes {
+        let sentence = loss::sentence(&self.plain);
+        match std::str::from_utf8(&result) {
+            Ok(text) if text.contains(&sentence) => {
+                let shown = loss::sentence(&self.shown);
+                Bytes::from(text.replacen(&sentence, &shown, 1))
+            },
+            Ok(_) | Err(_) => result,
+        }
+    }
+
+    fn problem(&self, error: &Error) -> Problem {
+        Problem::of_trouble(&self.told(error.trouble()), error.delivery())
+    }
+}
+
+/// An error of the server as it stood on the wire.
+fn raw(said: &RpcError) -> Bytes {
+    let data = said.data.as_ref();
+    let data: Option<Value> = data.and_then(|raw| serde_json::from_slice(raw).ok());
+    let mut error = json!({ "code": said.code, "message": said.message });
+    if let Some(data) = data {
+        error["data"] = data;
+    }
+    Bytes::from(error.to_string())
+}

@@ -1,0 +1,111 @@
+//! The run a command belongs to: its name, where it is kept until the next command, what then.
+//!
+//! Asked by: `call`, `request` and `tools`.  Told by: `--run`, or by whoever started us, with
+//! `WARMLINE_RUN`.
+
+use std::path::PathBuf;
+
+use warmline::Run;
+use warmline::settings::run_from_env;
+
+use crate::args::{Connect, Together};
+use crate::problem::{Outcome, Problem};
+use crate::target::{Target, folders};
+
+/// The run a command belongs to.
+#[derive(Clone, Debug)]
+pub(crate) struct ChosenRun {
+    pub(crate) name: String,
+    pub(crate) then: Then,
+    state_dir: Option<PathBuf>,
+    /// What was typed about who is asking: it splits one person's runs.
+    asking_as: Vec<String>,
+}
+
+/// What becomes of the run after the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// The next command may go on with it.
+    GoesOn,
+    /// It is over, and its session is closed.
+    Ends,
+}
+
+/// Where runs are kept between commands.
+#[derive(Clone, Debug)]
+pub(crate) struct Keeping {
+    /// The folder of the secrets that seal records.
+    pub(crate) secrets: PathBuf,
+    /// The folder of the records.
+    pub(crate) records: PathBuf,
+}
+
+impl ChosenRun {
+    /// The run that was named, if one was.
+    pub(crate) fn of(typed: &Together, connect: &Connect) -> Outcome<Option<Self>> {
+        let (named_by, name) = match (&typed.run, run_from_env()) {
+            (Some(name), _) => ("--run", name.clone()),
+            (None, Some(name)) => ("WARMLINE_RUN", name),
+            (None, None) if typed.end_run => {
+                return Err(Problem::usage("`--end-run` is given, and no run is named")
+                    .hint("name it with --run NAME"));
+            },
+            (None, None) => return Ok(None),
+        };
+        Run::check_name(&name).map_err(|error| {
+            let shown: String = name.chars().take(40).collect();
+            let what = format!(
+                "`{}` of {named_by} cannot be the name of a run",
+                shown.escape_debug()
+            );
+            Problem::usage(what).hint(error.hint().unwrap_or_default())
+        })?;
+        Ok(Some(Self {
+            name,
+            then: if typed.end_run {
+                Then::Ends
+            } else {
+                Then::GoesOn
+            },
+            state_dir: typed.state_dir.clone(),
+            asking_as: asking_as(connect),
+        }))
+    }
+
+    /// Where the run is kept: the folder that was typed, that of the settings, or the usual one.
+    pub(crate) fn keeping(&self, target: &Target) -> Outcome<Keeping> {
+        let usual = || Outcome::Ok(folders()?.state);
+        let state = match &self.state_dir {
+            Some(typed) => Some(typed.clone()),
+            None => usual()?,
+        };
+        let Some(state) = state else {
+            return Err(Problem::usage(
+                "there is no folder to keep a run in: this user has no home",
+            )
+            .hint("name one with --state-dir FOLDER"));
+        };
+        let set = target.engine.store.clone();
+        let records = set.filter(|_| self.state_dir.is_none());
+        Ok(Keeping {
+            records: records.unwrap_or_else(|| state.join("sessions")),
+            secrets: state,
+        })
+    }
+
+    /// What tells one asker from another beside the user; nothing, where nothing was typed.
+    pub(crate) fn asking_as(&self) -> &[String] {
+        &self.asking_as
+    }
+}
+
+/// A header that was typed says who is asking, by its value or by the variable it comes from:
+/// another one must never be shown the same session.
+fn asking_as(connect: &Connect) -> Vec<String> {
+    let typed = connect
+        .header
+        .iter()
+        .map(|header| format!("header {header}"));
+    let named = connect.header_env.iter().map(|name| format!("env {name}"));
+    typed.chain(named).collect()
+}
