@@ -26,9 +26,10 @@ use warmline_core::exchange::{Ending, Fate, Patience, Reply, Request, Trouble};
 use warmline_core::key::Owner;
 use warmline_core::loss::{self, Notes, Reaction, Told};
 use warmline_core::plan::Leg;
+use warmline_core::policy::Sessions;
 use warmline_core::pool::{Outcome, Want, Why};
 use warmline_core::protocol::envelope::RpcError;
-use warmline_core::protocol::gone::Remedy;
+use warmline_core::protocol::gone::{Dialect, Remedy};
 use warmline_core::protocol::params::Params;
 use warmline_core::repeat::{self, Asked};
 
@@ -425,7 +426,7 @@ impl<'a> Way<'a> {
         if failed.trouble.gone.is_some() {
             self.entry.note_dropped(lease.session().age());
         }
-        let hurdle = repeat::hurdle(&failed.trouble, retired);
+        let hurdle = self.hurdle(&failed.trouble, retired);
         let mut repeat = failed.repeat;
         // Nobody listed the tools so far: now that it matters, the tool's own word is asked for.
         if failed.delivery == Delivery::Unknown
@@ -481,6 +482,15 @@ impl<'a> Way<'a> {
         let id = self.job.call_id.clone().unwrap_or_else(fresh_call_id);
         let marked = repeat::marked(again.params(), &id, self.so_far.attempts());
         Step::Again(again.with_params(marked))
+    }
+
+    /// What stood in the way. Where no session is ever to be opened, one that is missing stays so.
+    fn hurdle(&self, trouble: &Trouble, retired: Option<Reason>) -> Hurdle {
+        let needs_one = trouble.gone.map(Dialect::remedy) == Some(Remedy::Open);
+        if needs_one && self.entry.policy().sessions == Sessions::Never {
+            return Hurdle::Final;
+        }
+        repeat::hurdle(trouble, retired)
     }
 
     /// Counts what came of asking for a fresh credential; true if there is one to try.

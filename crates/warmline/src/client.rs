@@ -21,7 +21,7 @@ use crate::entry::Said;
 use crate::error::{Error, Result};
 use crate::events::{Event, Events, Fingerprint, Subscription};
 use crate::handle::ServerHandle;
-use crate::identity::{HeaderRule, IdentityExtractor, IdentityName};
+use crate::identity::{HeaderRule, IdentityExtractor, IdentityName, identify};
 use crate::keep;
 use crate::lease::Leased;
 use crate::metrics::{Metrics, Snapshot};
@@ -229,11 +229,7 @@ impl Warmline {
     /// # Errors
     /// `identity-missing`, where nothing in the headers says who it is.
     pub fn identity_of(&self, headers: &HeaderMap) -> Result<IdentityHandle> {
-        let name = self.engine.extractor.identity(headers);
-        let name = name.map_err(Error::unsent)?.ok_or_else(|| {
-            let what = "nothing in the headers says who is asking";
-            Error::unsent(Trouble::new(Reason::IdentityMissing, what))
-        })?;
+        let name = identify(&*self.engine.extractor, headers).map_err(Error::unsent)?;
         Ok(self.handle(self.engine.who(name)))
     }
 

@@ -207,11 +207,8 @@ impl Engine {
     }
 
     pub(crate) fn who(&self, said: IdentityName) -> Arc<Who> {
-        let id = self.shared.vault.digest(Purpose::Identity, &said.parts());
-        Arc::new(Who {
-            said,
-            id: Identity(id),
-        })
+        let id = said.digest(&self.shared.vault);
+        Arc::new(Who { said, id })
     }
 
     pub(crate) fn run_id(&self, who: &Who, name: &str) -> RunId {

@@ -126,19 +126,15 @@ pub trait IdentityExtractor: Send + Sync + fmt::Debug {
     fn identity(&self, headers: &HeaderMap) -> Result<Option<IdentityName>, Trouble>;
 }
 
-/// Who is asking by this rule, or by the usual headers where there is no rule.
+/// Who is asking by this rule.
 ///
 /// # Errors
 /// `identity-missing`, if nothing says who it is.
 pub(crate) fn identify(
-    rule: Option<&dyn IdentityExtractor>,
+    rule: &dyn IdentityExtractor,
     headers: &HeaderMap,
 ) -> Result<IdentityName, Trouble> {
-    let found = match rule {
-        Some(rule) => rule.identity(headers)?,
-        None => HeaderRule::default().needs(Need::Any).identity(headers)?,
-    };
-    found.ok_or_else(|| {
+    rule.identity(headers)?.ok_or_else(|| {
         let what = "nothing in the headers says who is asking";
         Trouble::new(Reason::IdentityMissing, what)
     })

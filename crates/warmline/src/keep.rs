@@ -14,6 +14,7 @@ use futures_util::future::join_all;
 use futures_util::stream;
 use tokio::task::AbortHandle;
 use warmline_core::key::Transport;
+use warmline_core::tick::Tick;
 
 use crate::clock::{self, Instant};
 use crate::engine::Engine;
@@ -198,9 +199,10 @@ pub(crate) async fn close(engine: &Arc<Engine>, by: Instant) {
 pub(crate) fn snapshot(engine: &Engine) -> Snapshot {
     let shared = engine.shared();
     let wall = clock::wall_seconds();
-    let now = engine.tick();
+    // Sessions are timed by the pool's clock, runs by the engine's.
+    let (now, pool_now) = (engine.tick(), engine.pool().tick());
     let mut sessions = Vec::new();
-    let at = |tick: warmline_core::tick::Tick| wall.saturating_sub(now.since(tick).as_secs());
+    let before = |now: Tick, tick: Tick| wall.saturating_sub(now.since(tick).as_secs());
     let mut tallies: HashMap<Arc<str>, Tally> = HashMap::new();
     for cell in engine.pool().cells() {
         let key = cell.key();
@@ -209,12 +211,14 @@ pub(crate) fn snapshot(engine: &Engine) -> Snapshot {
                 Arc::clone(&key.place().server),
                 seen.generation.number(),
                 key.place().transport.word(),
-                at(seen.opened),
+                before(pool_now, seen.opened),
             );
             line.identity = Fingerprint::of_owner(key.owner());
             line.run = key.run().map(Fingerprint::from);
-            line.used_at = at(seen.used);
-            line.expires_at = seen.expires.map(|tick| wall + tick.since(now).as_secs());
+            line.used_at = before(pool_now, seen.used);
+            line.expires_at = seen
+                .expires
+                .map(|tick| wall + tick.since(pool_now).as_secs());
             line.calls = seen.leases;
             line.state = if seen.leases > 0 {
                 SessionState::Active
@@ -242,9 +246,9 @@ pub(crate) fn snapshot(engine: &Engine) -> Snapshot {
         let mut line = RunLine::new(
             Fingerprint::from(live.id),
             Fingerprint::from(live.who.id),
-            at(live.began),
+            before(now, live.began),
         );
-        line.used_at = at(life.used());
+        line.used_at = before(now, life.used());
         line.calls = life.calls();
         line.sessions = u32::try_from(live.own_cells().len()).unwrap_or(u32::MAX);
         snapshot.runs.push(line);

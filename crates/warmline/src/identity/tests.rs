@@ -125,14 +125,12 @@ fn a_rule_that_cannot_be_used_is_refused_at_once() {
 }
 
 #[test]
-fn without_a_rule_the_usual_headers_say_who_it_is() {
-    let found = identify(None, &headers(&FULL)).unwrap();
-    assert_eq!(Some(found), identity(&HeaderRule::default(), &FULL));
+fn whoever_a_rule_does_not_find_is_missing() {
+    let usual = HeaderRule::default();
+    let found = identify(&usual, &headers(&FULL)).unwrap();
+    assert_eq!(Some(found), identity(&usual, &FULL));
     let rule = HeaderRule::of(["X-Team"]).unwrap();
-    for (rule, pairs) in [
-        (None, &FULL[..0]),
-        (Some(&rule as &dyn IdentityExtractor), &FULL),
-    ] {
+    for (rule, pairs) in [(&usual, &FULL[..0]), (&rule, &FULL)] {
         let trouble = identify(rule, &headers(pairs)).unwrap_err();
         assert_eq!(trouble.code, Code::IdentityMissing);
     }
