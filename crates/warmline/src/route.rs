@@ -290,9 +290,10 @@ async fn contact(
     {
         tracing::info!(server = %entry.name, era = ?other.era, "the other era of this server keeps state");
     }
-    entry.learn(key, Arc::clone(&contact));
     let setup = Arc::new(speaking.setup(&caller, &entry, contact.leg));
     let shelf = speaking.shelf(&caller, &entry, contact.leg);
     pool.shelve(&shelf, &setup, Line::new(session));
+    // Last: whoever finds the contact finds the session on the shelf, and opens no second one.
+    entry.learn(key, Arc::clone(&contact));
     Ok(contact)
 }
