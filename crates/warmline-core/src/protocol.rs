@@ -17,6 +17,7 @@
 //! | Is a modern result complete, or a question? | [`rounds`] |
 //! | Is this the server's word that a session is gone? | [`gone`] |
 //! | What does this HTTP status say of a request? | [`status`] |
+//! | How long does a server ask us to wait? | [`retry_after`] |
 
 pub mod envelope;
 pub mod gone;
@@ -27,6 +28,7 @@ pub mod malformed;
 pub mod meta;
 pub mod methods;
 pub mod params;
+pub mod retry_after;
 pub mod rounds;
 pub mod splice;
 pub mod sse;

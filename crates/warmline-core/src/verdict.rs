@@ -197,7 +197,7 @@ fn discovered(message: &Message, rows: Rows) -> Reading {
 }
 
 fn unsupported(error: &RpcError, rows: Rows) -> Reading {
-    let supported = supported_in(error).unwrap_or_default();
+    let supported = supported_versions(error).unwrap_or_default();
     match Shared::of(&supported) {
         Shared::Modern(version) => at(rows.unsupported_modern, Probe::RetryAt(version)),
         Shared::Legacy(best) => legacy(rows.unsupported_legacy, best),
@@ -206,8 +206,8 @@ fn unsupported(error: &RpcError, rows: Rows) -> Reading {
     }
 }
 
-/// `data.supported` of an error.
-fn supported_in(error: &RpcError) -> Option<Vec<String>> {
+/// The versions that a refusal names as those it supports, as the server wrote them.
+pub fn supported_versions(error: &RpcError) -> Option<Vec<String>> {
     #[derive(serde::Deserialize)]
     struct Data<'a> {
         #[serde(borrow)]

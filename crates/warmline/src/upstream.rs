@@ -134,7 +134,7 @@ impl Upstream {
         declared: &Declared,
         inside_run: bool,
     ) -> Result<Contact, Trouble> {
-        contact::meet(self, server, declared, inside_run).await
+        Box::pin(contact::meet(self, server, declared, inside_run)).await
     }
 
     /// Looks whether a server behind a URL takes connections, without a request: a connection is

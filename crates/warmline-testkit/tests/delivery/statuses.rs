@@ -219,6 +219,19 @@ async fn a_refusal_says_how_long_to_wait_and_whom_to_ask() {
         Some(Duration::from_secs(11))
     );
 
+    // A date is a wait from now on, of an hour at most.
+    let dates = [
+        ("Sun, 06 Nov 1994 08:49:37 GMT", 0),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", 3600),
+    ];
+    for (date, seconds) in dates {
+        let down = Canned::new(503, "").header("Retry-After", date);
+        let rule = Rule::new(Fault::Reply(down)).on("tools/call");
+        let outcome = setting.row(date, rule, Unknown(Reason::Unavailable)).await;
+        let asked = outcome.trouble.unwrap().retry_after;
+        assert_eq!(asked, Some(Duration::from_secs(seconds)), "{date}");
+    }
+
     let locked = Canned::new(401, "").header("WWW-Authenticate", "Bearer");
     let rule = Rule::new(Fault::Reply(locked)).on("tools/call");
     let outcome = setting

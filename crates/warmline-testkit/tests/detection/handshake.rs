@@ -63,12 +63,26 @@ async fn an_answer_to_something_else_ends_the_opening() {
 /// E20, P13: a server that holds one session is recognised, and asked once.
 #[tokio::test]
 async fn a_server_that_holds_one_session_says_so() {
-    let body = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Invalid Request: Server already initialized"}}"#;
-    let fault = Fault::Reply(Canned::new(400, body).json());
-    let scene = greeted(Personality::legacy()).once("initialize", fault);
-    let end = End::Fails(Reason::SingleSession);
-    let trouble = scene.plays("taken", end, GREETING).await.unwrap_err();
-    assert!(trouble.hint.unwrap().contains("one session"));
+    let words = "Invalid Request: Server already initialized";
+    let error = |code: i64, id: &str| {
+        let body = format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":"{words}"}}}}"#
+        );
+        Canned::new(400, &body).json()
+    };
+    let rows = [
+        error(-32600, "null"),
+        error(-32600, "$ID"),
+        error(-32000, "null"),
+        Canned::new(400, words),
+    ];
+    for canned in rows {
+        let story = format!("{canned:?}");
+        let scene = greeted(Personality::legacy()).once("initialize", Fault::Reply(canned));
+        let end = End::Fails(Reason::SingleSession);
+        let trouble = scene.plays(&story, end, GREETING).await.unwrap_err();
+        assert!(trouble.hint.unwrap().contains("one session"), "{story}");
+    }
 }
 
 #[tokio::test]

@@ -361,6 +361,12 @@ async fn where_nothing_takes_a_post_the_transport_of_2024_is_spoken_if_a_get_nam
         "notifications/initialized",
     ];
     assert_eq!(old.heard(), sent);
+
+    // The next time nothing is tried that was not taken before.
+    drop(scene.open().await.unwrap());
+    let again = ["GET", "initialize", "notifications/initialized"];
+    assert_eq!(old.heard().split_off(sent.len()), again);
+    scene.ends("two endpoints again").await;
 }
 
 #[tokio::test]

@@ -16,9 +16,11 @@ mod script;
 #[path = "../stage/tasks.rs"]
 mod tasks;
 
+mod contact;
 mod handshake;
 mod http_rows;
 mod memory;
+mod never;
 mod no_verdict;
 mod pinned;
 mod scene;

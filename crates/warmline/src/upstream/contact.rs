@@ -1,16 +1,25 @@
 //! The first contact with a server: which leg is taken, and what is known of the other.
 //!
 //! Asked by: [`Upstream::first_contact`].
+//!
+//! Many servers speak both eras and keep state on their legacy leg alone, and what they say of
+//! their versions does not tell. So inside a run, where state matters, both legs are tried once;
+//! what was found out is remembered.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use warmline_core::era::Era;
 use warmline_core::exchange::Trouble;
+use warmline_core::policy::Sessions;
 
 use super::Upstream;
+use super::detect;
 use super::facts::Facts;
 use super::server::Server;
 use super::session::{Declared, Session};
+use super::verdicts::Verdict;
+use crate::clock;
 
 /// What a first contact came to.
 #[derive(Debug)]
@@ -28,18 +37,93 @@ pub(crate) async fn meet(
     upstream: &Upstream,
     server: &Server,
     declared: &Declared,
-    _inside_run: bool,
+    inside_run: bool,
 ) -> Result<Contact, Trouble> {
-    let session = upstream.open(server, declared).await?;
-    let facts = Arc::clone(session.shared_facts());
-    let verdict = upstream.verdict(server, declared).unwrap_or_default();
-    let other = match facts.era {
-        Era::Legacy => verdict.modern,
-        Era::Modern => verdict.legacy,
+    let is_said = server.said_era().is_some() || server.sessions == Sessions::Never;
+    if is_said || !inside_run {
+        let session = upstream.open(server, declared).await?;
+        return Ok(contact(upstream, server, declared, session));
+    }
+    let known = upstream.verdict(server, declared).unwrap_or_default();
+    let remembered = match leg_with_state(&known) {
+        Some(era) => Some(upstream.open(&server.in_era(era), declared).await),
+        None => None,
     };
-    Ok(Contact {
+    let session = match remembered {
+        Some(Err(trouble)) if !detect::speaks_of_the_era(&trouble) => return Err(trouble),
+        Some(Ok(session)) => session,
+        // What was remembered is not true any more, and was forgotten by that.
+        Some(Err(_)) | None => upstream.open(server, declared).await?,
+    };
+    let met = contact(upstream, server, declared, session);
+    let known = upstream.verdict(server, declared).unwrap_or_default();
+    let is_open = met.other.is_none() && known.lacks != Some(Era::Legacy);
+    if met.facts.era == Era::Modern && is_open {
+        return Ok(try_legacy(upstream, server, declared, met).await);
+    }
+    Ok(met)
+}
+
+/// The leg that keeps state, as far as it is known: over stdio the legacy one has a process for
+/// each run, over HTTP it may have sessions.
+fn leg_with_state(known: &Verdict) -> Option<Era> {
+    match known.keeps_sessions() {
+        Some(true) => Some(Era::Legacy),
+        Some(false) if known.modern.is_some() => Some(Era::Modern),
+        Some(false) | None => None,
+    }
+}
+
+/// Opens the legacy leg as well, takes it if it keeps state, and ends the other one.
+async fn try_legacy(
+    upstream: &Upstream,
+    server: &Server,
+    declared: &Declared,
+    modern: Contact,
+) -> Contact {
+    let leg = server.in_era(Era::Legacy);
+    // The other leg has shown how long this server takes; it must not hold the call for long.
+    let patience = PATIENCE + modern.facts.opened_in * 4;
+    let opened = clock::timeout(patience, upstream.open(&leg, declared)).await;
+    let (era, keeps) = match &opened {
+        Ok(Ok(legacy)) => (legacy.facts().era, legacy.facts().keeps_session),
+        Ok(Err(_)) | Err(clock::Elapsed) => (Era::Legacy, false),
+    };
+    tracing::debug!(server = server.name, %era, keeps, "the other leg was tried");
+    match opened {
+        // What is dropped ends by itself, in the background.
+        Ok(Ok(legacy)) if keeps => Contact {
+            facts: Arc::clone(legacy.shared_facts()),
+            other: Some(modern.facts),
+            session: legacy,
+        },
+        Ok(Ok(legacy)) => Contact {
+            other: Some(Arc::clone(legacy.shared_facts())),
+            ..modern
+        },
+        Ok(Err(trouble)) if !detect::speaks_of_the_era(&trouble) => modern,
+        Ok(Err(_)) | Err(clock::Elapsed) => {
+            upstream
+                .verdicts
+                .learn_missing(server, declared, Era::Legacy);
+            modern
+        },
+    }
+}
+
+/// How long the legacy leg may take at least.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+fn contact(upstream: &Upstream, server: &Server, declared: &Declared, session: Session) -> Contact {
+    let facts = Arc::clone(session.shared_facts());
+    let known = upstream.verdict(server, declared).unwrap_or_default();
+    let other = match facts.era {
+        Era::Legacy => known.modern,
+        Era::Modern => known.legacy,
+    };
+    Contact {
         session,
         facts,
         other,
-    })
+    }
 }

@@ -13,11 +13,13 @@ mod two_endpoints;
 
 use std::sync::Arc;
 
-use warmline_core::code::Reason;
+use bytes::Bytes;
+use warmline_core::code::{Code, Reason};
 use warmline_core::delivery::Delivery;
 use warmline_core::era::{Era, Version};
 use warmline_core::exchange::Trouble;
 use warmline_core::key::Transport;
+use warmline_core::policy::Sessions;
 use warmline_core::protocol::envelope::{Kind, Message};
 use warmline_core::protocol::handshake;
 use warmline_core::protocol::meta::ClientMeta;
@@ -25,7 +27,7 @@ use warmline_core::verdict::{self, HttpAnswer, Probe};
 
 use super::Upstream;
 use super::facts::{Evidence, Facts};
-use super::greeting;
+use super::greeting::{self, Offer};
 use super::hearing;
 use super::legacy::{INITIALIZED, LegacyHttp};
 use super::limits::Ids;
@@ -34,7 +36,7 @@ use super::pipes::Piped;
 use super::server::{HttpReach, Reach, Server};
 use super::session::{Declared, Driver, Session};
 use super::stdio::Pipe;
-use super::verdicts::{Held, Verdict};
+use super::verdicts::{Held, Learnt};
 use super::wording;
 use crate::clock;
 
@@ -44,28 +46,43 @@ pub(crate) async fn open(
     server: &Server,
     declared: &Declared,
 ) -> Result<Session, Trouble> {
-    let verdict = match server.era {
-        None => upstream.verdicts.recall(server, declared),
-        Some(_) => None,
-    };
-    if let Some(known) = verdict.as_ref().and_then(Verdict::preferred) {
-        let said = Server {
-            era: Some(known.era),
-            ..server.clone()
-        };
-        let opening = Opening::begin(upstream, &said, declared);
-        match opening.run(Some(known)).await {
+    let verdict = upstream.verdicts.recall(server, declared);
+    let known = verdict
+        .as_ref()
+        .and_then(|verdict| match server.said_era() {
+            Some(era) => verdict.leg(era),
+            None => verdict.preferred(),
+        });
+    if let Some(known) = known {
+        let said = server.in_era(known.era);
+        match Opening::begin(upstream, &said, declared)?
+            .run(Some(known))
+            .await
+        {
             Err(trouble) if speaks_of_the_era(&trouble) => {
                 upstream.verdicts.forget(server, declared);
+                if server.said_era().is_some() {
+                    return Err(trouble);
+                }
             },
             opened => return opened,
         }
     }
-    Opening::begin(upstream, server, declared).run(None).await
+    ask(upstream, server, declared).await
+}
+
+/// The same, whatever is remembered.
+pub(crate) async fn ask(
+    upstream: &Upstream,
+    server: &Server,
+    declared: &Declared,
+) -> Result<Session, Trouble> {
+    let opening = Opening::begin(upstream, server, declared)?;
+    opening.run(None).await
 }
 
 /// Whether a failed opening says that what we remembered of the server is no longer true.
-fn speaks_of_the_era(trouble: &Trouble) -> bool {
+pub(crate) fn speaks_of_the_era(trouble: &Trouble) -> bool {
     let reasons = [
         Reason::Version,
         Reason::Handshake,
@@ -85,17 +102,36 @@ const NO_POST: [Reason; 2] = [Reason::NotFound, Reason::Rejected];
 struct Opening<'a> {
     upstream: &'a Upstream,
     server: &'a Server,
+    /// The era to speak; none finds out.
+    era: Option<Era>,
     declared: &'a Declared,
     evidence: Vec<Evidence>,
 }
 
 impl<'a> Opening<'a> {
-    fn begin(upstream: &'a Upstream, server: &'a Server, declared: &'a Declared) -> Self {
-        Self {
+    fn begin(
+        upstream: &'a Upstream,
+        server: &'a Server,
+        declared: &'a Declared,
+    ) -> Result<Self, Trouble> {
+        let era = server.said_era();
+        if let Some(version) = server.version.filter(|version| era != Some(version.era())) {
+            return Err(at_odds_with_itself(server, version));
+        }
+        Ok(Self {
             upstream,
             server,
+            era,
             declared,
             evidence: Vec::new(),
+        })
+    }
+
+    /// What `initialize` offers, where nothing better is known than the newest version.
+    fn offer(&self, best: Option<Version>) -> Offer {
+        match self.server.version {
+            Some(wanted) => Offer::Exactly(wanted),
+            None => Offer::UpTo(best.unwrap_or(Version::NEWEST_LEGACY)),
         }
     }
 
@@ -108,7 +144,11 @@ impl<'a> Opening<'a> {
         };
         facts.opened_in = began.elapsed();
         let facts = upstream.facts.share(Arc::new(facts));
-        upstream.verdicts.learn(server, declared, &facts);
+        let learnt = match known {
+            Some(_) => Learnt::Confirmed,
+            None => Learnt::Asked,
+        };
+        upstream.verdicts.learn(server, declared, &facts, learnt);
         let verdict = match driver {
             Driver::ModernHttp(_) => Some(Held::new(&upstream.verdicts, server, declared)),
             Driver::LegacyHttp(_) | Driver::Piped(_) | Driver::TwoEndpoints(_) => None,
@@ -121,8 +161,8 @@ impl<'a> Opening<'a> {
         reach: &HttpReach,
         known: Option<&Facts>,
     ) -> Result<(Driver, Facts), Trouble> {
-        if self.server.era == Some(Era::Legacy) {
-            return self.http_legacy(reach, Version::NEWEST_LEGACY).await;
+        if self.era == Some(Era::Legacy) {
+            return self.http_legacy(reach, None, known).await;
         }
         let head = self.upstream.letterhead(self.server, reach)?;
         let modern = ModernHttp::new(head, (Version::NEWEST_MODERN, self.declared))
@@ -155,9 +195,8 @@ impl<'a> Opening<'a> {
                 Probe::RetryAt(_) if std::mem::take(&mut again) => {
                     heard = modern.discover().await.map_err(in_handshake)?;
                 },
-                Probe::Legacy { best } if self.server.era.is_none() => {
-                    let offer = best.unwrap_or(Version::NEWEST_LEGACY);
-                    return self.http_legacy(reach, offer).await;
+                Probe::Legacy { best } if self.era.is_none() => {
+                    return self.http_legacy(reach, best, None).await;
                 },
                 other @ (Probe::Legacy { .. }
                 | Probe::RetryAt(_)
@@ -172,9 +211,22 @@ impl<'a> Opening<'a> {
     async fn http_legacy(
         mut self,
         reach: &HttpReach,
-        offer: Version,
+        best: Option<Version>,
+        known: Option<&Facts>,
     ) -> Result<(Driver, Facts), Trouble> {
         let head = self.upstream.letterhead(self.server, reach)?;
+        if self.server.sessions == Sessions::Never {
+            let (version, heard) = (self.server.version, hearing(self.server));
+            let session = LegacyHttp::without_session(head, version, heard);
+            return Ok((Driver::LegacyHttp(session), self.unasked(Transport::Http)));
+        }
+        // Where a POST was not taken the last time, it need not be tried first.
+        if known.is_some_and(|known| known.transport == Transport::HttpSse)
+            && let Some(opened) = self.two_endpoints(reach).await
+        {
+            return opened.map_err(in_handshake);
+        }
+        let offer = self.offer(best);
         let mut tries = 0;
         loop {
             tries += 1;
@@ -189,10 +241,8 @@ impl<'a> Opening<'a> {
                 // may be chance, so there is one more try.
                 Err(trouble) if tries == 1 && self.was_chance(&trouble) => {},
                 Err(trouble) if NO_POST.contains(&trouble.reason) && !self.was_greeted() => {
-                    return self
-                        .or_two_endpoints(reach, trouble)
-                        .await
-                        .map_err(in_handshake);
+                    let opened = self.two_endpoints(reach).await;
+                    return opened.unwrap_or(Err(trouble)).map_err(in_handshake);
                 },
                 Err(trouble) => return Err(in_handshake(trouble)),
             }
@@ -211,6 +261,23 @@ impl<'a> Opening<'a> {
 
     fn piped(&self, pipe: Pipe, ids: Ids, said: Option<ClientMeta>) -> Driver {
         Driver::Piped(Box::new(Piped::new(&self.server.name, pipe, ids, said)))
+    }
+
+    /// The facts of a legacy server that shall not be greeted: it said nothing of itself.
+    fn unasked(self, transport: Transport) -> Facts {
+        Facts {
+            era: Era::Legacy,
+            // What a server must take for granted where nobody says anything else.
+            version: self.server.version.unwrap_or(Version::V2025_03_26),
+            transport,
+            keeps_session: transport == Transport::Stdio,
+            server_info: None,
+            capabilities: Bytes::from_static(b"{}"),
+            instructions: None,
+            evidence: self.evidence,
+            opened_in: std::time::Duration::ZERO,
+            expires_in: None,
+        }
     }
 
     /// The facts of a modern server, from what it said of itself.
@@ -290,23 +357,27 @@ impl<'a> Opening<'a> {
     }
 
     fn not_offered(&self, why: &str) -> Trouble {
-        Trouble::new(
+        let trouble = Trouble::new(
             Reason::Version,
             format!("`{}` does not speak the modern era", self.server.name),
-        )
-        .because(why)
-        .hint("leave the era to be found out, or say `legacy`")
+        );
+        let trouble = trouble.because(why);
+        match self.server.version {
+            Some(_) => self.offer(None).explain(trouble),
+            None => trouble.hint("leave the era to be found out, or say `legacy`"),
+        }
     }
 
     fn incompatible(&self, supported: &[String]) -> Trouble {
-        Trouble::new(
+        let trouble = Trouble::new(
             Reason::Version,
             format!("`{}` speaks no version that we speak", self.server.name),
         )
         .because(format!(
             "it supports {}",
             wording::plain(supported.join(", ").as_bytes(), 200)
-        ))
+        ));
+        self.offer(None).explain(trouble)
     }
 
     fn silent(&self) -> Trouble {
@@ -338,6 +409,19 @@ impl<'a> Opening<'a> {
             answer: answer.to_owned(),
         });
     }
+}
+
+/// A setting that contradicts another one.
+fn at_odds_with_itself(server: &Server, version: Version) -> Trouble {
+    let era = version.era();
+    let what = format!(
+        "`{}` shall be spoken to in version {version}, which is of the {era} era",
+        server.name
+    );
+    Trouble::new(Reason::InvalidRequest, what)
+        .coded(Code::ConfigBadValue)
+        .because("its `era` says otherwise")
+        .hint("leave one of them out")
 }
 
 /// What came back, as the table of rows reads it. An answer that broke off is none, and a result
@@ -373,9 +457,9 @@ fn in_handshake(mut trouble: Trouble) -> Trouble {
             .get_or_insert_with(|| "check the URL: an MCP endpoint often ends in /mcp".to_owned());
     }
     if trouble.code.usual_delivery() != Some(Delivery::Unsent)
-        && trouble.code != warmline_core::code::Code::CredentialRefused
+        && trouble.code != Code::CredentialRefused
     {
-        trouble.code = warmline_core::code::Code::OpenFailed;
+        trouble.code = Code::OpenFailed;
     }
     trouble
 }

@@ -12,6 +12,7 @@ use warmline_core::protocol::gone::Dialect;
 use warmline_core::protocol::handshake;
 use warmline_core::protocol::sse::SseParser;
 use warmline_core::protocol::status::{Body, Meaning, read_status};
+use warmline_core::verdict::supported_versions;
 
 use super::answer::{self, SINGLE_SESSION, Said, Sent};
 use super::facts::{Evidence, Facts};
@@ -153,6 +154,48 @@ fn cut_trouble(server: &str, cut: &Cut) -> Trouble {
     }
 }
 
+/// Which version a handshake offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Offer {
+    /// This one, or whatever else the server has that we speak.
+    UpTo(Version),
+    /// This one and no other.
+    Exactly(Version),
+}
+
+impl Offer {
+    /// What stands in the message.
+    pub(crate) const fn version(self) -> Version {
+        match self {
+            Self::UpTo(version) | Self::Exactly(version) => version,
+        }
+    }
+
+    /// Whether the version that a server chose will do.
+    pub(crate) fn accepts(self, server: &str, chosen: Version) -> Result<(), Trouble> {
+        if self == Self::Exactly(chosen) || matches!(self, Self::UpTo(_)) {
+            return Ok(());
+        }
+        let what = format!("`{server}` does not speak the version that is wanted");
+        let trouble = Trouble::new(Reason::Version, what);
+        Err(self.explain(trouble.because(format!("it chose version {chosen}"))))
+    }
+
+    /// The same trouble, with the version that we insisted on.
+    pub(crate) fn explain(self, mut trouble: Trouble) -> Trouble {
+        if let (Self::Exactly(wanted), Reason::Version | Reason::Handshake) = (self, trouble.reason)
+        {
+            let why = trouble.why.take().unwrap_or_default();
+            trouble.why = Some(format!("version {wanted} is wanted; {why}"));
+            trouble.hint.get_or_insert_with(|| UNPIN.to_owned());
+        }
+        trouble
+    }
+}
+
+/// What to do about a version that a server does not speak.
+const UNPIN: &str = "leave the version to be agreed on, or say one that the server has";
+
 /// What an opened legacy session agreed on.
 pub(crate) struct Opened {
     pub(crate) version: Version,
@@ -249,7 +292,10 @@ pub(crate) fn read_initialize_result(server: &str, result: &[u8]) -> Result<Open
 pub(crate) fn refused_handshake(server: &str, step: &str, error: &[u8]) -> Trouble {
     let parsed = RpcError::parse(error).ok();
     let code = parsed.as_ref().map_or(0, |e| e.code);
-    let text = parsed.map(|e| e.message).unwrap_or_default();
+    let text = parsed
+        .as_ref()
+        .map(|e| e.message.as_str())
+        .unwrap_or_default();
     // A server that does not know the handshake of an era does not speak it.
     let (reason, hint) = if code == -32022 || code == -32601 {
         (Reason::Version, None)
@@ -258,8 +304,12 @@ pub(crate) fn refused_handshake(server: &str, step: &str, error: &[u8]) -> Troub
     } else {
         (Reason::Handshake, None)
     };
-    let trouble =
-        Trouble::new(reason, format!("`{server}` refused `{step}`")).because(error_words(error));
+    let mut why = error_words(error);
+    if let Some(supported) = parsed.as_ref().and_then(supported_versions) {
+        let list = plain(supported.join(", ").as_bytes(), 200);
+        why = format!("{why}; it supports {list}");
+    }
+    let trouble = Trouble::new(reason, format!("`{server}` refused `{step}`")).because(why);
     match hint {
         Some(hint) => trouble.hint(hint),
         None => trouble,

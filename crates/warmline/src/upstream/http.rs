@@ -18,6 +18,7 @@ use hyper::body::Incoming;
 use warmline_core::code::Reason;
 use warmline_core::delivery::Delivery;
 use warmline_core::exchange::Trouble;
+use warmline_core::protocol::retry_after::read_retry_after;
 
 use super::connections::{Connections, Line};
 use crate::clock::{self, Instant};
@@ -276,13 +277,9 @@ impl Arrival {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
-    /// How long the server asks us to wait, in seconds as it wrote them.
+    /// How long the server asks us to wait.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
-        self.header(&RETRY_AFTER)?
-            .trim()
-            .parse()
-            .ok()
-            .map(Duration::from_secs)
+        read_retry_after(self.header(&RETRY_AFTER)?, clock::wall_seconds())
     }
 
     /// What the server asks for where it refuses our credential.

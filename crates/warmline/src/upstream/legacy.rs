@@ -28,7 +28,7 @@ use warmline_core::protocol::sse::SseParser;
 use self::listening::{Headed, Listening};
 use super::answer;
 use super::facts::{Evidence, Facts, Kept};
-use super::greeting;
+use super::greeting::{self, Offer};
 use super::http::{Arrival, BodyKind, Lost};
 use super::letterhead::{Form, Letterhead};
 use super::limits::{Ids, Limits};
@@ -75,14 +75,14 @@ impl LegacyHttp {
     /// The handshake: `initialize`, then `notifications/initialized`.
     pub(crate) async fn open(
         head: Letterhead,
-        (offer, declared): (Version, &Declared),
+        (offer, declared): (Offer, &Declared),
         hearing: Hearing,
         evidence: &mut Vec<Evidence>,
     ) -> Result<(Arc<Self>, Facts), Trouble> {
         let way = Arc::clone(&head.way);
         let ids = Ids::new();
         let id = ids.next();
-        let body = declared.initialize(id, offer);
+        let body = declared.initialize(id, offer.version());
         let by = clock::after(way.times.handshake);
         let headers = || head.headers(Form::Message, &[]);
         let arrival = way
@@ -99,13 +99,18 @@ impl LegacyHttp {
             standing: &Standing::default(),
         };
         let heard = greeting::hear(sent, arrival, by).await;
-        let opened = greeting::initialized(way.server(), heard, evidence)?;
+        let opened = greeting::initialized(way.server(), heard, evidence);
+        let opened = opened.map_err(|trouble| offer.explain(trouble))?;
         let mut head = head.speaking(opened.version);
         if let Some(id) = &session_id {
             check_session_id(way.server(), id)?;
             head = head.in_session(id);
         }
         let session = Self::with(head, ids, declared, hearing);
+        if let Err(trouble) = offer.accepts(way.server(), opened.version) {
+            session.close().await;
+            return Err(trouble);
+        }
         if let Err(trouble) = session.tell_initialized().await {
             evidence.push(Evidence {
                 step: INITIALIZED,
@@ -116,6 +121,19 @@ impl LegacyHttp {
         }
         let facts = opened.facts(Transport::Http, session_id.is_some());
         Ok((session, facts))
+    }
+
+    /// No session, for a server that shall be called without one. Nothing is sent.
+    pub(crate) fn without_session(
+        head: Letterhead,
+        version: Option<Version>,
+        hearing: Hearing,
+    ) -> Arc<Self> {
+        let head = match version {
+            Some(version) => head.speaking(version),
+            None => head,
+        };
+        Self::with(head, Ids::new(), &Declared::default(), hearing)
     }
 
     /// Takes up a session that was opened before. Nothing is sent.

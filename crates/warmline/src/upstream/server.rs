@@ -174,6 +174,19 @@ impl Server {
         )
     }
 
+    /// The era that is to be spoken, where it is said: by its word or by a version of it.
+    pub(crate) fn said_era(&self) -> Option<Era> {
+        self.era.or(self.version.map(Version::era))
+    }
+
+    /// The same, spoken to in this era.
+    pub(crate) fn in_era(&self, era: Era) -> Self {
+        Self {
+            era: Some(era),
+            ..self.clone()
+        }
+    }
+
     /// A server that is reached in this way, with the usual limits.
     pub(crate) fn new(name: impl Into<String>, reach: Reach) -> Self {
         Self {

@@ -5,6 +5,7 @@ use warmline_core::era::Era;
 use warmline_core::exchange::Trouble;
 
 use super::Upstream;
+use super::detect;
 use super::facts::Facts;
 use super::server::Server;
 use super::session::Declared;
@@ -58,11 +59,7 @@ pub(crate) async fn survey(upstream: &Upstream, server: &Server, declared: &Decl
 }
 
 async fn leg(upstream: &Upstream, server: &Server, declared: &Declared, era: Era) -> Leg {
-    let server = Server {
-        era: Some(era),
-        ..server.clone()
-    };
-    match upstream.open(&server, declared).await {
+    match detect::ask(upstream, &server.in_era(era), declared).await {
         Ok(session) => {
             session.close().await;
             Leg::Speaks(Box::new(session.facts().clone()))

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use warmline_core::era::{Era, Version};
 use warmline_core::exchange::{Request, Trouble};
 use warmline_core::key::Transport;
+use warmline_core::policy::Sessions;
 use warmline_core::protocol::envelope::Message;
 use warmline_core::protocol::params::Params;
 use warmline_core::verdict::{self, Probe, StdioAnswer};
@@ -23,12 +24,11 @@ use crate::upstream::wording;
 
 impl Opening<'_> {
     pub(super) async fn stdio(mut self, reach: &StdioReach) -> Result<(Driver, Facts), Trouble> {
-        if self.server.era == Some(Era::Legacy) {
-            let pipe = Pipe::spawn(self.server, reach).await?;
-            return self.initialize(pipe, Ids::new()).await;
-        }
         let pipe = Pipe::spawn(self.server, reach).await?;
         let ids = Ids::new();
+        if self.era == Some(Era::Legacy) {
+            return self.legacy(pipe, ids).await;
+        }
         match self.probe(&pipe, &ids).await {
             Probed::Modern(version, message) => {
                 let heard = heard_on_pipe(message);
@@ -38,17 +38,26 @@ impl Opening<'_> {
                 Ok((self.piped(pipe, ids, Some(said)), facts))
             },
             Probed::Initialized(message) => self.initialized(pipe, ids, &message),
-            Probed::Legacy if self.server.era.is_none() => self.initialize(pipe, ids).await,
+            Probed::Legacy if self.era.is_none() => self.legacy(pipe, ids).await,
             // Some servers end on any request before `initialize`: a new one gets it first.
-            Probed::Ended(_) if self.server.era.is_none() => {
+            Probed::Ended(_) if self.era.is_none() => {
                 let fresh = Pipe::spawn(self.server, reach).await?;
-                self.initialize(fresh, Ids::new()).await
+                self.legacy(fresh, Ids::new()).await
             },
             Probed::Legacy => {
                 Err(self.not_offered("it answers `server/discover` as a legacy server does"))
             },
             Probed::Ended(trouble) | Probed::Failed(trouble) => Err(self.in_start(trouble, &pipe)),
         }
+    }
+
+    /// Greets a legacy server, unless it shall not be greeted.
+    async fn legacy(self, pipe: Pipe, ids: Ids) -> Result<(Driver, Facts), Trouble> {
+        if self.server.sessions == Sessions::Never {
+            let driver = self.piped(pipe, ids, None);
+            return Ok((driver, self.unasked(Transport::Stdio)));
+        }
+        self.initialize(pipe, ids).await
     }
 
     /// Asks `server/discover`, and after a silence `initialize` as well.
@@ -61,15 +70,20 @@ impl Opening<'_> {
         };
         let mut again = true;
         loop {
-            let news = match asked.next(silence_by, start_by, self.server.era).await {
+            let news = match asked.next(silence_by, start_by, self.era).await {
+                // It may be slow, or know nothing before a greeting that it shall not get.
+                Heard::Silence if self.server.sessions == Sessions::Never => {
+                    self.note("server/discover", "silence");
+                    return Probed::Legacy;
+                },
                 Heard::Silence => {
                     self.note(
                         "server/discover",
                         "silence, so `initialize` went out as well",
                     );
-                    let call = self.ask_initialize(pipe, ids, Version::NEWEST_LEGACY);
+                    let call = self.ask_initialize(pipe, ids);
                     asked.initialize = Some(call);
-                    asked.next(start_by, start_by, self.server.era).await
+                    asked.next(start_by, start_by, self.era).await
                 },
                 news @ (Heard::Discover(_)
                 | Heard::Initialize(_)
@@ -176,14 +190,14 @@ impl Opening<'_> {
         pipe.request(id, write_modern(id, &request, &said))
     }
 
-    fn ask_initialize(&self, pipe: &Pipe, ids: &Ids, offer: Version) -> PipeCall {
+    fn ask_initialize(&self, pipe: &Pipe, ids: &Ids) -> PipeCall {
         let id = ids.next();
-        let line = self.declared.initialize(id, offer);
+        let line = self.declared.initialize(id, self.offer(None).version());
         pipe.request(id, line)
     }
 
     async fn initialize(mut self, pipe: Pipe, ids: Ids) -> Result<(Driver, Facts), Trouble> {
-        let call = self.ask_initialize(&pipe, &ids, Version::NEWEST_LEGACY);
+        let call = self.ask_initialize(&pipe, &ids);
         let by = clock::after(self.server.times.start);
         match self.await_initialize(call, by).await {
             Ok(message) => {
@@ -215,7 +229,10 @@ impl Opening<'_> {
         ids: Ids,
         message: &Message,
     ) -> Result<(Driver, Facts), Trouble> {
-        let opened = greeting::read_initialize(&self.server.name, message)?;
+        let offer = self.offer(None);
+        let opened = greeting::read_initialize(&self.server.name, message);
+        let opened = opened.map_err(|trouble| offer.explain(trouble))?;
+        offer.accepts(&self.server.name, opened.version)?;
         pipe.say(notification("notifications/initialized", None))?;
         let driver = self.piped(pipe, ids, None);
         let mut facts = opened.facts(Transport::Stdio, true);
