@@ -1,0 +1,145 @@
+//! Tokens that expire, are refused and are renewed, under sessions that stay.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use serde_json::json;
+use warmline::core::code::Code;
+use warmline::core::delivery::Delivery;
+use warmline_testkit::{Canned, Fault, Rule};
+
+use crate::scene::{
+    Counting, count, count_in, declared, engine, executed, guarded, sessions, shown, stateful,
+};
+
+/// A103, A104, A119, P53, P56: a token that expired in a long session is renewed after one 401;
+/// the call is sent again once, in the same session.
+#[tokio::test]
+async fn a_refused_token_is_renewed_once_and_the_session_stays() {
+    let ledger = guarded("token-1");
+    let provider = Counting::default();
+    let warm = engine(declared(&ledger).provider(provider.clone()));
+    let run = warm.begin();
+    assert_eq!(count_in(&run).await, 1);
+    ledger.control().demand_token("token-2");
+    assert_eq!(count_in(&run).await, 2, "state was kept");
+    assert_eq!(provider.asked(), 2);
+    assert_eq!(sessions(&ledger, "counter").len(), 1);
+    assert_eq!(ledger.ledger().received("initialize"), 1);
+    let tokens: Vec<_> = executed(&ledger, "counter")
+        .into_iter()
+        .filter_map(|line| line.credential)
+        .collect();
+    assert_eq!(tokens, ["Bearer token-1", "Bearer token-2"]);
+    run.end().await;
+    assert_eq!(
+        ledger.counts().open_sessions,
+        0,
+        "DELETE shows the new token"
+    );
+}
+
+/// P54: a hundred calls are refused at once; one refresh, and each is executed once.
+#[tokio::test]
+async fn a_hundred_refused_calls_make_one_refresh() {
+    let ledger = guarded("token-1");
+    let provider = Counting::default();
+    let warm = engine(declared(&ledger).provider(provider.clone()));
+    let run = warm.begin();
+    count_in(&run).await;
+    ledger.control().demand_token("token-2");
+    let server = run.server("lamp").unwrap();
+    let calls = (0..100).map(|number| {
+        server
+            .call("pay", json!({ "amount": number }))
+            .into_future()
+    });
+    for paid in join_all(calls).await {
+        paid.unwrap().ok().unwrap();
+    }
+    assert_eq!(provider.asked(), 2);
+    assert_eq!(ledger.ledger().executions("pay"), 100);
+    assert_eq!(shown(&ledger, "pay").len(), 1);
+    run.end().await;
+}
+
+/// A104: a token with an end is renewed before it; the very next request carries the new one.
+#[tokio::test]
+async fn a_token_at_its_end_is_renewed_before_the_call() {
+    let ledger = stateful();
+    let provider = Counting::lasting(Duration::ZERO);
+    let warm = engine(declared(&ledger).provider(provider.clone()));
+    let run = warm.begin();
+    for number in 1..=3 {
+        assert_eq!(count_in(&run).await, number);
+    }
+    assert_eq!(
+        shown(&ledger, "counter").len(),
+        3,
+        "each call had a fresh one"
+    );
+    assert_eq!(sessions(&ledger, "counter").len(), 1, "in one session");
+    run.end().await;
+}
+
+/// reliability D51: a server that refuses every token ends the call after one refresh.
+#[tokio::test]
+async fn a_server_that_refuses_every_token_is_asked_twice_and_no_more() {
+    let ledger = stateful();
+    let provider = Counting::default();
+    let warm = engine(declared(&ledger).provider(provider.clone()));
+    let run = warm.begin();
+    count_in(&run).await;
+    let refuse = Fault::Reply(Canned::new(401, "Unauthorized"));
+    ledger.inject(Rule::new(refuse).on_tool("pay").always());
+    let server = run.server("lamp").unwrap();
+    let error = server
+        .call("pay", json!({ "amount": 1 }))
+        .await
+        .unwrap_err();
+    assert_eq!(error.code(), Code::CredentialRefused);
+    assert_eq!(error.delivery(), Delivery::Refused);
+    assert_eq!(provider.asked(), 2);
+    assert_eq!(ledger.control().applied(), 2);
+    assert_eq!(ledger.ledger().executions("pay"), 0);
+    ledger.control().clear();
+    assert_eq!(count_in(&run).await, 2, "the session is still there");
+    run.end().await;
+}
+
+/// A100, P57, P58: a hundred calls side by side, each with headers of its own, and a provider
+/// that is asked every time: each header reaches the server with its call and sticks nowhere.
+#[tokio::test]
+async fn headers_of_a_call_reach_the_server_with_that_call_alone() {
+    let ledger = stateful();
+    let provider = Counting::lasting(Duration::ZERO);
+    let warm = engine(declared(&ledger).provider(provider));
+    let run = warm.begin();
+    let server = run.server("lamp").unwrap();
+    count(&server).await;
+    let calls = (0..100).map(|number| {
+        server
+            .call("echo", json!({ "number": number.to_string() }))
+            .header("X-Correlation-ID", &number.to_string())
+            .header("traceparent", &format!("00-{number}"))
+            .into_future()
+    });
+    for echoed in join_all(calls).await {
+        echoed.unwrap().ok().unwrap();
+    }
+    let lines = executed(&ledger, "echo");
+    assert_eq!(lines.len(), 100);
+    for line in lines {
+        let number = line.arguments["number"].as_str().unwrap();
+        assert_eq!(line.extra["x-correlation-id"], number);
+        assert_eq!(line.extra["traceparent"], format!("00-{number}"));
+    }
+    count(&server).await;
+    for line in executed(&ledger, "counter") {
+        assert!(
+            !line.extra.contains_key("x-correlation-id"),
+            "nothing sticks"
+        );
+    }
+    run.end().await;
+}

@@ -1,0 +1,109 @@
+//! Servers whose place is looked up at the first call.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+use serde_json::json;
+use warmline::Server;
+use warmline::core::code::Code;
+use warmline::core::delivery::Delivery;
+use warmline::core::exchange::Trouble;
+use warmline::resolve::{Resolved, ServerResolver, unresolved};
+use warmline::store::{ServerCard, Stepping};
+use warmline_testkit::{Canned, Fault, Rule};
+
+use crate::scene::{count_in, engine, executed, stateful};
+
+/// A register in which the place of a server can be changed.
+#[derive(Clone, Debug, Default)]
+struct Register {
+    place: Arc<Mutex<Option<String>>>,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Register {
+    fn say(&self, url: &str) {
+        *self.place.lock() = Some(url.to_owned());
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
+    }
+}
+
+impl ServerResolver for Register {
+    fn resolve<'a>(&'a self, card: &'a ServerCard) -> Stepping<'a, Result<Resolved, Trouble>> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        Box::pin(async move {
+            let place = self.place.lock().clone();
+            match place {
+                Some(url) => Resolved::at(url),
+                None => Err(unresolved(format!("`{}` is not registered", card.name))),
+            }
+        })
+    }
+}
+
+/// A115, A116, A117: nothing is resolved or connected before the first call; a hundred first calls
+/// ask once and shake hands once, at the place of that moment.
+#[tokio::test]
+async fn the_first_calls_resolve_once_and_not_before() {
+    let (old, new) = (stateful(), stateful());
+    let register = Register::default();
+    register.say(&old.url());
+    let warm = engine(Server::resolved("lamp", register.clone()));
+    let run = warm.begin();
+    let server = run.server("lamp").unwrap();
+    assert_eq!((register.asked(), old.counts().connections), (0, 0));
+    register.say(&new.url());
+    let calls = (0..100).map(|_| server.call("counter", json!({})).into_future());
+    for counted in join_all(calls).await {
+        counted.unwrap().ok().unwrap();
+    }
+    assert_eq!(register.asked(), 1);
+    assert_eq!(new.ledger().received("initialize"), 1);
+    assert_eq!(new.ledger().executions("counter"), 100);
+    assert!(old.ledger().entries().is_empty());
+    run.end().await;
+}
+
+/// A118: the handshake failed; the next call repeats the handshake and asks nobody where it is.
+#[tokio::test]
+async fn a_failed_handshake_does_not_resolve_again() {
+    let ledger = stateful();
+    let register = Register::default();
+    register.say(&ledger.url());
+    let warm = engine(Server::resolved("lamp", register.clone()));
+    let run = warm.begin();
+    let down = Fault::Reply(Canned::new(500, "down"));
+    ledger.inject(Rule::new(down).always());
+    let server = run.server("lamp").unwrap();
+    assert!(server.call("counter", json!({})).await.is_err());
+    ledger.control().clear();
+    assert_eq!(count_in(&run).await, 1);
+    assert_eq!(register.asked(), 1);
+    run.end().await;
+}
+
+/// Bad input: a resolver that fails is a typed error, nothing is sent, and the next call asks it
+/// again.
+#[tokio::test]
+async fn a_resolver_that_fails_is_told_and_asked_again() {
+    let ledger = stateful();
+    let register = Register::default();
+    let warm = engine(Server::resolved("lamp", register.clone()));
+    let run = warm.begin();
+    let server = run.server("lamp").unwrap();
+    let error = server.call("counter", json!({})).await.unwrap_err();
+    assert_eq!(
+        (error.code(), error.delivery()),
+        (Code::ResolveFailed, Delivery::Unsent)
+    );
+    assert!(error.to_string().contains("not registered"), "{error}");
+    register.say(&ledger.url());
+    assert_eq!(count_in(&run).await, 1);
+    assert_eq!(executed(&ledger, "counter").len(), 1);
+    run.end().await;
+}

@@ -1,0 +1,158 @@
+//! Where secrets come from, and where they never go.
+
+use std::time::Duration;
+
+use serde_json::json;
+use warmline::credentials::{CredentialSource, Form, Secret};
+use warmline::{Server, Warmline};
+
+use crate::scene::{count, count_in, declared, engine, executed, sessions, shown, stateful};
+
+/// A31: a secret header wins over a static one of the same name.
+#[tokio::test]
+async fn a_secret_header_wins_over_a_static_one() {
+    let ledger = stateful();
+    let server = declared(&ledger)
+        .header("Authorization", "Bearer static")
+        .header("X-Team", "lamp")
+        .bearer(Secret::new("secret"));
+    let warm = engine(server);
+    let run = warm.begin();
+    count_in(&run).await;
+    for line in ledger.ledger().entries() {
+        assert_eq!(line.credential.as_deref(), Some("Bearer secret"));
+        assert_eq!(line.extra["x-team"], "lamp");
+    }
+    assert_eq!(ledger.violations(), Vec::<String>::new(), "it comes once");
+    run.end().await;
+}
+
+/// A178: no token, no header.
+#[tokio::test]
+async fn without_a_token_no_header_is_sent() {
+    let ledger = stateful();
+    let secret = Secret::first_of([Secret::env("WARMLINE_TEST_NOT_SET"), Secret::new("")]);
+    let warm = engine(declared(&ledger).bearer(secret.optional()));
+    let run = warm.begin();
+    count_in(&run).await;
+    assert!(
+        ledger
+            .ledger()
+            .entries()
+            .iter()
+            .all(|line| line.credential.is_none())
+    );
+    run.end().await;
+}
+
+/// A177: the token of the call, then the variable, and the first that is there.
+#[tokio::test]
+async fn the_first_token_that_is_there_is_sent() {
+    let ledger = stateful();
+    // A variable that is set wherever tests run; a test may not set any.
+    let variable = || Secret::env("PATH");
+    let in_it = format!("Bearer {}", std::env::var("PATH").unwrap());
+    let table = [
+        (
+            Secret::first_of([Secret::new("of-the-call"), variable()]),
+            "Bearer of-the-call",
+        ),
+        (Secret::first_of([Secret::new(""), variable()]), &in_it),
+    ];
+    for (secret, expected) in table {
+        let warm = engine(declared(&ledger).bearer(secret));
+        let run = warm.begin();
+        count_in(&run).await;
+        let last = executed(&ledger, "counter").pop().unwrap();
+        assert_eq!(last.credential.as_deref(), Some(expected));
+        run.end().await;
+    }
+}
+
+/// A175, A179: a token given with a call is a header, and no part of the arguments.
+#[tokio::test]
+async fn a_token_of_a_call_is_no_argument() {
+    let ledger = stateful();
+    let warm = Warmline::builder().build().unwrap();
+    let server = Server::http("lamp", ledger.url()).bearer(Secret::new("canary"));
+    let arguments = json!({ "city": "Bern" });
+    let echoed = warm.once(server).call("echo", &arguments).await.unwrap();
+    echoed.ok().unwrap();
+    let line = executed(&ledger, "echo").pop().unwrap();
+    assert_eq!(line.arguments, arguments);
+    assert_eq!(line.credential.as_deref(), Some("Bearer canary"));
+    warm.close().await;
+}
+
+/// A119: what a file says by now is what the server sees, after one refusal at the latest.
+#[tokio::test]
+async fn a_file_that_was_replaced_is_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token");
+    std::fs::write(&file, "token-1\n").unwrap();
+    let ledger = crate::scene::guarded("token-1");
+    let warm = engine(declared(&ledger).bearer(Secret::file(&file)));
+    let run = warm.begin();
+    assert_eq!(count_in(&run).await, 1);
+    std::fs::write(&file, "token-2\n").unwrap();
+    ledger.control().demand_token("token-2");
+    assert_eq!(count_in(&run).await, 2);
+    assert_eq!(sessions(&ledger, "counter").len(), 1);
+    run.end().await;
+}
+
+/// A60: each identity has a file of its own, and nobody gets another's.
+#[tokio::test]
+async fn each_identity_shows_its_own_token() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["alice", "bob"] {
+        std::fs::write(folder.path().join(name), format!("of-{name}")).unwrap();
+    }
+    let ledger = stateful();
+    let secret = Secret::file(folder.path().join("{identity}"));
+    let key = Form::of("Authorization", "Key {}").unwrap();
+    let warm = engine(declared(&ledger).credential(CredentialSource::shown(secret, key)));
+    for name in ["alice", "bob"] {
+        let server = warm.identity(name).server("lamp").unwrap();
+        count(&server).await;
+    }
+    let tokens: Vec<String> = shown(&ledger, "counter").into_iter().collect();
+    assert_eq!(tokens, ["Key of-alice", "Key of-bob"]);
+    warm.close().await;
+}
+
+/// A66: neither secrets nor identities stand in what the engine tells of itself.
+#[tokio::test]
+async fn nothing_the_engine_tells_holds_a_secret() {
+    let ledger = crate::scene::guarded("another");
+    let server = declared(&ledger)
+        .header("X-Key", "canary-static")
+        .bearer(Secret::new("canary-token"));
+    let warm = engine(server);
+    let mut events = warm.events();
+    let headers = [(
+        http::header::COOKIE,
+        http::HeaderValue::from_static("canary-cookie"),
+    )];
+    let who = warm.identity_of(&headers.into_iter().collect()).unwrap();
+    let run = who.begin();
+    let error = run
+        .server("lamp")
+        .unwrap()
+        .call("counter", json!({}))
+        .await
+        .unwrap_err();
+    let mut told = format!("{error} {error:?} {warm:?} {run:?} {who:?}");
+    told.push_str(&serde_json::to_string(&warm.snapshot()).unwrap());
+    run.end().await;
+    warm.close().await;
+    drop((warm, who));
+    let hearing = async {
+        while let Some(heard) = events.next().await {
+            told.push_str(&format!("{heard:?}"));
+        }
+    };
+    let ended = tokio::time::timeout(Duration::from_secs(20), hearing).await;
+    assert!(ended.is_ok(), "the engine is gone, and so are its events");
+    assert!(!told.contains("canary"), "{told}");
+}
