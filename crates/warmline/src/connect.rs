@@ -152,10 +152,6 @@ impl Setup {
         self.leg.transport == Transport::Stdio
     }
 
-    pub(crate) fn has_left_state(&self) -> bool {
-        self.left_state.load(Ordering::Relaxed)
-    }
-
     pub(crate) fn orders(&self) -> Orders {
         self.orders.lock().clone()
     }

@@ -45,7 +45,7 @@ use warmline_core::tick::Tick;
 
 pub(crate) use breakers::{Opener, Passing};
 pub(crate) use cell::{CellOf, Seen};
-pub(crate) use connector::{Connector, Happened, How, Opened, Order, Purpose, What};
+pub(crate) use connector::{Connector, Happened, Heals, How, Opened, Order, Purpose, What};
 pub(crate) use lease::Lease;
 pub(crate) use sweeping::KeepAlive;
 pub(crate) use tally::{Census, Present, Stats};

@@ -125,6 +125,11 @@ impl Cell {
         &self.sessions
     }
 
+    /// State that died with an earlier session, if nobody was told of it yet.
+    pub const fn loss(&self) -> Option<Loss> {
+        self.loss
+    }
+
     /// Whether neither sessions nor callers are there.
     pub fn is_empty(&self) -> bool {
         self.sessions.is_empty() && self.line.is_empty()

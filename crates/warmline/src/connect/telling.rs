@@ -17,7 +17,7 @@ use crate::metrics::{
     Acquired, BreakerScope, BreakerState, CheckResult, ChildEnd, HealCause, OpenResult, Refusal,
     StoreOperation,
 };
-use crate::pool::{Happened, How, Purpose, What};
+use crate::pool::{Happened, Heals, How, Purpose, What};
 
 impl Connect {
     pub(super) fn tell(&self, setup: &Setup, happened: &Happened<'_>) {
@@ -39,7 +39,8 @@ impl Connect {
                 generation,
                 purpose,
                 took,
-            } => self.opened(setup, happened, (generation, purpose, took)),
+                heals,
+            } => self.opened(setup, happened, (generation, purpose, took), heals),
             What::OpenFailed { trouble, took, .. } => {
                 self.open_failed(setup, happened, trouble, took);
             },
@@ -75,6 +76,7 @@ impl Connect {
         setup: &Setup,
         happened: &Happened<'_>,
         (generation, purpose, took): (Generation, Purpose, Duration),
+        heals: Option<Heals>,
     ) {
         let metrics = &setup.entry.metrics;
         metrics.open_time.took(took);
@@ -89,11 +91,11 @@ impl Connect {
             });
             return;
         }
-        if happened.key.is_some() && generation > Generation::FIRST {
+        if let Some(Heals { from, state_lost }) = heals {
             self.shared.events.tell(Event::Healed {
                 session: which(happened, Some(generation)),
-                from: generation.number() - 1,
-                state_lost: setup.has_left_state(),
+                from: from.number(),
+                state_lost,
                 took,
             });
         }

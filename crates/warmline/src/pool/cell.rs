@@ -84,6 +84,7 @@ pub(super) enum Stage {
 /// A session that was lost, until another takes its place. A run keeps its room meanwhile: it
 /// must not lose its place in the world because its server restarted.
 pub(super) struct Kept<C: Connector> {
+    pub(super) generation: Generation,
     pub(super) session: Arc<C::Session>,
     pub(super) room: Option<Room>,
 }
@@ -406,7 +407,11 @@ impl<C: Connector> Inside<C> {
         if let Some(slot) = self.slot(generation) {
             let room = held_by_a_run.then(|| slot.room.take()).flatten();
             let session = Arc::clone(&slot.session);
-            self.kept = Some(Kept { session, room });
+            self.kept = Some(Kept {
+                generation,
+                session,
+                room,
+            });
         }
     }
 

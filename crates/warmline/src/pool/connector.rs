@@ -159,6 +159,15 @@ pub(crate) struct Happened<'a> {
     pub(crate) what: What<'a>,
 }
 
+/// A session that was lost and is replaced.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Heals {
+    /// Its number.
+    pub(crate) from: Generation,
+    /// Whether state died with it.
+    pub(crate) state_lost: bool,
+}
+
 /// What happened in the pool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum What<'a> {
@@ -186,6 +195,8 @@ pub(crate) enum What<'a> {
         purpose: Purpose,
         /// After how long.
         took: Duration,
+        /// The lost one that it takes the place of, if it does.
+        heals: Option<Heals>,
     },
     /// A session could not be opened.
     OpenFailed {

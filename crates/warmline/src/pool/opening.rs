@@ -17,7 +17,7 @@ use super::cell::{CellOf, Kept, Slot, Stage};
 use super::ground::Errand;
 use super::rooms::{InLine, Room, Space};
 use super::tally::Seldom;
-use super::{Connector, Opened, Order, Purpose, What, wording};
+use super::{Connector, Heals, Opened, Order, Purpose, What, wording};
 use crate::clock::{self, Instant};
 
 /// The permission of one opening to become a session.
@@ -27,6 +27,8 @@ use crate::clock::{self, Instant};
 struct Permit<C: Connector> {
     cell: Arc<CellOf<C>>,
     generation: Generation,
+    /// The lost session that this one takes the place of.
+    replaces: Option<Generation>,
     open: bool,
     began: Instant,
     _errand: Errand<C>,
@@ -59,6 +61,7 @@ impl<C: Connector> CellOf<C> {
         let permit = Permit {
             cell: Arc::clone(self),
             generation,
+            replaces: kept.as_ref().map(|kept| kept.generation),
             open: true,
             began: clock::now(),
             _errand: self.ground.errand(),
@@ -247,19 +250,28 @@ impl<C: Connector> Permit<C> {
             session: opened.session,
             room: arrived.room,
         };
-        cell.enter(|inside, now, steps| {
+        let loss = cell.enter(|inside, now, steps| {
             inside.land(generation);
             inside.slots.push(slot);
+            // Asked before whoever waits gets the session, and is told.
+            let loss = inside.core.loss();
             let event = Event::Opened {
                 generation,
                 arrival,
             };
             inside.take_in(&cell, event, now, steps);
+            loss
         });
+        let recorded = Generation::of(number.number() - 1).filter(|_| arrival.lost_state);
+        let from = self.replaces.or(loss.map(|loss| loss.generation));
         cell.happened(What::Opened {
             generation: number,
             purpose,
             took,
+            heals: from.or(recorded).map(|from| Heals {
+                from,
+                state_lost: loss.is_some() || arrival.lost_state,
+            }),
         });
     }
 

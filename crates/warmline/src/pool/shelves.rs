@@ -352,6 +352,7 @@ impl<C: Connector> Refill<C> {
                     generation,
                     purpose,
                     took,
+                    heals: None,
                 };
                 happened(&ground, &key, &setup, what);
             },
