@@ -116,7 +116,7 @@ pub(crate) fn allowed(caller: &Caller, entry: &Entry, job: &Job) -> Result<(), T
     let Some(tool) = &job.tool else {
         return Ok(());
     };
-    if crate::tools::may_call(entry.policy(), tool) {
+    if crate::tools::may_call(&entry.policy(), tool) {
         return Ok(());
     }
     let what = format!("`{tool}` of `{}` may not be called", entry.name);
@@ -359,7 +359,7 @@ impl<'a> Way<'a> {
             hints: hints.or_else(cached),
             said: self.job.said,
         };
-        repeat::of(&asked, self.entry.policy())
+        repeat::of(&asked, &self.entry.policy())
     }
 
     fn answered(

@@ -294,8 +294,9 @@ impl Warmline {
         self.mine().once(server)
     }
 
-    /// One more server, from now on. A server of the same name is replaced: new runs use the new
-    /// one, live ones keep what they began with.
+    /// One more server, from now on. A server of the same name is replaced: where it is reached as
+    /// before, only what was decided about it changes, in place; else new runs use the new one and
+    /// live ones keep what they began with.
     ///
     /// # Errors
     /// `config-bad-value`.

@@ -16,7 +16,7 @@ use warmline_core::code::Reason;
 use warmline_core::era::Era;
 use warmline_core::exchange::{Ending, Patience, Request, Trouble};
 use warmline_core::key::{DeclaredId, Key, Transport};
-use warmline_core::plan::Leg;
+use warmline_core::plan::{Holding, Leg};
 use warmline_core::policy::BreakerPolicy;
 use warmline_core::pool::{Health, Why};
 use warmline_core::protocol::params::Params;
@@ -86,6 +86,8 @@ pub(crate) struct Setup {
     pub(crate) credential: Option<Arc<Credential>>,
     pub(crate) said: Arc<Said>,
     pub(crate) leg: Leg,
+    /// How its key holds sessions; none where no key does.
+    pub(crate) holding: Option<Holding>,
     pub(crate) records: Option<Arc<Records>>,
     orders: Mutex<Orders>,
     /// The record of the session that is held now, as it was written last.
@@ -114,11 +116,18 @@ impl Setup {
             credential: speaking.credential.clone(),
             said,
             leg,
+            holding: None,
             records,
             orders: Mutex::default(),
             written: Mutex::new(None),
             left_state: AtomicBool::new(false),
         }
+    }
+
+    /// The same for sessions that a key holds so.
+    pub(crate) fn held(mut self, holding: Holding) -> Self {
+        self.holding = Some(holding);
+        self
     }
 
     /// Remembers what has to be said again to the session that replaces this one.

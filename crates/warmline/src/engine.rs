@@ -11,6 +11,7 @@ use arc_swap::ArcSwap;
 use warmline_core::code::Reason;
 use warmline_core::exchange::Trouble;
 use warmline_core::key::{Digest, Identity, RunId};
+use warmline_core::plan;
 use warmline_core::policy::Ceilings;
 use warmline_core::pool::Why;
 use warmline_core::tick::Tick;
@@ -27,7 +28,7 @@ use crate::pool::Pool;
 use crate::run::RunShared;
 use crate::seal::{Purpose, Vault};
 use crate::server::Server;
-use crate::settings::{ConfigError, nearest};
+use crate::settings::{ConfigError, ServerSettings, nearest};
 use crate::store::{Records, StoreFactory};
 use crate::sync::Mutex;
 use crate::upstream::Upstream;
@@ -181,6 +182,13 @@ impl Engine {
         let mut server = server;
         let settled = server.settings.settle();
         settled.map_err(|error| misconfigured_at(&server.name, error))?;
+        let known = self.entries.load().get(server.name()).cloned();
+        if let Some(known) = known
+            && known.is_reached_as(&server, &self.shared.vault)
+        {
+            self.decide_anew(&known, server.settings);
+            return Ok(());
+        }
         let entry = self.undeclared(server);
         let old = self.entries.rcu(|entries| {
             let mut entries = HashMap::clone(entries);
@@ -191,6 +199,22 @@ impl Engine {
             self.pool.end_shared_of(&old.name, Why::Reloaded);
         }
         Ok(())
+    }
+
+    /// The server is the same, and something else was decided about it: sessions stay, and what
+    /// holds for them changes in place.
+    fn decide_anew(&self, entry: &Arc<Entry>, settings: ServerSettings) {
+        entry.decide(settings);
+        let waiters = self.ceilings().waiters_per_key;
+        for cell in self.pool.cells() {
+            let setup = cell.setup();
+            if let Some(holding) = setup.holding
+                && Arc::ptr_eq(&setup.entry, entry)
+            {
+                let policy = plan::cell_policy(setup.leg, holding, &entry.policy(), waiters);
+                cell.reconfigure(policy);
+            }
+        }
     }
 
     pub(crate) fn remove(&self, name: &str) -> bool {

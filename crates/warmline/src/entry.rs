@@ -5,10 +5,12 @@
 //! first callers.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use http::{HeaderName, HeaderValue};
 use warmline_core::budget::{Budget, Cooldown};
 use warmline_core::code::Reason;
@@ -28,6 +30,7 @@ use crate::metrics::ServerMetrics;
 use crate::resolve::Lookup;
 use crate::seal::{Purpose, Vault};
 use crate::server::{Server, Whereabouts};
+use crate::settings::ServerSettings;
 use crate::sync::Mutex;
 use crate::tools::ToolCache;
 use crate::upstream::{self, Declared, Facts, HttpReach, Notices, Probe, Reach, StdioReach};
@@ -36,6 +39,8 @@ use crate::upstream::{self, Declared, Facts, HttpReach, Notices, Probe, Reach, S
 pub(crate) struct Entry {
     pub(crate) name: Arc<str>,
     pub(crate) server: Server,
+    /// What was decided about it; another decision applies in place.
+    settings: ArcSwap<ServerSettings>,
     pub(crate) metrics: Arc<ServerMetrics>,
     events: Events,
     budget: Mutex<Budget>,
@@ -129,6 +134,7 @@ impl Entry {
         Arc::new(Self {
             name: Arc::from(server.name.as_str()),
             tools: ToolCache::new(horizon),
+            settings: ArcSwap::from_pointee(server.settings.clone()),
             server,
             metrics,
             events,
@@ -159,8 +165,36 @@ impl Entry {
         });
     }
 
-    pub(crate) fn policy(&self) -> &Policy {
-        &self.server.settings.policy
+    /// What is decided about it at this moment.
+    pub(crate) fn policy(&self) -> Decided {
+        Decided(self.settings.load())
+    }
+
+    /// Whether another declaration leads to the same server, as the same: then only what is
+    /// decided about it differs.
+    pub(crate) fn is_reached_as(&self, other: &Server, vault: &Vault) -> bool {
+        let credential = |server: &Server| {
+            let source = server.credential.clone()?;
+            Some(Credential::new(source, &self.name, None, vault).id())
+        };
+        let dial = |server: &Server| server.dial.as_ref().map(|dial| dial.label().to_owned());
+        let reach = match (&self.server.reach, &other.reach) {
+            (Whereabouts::Said(one), Whereabouts::Said(other)) => one == other,
+            (
+                Whereabouts::LookedUp { resolver: one, .. },
+                Whereabouts::LookedUp {
+                    resolver: other, ..
+                },
+            ) => Arc::ptr_eq(one, other),
+            (Whereabouts::Said(_), Whereabouts::LookedUp { .. })
+            | (Whereabouts::LookedUp { .. }, Whereabouts::Said(_)) => false,
+        };
+        reach && dial(&self.server) == dial(other) && credential(&self.server) == credential(other)
+    }
+
+    /// Another decision counts from now on.
+    pub(crate) fn decide(&self, settings: ServerSettings) {
+        self.settings.store(Arc::new(settings));
     }
 
     /// Where the server is. A server that was declared with its place is found at once.
@@ -225,8 +259,24 @@ impl Entry {
         made
     }
 
+    /// What was found out for such a caller, or for the other kind where both find the same.
     pub(crate) fn contact(&self, key: &ContactKey) -> Option<Arc<Contact>> {
-        self.contacts.pin().get(key).cloned()
+        let known = self.contacts.pin();
+        if let Some(contact) = known.get(key) {
+            return Some(Arc::clone(contact));
+        }
+        let wants = match key.wants {
+            Wants::Any => Wants::State,
+            Wants::State => Wants::Any,
+        };
+        let other = known.get(&ContactKey { wants, ..*key })?;
+        let is_same = match wants {
+            // Both legs were tried, and neither keeps anything.
+            Wants::State => !other.leg.keeps_session,
+            // A server that is met in the legacy era has no other.
+            Wants::Any => other.leg.era == Era::Legacy,
+        };
+        is_same.then(|| Arc::clone(other))
     }
 
     pub(crate) fn learn(&self, key: ContactKey, contact: Arc<Contact>) {
@@ -364,7 +414,8 @@ impl Entry {
         era: Option<Era>,
         notices: Option<Arc<dyn Notices>>,
     ) -> upstream::Server {
-        let policy = self.policy();
+        let settings = self.settings.load();
+        let policy = &settings.policy;
         let mut target = match &found.reach {
             Reach::Http(reach) => upstream::Server::http(&*self.name, reach.url.clone()),
             Reach::Stdio(reach) => {
@@ -372,9 +423,9 @@ impl Entry {
             },
         };
         target.reach = found.reach.clone();
-        target.era = era.or(self.server.settings.era);
-        target.times = self.server.settings.times;
-        target.sizes = self.server.settings.sizes;
+        target.era = era.or(settings.era);
+        target.times = settings.times;
+        target.sizes = settings.sizes;
         target.dialects = policy.dialects;
         target.version = policy.version;
         target.sessions = policy.sessions;
@@ -392,6 +443,17 @@ impl Entry {
         } else {
             Wants::Any
         }
+    }
+}
+
+/// What is decided about a server, as it was when somebody looked.
+pub(crate) struct Decided(arc_swap::Guard<Arc<ServerSettings>>);
+
+impl Deref for Decided {
+    type Target = Policy;
+
+    fn deref(&self) -> &Policy {
+        &self.0.policy
     }
 }
 

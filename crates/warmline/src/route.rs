@@ -14,12 +14,13 @@ use warmline_core::plan::{self, Asking, Leg, Ownership, Plan, Reach};
 use warmline_core::policy::SessionPer;
 use warmline_core::pool::{Want, Why};
 
-use crate::clock::Instant;
+use crate::clock::{self, Instant};
 use crate::connect::{Connect, Line, Setup};
 use crate::credentials::Credential;
 use crate::engine::Caller;
 use crate::entry::{Contact, ContactKey, Entry, Found, NO_CREDENTIAL, Wants};
 use crate::pool::{CellOf, Lease, SpareKey};
+use crate::upstream::{Facts, Session};
 
 /// The way of a call to its session.
 pub(crate) enum Route {
@@ -64,9 +65,7 @@ pub(crate) async fn route(
     entry: &Arc<Entry>,
     tool: Option<&str>,
 ) -> Result<Route, Trouble> {
-    let per_tool = tool
-        .and_then(|tool| entry.policy().tools.get(tool))
-        .and_then(|tool| tool.session_per);
+    let per_tool = tool.and_then(|tool| entry.policy().tools.get(tool)?.session_per);
     if per_tool.is_none()
         && let Some(cell) = remembered(caller, entry)
     {
@@ -111,7 +110,7 @@ async fn find(
         pool_enabled: shared.ceilings.pool_enabled,
     };
     let leg = contact.leg;
-    match plan::plan(leg, entry.policy(), asking) {
+    match plan::plan(leg, &entry.policy(), asking) {
         Plan::Once => Ok(Route::Once(Box::new(Own {
             shelf: as_whom.shelf(caller, entry, leg),
             owner: Owner::Identity(caller.who.id),
@@ -131,8 +130,8 @@ async fn find(
             let waiters = shared.ceilings.waiters_per_key;
             let cell = caller.engine.pool().cell(
                 &key,
-                || plan::cell_policy(leg, holding, entry.policy(), waiters),
-                || as_whom.setup(caller, entry, leg),
+                || plan::cell_policy(leg, holding, &entry.policy(), waiters),
+                || as_whom.setup(caller, entry, leg).held(holding),
             );
             remember(caller, entry, &cell, per_tool);
             Ok(Route::Held(cell))
@@ -252,6 +251,41 @@ async fn told_by_record(caller: &Caller, entry: &Arc<Entry>, speaking: &Speaking
     record.map(|_| leg)
 }
 
+/// Meets the server, if the breakers let it pass, and tells what came of it.
+async fn met(
+    caller: &Caller,
+    entry: &Arc<Entry>,
+    speaking: &Speaking,
+    key: ContactKey,
+) -> Result<(Session, Option<Arc<Facts>>), Trouble> {
+    let (whose, began) = (caller.who.id, clock::now());
+    let connector = caller.engine.connector();
+    let (passing, changes) = caller
+        .engine
+        .pool()
+        .pass(
+            &entry.name,
+            speaking.found.revision,
+            Owner::Identity(whose),
+            key.credential,
+            entry.policy().breaker,
+        )
+        .inspect_err(|blocked| connector.contact_blocked(entry, blocked))?;
+    connector.breakers_changed(entry, whose, changes);
+    let met = connector
+        .first_contact(entry, speaking, &caller.said, key.wants == Wants::State)
+        .await;
+    let changes = match &met {
+        Ok(_) => passing.succeeded(),
+        Err(trouble) => {
+            connector.contact_failed(entry, whose, trouble, began.elapsed());
+            passing.failed(trouble)
+        },
+    };
+    connector.breakers_changed(entry, whose, changes);
+    met
+}
+
 /// The first contact itself. The session it opened goes on the shelf, for whoever asked.
 async fn contact(
     caller: Caller,
@@ -259,30 +293,7 @@ async fn contact(
     speaking: Speaking,
     key: ContactKey,
 ) -> Result<Arc<Contact>, Trouble> {
-    let owner = Owner::Identity(caller.who.id);
-    let pool = caller.engine.pool();
-    let passing = pool.pass(
-        &entry.name,
-        speaking.found.revision,
-        owner,
-        key.credential,
-        entry.policy().breaker,
-    )?;
-    let opened = caller
-        .engine
-        .connector()
-        .first_contact(&entry, &speaking, &caller.said, key.wants == Wants::State)
-        .await;
-    let (session, other) = match opened {
-        Ok(opened) => {
-            passing.succeeded();
-            opened
-        },
-        Err(trouble) => {
-            passing.failed(&trouble);
-            return Err(trouble);
-        },
-    };
+    let (session, other) = met(&caller, &entry, &speaking, key).await?;
     let contact = Contact::of(session.facts());
     if let Some(other) = other
         && !contact.leg.keeps_session
@@ -292,7 +303,10 @@ async fn contact(
     }
     let setup = Arc::new(speaking.setup(&caller, &entry, contact.leg));
     let shelf = speaking.shelf(&caller, &entry, contact.leg);
-    pool.shelve(&shelf, &setup, Line::new(session));
+    caller
+        .engine
+        .pool()
+        .shelve(&shelf, &setup, Line::new(session));
     // Last: whoever finds the contact finds the session on the shelf, and opens no second one.
     entry.learn(key, Arc::clone(&contact));
     Ok(contact)

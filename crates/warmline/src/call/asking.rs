@@ -44,7 +44,7 @@ pub(crate) fn tools<'a>(caller: &'a Caller, entry: &'a Arc<Entry>) -> Listing<'a
         let (caller, listed) = (caller.clone(), Arc::clone(entry));
         let work = async move {
             let items = list(&caller, &listed, List::Tools).await?;
-            Ok(ToolList::of(&listed.server.card, items, listed.policy()))
+            Ok(ToolList::of(&listed.server.card, items, &listed.policy()))
         };
         entry.tools.list(whose, work).await
     })
