@@ -43,7 +43,7 @@ pub(crate) use warmline_core::pool::{
 use warmline_core::pool::{Event, Refusal, Turn};
 use warmline_core::tick::Tick;
 
-pub(crate) use breakers::{Opener, Passing};
+pub(crate) use breakers::{Changes, Opener, Passing};
 pub(crate) use cell::{CellOf, Seen};
 pub(crate) use connector::{Connector, Happened, Heals, How, Opened, Order, Purpose, What};
 pub(crate) use lease::Lease;
@@ -167,15 +167,14 @@ impl<C: Connector> Pool<C> {
         owner: Owner,
         credential: CredentialId,
         policy: BreakerPolicy,
-    ) -> Result<Passing, Trouble> {
+    ) -> Result<(Passing, Changes), Trouble> {
         let opener = Opener {
             server: Arc::clone(server),
             revision,
             owner,
             credential,
         };
-        let (passing, _) = self.ground.breakers.pass(opener, policy)?;
-        Ok(passing)
+        self.ground.breakers.pass(opener, policy)
     }
 
     /// Lays the session of a first contact on the shelf, for whoever asks next.

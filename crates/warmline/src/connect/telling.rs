@@ -8,16 +8,18 @@ use std::time::Duration;
 
 use warmline_core::code::Code;
 use warmline_core::exchange::Trouble;
+use warmline_core::key::{Identity, Owner};
 use warmline_core::pool::breaker::{Blame, Change};
 use warmline_core::pool::{Generation, Health, Why};
 
 use super::{Connect, Setup};
+use crate::entry::Entry;
 use crate::events::{Event, Fingerprint, Which};
 use crate::metrics::{
     Acquired, BreakerScope, BreakerState, CheckResult, ChildEnd, HealCause, OpenResult, Refusal,
     StoreOperation,
 };
-use crate::pool::{Happened, Heals, How, Purpose, What};
+use crate::pool::{Changes, Happened, Heals, How, Purpose, What};
 
 impl Connect {
     pub(super) fn tell(&self, setup: &Setup, happened: &Happened<'_>) {
@@ -51,7 +53,9 @@ impl Connect {
                 took,
             } => self.checked(setup, happened, (generation, health, took)),
             What::Closed { generation, why } => self.closed(setup, happened, generation, why),
-            What::Breaker { scope, change } => self.breaker(setup, happened, scope, change),
+            What::Breaker { scope, change } => {
+                self.breaker(&setup.entry, happened.owner, scope, change);
+            },
             What::KeyForgotten => self.shared.metrics.engine.keys_evicted.one_more(),
             What::Waiting => {},
         }
@@ -192,21 +196,59 @@ impl Connect {
         });
     }
 
-    fn breaker(&self, setup: &Setup, happened: &Happened<'_>, scope: Blame, change: Change) {
-        let scope = match scope {
-            Blame::Identity => BreakerScope::Identity,
-            Blame::Server | Blame::Nobody => BreakerScope::Server,
+    /// A first contact was not tried, because the last openings failed.
+    pub(crate) fn contact_blocked(&self, entry: &Entry, trouble: &Trouble) {
+        entry.metrics.acquires.one_more(Acquired::Refused);
+        if let Some(refusal) = refusal_of(trouble.code) {
+            entry.metrics.refusals.one_more(refusal);
+        }
+    }
+
+    /// A first contact failed: nothing is known of the server yet, but that it could not be met.
+    pub(crate) fn contact_failed(
+        &self,
+        entry: &Entry,
+        whose: Identity,
+        trouble: &Trouble,
+        took: Duration,
+    ) {
+        entry.metrics.open_time.took(took);
+        entry.metrics.opens.one_more(result_of(trouble.code));
+        let mut session = Which::of(Arc::clone(&entry.name));
+        session.identity = Some(Fingerprint::from(whose));
+        self.shared.events.tell(Event::OpeningFailed {
+            session,
+            code: trouble.code,
+            reason: trouble.reason,
+            what: Arc::from(trouble.what.as_str()),
+        });
+    }
+
+    /// What a first contact did to breakers.
+    pub(crate) fn breakers_changed(&self, entry: &Entry, whose: Identity, changes: Changes) {
+        for (scope, change) in changes {
+            self.breaker(entry, Some(Owner::Identity(whose)), scope, change);
+        }
+    }
+
+    fn breaker(&self, entry: &Entry, owner: Option<Owner>, scope: Blame, change: Change) {
+        let (scope, identity) = match scope {
+            Blame::Identity => (
+                BreakerScope::Identity,
+                owner.and_then(Fingerprint::of_owner),
+            ),
+            Blame::Server | Blame::Nobody => (BreakerScope::Server, None),
         };
         let state = BreakerState::from(change);
         let retry_in = match change {
             Change::Tripped(pause) => Some(pause),
             Change::Passing | Change::Probing => None,
         };
-        setup.entry.metrics.breaker_changes.one_more(scope, state);
+        entry.metrics.breaker_changes.one_more(scope, state);
         self.shared.events.tell(Event::BreakerChanged {
-            server: Arc::clone(&setup.entry.name),
+            server: Arc::clone(&entry.name),
             scope,
-            identity: happened.owner.and_then(Fingerprint::of_owner),
+            identity,
             state,
             reason: None,
             retry_in,
