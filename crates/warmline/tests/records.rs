@@ -169,7 +169,8 @@ async fn saves(records: &Records) {
     let next = record(0, 2, "healed".to_owned());
     match records.save(&next, before.as_ref()).await {
         Written::Not(trouble) => println!("said: {} {}", trouble.code, trouble.reason),
-        other => println!("said: {other:?}"),
+        Written::Done => println!("said: done"),
+        Written::Lost(winner) => println!("said: lost to {winner:?}"),
     }
 }
 
@@ -193,7 +194,7 @@ async fn processes_that_open_at_once_agree_on_one_session_each() {
     assert_eq!(records.counts().refused, 0);
 }
 
-/// reliability F46, P29: killed at any moment, a process leaves an old state or a new one, and the
+/// reliability F46, reliability P29: killed at any moment, a process leaves an old state or a new one, and the
 /// next one goes on from there.
 #[tokio::test]
 async fn a_process_that_is_killed_leaves_a_whole_record() {

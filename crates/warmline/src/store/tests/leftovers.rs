@@ -68,7 +68,7 @@ async fn what_is_held_here_is_never_found() {
     assert_eq!(rounds(&keeper, 60, spare).await, [left]);
 }
 
-/// Clocks that jump: a record from 1970, or from the future, is as new as this process's look.
+/// reliability P22, reliability F50: a record from 1970, or from the future, is as new as this process's look.
 #[tokio::test(start_paused = true)]
 async fn a_wall_clock_that_jumped_ends_no_session() {
     let store = MemoryStore::new();

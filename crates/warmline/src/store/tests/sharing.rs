@@ -101,7 +101,7 @@ async fn who_comes_second_gets_the_record_of_who_came_first() {
     assert_eq!(one.load(&run).await.unwrap(), None);
 }
 
-/// A140: after a heal the store holds the new id, once (A134).
+/// A140, A134: after a heal the store holds the new id, once.
 #[tokio::test]
 async fn a_healed_session_replaces_the_lost_one() {
     let store = MemoryStore::new();

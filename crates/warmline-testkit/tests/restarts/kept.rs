@@ -1,0 +1,111 @@
+//! A store that outlives engines, writes down what it was asked, and fails as told.
+
+use std::sync::{Arc, Mutex};
+
+use warmline::seal::Vault;
+use warmline::store::{MemoryStore, RecordName, Saved, SessionStore, Stepping, StoreError, Stored};
+
+/// The secrets of every life.
+pub(crate) fn vault() -> Vault {
+    Vault::of_text(&"0f".repeat(32)).unwrap()
+}
+
+/// What the store does with whatever it is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mood {
+    Works,
+    Fails,
+    StaysSilent,
+}
+
+/// A store that stands outside of the engines that use it. Clones are the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept(Arc<Inside>);
+
+struct Inside {
+    records: MemoryStore,
+    mood: Mutex<Mood>,
+    asked: Mutex<Vec<&'static str>>,
+    at_save: Mutex<Option<Box<dyn Fn() + Send>>>,
+}
+
+impl std::fmt::Debug for Inside {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Kept")
+    }
+}
+
+impl Kept {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Inside {
+            records: MemoryStore::new(),
+            mood: Mutex::new(Mood::Works),
+            asked: Mutex::default(),
+            at_save: Mutex::default(),
+        }))
+    }
+
+    /// Changes what it does.
+    pub(crate) fn is_now(&self, mood: Mood) {
+        *self.0.mood.lock().unwrap() = mood;
+    }
+
+    /// What it was asked so far, and forgets it.
+    pub(crate) fn asked(&self) -> Vec<&'static str> {
+        std::mem::take(&mut self.0.asked.lock().unwrap())
+    }
+
+    /// Looks at the world whenever something is saved.
+    pub(crate) fn at_save(&self, look: impl Fn() + Send + 'static) {
+        *self.0.at_save.lock().unwrap() = Some(Box::new(look));
+    }
+
+    /// How many records it holds.
+    pub(crate) async fn records(&self) -> usize {
+        self.0.records.scan().await.unwrap().len()
+    }
+
+    async fn asked_for<T>(
+        &self,
+        what: &'static str,
+        work: Stepping<'_, Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        self.0.asked.lock().unwrap().push(what);
+        let mood = *self.0.mood.lock().unwrap();
+        match mood {
+            Mood::Works => work.await,
+            Mood::Fails => Err(StoreError::Unavailable("it is down".to_owned())),
+            Mood::StaysSilent => std::future::pending().await,
+        }
+    }
+}
+
+impl SessionStore for Kept {
+    fn load(&self, name: RecordName) -> Stepping<'_, Result<Option<Stored>, StoreError>> {
+        Box::pin(self.asked_for("load", self.0.records.load(name)))
+    }
+
+    fn save(
+        &self,
+        name: RecordName,
+        expected: Option<u64>,
+        stored: Stored,
+    ) -> Stepping<'_, Result<Saved, StoreError>> {
+        if let Some(look) = &*self.0.at_save.lock().unwrap() {
+            look();
+        }
+        Box::pin(self.asked_for("save", self.0.records.save(name, expected, stored)))
+    }
+
+    fn clear(&self, name: RecordName, edition: u64) -> Stepping<'_, Result<bool, StoreError>> {
+        Box::pin(self.asked_for("clear", self.0.records.clear(name, edition)))
+    }
+
+    fn scan(&self) -> Stepping<'_, Result<Vec<(RecordName, u64)>, StoreError>> {
+        Box::pin(self.asked_for("scan", self.0.records.scan()))
+    }
+
+    fn outlives_process(&self) -> bool {
+        true
+    }
+}

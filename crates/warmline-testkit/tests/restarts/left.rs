@@ -1,0 +1,79 @@
+//! What nobody came back for is ended; what somebody holds is not.
+
+use std::time::Duration;
+
+use super::*;
+
+/// Lets the keeper work through that much time.
+async fn pass(minutes: u32) {
+    for _ in 0..minutes * 6 {
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(10)).await;
+        tokio::time::resume();
+        // The server answers on a thread of its own, in real time.
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// A49, reliability P29: the sessions of a life that ended without a word are ended with DELETE.
+#[tokio::test]
+async fn a_session_that_nobody_came_back_for_is_ended() {
+    let (server, store) = (server(), Kept::new());
+    let first = life(&server, &store);
+    count(&first, "left").await;
+    count(&first, "taken-up").await;
+    first.close().await;
+    assert_eq!(server.counts().open_sessions, 2);
+    let second = life(&server, &store);
+    assert_eq!(count(&second, "taken-up").await, 2);
+    let held = second.named("taken-up").unwrap();
+    for _ in 0..5 {
+        pass(10).await;
+        // A run in use is not one that nobody came back for.
+        let expected = counted(&held.server(LEDGER).unwrap()).await;
+        assert!(expected > 2);
+    }
+    assert_eq!(server.counts().open_sessions, 1);
+    assert_eq!(server.ledger().received("DELETE"), 1);
+    assert_eq!(store.records().await, 1);
+    held.end().await;
+    second.close().await;
+    assert_eq!(server.violations(), Vec::<String>::new());
+}
+
+/// A store that is shared by servers: nobody's session id goes to another server.
+#[tokio::test]
+async fn a_session_is_ended_at_its_own_server() {
+    let (mine, other, store) = (server(), server(), Kept::new());
+    let life = |names: &[(&str, &LedgerServer)]| {
+        let servers = names
+            .iter()
+            .map(|(name, server)| Server::http(*name, server.url()));
+        Warmline::builder()
+            .servers(servers)
+            .vault(kept::vault())
+            .store(store.clone())
+            .build()
+            .unwrap()
+    };
+    let first = life(&[("mine", &mine)]);
+    let run = first.named("left").unwrap();
+    counted(&run.server("mine").unwrap()).await;
+    run.detach();
+    first.close().await;
+    // This life knows another server only, which is called now and then.
+    let second = life(&[("other", &other)]);
+    let run = second.named("here").unwrap();
+    for _ in 0..5 {
+        counted(&run.server("other").unwrap()).await;
+        pass(10).await;
+    }
+    assert_eq!(other.ledger().received("DELETE"), 0);
+    assert_eq!(mine.counts().open_sessions, 1);
+    run.end().await;
+    second.close().await;
+    assert_eq!(other.violations(), Vec::<String>::new());
+}

@@ -1,0 +1,261 @@
+//! A run goes on in the next life of its program.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use warmline::seal::Vault;
+use warmline::store::{FileStore, MemoryStore, ServerCard, by_server};
+use warmline::{Run, Server, SessionStore, Warmline};
+use warmline_testkit::Phase;
+
+use super::*;
+use crate::census::until;
+
+/// A203, A139: after a restart the first call uses the stored session, with nothing on the wire
+/// before it.
+#[tokio::test]
+async fn a_run_goes_on_with_its_session_after_a_restart() {
+    let (server, folder) = (server(), tempfile::tempdir().unwrap());
+    let life = || {
+        Warmline::builder()
+            .server(Server::http(LEDGER, server.url()))
+            .vault(Vault::in_folder(folder.path()).unwrap())
+            .store(FileStore::in_folder(folder.path().join("sessions")))
+            .build()
+            .unwrap()
+    };
+    let first = life();
+    assert_eq!(count(&first, "chat").await, 1);
+    assert_eq!(count(&first, "chat").await, 2);
+    first.close().await;
+    drop(first);
+    let before = server.counts();
+    assert_eq!(before.open_sessions, 1, "it was left to its record");
+    let second = life();
+    assert_eq!(count(&second, "chat").await, 3);
+    let after = server.counts();
+    assert_eq!(after.initializes, 1);
+    assert_eq!(
+        after.requests,
+        before.requests + 1,
+        "the call and nothing else"
+    );
+    // Once the run has ended there is nothing to come back to.
+    second.named("chat").unwrap().end().await;
+    until("the session was ended", || {
+        server.counts().open_sessions == 0
+    })
+    .await;
+    second.close().await;
+    let third = life();
+    assert_eq!(count(&third, "chat").await, 1);
+    third.close().await;
+    assert_eq!(server.violations(), Vec::<String>::new());
+}
+
+/// A140: an id that the server forgot is healed once, the loss is told, and the store holds the new
+/// one.
+#[tokio::test]
+async fn a_stored_session_that_the_server_forgot_is_healed_once() {
+    let (server, store) = (server(), Kept::new());
+    let first = life(&server, &store);
+    assert_eq!(count(&first, "chat").await, 1);
+    first.close().await;
+    server.control().forget_sessions();
+    let second = life(&server, &store);
+    let run = second.named("chat").unwrap();
+    let result = run.server(LEDGER).unwrap().call("counter", json!({})).await;
+    let result = result.unwrap();
+    assert!(result.state_lost(), "{}", result.text());
+    assert_eq!(server.counts().initializes, 2);
+    run.detach();
+    second.close().await;
+    let third = life(&server, &store);
+    assert_eq!(count(&third, "chat").await, 2);
+    assert_eq!(server.counts().initializes, 2);
+    third.named("chat").unwrap().end().await;
+    third.close().await;
+}
+
+/// A134, A135: one look and one write when a session is opened, and nothing on the path of a call.
+#[tokio::test]
+async fn a_session_is_written_down_once_and_calls_do_not_ask_the_store() {
+    let (server, store) = (server(), Kept::new());
+    let warm = life(&server, &store);
+    // The first contact of a life asks the store as well: it may know what the server is.
+    count(&warm, "before").await;
+    warm.named("before").unwrap().end().await;
+    store.asked();
+    let run = warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    let read = || ledger.call("get", json!({ "key": "a" })).repeatable();
+    read().await.unwrap();
+    assert_eq!(store.asked(), ["load", "save"]);
+    for _ in 0..100 {
+        read().await.unwrap();
+    }
+    assert_eq!(store.asked(), Vec::<&str>::new());
+    run.end().await;
+    warm.close().await;
+}
+
+/// reliability I39: the record stands in the store before anybody gets the session, and is gone
+/// after it ended.
+#[tokio::test]
+async fn a_record_is_there_before_its_session_and_gone_after_it() {
+    let (server, store) = (server(), Kept::new());
+    let server = Arc::new(server);
+    let seen = Arc::clone(&server);
+    store.at_save(move || {
+        assert_eq!(seen.counts().initializes, 1);
+        assert_eq!(seen.ledger().received("tools/call"), 0);
+    });
+    let warm = life(&server, &store);
+    let run = warm.begin();
+    counted(&run.server(LEDGER).unwrap()).await;
+    store.at_save(|| {});
+    assert_eq!(store.records().await, 1);
+    run.end().await;
+    assert_eq!(server.ledger().received("DELETE"), 1);
+    assert_eq!(store.records().await, 0);
+    warm.close().await;
+}
+
+/// A143: every way of making a client uses the store.
+#[tokio::test]
+async fn every_way_to_a_session_uses_the_store() {
+    let (server, store) = (server(), Kept::new());
+    let first = life(&server, &store);
+    let alice = first.identity("alice");
+    let run = alice.named("chat").unwrap();
+    assert_eq!(counted(&run.server(LEDGER).unwrap()).await, 1);
+    run.detach();
+    first.close().await;
+
+    let second = life(&server, &store);
+    let run = second.identity("alice").named("chat").unwrap();
+    let leased = run.lease(LEDGER).await.unwrap();
+    let result = leased.call("counter", json!({})).await.unwrap();
+    assert_eq!(result.structured::<Value>().unwrap()["count"], 2);
+    drop(leased);
+    run.detach();
+    second.close().await;
+
+    let third = life(&server, &store);
+    let run = third.identity("alice").named("chat").unwrap();
+    let ambient = async {
+        let run = Run::current().unwrap();
+        counted(&run.server(LEDGER).unwrap()).await
+    };
+    assert_eq!(run.scope(ambient).await, 3);
+    let raw = run.server(LEDGER).unwrap();
+    let raw = raw.request("tools/call", json!({ "name": "counter", "arguments": {} }));
+    let raw: Value = serde_json::from_slice(&raw.await.unwrap()).unwrap();
+    assert_eq!(raw["structuredContent"]["count"], 4);
+    run.detach();
+    third.close().await;
+
+    let late = Warmline::builder()
+        .vault(kept::vault())
+        .store(store.clone())
+        .build()
+        .unwrap();
+    late.add(Server::http(LEDGER, server.url())).unwrap();
+    let run = late.identity("alice").named("chat").unwrap();
+    assert_eq!(counted(&run.server(LEDGER).unwrap()).await, 5);
+    assert_eq!(server.counts().initializes, 1);
+    run.end().await;
+    late.close().await;
+    until("the session was ended", || {
+        server.counts().open_sessions == 0
+    })
+    .await;
+}
+
+/// A137, A138: playground runs keep their session over restarts and production runs do not.
+#[tokio::test]
+async fn a_factory_decides_which_runs_survive() {
+    for (execution, expected) in [("playground", 2), ("production", 1)] {
+        let (server, store) = (server(), Kept::new());
+        let life = || {
+            let kept: Arc<dyn SessionStore> = Arc::new(store.clone());
+            let choose = move |card: &ServerCard| match card.label("execution") {
+                Some("playground") => Some(Arc::clone(&kept)),
+                _ => Some(Arc::new(MemoryStore::new()) as Arc<dyn SessionStore>),
+            };
+            let declared = Server::http(LEDGER, server.url()).card(|card| {
+                let label = ("execution".to_owned(), execution.to_owned());
+                card.labels.extend([label]);
+            });
+            Warmline::builder()
+                .server(declared)
+                .vault(kept::vault())
+                .store(by_server(choose))
+                .build()
+                .unwrap()
+        };
+        let first = life();
+        assert_eq!(count(&first, "chat").await, 1);
+        first.close().await;
+        let second = life();
+        assert_eq!(count(&second, "chat").await, expected, "{execution}");
+        second.named("chat").unwrap().end().await;
+        second.close().await;
+        until("no session is left", || server.counts().open_sessions == 0).await;
+    }
+}
+
+/// A process cannot be taken up again: the next life is told that its state is gone, once.
+#[tokio::test]
+async fn a_process_that_ended_with_its_program_is_told_of() {
+    let store = Kept::new();
+    let life = || {
+        let program = env!("CARGO_BIN_EXE_warmline-ledger");
+        let command = [program, "--stdio", "--personality", "legacy"];
+        Warmline::builder()
+            .server(Server::stdio(LEDGER, command))
+            .vault(kept::vault())
+            .store(store.clone())
+            .build()
+            .unwrap()
+    };
+    let first = life();
+    assert_eq!(count(&first, "chat").await, 1);
+    first.close().await;
+    assert_eq!(store.records().await, 1);
+    let second = life();
+    let run = second.named("chat").unwrap();
+    let ledger = run.server(LEDGER).unwrap();
+    let told = ledger.call("counter", json!({})).await.unwrap();
+    assert!(told.state_lost(), "{}", told.text());
+    assert_eq!(told.structured::<Value>().unwrap()["count"], 1);
+    let next = ledger.call("counter", json!({})).await.unwrap();
+    assert!(!next.state_lost());
+    run.end().await;
+    assert_eq!(store.records().await, 0);
+    second.close().await;
+}
+
+/// Log level and subscriptions are part of what a session is.
+#[tokio::test]
+async fn a_healed_session_of_an_earlier_life_hears_what_was_ordered_there() {
+    let (server, store) = (server(), Kept::new());
+    let first = life(&server, &store);
+    let run = first.named("chat").unwrap();
+    let ledger = run.server(LEDGER).unwrap();
+    counted(&ledger).await;
+    ledger.log_level("debug").await.unwrap();
+    // The record is renewed in the background.
+    ledger.call("counter", json!({})).await.unwrap();
+    run.detach();
+    first.close().await;
+    server.control().forget_sessions();
+    let second = life(&server, &store);
+    count(&second, "chat").await;
+    let levels = server
+        .ledger()
+        .count(|entry| entry.phase == Phase::Received && entry.method == "logging/setLevel");
+    assert_eq!(levels, 2, "{:?}", server.ledger().methods());
+    second.named("chat").unwrap().end().await;
+    second.close().await;
+}

@@ -1,0 +1,100 @@
+//! Two programs at once on one store: one session for each run, and nobody ends the other's.
+
+use serde_json::json;
+
+use super::*;
+use crate::census::until;
+
+/// A144, reliability F48: the second one finds the session of the first, and both go on with it.
+#[tokio::test]
+async fn two_programs_share_the_session_of_a_run() {
+    let (server, store) = (server(), Kept::new());
+    let (one, other) = (life(&server, &store), life(&server, &store));
+    assert_eq!(count(&one, "chat").await, 1);
+    assert_eq!(count(&other, "chat").await, 2);
+    assert_eq!(count(&one, "chat").await, 3);
+    assert_eq!(server.counts().initializes, 1);
+    one.close().await;
+    assert_eq!(
+        count(&other, "chat").await,
+        4,
+        "the other's close ended nothing"
+    );
+    other.named("chat").unwrap().end().await;
+    other.close().await;
+    until("the session was ended", || {
+        server.counts().open_sessions == 0
+    })
+    .await;
+    assert_eq!(server.violations(), Vec::<String>::new());
+}
+
+/// A144: an id is only used with the identity and the run it was made for.
+#[tokio::test]
+async fn another_identity_never_gets_a_stored_session() {
+    let (server, store) = (server(), Kept::new());
+    let first = life(&server, &store);
+    let run = first.identity("alice").named("chat").unwrap();
+    assert_eq!(counted(&run.server(LEDGER).unwrap()).await, 1);
+    run.detach();
+    first.close().await;
+    let second = life(&server, &store);
+    for (who, name, expected) in [
+        ("bob", "chat", 1),
+        ("alice", "other", 1),
+        ("alice", "chat", 2),
+    ] {
+        let run = second.identity(who).named(name).unwrap();
+        let counted = counted(&run.server(LEDGER).unwrap()).await;
+        assert_eq!(counted, expected, "{who} {name}");
+        run.end().await;
+    }
+    second.close().await;
+    until("no session is left", || server.counts().open_sessions == 0).await;
+}
+
+/// A144, reliability F48: opened at the same moment, one session is kept and the other one ended.
+#[tokio::test]
+async fn of_two_that_open_at_once_one_session_stays() {
+    let (server, store) = (server(), Kept::new());
+    let (one, other) = (life(&server, &store), life(&server, &store));
+    // A first contact has a session of its own for a while, which is another story.
+    for (warm, run) in [(&one, "one"), (&other, "other")] {
+        count(warm, run).await;
+        warm.named(run).unwrap().end().await;
+    }
+    until("no session is left", || server.counts().open_sessions == 0).await;
+    let (a, b) = tokio::join!(count(&one, "chat"), count(&other, "chat"));
+    assert_eq!(a + b, 1 + 2, "both counted in one session");
+    assert_eq!(server.counts().initializes, 4, "both opened one");
+    until("one session is left", || server.counts().open_sessions == 1).await;
+    assert_eq!(count(&one, "chat").await, 3);
+    assert_eq!(count(&other, "chat").await, 4);
+    one.close().await;
+    other.named("chat").unwrap().end().await;
+    other.close().await;
+    until("the session was ended", || {
+        server.counts().open_sessions == 0
+    })
+    .await;
+}
+
+/// A144: when both see the session go, both end up in the one that replaces it.
+#[tokio::test]
+async fn two_programs_heal_into_one_session() {
+    let (server, store) = (server(), Kept::new());
+    let (one, other) = (life(&server, &store), life(&server, &store));
+    count(&one, "chat").await;
+    count(&other, "chat").await;
+    server.control().forget_sessions();
+    let (a, b) = tokio::join!(count(&one, "chat"), count(&other, "chat"));
+    assert_eq!(a + b, 1 + 2, "both counted in one session");
+    until("one session is left", || server.counts().open_sessions == 1).await;
+    one.close().await;
+    let run = other.named("chat").unwrap();
+    let ledger = run.server(LEDGER).unwrap();
+    let next = ledger.call("counter", json!({})).await.unwrap();
+    assert_eq!(next.structured::<Value>().unwrap()["count"], 3);
+    run.end().await;
+    other.close().await;
+}

@@ -1,0 +1,78 @@
+//! A store that fails or stays silent: calls go on, in bounded time.
+
+use std::time::{Duration, Instant};
+
+use super::kept::Mood;
+use super::*;
+use crate::census::until;
+
+/// A141, A142: a store that fails costs nothing but the way back.
+#[tokio::test]
+async fn calls_go_on_while_the_store_fails() {
+    let (server, store) = (server(), Kept::new());
+    store.is_now(Mood::Fails);
+    let warm = life(&server, &store);
+    for expected in 1..=3 {
+        assert_eq!(count(&warm, "chat").await, expected);
+    }
+    server.control().forget_sessions();
+    assert_eq!(count(&warm, "chat").await, 1, "healing needs no store");
+    warm.named("chat").unwrap().end().await;
+    warm.close().await;
+    until("no session is left", || server.counts().open_sessions == 0).await;
+}
+
+/// A141: no call waits longer than the store's timeout, and not each of them.
+#[tokio::test]
+async fn no_call_waits_for_a_silent_store_longer_than_its_timeout() {
+    let (server, store) = (server(), Kept::new());
+    store.is_now(Mood::StaysSilent);
+    let timeout = Duration::from_millis(300);
+    let warm = Warmline::builder()
+        .server(Server::http(LEDGER, server.url()))
+        .vault(kept::vault())
+        .store(store.clone())
+        .limits(|limits| limits.store_timeout = timeout)
+        .build()
+        .unwrap();
+    let began = Instant::now();
+    assert_eq!(count(&warm, "first").await, 1);
+    assert!(began.elapsed() >= timeout, "it was asked");
+    for run in 0..20 {
+        assert_eq!(count(&warm, &format!("run-{run}")).await, 1);
+    }
+    assert_eq!(store.asked(), ["load"], "and then it was left alone");
+    store.is_now(Mood::Works);
+    warm.close().await;
+}
+
+/// A141: what could not be written down is written once the store is back.
+#[tokio::test]
+async fn a_store_that_comes_back_gets_what_it_missed() {
+    let (server, store) = (server(), Kept::new());
+    store.is_now(Mood::Fails);
+    let first = life(&server, &store);
+    assert_eq!(count(&first, "chat").await, 1);
+    store.is_now(Mood::Works);
+    assert_eq!(store.records().await, 0);
+    // The keeper renews the records of what is held.
+    tokio::time::pause();
+    for _ in 0..20 {
+        tokio::time::advance(Duration::from_secs(5)).await;
+        tokio::task::yield_now().await;
+    }
+    tokio::time::resume();
+    let there = async {
+        while store.records().await == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), there)
+        .await
+        .expect("a record");
+    first.close().await;
+    let second = life(&server, &store);
+    assert_eq!(count(&second, "chat").await, 2);
+    second.named("chat").unwrap().end().await;
+    second.close().await;
+}
