@@ -17,6 +17,7 @@ use warmline_core::exchange::Trouble;
 use zeroize::Zeroizing;
 
 use crate::identity::IdentityName;
+use crate::resolve::Lookup;
 
 pub(crate) mod asking;
 mod command;
@@ -130,6 +131,11 @@ impl CredentialSource {
     /// The tokens of a provider, shown as `Authorization: Bearer …`.
     pub fn provider(provider: Arc<dyn CredentialProvider>) -> Self {
         Self::bearer(Secret::provider(provider))
+    }
+
+    /// What the resolver of a server gives as `Authorization`, shown as it is.
+    pub(crate) fn of_resolver(lookup: Lookup) -> Self {
+        Self::shown(Secret::of_resolver(lookup), Form::whole())
     }
 
     /// The same with another limit on how long its source may take.

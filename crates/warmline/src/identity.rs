@@ -87,11 +87,6 @@ impl IdentityName {
         Identity(vault.digest(Purpose::Identity, &self.parts()))
     }
 
-    /// What may be shown of it: the name the embedding program gave, else only what kind it is.
-    pub(crate) fn shown(&self) -> &str {
-        self.name().unwrap_or_else(|| self.kind.word())
-    }
-
     /// The name the embedding program gave; none where a rule found the identity, because what a
     /// rule finds may be a secret.
     pub fn name(&self) -> Option<&str> {

@@ -4,12 +4,13 @@
 //! program's [`ServerResolver`].
 //!
 //! When it is asked: at the first call and not before, once for any number of first callers, and
-//!   again only after it failed or after the server refused what it gave.
+//!   again only after it failed, or after the server refused the token it gave.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::header::AUTHORIZATION;
 use http::{HeaderName, HeaderValue};
 use url::Url;
 use warmline_core::code::{Code, Reason};
@@ -114,13 +115,6 @@ impl Lookup {
         }))
     }
 
-    /// What is known already, with its number.
-    pub(crate) fn known(&self) -> Option<(Resolved, u64)> {
-        self.0
-            .found
-            .with_held(|held| (held.value.clone(), held.epoch))
-    }
-
     /// Where the server is; asked for at the first call, once for all of them.
     ///
     /// # Errors
@@ -129,11 +123,35 @@ impl Lookup {
         self.newer_than(0).await
     }
 
-    /// After a refusal: where the server is by now, if that was not answer number `seen`.
+    /// The `Authorization` that the resolver gives, if it gives one. After a refusal it is asked
+    /// again; where the server is stays as it was.
     ///
     /// # Errors
-    /// `resolve-failed`.
-    pub(crate) async fn newer_than(&self, seen: u64) -> Result<Resolved, Trouble> {
+    /// `resolve-failed`, also if the server is elsewhere by now: what is meant for another place
+    /// is not sent to this one.
+    pub(crate) async fn authorization(
+        &self,
+        refresh: bool,
+    ) -> Result<Option<HeaderValue>, Trouble> {
+        let known = self.0.found.held();
+        let resolved = match &known {
+            Some(known) if refresh => self.newer_than(known.epoch).await?,
+            Some(_) | None => self.resolved().await?,
+        };
+        if let Some(known) = known
+            && known.value.url != resolved.url
+        {
+            let what = format!("the resolver says that `{}` has moved", self.0.card.name);
+            return Err(unresolved(what).hint("add the server again, to call it at its new place"));
+        }
+        let token = resolved
+            .headers
+            .into_iter()
+            .find(|(name, _)| *name == AUTHORIZATION);
+        Ok(token.map(|(_, value)| value))
+    }
+
+    async fn newer_than(&self, seen: u64) -> Result<Resolved, Trouble> {
         let ask = || self.clone().ask();
         let held = self.0.found.newer_than(seen, ask).await?;
         Ok(held.value.clone())

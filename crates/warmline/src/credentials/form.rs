@@ -24,6 +24,14 @@ impl Form {
         }
     }
 
+    /// `Authorization: {}`.
+    pub(super) fn whole() -> Self {
+        Self {
+            before: String::new(),
+            ..Self::bearer()
+        }
+    }
+
     /// A header of that name, in a form that holds `{}` once, where the secret stands.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ use warmline_core::exchange::Trouble;
 use zeroize::Zeroizing;
 
 use super::CredentialProvider;
+use crate::resolve::Lookup;
 
 /// Where a secret comes from. It is read when it is needed, and cannot be printed.
 #[derive(Clone)]
@@ -31,6 +32,8 @@ pub(super) enum Source {
     Provider(Arc<dyn CredentialProvider>),
     /// A header of the caller's request.
     CallerHeader(HeaderName),
+    /// What a resolver gives as `Authorization`.
+    Resolver(Lookup),
     /// The first of these that is there.
     FirstOf(Arc<[Secret]>),
 }
@@ -105,6 +108,11 @@ impl Secret {
         self
     }
 
+    /// What the resolver of a server gives as `Authorization`, if it gives anything.
+    pub(super) fn of_resolver(lookup: Lookup) -> Self {
+        Self::of(Source::Resolver(lookup)).optional()
+    }
+
     const fn of(source: Source) -> Self {
         Self {
             source,
@@ -116,9 +124,11 @@ impl Secret {
     /// Whether it differs by identity.
     pub(crate) fn splits_by_identity(&self) -> bool {
         match &self.source {
-            Source::Value(_) | Source::Env(_) | Source::Command(_) | Source::CallerHeader(_) => {
-                false
-            },
+            Source::Value(_)
+            | Source::Env(_)
+            | Source::Command(_)
+            | Source::CallerHeader(_)
+            | Source::Resolver(_) => false,
             Source::File(path) => names_identity(path),
             Source::Provider(provider) => provider.splits_by_identity(),
             Source::FirstOf(secrets) => secrets.iter().any(Self::splits_by_identity),
@@ -129,7 +139,11 @@ impl Secret {
     pub(crate) fn is_fixed(&self) -> bool {
         match &self.source {
             Source::Value(_) | Source::CallerHeader(_) => true,
-            Source::Env(_) | Source::File(_) | Source::Command(_) | Source::Provider(_) => false,
+            Source::Env(_)
+            | Source::File(_)
+            | Source::Command(_)
+            | Source::Provider(_)
+            | Source::Resolver(_) => false,
             Source::FirstOf(secrets) => secrets.iter().all(Self::is_fixed),
         }
     }
@@ -149,7 +163,8 @@ impl Secret {
             | Source::Env(_)
             | Source::File(_)
             | Source::Command(_)
-            | Source::Provider(_)) => other,
+            | Source::Provider(_)
+            | Source::Resolver(_)) => other,
         };
         Self { source, ..self }
     }
@@ -165,6 +180,7 @@ impl Secret {
             Source::Command(words) => marks.extend(words.iter().map(mark)),
             Source::Provider(provider) => marks.push(mark(provider.label())),
             Source::CallerHeader(name) => marks.push(mark(name.as_str())),
+            Source::Resolver(_) => {},
             Source::FirstOf(secrets) => {
                 for secret in secrets.iter() {
                     let inner = secret.marks();
@@ -184,6 +200,7 @@ impl Secret {
             Source::Command(_) => "command",
             Source::Provider(_) => "provider",
             Source::CallerHeader(_) => "header",
+            Source::Resolver(_) => "resolver",
             Source::FirstOf(_) => "first of",
         }
     }
@@ -202,6 +219,7 @@ impl fmt::Display for Source {
             },
             Self::Provider(provider) => write!(f, "provider {}", provider.label()),
             Self::CallerHeader(name) => write!(f, "header `{name}` of the caller"),
+            Self::Resolver(_) => f.write_str("the resolver"),
             Self::FirstOf(secrets) => write!(f, "the first of {} sources", secrets.len()),
         }
     }

@@ -9,6 +9,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use http::HeaderValue;
 use tokio::io::AsyncReadExt;
 use warmline_core::code::Code;
 use warmline_core::exchange::Trouble;
@@ -38,7 +39,9 @@ impl Secret {
                 Found::Missing(unavailable(what))
             },
             Source::FirstOf(secrets) => return read_first_now(server, secrets),
-            Source::File(_) | Source::Command(_) | Source::Provider(_) => return None,
+            Source::File(_) | Source::Command(_) | Source::Provider(_) | Source::Resolver(_) => {
+                return None;
+            },
         };
         Some(Ok(found))
     }
@@ -59,6 +62,10 @@ impl Secret {
                     Found::Token(token.map_err(|trouble| of_provider(asked.server, trouble))?)
                 },
                 Source::FirstOf(secrets) => first_of(asked, secrets).await?,
+                Source::Resolver(lookup) => {
+                    let value = lookup.authorization(asked.refresh).await?;
+                    of_resolver(asked.server, value.as_ref())
+                },
                 Source::Value(_) | Source::Env(_) | Source::CallerHeader(_) => {
                     Found::Missing(unavailable(format!("`{}` has no credential", asked.server)))
                 },
@@ -218,6 +225,16 @@ fn of_provider(server: &str, trouble: Trouble) -> Trouble {
         return trouble;
     }
     unavailable(format!("the provider has no token for `{server}`")).because(trouble.what)
+}
+
+fn of_resolver(server: &str, value: Option<&HeaderValue>) -> Found {
+    let text = value.and_then(|value| value.to_str().ok());
+    match text.and_then(token_of) {
+        Some(token) => Found::Token(token),
+        None => Found::Missing(unavailable(format!(
+            "the resolver gives no token for `{server}`"
+        ))),
+    }
 }
 
 /// A token without the blanks around it; none if nothing is left.

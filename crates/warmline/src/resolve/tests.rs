@@ -2,6 +2,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 use crate::clock;
+use crate::credentials::{Credential, CredentialSource, Refreshed};
+use crate::seal::Vault;
 use crate::sync::Mutex;
 
 /// A register in which the place of a server can be changed.
@@ -9,20 +11,30 @@ use crate::sync::Mutex;
 struct Register {
     place: Mutex<Option<&'static str>>,
     asked: AtomicU64,
-    hangs: bool,
+    gives: Gives,
+}
+
+/// What it gives with the place.
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Gives {
+    /// `token-1`, `token-2` and so on.
+    #[default]
+    Token,
+    NoToken,
+    NoAnswer,
 }
 
 impl ServerResolver for Register {
     fn resolve<'a>(&'a self, card: &'a ServerCard) -> Stepping<'a, Result<Resolved, Trouble>> {
-        self.asked.fetch_add(1, Ordering::SeqCst);
+        let number = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
         Box::pin(async move {
             tokio::task::yield_now().await;
-            if self.hangs {
-                return std::future::pending().await;
-            }
             let place = *self.place.lock();
+            let token = HeaderValue::try_from(format!("Bearer token-{number}")).unwrap();
             match place {
-                Some(place) => Resolved::at(place),
+                _ if self.gives == Gives::NoAnswer => std::future::pending().await,
+                Some(place) if self.gives == Gives::NoToken => Resolved::at(place),
+                Some(place) => Ok(Resolved::at(place)?.header(AUTHORIZATION, token)),
                 None => Err(unresolved(format!("`{}` is not registered", card.name))),
             }
         })
@@ -47,12 +59,17 @@ impl Register {
     }
 }
 
+fn credential(register: &Arc<Register>) -> Credential {
+    let source = CredentialSource::of_resolver(register.lookup());
+    Credential::new(source, "late", None, &Vault::ephemeral().unwrap())
+}
+
 /// A115, A116: nothing is resolved before the first call, which sees the place of that moment.
 #[tokio::test]
 async fn the_place_of_the_first_call_counts() {
     let register = Register::at("https://old.example/mcp");
     let lookup = register.lookup();
-    assert_eq!((lookup.known(), register.asked()), (None, 0));
+    assert_eq!(register.asked(), 0);
     *register.place.lock() = Some("https://new.example/mcp");
     let resolved = lookup.resolved().await.unwrap();
     assert_eq!(resolved.url().as_str(), "https://new.example/mcp");
@@ -93,7 +110,7 @@ async fn a_resolver_that_failed_is_asked_again_by_the_next_call() {
 #[tokio::test(start_paused = true)]
 async fn a_resolver_that_hangs_is_cut_off() {
     let register = Arc::new(Register {
-        hangs: true,
+        gives: Gives::NoAnswer,
         ..Register::default()
     });
     let began = clock::now();
@@ -103,19 +120,50 @@ async fn a_resolver_that_hangs_is_cut_off() {
     assert_eq!(trouble.what, "the resolver of `late` gave no answer in 10s");
 }
 
-/// A119: after a refusal the resolver may give another token, once for all who were refused.
+/// A119: after a refusal the resolver gives another token, asked once for all who were refused.
 #[tokio::test]
-async fn after_a_refusal_the_resolver_is_asked_once_more() {
+async fn after_a_refusal_the_resolver_is_asked_for_another_token_once() {
     let register = Register::at("https://one.example/mcp");
-    let lookup = register.lookup();
-    lookup.resolved().await.unwrap();
-    let (_, seen) = lookup.known().unwrap();
-    *register.place.lock() = Some("https://two.example/mcp");
-    let callers = (0..100).map(|_| lookup.newer_than(seen));
-    for resolved in futures_util::future::join_all(callers).await {
-        assert_eq!(resolved.unwrap().url().host_str(), Some("two.example"));
+    let credential = credential(&register);
+    credential.ready().await.unwrap();
+    let token = |number: u64| {
+        let (_, value) = credential.header().unwrap();
+        assert_eq!(value, format!("Bearer token-{number}"));
+    };
+    token(1);
+    let seen = credential.epoch();
+    let callers = (0..100).map(|_| credential.refresh(seen));
+    for refreshed in futures_util::future::join_all(callers).await {
+        assert_eq!(refreshed.unwrap(), Refreshed::New);
     }
+    token(2);
     assert_eq!(register.asked(), 2);
+}
+
+/// A token that is meant for another place is not sent to this one.
+#[tokio::test]
+async fn a_token_for_another_place_is_not_taken() {
+    let register = Register::at("https://one.example/mcp");
+    let credential = credential(&register);
+    credential.ready().await.unwrap();
+    *register.place.lock() = Some("https://two.example/mcp");
+    let trouble = credential.refresh(credential.epoch()).await.unwrap_err();
+    assert_eq!(trouble.code, Code::ResolveFailed);
+    let (_, value) = credential.header().unwrap();
+    assert_eq!(value, "Bearer token-1");
+}
+
+/// A178: a resolver that gives no token, no header.
+#[tokio::test]
+async fn a_resolver_without_a_token_sends_none() {
+    let register = Arc::new(Register {
+        place: Mutex::new(Some("https://one.example/mcp")),
+        gives: Gives::NoToken,
+        ..Register::default()
+    });
+    let credential = credential(&register);
+    credential.ready().await.unwrap();
+    assert_eq!(credential.header(), None);
 }
 
 #[test]
