@@ -84,6 +84,7 @@ impl Answered {
             tool: self.tool.clone(),
             run: None,
             generation: Some(self.generation),
+            place: None,
         }
     }
 }
@@ -136,6 +137,8 @@ struct Way<'a> {
     rerouted: bool,
     /// What showed the loss that this call was sent again after.
     healing: Option<HealCause>,
+    /// State died with a key that is no more: nobody else will be told.
+    state_is_gone: bool,
     want: Want,
     counted: Option<CallUnderWay>,
 }
@@ -160,6 +163,7 @@ impl<'a> Way<'a> {
             generation: None,
             rerouted: false,
             healing: None,
+            state_is_gone: false,
             want: Want::Shared,
             counted: Some(counted),
         };
@@ -276,9 +280,10 @@ impl<'a> Way<'a> {
         mut lease: Lease<Connect>,
         request: Request,
     ) -> Step {
-        let reaction = match lease.loss() {
-            Some(_) => loss::plan(self.entry.policy().state_loss(), &self.job.method),
-            None => Reaction::Nothing,
+        let reaction = if lease.loss().is_some() || self.state_is_gone {
+            loss::plan(self.entry.policy().state_loss(), &self.job.method)
+        } else {
+            Reaction::Nothing
         };
         if matches!(reaction, Reaction::Fail | Reaction::EndRun) {
             lease.told();
@@ -514,7 +519,7 @@ impl<'a> Way<'a> {
     }
 
     /// What a failure says of the server itself.
-    fn learn(&self, route: &Route, trouble: &Trouble) {
+    fn learn(&mut self, route: &Route, trouble: &Trouble) {
         let busy = [Reason::RateLimited, Reason::Unavailable];
         if let Some(pause) = trouble.retry_after
             && busy.contains(&trouble.reason)
@@ -527,6 +532,7 @@ impl<'a> Way<'a> {
         if matches!(dialect.remedy(), Remedy::Open | Remedy::GoStateless) {
             // It keeps sessions after all, or none any more: whoever shares what was held before
             // would share a session that is not theirs.
+            self.state_is_gone |= route.setup().has_left_state();
             self.entry.forget_contacts();
             route::forget(self.caller, self.entry);
             if let Route::Held(cell) = route {
@@ -633,6 +639,7 @@ impl<'a> Way<'a> {
             tool: self.job.tool.clone(),
             run: self.caller.run.as_ref().map(|run| run.name.to_string()),
             generation: self.generation,
+            place: self.entry.shown_place(),
         }
     }
 }

@@ -161,6 +161,11 @@ impl Setup {
         self.leg.transport == Transport::Stdio
     }
 
+    /// Whether its session answered a call that was not repeatable.
+    pub(crate) fn has_left_state(&self) -> bool {
+        self.left_state.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn orders(&self) -> Orders {
         self.orders.lock().clone()
     }

@@ -312,6 +312,15 @@ impl Entry {
         self.found.lock().clone()
     }
 
+    /// Where the server is, as people may see it: a URL without its query, or a program.
+    pub(crate) fn shown_place(&self) -> Option<String> {
+        let found = self.known_place()?;
+        Some(match &found.reach {
+            Reach::Http(reach) => upstream::shown_url(&reach.url),
+            Reach::Stdio(reach) => reach.program.clone(),
+        })
+    }
+
     /// What a look at the server found: a change is told once.
     pub(crate) fn note_health(&self, looked: &Result<(), Trouble>) {
         let is_there = looked.is_ok();

@@ -38,6 +38,7 @@ pub(crate) struct At {
     pub(crate) tool: Option<String>,
     pub(crate) run: Option<String>,
     pub(crate) generation: Option<u32>,
+    pub(crate) place: Option<String>,
 }
 
 impl Error {
@@ -109,6 +110,11 @@ impl Error {
         self.0.at.server.as_deref()
     }
 
+    /// Where the server is: its URL without the query, or its program.
+    pub fn place(&self) -> Option<&str> {
+        self.0.at.place.as_deref()
+    }
+
     /// The method that was called.
     pub fn method(&self) -> Option<&str> {
         self.0.at.method.as_deref()
@@ -163,6 +169,7 @@ impl fmt::Debug for Error {
         let at = &self.0.at;
         let place: Vec<String> = [
             at.server.clone(),
+            at.place.clone(),
             at.method.clone(),
             at.tool.clone(),
             at.run.as_ref().map(|run| format!("run `{run}`")),

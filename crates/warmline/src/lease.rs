@@ -229,6 +229,7 @@ impl Leased {
             tool: job.tool.clone(),
             run: self.0.caller.run.as_ref().map(|run| run.name.to_string()),
             generation: Some(self.0.generation),
+            place: self.0.entry.shown_place(),
         }
     }
 }

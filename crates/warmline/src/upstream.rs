@@ -85,6 +85,7 @@ use self::notices::Hearing;
 use self::session::Driver;
 use self::verdicts::Verdicts;
 use self::way::Ways;
+pub(crate) use self::way::place as shown_url;
 use crate::clock;
 
 fn hearing(server: &Server) -> Hearing {

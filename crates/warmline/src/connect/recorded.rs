@@ -278,7 +278,7 @@ impl Setup {
     /// A call that was not repeatable was answered: from now on there is something to lose. The
     /// record says so in the background, never on the path of the call.
     pub(crate) fn leaves_state(self: &Arc<Self>) {
-        if self.records.is_none() || self.left_state.swap(true, Ordering::Relaxed) {
+        if self.left_state.swap(true, Ordering::Relaxed) || self.records.is_none() {
             return;
         }
         let setup = Arc::clone(self);

@@ -200,7 +200,7 @@ fn origin(server: &Server, reach: &HttpReach) -> Result<Origin, Trouble> {
 }
 
 /// The URL as people may see it: queries sometimes carry tokens.
-fn place(url: &url::Url) -> String {
+pub(crate) fn place(url: &url::Url) -> String {
     let mut shown = url.clone();
     shown.set_query(None);
     shown.set_fragment(None);
