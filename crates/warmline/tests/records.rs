@@ -194,8 +194,8 @@ async fn processes_that_open_at_once_agree_on_one_session_each() {
     assert_eq!(records.counts().refused, 0);
 }
 
-/// reliability F46, reliability P29: killed at any moment, a process leaves an old state or a new one, and the
-/// next one goes on from there.
+/// reliability F46, reliability P29: killed at any moment, a process leaves an old state or a new
+/// one, and the next one goes on from there.
 #[tokio::test]
 async fn a_process_that_is_killed_leaves_a_whole_record() {
     let folder = tempfile::tempdir().unwrap();

@@ -9,7 +9,10 @@ use warmline::{Run, Server, SessionStore, Warmline};
 use warmline_testkit::Phase;
 
 use super::*;
-use crate::census::until;
+use crate::census::{marked, until};
+
+/// Names a story to the processes that it starts.
+const MARK: &str = "WARMLINE_RESTARTS_STORY";
 
 /// A203, A139: after a restart the first call uses the stored session, with nothing on the wire
 /// before it.
@@ -213,7 +216,7 @@ async fn a_process_that_ended_with_its_program_is_told_of() {
         let program = env!("CARGO_BIN_EXE_warmline-ledger");
         let command = [program, "--stdio", "--personality", "legacy"];
         Warmline::builder()
-            .server(Server::stdio(LEDGER, command))
+            .server(Server::stdio(LEDGER, command).env(MARK, "told-of"))
             .vault(kept::vault())
             .store(store.clone())
             .build()
@@ -234,6 +237,8 @@ async fn a_process_that_ended_with_its_program_is_told_of() {
     run.end().await;
     assert_eq!(store.records().await, 0);
     second.close().await;
+    let mark = format!("{MARK}=told-of");
+    until("no process is left", || marked(&mark).is_empty()).await;
 }
 
 /// Log level and subscriptions are part of what a session is.
