@@ -11,6 +11,7 @@ mod connecting;
 mod credentials;
 mod cuts;
 mod dialects;
+mod dialing;
 mod headers;
 mod ids;
 mod listening;

@@ -21,14 +21,14 @@ use super::setting::Expected::{Result, Unsent};
 use super::setting::{Setting, payment};
 
 /// A certificate authority, and the file in which people name it.
-struct Authority {
+pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     file: PathBuf,
     _folder: TempDir,
 }
 
 impl Authority {
-    fn named(name: &str) -> Self {
+    pub(crate) fn named(name: &str) -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, name);
@@ -45,7 +45,7 @@ impl Authority {
     }
 
     /// What a server shows that has this name until that year.
-    fn server(&self, name: &str, until: i32) -> Arc<ServerConfig> {
+    pub(crate) fn server(&self, name: &str, until: i32) -> Arc<ServerConfig> {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.not_before = rcgen::date_time_ymd(2000, 1, 1);
         params.not_after = rcgen::date_time_ymd(until, 1, 1);
@@ -64,6 +64,15 @@ impl Authority {
     }
 }
 
+impl Authority {
+    /// Has a client trust it alone.
+    pub(crate) fn is_trusted_by(&self, setting: &mut Setting) {
+        if let Reach::Http(reach) = &mut setting.known_as.reach {
+            reach.ca_file = Some(self.file.clone());
+        }
+    }
+}
+
 /// A setting whose client trusts this authority alone.
 fn trusting(authority: &Authority, tls: Arc<ServerConfig>, era: Era) -> Setting {
     let personality = match era {
@@ -71,9 +80,7 @@ fn trusting(authority: &Authority, tls: Arc<ServerConfig>, era: Era) -> Setting 
         Era::Modern => Personality::modern(),
     };
     let mut setting = Setting::around(LedgerServer::start_tls(personality, tls).unwrap(), era);
-    if let Reach::Http(reach) = &mut setting.known_as.reach {
-        reach.ca_file = Some(authority.file.clone());
-    }
+    authority.is_trusted_by(&mut setting);
     setting
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use warmline_core::era::Era;
 use warmline_core::exchange::Trouble;
+use warmline_core::key::Transport;
 use warmline_core::policy::Sessions;
 
 use super::Upstream;
@@ -102,6 +103,8 @@ async fn try_legacy(
             ..modern
         },
         Ok(Err(trouble)) if !detect::speaks_of_the_era(&trouble) => modern,
+        // Behind a URL anything may be slow once. A program that answered before is not.
+        Err(clock::Elapsed) if modern.facts.transport != Transport::Stdio => modern,
         Ok(Err(_)) | Err(clock::Elapsed) => {
             upstream
                 .verdicts
@@ -112,7 +115,7 @@ async fn try_legacy(
 }
 
 /// How long the legacy leg may take at least.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 fn contact(upstream: &Upstream, server: &Server, declared: &Declared, session: Session) -> Contact {
     let facts = Arc::clone(session.shared_facts());

@@ -7,6 +7,7 @@
 //! anything new.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -52,12 +53,21 @@ pub struct Evidence {
 }
 
 /// All that is needed to take a session up again, without a word on the wire.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Kept {
     /// The id the server issued. Whoever has it has the session.
     pub session_id: String,
     /// What is known of the session.
     pub facts: Arc<Facts>,
+}
+
+impl fmt::Debug for Kept {
+    /// Without the id, which is as good as the session.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kept")
+            .field("facts", &self.facts)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Facts {
@@ -138,6 +148,15 @@ mod tests {
         let again = shared.share(facts("one"));
         assert!(Arc::ptr_eq(&first, &again));
         assert!(!Arc::ptr_eq(&first, &shared.share(facts("two"))));
+    }
+
+    #[test]
+    fn a_kept_session_does_not_show_its_id() {
+        let kept = Kept {
+            session_id: "as-good-as-the-session".to_owned(),
+            facts: facts("one"),
+        };
+        assert!(!format!("{kept:?}").contains("as-good"), "{kept:?}");
     }
 
     #[test]

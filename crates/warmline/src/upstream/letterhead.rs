@@ -49,9 +49,13 @@ impl Letterhead {
         }
     }
 
-    /// The same in a session. The id is copied: what it was read from may be large.
+    /// The same in a session. The id is copied, because what it was read from may be large, and
+    /// not shown: whoever has it has the session.
     pub(crate) fn in_session(mut self, id: &HeaderValue) -> Self {
         self.session_id = HeaderValue::from_bytes(id.as_bytes()).ok();
+        if let Some(id) = &mut self.session_id {
+            id.set_sensitive(true);
+        }
         self
     }
 
