@@ -120,7 +120,7 @@ const MAX_CREDENTIALS: usize = 10_000;
 
 impl Entry {
     pub(crate) fn new(
-        server: Server,
+        mut server: Server,
         metrics: Arc<ServerMetrics>,
         events: Events,
         horizon: Duration,
@@ -131,6 +131,10 @@ impl Entry {
                 Some(Lookup::new(Arc::clone(resolver), server.card.clone()))
             },
         };
+        if let Some(lookup) = &lookup {
+            let token = || CredentialSource::of_resolver(lookup.clone());
+            server.credential.get_or_insert_with(token);
+        }
         Arc::new(Self {
             name: Arc::from(server.name.as_str()),
             tools: ToolCache::new(horizon),

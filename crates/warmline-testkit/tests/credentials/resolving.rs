@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::join_all;
+use http::HeaderValue;
+use http::header::AUTHORIZATION;
 use parking_lot::Mutex;
 use serde_json::json;
 use warmline::Server;
@@ -14,7 +16,7 @@ use warmline::resolve::{Resolved, ServerResolver, unresolved};
 use warmline::store::{ServerCard, Stepping};
 use warmline_testkit::{Canned, Fault, Rule};
 
-use crate::scene::{count_in, engine, executed, stateful};
+use crate::scene::{count_in, engine, executed, guarded, stateful};
 
 /// A register in which the place of a server can be changed.
 #[derive(Clone, Debug, Default)]
@@ -35,11 +37,12 @@ impl Register {
 
 impl ServerResolver for Register {
     fn resolve<'a>(&'a self, card: &'a ServerCard) -> Stepping<'a, Result<Resolved, Trouble>> {
-        self.asked.fetch_add(1, Ordering::SeqCst);
+        let number = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
         Box::pin(async move {
             let place = self.place.lock().clone();
+            let token = HeaderValue::try_from(format!("Bearer token-{number}")).unwrap();
             match place {
-                Some(url) => Resolved::at(url),
+                Some(url) => Ok(Resolved::at(url)?.header(AUTHORIZATION, token)),
                 None => Err(unresolved(format!("`{}` is not registered", card.name))),
             }
         })
@@ -84,6 +87,22 @@ async fn a_failed_handshake_does_not_resolve_again() {
     ledger.control().clear();
     assert_eq!(count_in(&run).await, 1);
     assert_eq!(register.asked(), 1);
+    run.end().await;
+}
+
+/// A119: the token that the resolver gave expired; it is asked for another, and the session stays.
+#[tokio::test]
+async fn a_token_of_the_resolver_is_renewed_after_a_refusal() {
+    let ledger = guarded("token-1");
+    let register = Register::default();
+    register.say(&ledger.url());
+    let warm = engine(Server::resolved("lamp", register.clone()));
+    let run = warm.begin();
+    assert_eq!(count_in(&run).await, 1);
+    ledger.control().demand_token("token-2");
+    assert_eq!(count_in(&run).await, 2, "state was kept");
+    assert_eq!(register.asked(), 2);
+    assert_eq!(ledger.ledger().received("initialize"), 1);
     run.end().await;
 }
 
