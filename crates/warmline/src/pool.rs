@@ -327,3 +327,6 @@ impl<C: Connector> Drop for Ending<C> {
         self.0.tell(Event::Ended(Why::RunEnded));
     }
 }
+
+#[cfg(test)]
+mod tests;

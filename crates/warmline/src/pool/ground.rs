@@ -232,11 +232,9 @@ impl<C: Connector> Table<C> {
 
     /// Takes a cell out of the table, unless another stands there for its key by now.
     pub(super) fn strike_out(&self, cell: &Arc<CellOf<C>>) {
-        drop(
-            self.held
-                .pin()
-                .remove_if(cell.shared_key(), |_, held| Arc::ptr_eq(held, cell)),
-        );
+        let held = self.held.pin();
+        held.remove_if(cell.shared_key(), |_, held| Arc::ptr_eq(held, cell))
+            .ok();
     }
 
     /// All cells there are, those that leave included.

@@ -74,10 +74,10 @@ impl<C: Connector> CellOf<C> {
             return permit.fail(wording::breaker_open(self.server(), pause));
         }
         let wanted = self.connector().spares(self.setup());
-        self.ground
-            .shelves
-            .used(&self.ground, &shelf, self.setup(), wanted);
-        clock::spawn_if_running("open", permit.open(shelf, kept, stopped));
+        clock::spawn_if_running("open", permit.open(shelf.clone(), kept, stopped));
+        // After it, so that nobody waits behind a spare.
+        let (ground, setup) = (&self.ground, self.setup());
+        ground.shelves.used(ground, &shelf, setup, wanted);
     }
 
     fn shelf(&self) -> SpareKey {

@@ -206,7 +206,7 @@ impl<C: Connector> Shelves<C> {
             self.refill(ground, &key, &rack);
             let empty = |rack: &Arc<Rack<C>>| rack.inside.lock().shelf.is_forgettable(now);
             if empty(&rack) {
-                drop(self.all.pin().remove_if(&key, |_, rack| empty(rack)));
+                self.all.pin().remove_if(&key, |_, rack| empty(rack)).ok();
             }
         }
     }

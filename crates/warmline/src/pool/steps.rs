@@ -178,7 +178,7 @@ impl<C: Connector> CellOf<C> {
             table.leaving.pin().remove(&self.number());
         }
         for watcher in watchers {
-            drop(watcher.send(()));
+            watcher.send(()).ok();
         }
         self.ground.rested.notify_waiters();
     }

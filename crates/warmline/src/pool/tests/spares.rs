@@ -1,0 +1,174 @@
+//! Spares, and sessions for one call.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use warmline_core::code::Reason;
+
+use super::fake::{FINE, FakeSession, soon};
+use super::*;
+
+/// DESIGN 5.1: a session for one call is closed in the background when the call is over.
+#[tokio::test(start_paused = true)]
+async fn a_session_for_one_call_is_closed_after_it() {
+    let world = World::new();
+    let lease = world.once("a").await.unwrap();
+    assert_eq!(
+        (lease.how(), world.pool.census().present.counts.retiring),
+        (How::Once, 1)
+    );
+    lease.settle(FINE);
+    let census = world.settle().await;
+    assert_eq!((census.present, census.rooms), (Present::default(), 0));
+    assert_eq!(world.fake.ledger().closed, [(1, Why::RunEnded)]);
+}
+
+/// reliability I32: a spare is given to one caller and to no other, however many come.
+#[tokio::test(start_paused = true)]
+async fn no_spare_is_given_twice() {
+    let world = World::new();
+    world.server("a", |server| server.spares = 3);
+    world.once("a").await.unwrap().settle(FINE);
+    assert_eq!(world.settle().await.present.spares, 3);
+    let calls: Vec<_> = (0..30)
+        .map(|_| {
+            let (shelf, setup) = world.shelf("a");
+            let pool = world.pool.clone();
+            clock::spawn("once", async move {
+                pool.once(&shelf, &setup, fake::owner(0), soon()).await
+            })
+        })
+        .collect();
+    let mut ids = BTreeSet::new();
+    let mut leases = Vec::new();
+    for call in calls {
+        let lease = call.await.unwrap().unwrap();
+        assert!(ids.insert(lease.session().id), "given twice");
+        leases.push(lease);
+    }
+    leases.into_iter().for_each(|lease| lease.settle(FINE));
+    let census = world.settle().await;
+    assert_eq!(census.present.spares, 3, "and the shelf is full again");
+}
+
+/// DESIGN 5.2: a run takes its session from the shelf, and the shelf is filled in the background.
+#[tokio::test(start_paused = true)]
+async fn a_run_takes_its_session_from_the_shelf() {
+    let world = World::new();
+    world.server("a", |server| {
+        server.spares = 1;
+        server.open_takes = Duration::from_secs(5);
+    });
+    drop(world.lease(&world.run("a", 1)).await.unwrap());
+    assert_eq!(world.settle().await.present.spares, 1);
+    let began = clock::now();
+    let lease = world.lease(&world.run("a", 2)).await.unwrap();
+    assert!(began.elapsed() < Duration::from_millis(50));
+    assert_eq!(lease.session().id, 2);
+    lease.settle(FINE);
+    let census = world.settle().await;
+    assert_eq!(
+        (census.present.spares, census.rooms),
+        (1, 2),
+        "counted apart"
+    );
+}
+
+/// A spare that rested is checked before it is given away, and a dead one costs no error.
+#[tokio::test(start_paused = true)]
+async fn a_spare_that_rested_is_checked() {
+    let world = World::new();
+    world.server("a", |server| server.spares = 1);
+    world.once("a").await.unwrap().settle(FINE);
+    world.settle().await;
+    clock::sleep(Duration::from_secs(61)).await;
+    world.once("a").await.unwrap().settle(FINE);
+    assert_eq!(world.fake.ledger().checks, 1);
+    world.settle().await;
+    clock::sleep(Duration::from_secs(61)).await;
+    world.server("a", |server| server.health = Health::Gone);
+    assert!(world.lease(&world.run("a", 1)).await.is_ok());
+    world.settle().await;
+}
+
+/// At most so many spares in all, and only for credentials that are used.
+#[tokio::test(start_paused = true)]
+async fn spares_have_a_limit_and_an_end() {
+    let world = World::with(Ceilings {
+        max_spares: 3,
+        ..Ceilings::default()
+    });
+    for server in ["a", "b"] {
+        world.server(server, |manner| manner.spares = 2);
+        world.once(server).await.unwrap().settle(FINE);
+    }
+    assert_eq!(world.settle().await.present.spares, 3);
+    clock::sleep(Duration::from_secs(30 * 60)).await;
+    world.pool.sweep().await;
+    assert_eq!(world.settle().await.present.spares, 0);
+}
+
+/// A spare that cannot be opened is no caller's trouble, and is tried again by the sweep.
+#[tokio::test(start_paused = true)]
+async fn spares_that_cannot_be_opened_trouble_nobody() {
+    let world = World::new();
+    world.server("a", |server| server.spares = 1);
+    world.once("a").await.unwrap().settle(FINE);
+    world.settle().await;
+    world.server("a", |server| server.open_fails = Some(Reason::Dns));
+    assert!(world.once("a").await.is_ok(), "from the shelf");
+    assert_eq!(world.settle().await.present.spares, 0);
+    world.server("a", |server| server.open_fails = None);
+    world.pool.sweep().await;
+    assert_eq!(world.settle().await.present.spares, 1);
+}
+
+/// The session of a first contact serves the call that made it; one that nobody takes is closed.
+#[tokio::test(start_paused = true)]
+async fn the_session_of_a_first_contact_serves_its_caller() {
+    let world = World::new();
+    let (shelf, setup) = world.shelf("a");
+    let contact = |id: u32| {
+        let mut ledger = world.fake.ledger.lock();
+        ledger.live.insert(id);
+        Arc::new(FakeSession {
+            id,
+            dead: false.into(),
+        })
+    };
+    world.pool.shelve(&shelf, &setup, contact(77));
+    let cell = world.run("a", 1);
+    let lease = world.lease(&cell).await.unwrap();
+    assert_eq!((lease.session().id, world.fake.ledger().opens), (77, 0));
+    lease.settle(FINE);
+
+    world.pool.shelve(&shelf, &setup, contact(78));
+    world.pool.shelve(&shelf, &setup, contact(79));
+    assert_eq!(world.settle().await.present.spares, 1, "one is enough");
+    clock::sleep(Duration::from_secs(30)).await;
+    world.pool.sweep().await;
+    assert_eq!(world.settle().await.present.spares, 0);
+    assert_eq!(world.fake.ledger().live.len(), 1, "the run's");
+}
+
+/// A call that is given up while its session is opened leaves a spare where one is wanted, and
+/// nothing elsewhere.
+#[tokio::test(start_paused = true)]
+async fn a_call_given_up_leaves_a_spare_or_nothing() {
+    for (spares, left) in [(0, 0), (1, 1)] {
+        let world = World::new();
+        world.server("a", |server| {
+            server.spares = spares;
+            server.open_takes = Duration::from_secs(1);
+        });
+        let (shelf, setup) = world.shelf("a");
+        let pool = world.pool.clone();
+        let call = clock::spawn("once", async move {
+            pool.once(&shelf, &setup, fake::owner(0), soon()).await
+        });
+        clock::sleep(Duration::from_millis(500)).await;
+        call.abort();
+        let census = world.settle().await;
+        assert_eq!((census.present.spares, census.rooms), (left, 0));
+    }
+}
