@@ -103,6 +103,16 @@ pub(crate) struct Orders {
 }
 
 impl Setup {
+    /// Sees to it that what no caller asked for shows a token that is good by now: a session may
+    /// have rested for longer than its token lasts.
+    async fn freshen(&self) {
+        if let Some(credential) = &self.credential
+            && let Err(trouble) = credential.ready().await
+        {
+            tracing::debug!(server = %self.entry.name, %trouble, "no fresh credential");
+        }
+    }
+
     pub(crate) fn new(
         entry: Arc<Entry>,
         speaking: &Speaking,
@@ -350,6 +360,7 @@ impl Connector for Connect {
     }
 
     async fn check(&self, line: &Arc<Line>, setup: &Arc<Setup>) -> Health {
+        setup.freshen().await;
         Self::probe(setup, line).await
     }
 
@@ -361,7 +372,11 @@ impl Connector for Connect {
         // What the server itself does not know any more it need not be asked to delete: a heal
         // costs no request more than it must.
         let is_over = why == Why::Gone && line.facts().transport == Transport::Http;
-        if !is_over && clock::timeout(CLOSE_WITHIN, line.close()).await.is_err() {
+        let closing = async {
+            setup.freshen().await;
+            line.close().await;
+        };
+        if !is_over && clock::timeout(CLOSE_WITHIN, closing).await.is_err() {
             tracing::warn!(server = %setup.entry.name, why = why.word(), "a session did not close in time");
         }
         self.cross_out(setup, key, &line, why).await;

@@ -82,6 +82,26 @@ async fn a_token_at_its_end_is_renewed_before_the_call() {
     run.end().await;
 }
 
+/// P38, A104: the token ended after the last call; the session is ended with the next one.
+#[tokio::test]
+async fn a_session_is_ended_with_a_fresh_token() {
+    let ledger = stateful();
+    let warm = engine(declared(&ledger).provider(Counting::lasting(Duration::ZERO)));
+    let run = warm.begin();
+    count_in(&run).await;
+    let last = executed(&ledger, "counter")
+        .pop()
+        .unwrap()
+        .credential
+        .unwrap();
+    let number: usize = last.trim_start_matches("Bearer token-").parse().unwrap();
+    ledger
+        .control()
+        .demand_token(&format!("token-{}", number + 1));
+    run.end().await;
+    assert_eq!(ledger.counts().open_sessions, 0);
+}
+
 /// reliability D51: a server that refuses every token ends the call after one refresh.
 #[tokio::test]
 async fn a_server_that_refuses_every_token_is_asked_twice_and_no_more() {
