@@ -4,7 +4,7 @@
 //! core says which sessions are too old, which runs rest too long, which spares are missing; the
 //! store says what nobody came back for.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -12,8 +12,9 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream;
-use tokio::task::AbortHandle;
-use warmline_core::key::Transport;
+use tokio::task::{AbortHandle, JoinHandle};
+use warmline_core::key::{Identity, Owner, Transport};
+use warmline_core::plan;
 use warmline_core::tick::Tick;
 
 use crate::clock::{self, Instant};
@@ -29,6 +30,8 @@ use crate::upstream::Reach;
 const SIDE_BY_SIDE: usize = 32;
 /// Who holds a session alone for longer than this is named.
 const HELD_LONG: Duration = Duration::from_secs(60);
+/// How long a sealing key serves before a new one takes its place.
+const KEYS_SERVE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// How often the store is looked through for what nobody came back for.
 const LOOK_THROUGH_STORE: Duration = Duration::from_secs(60);
 
@@ -75,7 +78,7 @@ impl Drop for Running {
 }
 
 async fn keep(engine: Weak<Engine>, running: Running) {
-    let mut looked: Option<Instant> = None;
+    let mut stores = StoreRounds::default();
     let mut healthy = HashMap::new();
     while let Some(every) = engine.upgrade().map(|engine| engine.ceilings().sweep_every) {
         clock::sleep(every).await;
@@ -83,16 +86,17 @@ async fn keep(engine: Weak<Engine>, running: Running) {
         let Some(engine) = engine.upgrade() else {
             break;
         };
-        round(&engine, &mut looked, &mut healthy).await;
+        round(&engine, &mut stores, &mut healthy).await;
     }
     drop(running);
 }
 
 async fn round(
     engine: &Arc<Engine>,
-    looked: &mut Option<Instant>,
+    stores: &mut StoreRounds,
     healthy: &mut HashMap<Arc<str>, Instant>,
 ) {
+    hold_processes_of_live_runs(engine);
     let due = engine.pool().sweep().await;
     let keep_alive = stream::iter(due).for_each_concurrent(SIDE_BY_SIDE, |due| due.run());
     let (now, idle) = (engine.tick(), engine.ceilings().run_idle);
@@ -105,9 +109,34 @@ async fn round(
     keep_alive.await;
     name_long_leases(engine);
     check_servers(engine, healthy).await;
-    if looked.is_none_or(|at| at.elapsed() >= LOOK_THROUGH_STORE) {
-        *looked = Some(clock::now());
-        look_through_stores(engine).await;
+    stores.begin_if_due(engine);
+}
+
+/// A process that an identity shares over its runs does not idle away while one of them is live.
+fn hold_processes_of_live_runs(engine: &Engine) {
+    let has_programs = engine
+        .entries()
+        .values()
+        .any(|entry| entry.server.is_a_program());
+    if !has_programs {
+        return;
+    }
+    let live: HashSet<Identity> = engine.live_runs().iter().map(|run| run.who.id).collect();
+    for cell in engine.pool().cells() {
+        let (key, setup) = (cell.key(), cell.setup());
+        let (Owner::Identity(owner), None, true) = (key.owner(), key.run(), setup.is_process())
+        else {
+            continue;
+        };
+        let Some(holding) = setup.holding else {
+            continue;
+        };
+        let waiters = engine.ceilings().waiters_per_key;
+        let mut policy = plan::cell_policy(setup.leg, holding, &setup.entry.policy(), waiters);
+        if live.contains(&owner) {
+            policy.max_idle = None;
+        }
+        cell.reconfigure(policy);
     }
 }
 
@@ -158,9 +187,44 @@ async fn check_servers(engine: &Arc<Engine>, healthy: &mut HashMap<Arc<str>, Ins
     }
 }
 
+/// Rounds through the stores, one at a time. A slow store must not hold up the keeper.
+#[derive(Default)]
+struct StoreRounds {
+    began: Option<Instant>,
+    under_way: Option<JoinHandle<()>>,
+}
+
+impl StoreRounds {
+    fn begin_if_due(&mut self, engine: &Arc<Engine>) {
+        let due = self
+            .began
+            .is_none_or(|at| at.elapsed() >= LOOK_THROUGH_STORE);
+        let free = self.under_way.as_ref().is_none_or(JoinHandle::is_finished);
+        if !due || !free || engine.shared().stores.is_none() {
+            return;
+        }
+        self.began = Some(clock::now());
+        let engine = Arc::clone(engine);
+        self.under_way = Some(clock::spawn("store-round", async move {
+            look_through_stores(&engine).await;
+        }));
+    }
+}
+
+impl Drop for StoreRounds {
+    fn drop(&mut self) {
+        if let Some(under_way) = &self.under_way {
+            under_way.abort();
+        }
+    }
+}
+
 /// Ends what nobody came back for, and renews the time of what is used.
 async fn look_through_stores(engine: &Arc<Engine>) {
     let shared = engine.shared();
+    if let Err(trouble) = shared.vault.rotate_if_older(KEYS_SERVE) {
+        tracing::warn!(%trouble, "the sealing keys could not be rotated");
+    }
     for cell in engine.pool().cells() {
         engine.connector().renew_record(&cell).await;
     }

@@ -141,6 +141,11 @@ impl Server {
         &self.settings.policy
     }
 
+    /// Whether it is a program, not a URL.
+    pub(crate) fn is_a_program(&self) -> bool {
+        matches!(&self.reach, Whereabouts::Said(Reach::Stdio(_)))
+    }
+
     /// What is wrong with this declaration, if anything is.
     pub(crate) fn problem(&self) -> Option<&Trouble> {
         self.problem.as_deref()

@@ -42,9 +42,6 @@ impl Connect {
     /// The session of a record, if it can be used without asking anybody.
     fn resumed(&self, setup: &Arc<Setup>, record: &Record) -> Option<Opened<Line>> {
         let id = record.session_id.clone()?;
-        if record.expires_in(clock::wall_seconds()) == Some(Duration::ZERO) {
-            return None;
-        }
         let place = record.key.place();
         let facts = Facts {
             era: place.era,
@@ -88,8 +85,10 @@ impl Connect {
             lost_state: false,
             left_state: record.left_state,
             generation: Generation::of(record.generation),
-            expires_in: record.expires_in(clock::wall_seconds()),
-            renew_in: None,
+            // The wall clock may have jumped, and only the server's word ends a session: what it
+            // said of its end is taken for a good moment to replace it, where nothing is lost.
+            expires_in: None,
+            renew_in: record.expires_in(clock::wall_seconds()),
         })
     }
 
@@ -192,7 +191,7 @@ impl Connect {
         let outlives = setup
             .records
             .as_ref()
-            .is_some_and(|records| records.outlives_process());
+            .is_some_and(|records| records.outlives_process() && !records.is_down());
         why == Why::Drained && of_a_run && outlives && setup.leg.transport == Transport::Http
     }
 
