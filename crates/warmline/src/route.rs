@@ -293,6 +293,10 @@ async fn contact(
     speaking: Speaking,
     key: ContactKey,
 ) -> Result<Arc<Contact>, Trouble> {
+    // Whoever looked for a record meanwhile comes when the others have found out already.
+    if let Some(contact) = entry.contact(&key) {
+        return Ok(contact);
+    }
     let (session, other) = met(&caller, &entry, &speaking, key).await?;
     let contact = Contact::of(session.facts());
     if let Some(other) = other
