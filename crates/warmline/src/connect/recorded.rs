@@ -10,10 +10,11 @@ use warmline_core::key::{Key, Transport};
 use warmline_core::pool::{Generation, Why};
 use warmline_core::record::{self, Record};
 
+use super::telling::failure_of;
 use super::{CLOSE_WITHIN, Connect, Line, Setup};
 use crate::clock;
 use crate::entry::Entry;
-use crate::metrics::StoreOperation;
+use crate::metrics::{StoreOperation, StoreResult};
 use crate::pool::{CellOf, Opened, Order};
 use crate::store::{Records, Written};
 use crate::upstream::{Declared, Facts, Kept};
@@ -27,7 +28,15 @@ impl Connect {
         if setup.written.lock().is_some() {
             return None;
         }
-        let record = match records.load(key).await {
+        let began = clock::now();
+        let loaded = records.load(key).await;
+        let did = match &loaded {
+            Ok(Some(_)) => StoreResult::Done,
+            Ok(None) => StoreResult::Missing,
+            Err(trouble) => failure_of(trouble),
+        };
+        Self::store_did(setup, StoreOperation::Load, did, began);
+        let record = match loaded {
             Ok(record) => record?,
             Err(trouble) => {
                 self.store_failed(setup, StoreOperation::Load, &trouble);
@@ -114,7 +123,10 @@ impl Connect {
         line.generation.store(generation, Ordering::Relaxed);
         setup.left_state.store(false, Ordering::Relaxed);
         let record = Box::new(self.record(setup, key, &line, generation));
-        match records.save(&record, before.as_deref()).await {
+        let began = clock::now();
+        let written = records.save(&record, before.as_deref()).await;
+        Self::store_did(setup, StoreOperation::Save, did_write(&written), began);
+        match written {
             Written::Done => {
                 *setup.written.lock() = Some(record);
                 opened
@@ -213,7 +225,14 @@ impl Connect {
         }
         let generation = line.generation.load(Ordering::Relaxed);
         let id = line.session_id();
-        records.clear(key, generation, id).await;
+        let began = clock::now();
+        let had = records.clear(key, generation, id).await;
+        let did = if had {
+            StoreResult::Done
+        } else {
+            StoreResult::Missing
+        };
+        Self::store_did(setup, StoreOperation::Clear, did, began);
     }
 
     /// Ends a session that nobody came back for.
@@ -296,12 +315,23 @@ async fn renew(setup: &Arc<Setup>, records: &Records) -> Option<Trouble> {
     record.log_level = orders.log_level;
     record.subscriptions = orders.subscriptions.into_iter().collect();
     record.left_state |= setup.left_state.load(Ordering::Relaxed);
-    match records.touch(&record).await {
+    let began = clock::now();
+    let written = records.touch(&record).await;
+    Connect::store_did(setup, StoreOperation::Save, did_write(&written), began);
+    match written {
         Written::Done => {
             *setup.written.lock() = Some(record);
             None
         },
         Written::Lost(_) => None,
         Written::Not(trouble) => Some(trouble),
+    }
+}
+
+fn did_write(written: &Written) -> StoreResult {
+    match written {
+        Written::Done => StoreResult::Done,
+        Written::Lost(_) => StoreResult::Lost,
+        Written::Not(trouble) => failure_of(trouble),
     }
 }

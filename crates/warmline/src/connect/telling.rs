@@ -6,18 +6,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use warmline_core::code::Code;
+use warmline_core::code::{Code, Reason};
 use warmline_core::exchange::Trouble;
 use warmline_core::key::{Identity, Owner};
 use warmline_core::pool::breaker::{Blame, Change};
 use warmline_core::pool::{Generation, Health, Why};
 
 use super::{Connect, Setup};
+use crate::clock::{self, Instant};
 use crate::entry::Entry;
 use crate::events::{Event, Fingerprint, Which};
 use crate::metrics::{
     Acquired, BreakerScope, BreakerState, CheckResult, ChildEnd, HealCause, OpenResult, Refusal,
-    StoreOperation,
+    StoreOperation, StoreResult,
 };
 use crate::pool::{Changes, Happened, Heals, How, Purpose, What};
 
@@ -182,18 +183,35 @@ impl Connect {
         });
     }
 
+    /// Counts what a store was asked and what it did.
+    pub(super) fn store_did(
+        setup: &Setup,
+        operation: StoreOperation,
+        did: StoreResult,
+        began: Instant,
+    ) {
+        let metrics = &setup.entry.metrics;
+        metrics.store.one_more(operation, did);
+        metrics
+            .store_time
+            .took(clock::now().saturating_duration_since(began));
+    }
+
     /// A store did not do what it was asked, and the session goes on without it.
     pub(super) fn store_failed(&self, setup: &Setup, operation: StoreOperation, trouble: &Trouble) {
         let server = Arc::clone(&setup.entry.name);
         let what = Arc::from(trouble.why.as_deref().unwrap_or(&trouble.what));
-        self.shared.events.tell(match trouble.code {
-            Code::RecordRefused => Event::RecordRefused { server, what },
-            _ => Event::StoreTrouble {
-                server,
-                operation,
-                what,
-            },
-        });
+        self.shared
+            .events
+            .tell(if trouble.code == Code::RecordRefused {
+                Event::RecordRefused { server, what }
+            } else {
+                Event::StoreTrouble {
+                    server,
+                    operation,
+                    what,
+                }
+            });
     }
 
     /// A first contact was not tried, because the last openings failed.
@@ -277,6 +295,17 @@ const fn result_of(code: Code) -> OpenResult {
         Code::CredentialRefused => OpenResult::CredentialRefused,
         Code::Deadline => OpenResult::TimedOut,
         _ => OpenResult::Failed,
+    }
+}
+
+/// What a store did that could not do what it was asked.
+pub(super) fn failure_of(trouble: &Trouble) -> StoreResult {
+    if trouble.code == Code::RecordRefused {
+        StoreResult::Refused
+    } else if trouble.reason == Reason::Timeout {
+        StoreResult::TimedOut
+    } else {
+        StoreResult::Failed
     }
 }
 
