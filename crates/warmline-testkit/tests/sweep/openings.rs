@@ -100,6 +100,35 @@ fn an_opening_over_stdio_may_be_dropped_anywhere() {
     });
 }
 
+/// A28, reliability P26: every cut point of a first contact that meets both legs.
+#[test]
+fn a_first_contact_may_be_dropped_anywhere() {
+    play(async {
+        for scene in [
+            Scene::http(Personality::dual(), None),
+            Scene::stdio(&[], None),
+        ] {
+            let (server, declared) = (&scene.server, &scene.declared);
+            let meeting = || async move {
+                let upstream = Upstream::new();
+                upstream.first_contact(server, declared, true).await
+            };
+            let swept = sweep::cancel_points(meeting, async |point| {
+                scene.settles(&format!("dropped at {point:?}")).await;
+                scene.opens_and_works(&Upstream::new()).await;
+                scene.settles(&format!("used after {point:?}")).await;
+            });
+            let contact = Box::pin(swept).await.output.unwrap().unwrap();
+            assert_eq!(contact.facts.era, Era::Legacy, "{contact:?}");
+            echoes(&contact.session).await;
+            contact.session.close().await;
+            drop(contact);
+            scene.settles("the contact").await;
+            scene.ends().await;
+        }
+    });
+}
+
 /// reliability P26: every cut point of a survey.
 #[test]
 fn a_survey_may_be_dropped_anywhere() {
