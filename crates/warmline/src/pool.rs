@@ -37,18 +37,17 @@ use warmline_core::exchange::Trouble;
 use warmline_core::key::{CredentialId, Key, Owner, Revision, Scope};
 use warmline_core::policy::{BreakerPolicy, Ceilings};
 pub(crate) use warmline_core::pool::spares::SpareKey;
-pub(crate) use warmline_core::pool::{
-    CellPolicy, Ends, Generation, Health, Loss, Outcome, Sharing, Want, Why,
-};
+pub(crate) use warmline_core::pool::{CellPolicy, Ends, Generation, Sharing, Want, Why};
 use warmline_core::pool::{Event, Refusal, Turn};
 use warmline_core::tick::Tick;
 
 pub(crate) use breakers::{Changes, Opener, Passing};
-pub(crate) use cell::{CellOf, Seen};
+pub(crate) use cell::CellOf;
 pub(crate) use connector::{Connector, Happened, Heals, How, Opened, Order, Purpose, What};
 pub(crate) use lease::Lease;
-pub(crate) use sweeping::KeepAlive;
-pub(crate) use tally::{Census, Present, Stats};
+pub(crate) use tally::Stats;
+#[cfg(test)]
+pub(crate) use tally::{Census, Present};
 
 use crate::clock::{self, Instant};
 use cell::Asked;
@@ -134,7 +133,9 @@ impl<C: Connector> Pool<C> {
             Asked::Lease(handed) if handed.is_usable() => {
                 Ok(self.leased(cell, handed, How::Hit, Duration::ZERO))
             },
-            other => self.lease_later(cell, want, by, other).await,
+            other @ (Asked::Lease(_) | Asked::Wait(_) | Asked::Refused(_)) => {
+                self.lease_later(cell, want, by, other).await
+            },
         }
     }
 
@@ -183,16 +184,16 @@ impl<C: Connector> Pool<C> {
         ground.shelves.put_first(ground, shelf, setup, session);
     }
 
+    #[cfg_attr(
+        not(test),
+        expect(
+            dead_code,
+            reason = "the engine says when a loss concerns a whole server"
+        )
+    )]
     /// A server lost sessions: what was not heard of since is checked before its next use.
     pub(crate) fn loss_seen(&self, server: &str, revision: Revision) {
         self.table.doubt(server, revision, self.ground.tick());
-    }
-
-    /// Other ceilings count from now on.
-    pub(crate) fn reconfigure(&self, ceilings: Ceilings) {
-        self.ground.rooms.reconfigure(ceilings);
-        self.ground.shelves.reconfigure(ceilings.max_spares);
-        self.ground.remember(ceilings);
     }
 
     /// What there is and what happened so far, by the counters.
@@ -200,7 +201,8 @@ impl<C: Connector> Pool<C> {
         self.ground.tally.stats(self.table.held.len())
     }
 
-    /// What there is, counted anew.
+    /// What there is, counted anew: what the counters are held to.
+    #[cfg(test)]
     pub(crate) fn census(&self) -> Census {
         let mut census = Census::default();
         for cell in self.table.everyone() {
@@ -284,12 +286,8 @@ impl<C: Connector> Pool<C> {
             Purpose::Call | Purpose::Spare => How::Once,
         };
         self.ground.tally.leased(cell.number(), how);
-        cell.happened(What::Leased {
-            generation: handed.generation(),
-            how,
-            waited,
-        });
-        Lease::new(handed, how, waited)
+        cell.happened(What::Leased { how, waited });
+        Lease::new(handed, how)
     }
 
     fn refused(

@@ -82,9 +82,8 @@ impl Breakers {
     pub(super) fn pause(&self, opener: &Opener) -> Option<Duration> {
         let now = self.now();
         let pauses = opener.scopes().into_iter().filter_map(|(_, scope)| {
-            let breaker = self.known(&scope)?;
-            let pause = breaker.lock().pause(now);
-            pause
+            self.known(&scope)
+                .and_then(|breaker| breaker.lock().pause(now))
         });
         pauses.max()
     }

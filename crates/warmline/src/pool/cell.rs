@@ -15,8 +15,7 @@ use tokio::sync::oneshot;
 use warmline_core::exchange::Trouble;
 use warmline_core::key::Key;
 use warmline_core::pool::{
-    Cell, CellPolicy, Counts, Effect, Event, Generation, Refusal, Sharing, State, Turn, WaiterId,
-    Want, Why,
+    Cell, CellPolicy, Counts, Effect, Event, Generation, Refusal, Sharing, Turn, WaiterId, Want,
 };
 use warmline_core::tick::Tick;
 
@@ -95,8 +94,6 @@ pub(crate) struct Seen<C: Connector> {
     pub(crate) generation: Generation,
     /// The session itself.
     pub(crate) session: Arc<C::Session>,
-    /// Where it stands.
-    pub(crate) state: State,
     /// When it was opened.
     pub(crate) opened: Tick,
     /// When it was last used.
@@ -160,11 +157,6 @@ impl<C: Connector> CellOf<C> {
         self.tell(Event::Reconfigured(policy));
     }
 
-    /// News from outside a lease: that session is over.
-    pub(crate) fn gone(self: &Arc<Self>, generation: Generation, why: Why) {
-        self.tell(Event::Gone { generation, why });
-    }
-
     /// Its open sessions.
     pub(crate) fn sessions(&self) -> Vec<Seen<C>> {
         let inside = self.inside.lock();
@@ -174,7 +166,6 @@ impl<C: Connector> CellOf<C> {
             Some(Seen {
                 generation: slot.generation,
                 session: Arc::clone(&slot.session),
-                state: core.state(),
                 opened: core.opened(),
                 used: core.used(),
                 expires: core.expires(),
@@ -301,7 +292,7 @@ impl<C: Connector> CellOf<C> {
         }
     }
 
-    pub(super) fn counts(&self) -> (Counts, u32, u32) {
+    pub(crate) fn counts(&self) -> (Counts, u32, u32) {
         let inside = self.inside.lock();
         (
             inside.core.recount(),
@@ -348,15 +339,7 @@ impl<C: Connector> Inside<C> {
                 Some(answer) => Step::Refuse(answer, refusal),
                 None => Step::NotMine(refusal),
             }),
-            Effect::Open { generation } => {
-                let (stop, stopped) = oneshot::channel();
-                self.flights.push(Flight {
-                    generation,
-                    stage: Stage::Room,
-                    _stop: stop,
-                });
-                Some(Step::Open(generation, self.kept.take(), stopped))
-            },
+            Effect::Open { generation } => Some(self.take_off(generation)),
             // Said before: see `take_in`.
             Effect::Unwanted { .. } => None,
             Effect::Abandon { generation } => {
@@ -395,6 +378,17 @@ impl<C: Connector> Inside<C> {
             },
             Effect::Forget => Some(Step::Forget),
         }
+    }
+
+    /// An opening begins.
+    fn take_off(&mut self, generation: Generation) -> Step<C> {
+        let (stop, stopped) = oneshot::channel();
+        self.flights.push(Flight {
+            generation,
+            stage: Stage::Room,
+            _stop: stop,
+        });
+        Step::Open(generation, self.kept.take(), stopped)
     }
 
     /// Remembers a lost session for the one that replaces it.

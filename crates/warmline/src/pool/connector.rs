@@ -173,8 +173,6 @@ pub(crate) struct Heals {
 pub(crate) enum What<'a> {
     /// A caller got a session.
     Leased {
-        /// Which.
-        generation: Generation,
         /// How it came to it.
         how: How,
         /// After how long.
@@ -200,8 +198,6 @@ pub(crate) enum What<'a> {
     },
     /// A session could not be opened.
     OpenFailed {
-        /// What for.
-        purpose: Purpose,
         /// Why.
         trouble: &'a Trouble,
         /// After how long.

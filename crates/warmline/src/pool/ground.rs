@@ -46,7 +46,8 @@ pub(super) struct Ground<C: Connector> {
     phase: AtomicU8,
     started: Instant,
     next_cell: AtomicU64,
-    evict_after: Mutex<Duration>,
+    /// How long an empty key is remembered.
+    pub(super) evict_after: Duration,
 }
 
 /// How far the pool is.
@@ -87,22 +88,13 @@ impl<C: Connector> Ground<C> {
             phase: AtomicU8::new(Phase::Open as u8),
             started,
             next_cell: AtomicU64::new(0),
-            evict_after: Mutex::new(ceilings.evict_after),
+            evict_after: ceilings.evict_after,
         })
     }
 
     /// This moment, as the core sees it.
     pub(super) fn tick(&self) -> Tick {
         Tick::at(clock::now().saturating_duration_since(self.started))
-    }
-
-    /// How long an empty key is remembered.
-    pub(super) fn evict_after(&self) -> Duration {
-        *self.evict_after.lock()
-    }
-
-    pub(super) fn remember(&self, ceilings: Ceilings) {
-        *self.evict_after.lock() = ceilings.evict_after;
     }
 
     pub(super) fn number_of_a_cell(&self) -> u64 {

@@ -4,7 +4,6 @@
 //! which is an outcome too. A lease that reaches nobody goes back unused.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use warmline_core::pool::{Event, Generation, Loss, Outcome, Why};
 
@@ -16,16 +15,11 @@ use super::{Connector, How};
 pub(crate) struct Lease<C: Connector> {
     handed: Handed<C>,
     how: How,
-    waited: Duration,
 }
 
 impl<C: Connector> Lease<C> {
-    pub(super) fn new(handed: Handed<C>, how: How, waited: Duration) -> Self {
-        Self {
-            handed,
-            how,
-            waited,
-        }
+    pub(super) fn new(handed: Handed<C>, how: How) -> Self {
+        Self { handed, how }
     }
 
     /// The session.
@@ -51,11 +45,6 @@ impl<C: Connector> Lease<C> {
     /// How the caller came to it.
     pub(crate) fn how(&self) -> How {
         self.how
-    }
-
-    /// After how long.
-    pub(crate) fn waited(&self) -> Duration {
-        self.waited
     }
 
     /// Gives it back.
@@ -93,10 +82,6 @@ impl<C: Connector> Handed<C> {
             untold,
             settled: false,
         }
-    }
-
-    pub(super) fn generation(&self) -> Generation {
-        self.generation
     }
 
     /// Whether its driver did not give the session up by itself.

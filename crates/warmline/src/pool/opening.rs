@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use warmline_core::exchange::Trouble;
-use warmline_core::key::Key;
 use warmline_core::pool::spares::SpareKey;
 use warmline_core::pool::{Arrival, Event, Generation, Origin, Why};
 
@@ -198,7 +197,7 @@ impl<C: Connector> Permit<C> {
     fn order(&self, replaces: Option<Arc<C::Session>>) -> Order<C> {
         Order {
             setup: Arc::clone(self.cell.setup()),
-            key: self.cell.held_key().map(Key::clone),
+            key: self.cell.held_key().cloned(),
             generation: self.generation,
             purpose: self.cell.purpose(),
             replaces,
@@ -206,32 +205,39 @@ impl<C: Connector> Permit<C> {
     }
 
     /// The opening becomes a session, if it still is wanted and still has room.
-    fn fill(mut self, shelf: &SpareKey, arrived: Arrived<C>) {
+    fn fill(self, shelf: &SpareKey, arrived: Arrived<C>) {
         let cell = Arc::clone(&self.cell);
         let ground = &cell.ground;
         ground.tally.seldom(Seldom::Opened);
-        let took = clock::now().saturating_duration_since(self.began);
-        let purpose = cell.purpose();
         // A call that was given up while its session was opened leaves a spare behind.
-        if purpose == Purpose::Call
+        let setup = cell.setup();
+        if cell.purpose() == Purpose::Call
             && !cell.is_live()
             && arrived.origin == Origin::Fresh
             && ground
                 .shelves
-                .put(ground, shelf, cell.setup(), &arrived.opened.session)
+                .put(ground, shelf, setup, &arrived.opened.session)
         {
             return self.forgo_told();
         }
-        let most = cell.connector().max_sessions(cell.setup());
+        let most = cell.connector().max_sessions(setup);
         let too_much = |room: &Room| room.is_too_much(most);
         if arrived.room.as_ref().is_some_and(too_much) {
             // Limits were lowered while it was opened.
-            let policy = cell.policy();
-            let (counts, ..) = cell.counts();
+            let (policy, (counts, ..)) = (cell.policy(), cell.counts());
+            let took = clock::now().saturating_duration_since(self.began);
             let trouble = wording::pool_full(cell.server(), took, &policy, &counts);
             self.end_unheld(arrived);
             return self.fail(trouble);
         }
+        self.join(arrived);
+    }
+
+    /// The session joins its cell, which gives it to whoever waits.
+    fn join(mut self, arrived: Arrived<C>) {
+        let cell = Arc::clone(&self.cell);
+        let took = clock::now().saturating_duration_since(self.began);
+        let purpose = cell.purpose();
         self.open = false;
         let generation = self.generation;
         let opened = arrived.opened;
@@ -279,7 +285,6 @@ impl<C: Connector> Permit<C> {
         let took = clock::now().saturating_duration_since(self.began);
         self.cell.ground.tally.seldom(Seldom::OpenFailed);
         self.cell.happened(What::OpenFailed {
-            purpose: self.cell.purpose(),
             trouble: &trouble,
             took,
         });

@@ -13,7 +13,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::oneshot;
 use warmline_core::key::Key;
 use warmline_core::policy::Ceilings;
-use warmline_core::pool::limits::{Called, Claim, Claimed, Kind, Limit, Limits, Ticket, Was};
+#[cfg(test)]
+use warmline_core::pool::limits;
+use warmline_core::pool::limits::{Called, Claim, Claimed, Limit, Limits, Ticket, Was};
 
 use crate::sync::Mutex;
 
@@ -98,11 +100,6 @@ impl Rooms {
         }
     }
 
-    /// Other ceilings count from now on.
-    pub(super) fn reconfigure(self: &Arc<Self>, ceilings: Ceilings) {
-        self.change(|limits| limits.reconfigure(ceilings));
-    }
-
     /// Whether closing a session of this key would help somebody who waits.
     pub(super) fn are_needed(&self, key: &Key) -> bool {
         // Nearly always nobody waits, and then no lock is touched.
@@ -113,10 +110,11 @@ impl Rooms {
     }
 
     /// How many are taken, sessions and processes.
+    #[cfg(test)]
     pub(super) fn taken(&self) -> (u32, u32) {
         let book = self.book.lock();
-        let limits = &book.limits;
-        (limits.taken(Kind::Session), limits.taken(Kind::Process))
+        let taken = |kind| book.limits.taken(kind);
+        (taken(limits::Kind::Session), taken(limits::Kind::Process))
     }
 
     /// Changes the limits, and rings for those who got room by that.

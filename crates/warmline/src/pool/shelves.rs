@@ -52,7 +52,7 @@ struct Spare<C: Connector> {
 
 /// A number of places that is never passed.
 struct Places {
-    most: AtomicU32,
+    most: u32,
     taken: AtomicU32,
 }
 
@@ -62,14 +62,13 @@ struct Place(Arc<Places>);
 impl Places {
     fn new(most: u32) -> Arc<Self> {
         Arc::new(Self {
-            most: AtomicU32::new(most),
+            most,
             taken: AtomicU32::new(0),
         })
     }
 
     fn take(self: &Arc<Self>) -> Option<Place> {
-        let most = self.most.load(Ordering::Relaxed);
-        let more = |taken: u32| (taken < most).then(|| taken + 1);
+        let more = |taken: u32| (taken < self.most).then(|| taken + 1);
         self.taken
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, more)
             .ok()
@@ -90,10 +89,6 @@ impl<C: Connector> Shelves<C> {
             spares: Places::new(max_spares),
             first_contacts: Places::new(FIRST_CONTACTS),
         }
-    }
-
-    pub(super) fn reconfigure(&self, max_spares: u32) {
-        self.spares.most.store(max_spares, Ordering::Relaxed);
     }
 
     /// Somebody opens a session with this credential, and so many spares are wanted.
@@ -231,6 +226,7 @@ impl<C: Connector> Shelves<C> {
     }
 
     /// Spares that lie there, and that are being opened, counted anew.
+    #[cfg(test)]
     pub(super) fn count(&self) -> (u32, u32) {
         let all = self.all.pin();
         let counts = all.values().map(|rack| {
@@ -359,11 +355,7 @@ impl<C: Connector> Refill<C> {
             Err(trouble) => {
                 ground.tally.seldom(Seldom::OpenFailed);
                 let trouble = &trouble;
-                let what = What::OpenFailed {
-                    purpose,
-                    trouble,
-                    took,
-                };
+                let what = What::OpenFailed { trouble, took };
                 happened(&ground, &key, &setup, what);
             },
         }

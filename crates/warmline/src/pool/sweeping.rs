@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use warmline_core::key::Scope;
-use warmline_core::pool::{Event, Generation, Health, Why};
+use warmline_core::pool::{Event, Generation, Why};
 
 use super::cell::CellOf;
 use super::ground::Phase;
@@ -44,24 +44,13 @@ impl<C: Connector> KeepAlive<C> {
             took,
         });
     }
-
-    /// The session.
-    pub(crate) fn session(&self) -> &Arc<C::Session> {
-        &self.session
-    }
-
-    /// Tells the cell what somebody else found.
-    pub(crate) fn found(self, health: Health) {
-        let generation = self.generation;
-        self.cell.tell(Event::KeptAlive { generation, health });
-    }
 }
 
 impl<C: Connector> Pool<C> {
     /// One round of the keeper: ends what is too old, forgets empty keys, refills spares, and
     /// says what is to be kept alive.
     pub(crate) async fn sweep(&self) -> Vec<KeepAlive<C>> {
-        let forget_after = self.ground.evict_after();
+        let forget_after = self.ground.evict_after;
         let mut due = Vec::new();
         for (at, cell) in self.cells().into_iter().enumerate() {
             if at % IN_ONE_GO == IN_ONE_GO - 1 {

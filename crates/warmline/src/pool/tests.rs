@@ -11,3 +11,4 @@ mod spares;
 use fake::{Fake, World};
 
 use super::*;
+use warmline_core::pool::{Health, Outcome};

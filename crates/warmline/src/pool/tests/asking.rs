@@ -35,7 +35,7 @@ async fn a_thousand_first_calls_open_one_session() {
 async fn a_failed_opening_is_told_to_all_who_waited() {
     let world = World::new();
     world.server("a", |server| {
-        server.open_fails = Some(Reason::ConnectRefused)
+        server.open_fails = Some(Reason::ConnectRefused);
     });
     let cell = world.run("a", 1);
     let asked: Vec<_> = (0..20).map(|_| world.ask(&cell)).collect();

@@ -114,10 +114,10 @@ async fn a_drain_ends_everything_in_time() {
 async fn a_drain_ends_when_its_time_is_over() {
     let world = World::new();
     world.server("slow", |server| {
-        server.open_takes = Duration::from_secs(600)
+        server.open_takes = Duration::from_secs(600);
     });
     world.server("mute", |server| {
-        server.close_takes = Duration::from_secs(600)
+        server.close_takes = Duration::from_secs(600);
     });
     let held = world.lease(&world.run("a", 1)).await.unwrap();
     drop(world.lease(&world.run("mute", 1)).await.unwrap());

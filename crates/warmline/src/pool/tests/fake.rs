@@ -17,6 +17,7 @@ use warmline_core::policy::Ceilings;
 use super::super::*;
 use crate::clock::{self, Instant};
 use crate::sync::Mutex;
+use warmline_core::pool::{Health, Outcome};
 
 /// What a server does.
 #[derive(Clone, Copy, Debug)]

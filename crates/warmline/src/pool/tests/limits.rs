@@ -165,10 +165,7 @@ async fn a_limit_lowered_while_a_session_is_opened_counts() {
     world.lease(&world.run("a", 1)).await.unwrap().settle(FINE);
     let asked = world.ask(&world.run("a", 2));
     clock::sleep(Duration::from_millis(5)).await;
-    world.pool.reconfigure(Ceilings {
-        sessions: 1,
-        ..Ceilings::default()
-    });
+    world.server("a", |server| server.max_sessions = Some(1));
     let trouble = asked.await.unwrap().err().unwrap();
     assert_eq!(trouble.code, Code::PoolFull);
     assert_eq!(world.settle().await.rooms, 1);
@@ -202,7 +199,7 @@ async fn openings_pause_after_five_failures_and_begin_with_one_probe() {
     let held = world.run("a", 9);
     world.lease(&held).await.unwrap().settle(FINE);
     world.server("a", |server| {
-        server.open_fails = Some(Reason::ConnectRefused)
+        server.open_fails = Some(Reason::ConnectRefused);
     });
     for run in 1..6 {
         world.lease(&world.run("a", run)).await.err().unwrap();
