@@ -39,6 +39,7 @@ test: parts fmt-check lint test-all docs
 
 test-fast:   ## the tests that need no real servers and nothing installed
 	@echo '== tests without the real parts'
+	$(CARGO) build $(LOCKED) --workspace --examples
 	$(CARGO) test $(LOCKED) --workspace --lib --bins $(FAST_TESTS:%=--test %)
 
 parts:       ## install the real servers and the conformance suite, pinned, for the tests

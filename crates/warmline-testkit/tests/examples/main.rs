@@ -1,0 +1,115 @@
+//! Runs the examples as they stand: each ends by itself, with a good exit code, and says what it
+//! is there to show.
+//!
+//! Examples hold themselves to what they claim: a claim that is not true is an exit code that is
+//! not zero. Whoever runs this file alone runs `cargo build -p warmline-testkit --examples` first,
+//! or the examples are stale.
+#![cfg(test)]
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::process::Command;
+
+/// Far more than any of them takes, on a machine with much else to do.
+const WITHIN: Duration = Duration::from_secs(60);
+
+/// Runs one example in a process group of its own and gives back what it said.
+async fn run(name: &str) -> String {
+    let child = Command::new(built(name))
+        .env_remove("MCP_SERVER_URL")
+        .env_remove("MCP_AUTH_TOKEN")
+        .env_remove("RUST_BACKTRACE")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    let group = child
+        .id()
+        .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+    let ended = tokio::time::timeout(WITHIN, child.wait_with_output()).await;
+    // Nothing of it may be left, so there is nothing to kill: killing says whether that is so.
+    let left = group.is_some_and(|group| kill_process_group(group, Signal::KILL).is_ok());
+    let output = ended
+        .unwrap_or_else(|_| panic!("{name} did not end within {WITHIN:?}"))
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let complained = String::from_utf8_lossy(&output.stderr);
+    let status = output.status;
+    assert!(status.success(), "{name}: {status}\n{said}\n{complained}");
+    assert_eq!(complained, "", "{name} complained");
+    assert!(!left, "{name} left a process behind");
+    said
+}
+
+/// An example, which `cargo test` builds beside the tests.
+fn built(name: &str) -> PathBuf {
+    let here = std::env::current_exe().unwrap();
+    let folder = here.parent().and_then(std::path::Path::parent).unwrap();
+    let example = folder.join("examples").join(name);
+    let build = format!("cargo build -p warmline-testkit --example {name}");
+    assert!(example.exists(), "{name} is not built; run `{build}`");
+    example
+}
+
+#[track_caller]
+fn says(said: &str, line: &str) {
+    assert!(
+        said.lines().any(|one| one.contains(line)),
+        "no `{line}` in:\n{said}"
+    );
+}
+
+/// A4, A6, A7, A14, A15, A17, A19, A38, A39: a run of an agent with sub-agents and parallel calls is
+/// one session with each server, and nothing is left of it.
+#[tokio::test]
+async fn an_agent_and_its_sub_agents_share_the_sessions_of_their_run() {
+    let said = run("agent_run").await;
+    says(&said, "without run: there is no note plan");
+    says(&said, "9 steps in 1 session, opened once, ended once");
+    says(&said, "no session, no process and no run is left");
+}
+
+/// A82, A89, A90, A92, A95, A100, A106, S16: a pool by identity under load, with breakers for a dead
+/// server and for a bad token.
+#[tokio::test]
+async fn a_pool_by_identity_holds_its_limits_under_load() {
+    let said = run("identity_pool").await;
+    says(
+        &said,
+        "24 sessions, at most 4 of a tenant, none shared by two",
+    );
+    says(&said, "careful opens a session and is served");
+    says(&said, "the server is back, and calls pass");
+}
+
+/// A115, A116, A117, A120, A121, A137, A139, A203: a lazy client that is resolved at its first call,
+/// heals on 404, and resumes its session after a restart.
+#[tokio::test]
+async fn a_lazy_client_heals_and_goes_on_after_a_restart() {
+    let said = run("lazy_client").await;
+    says(&said, "20 calls at once, looked up once, one handshake");
+    says(
+        &said,
+        "tools/call, initialize, notifications/initialized, tools/call",
+    );
+    says(
+        &said,
+        "the first call is the first request, and its count is 3",
+    );
+}
+
+/// A167, A168, A169, A173, A176, A177, A178, A189, A195: declared sessions, with nothing but two
+/// environment variables.
+#[tokio::test]
+async fn declarations_and_two_variables_are_enough_for_any_server() {
+    let said = run("declared_sessions").await;
+    says(
+        &said,
+        "the same declarations served a local, a stateless and a session server",
+    );
+}
