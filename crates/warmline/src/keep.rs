@@ -270,6 +270,11 @@ pub(crate) fn snapshot(engine: &Engine) -> Snapshot {
     let mut tallies: HashMap<Arc<str>, Tally> = HashMap::new();
     for cell in engine.pool().cells() {
         let key = cell.key();
+        let tally = tallies.entry(Arc::clone(&key.place().server)).or_default();
+        let (counts, closing, _) = cell.counts();
+        tally.opening += u64::from(counts.opening);
+        tally.closing += u64::from(counts.retiring + closing);
+        tally.waiting += u64::from(counts.waiting);
         for seen in cell.sessions() {
             let mut line = SessionLine::new(
                 Arc::clone(&key.place().server),
@@ -289,10 +294,7 @@ pub(crate) fn snapshot(engine: &Engine) -> Snapshot {
             } else {
                 SessionState::Idle
             };
-            tallies
-                .entry(Arc::clone(&key.place().server))
-                .or_default()
-                .add(&line, key.place().transport);
+            tally.add(&line, key.place().transport);
             line.session = seen.session.session_id().map(crate::events::ShortId::of);
             sessions.push(line);
         }
@@ -323,9 +325,12 @@ pub(crate) fn snapshot(engine: &Engine) -> Snapshot {
 /// The sessions of one server, by what they are doing.
 #[derive(Default)]
 struct Tally {
+    opening: u64,
     idle: u64,
     active: u64,
+    closing: u64,
     children: u64,
+    waiting: u64,
 }
 
 impl Tally {
@@ -341,8 +346,11 @@ impl Tally {
     }
 
     fn show(&self, metrics: &ServerMetrics) {
+        metrics.sessions.set(SessionState::Opening, self.opening);
         metrics.sessions.set(SessionState::Idle, self.idle);
         metrics.sessions.set(SessionState::Active, self.active);
+        metrics.sessions.set(SessionState::Closing, self.closing);
         metrics.children.set(self.children);
+        metrics.waiters.set(self.waiting);
     }
 }
