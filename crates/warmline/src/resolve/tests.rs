@@ -181,7 +181,7 @@ fn what_was_resolved_is_not_printed() {
     let secret = HeaderValue::from_static("canary");
     let resolved = Resolved::at("https://user:canary@one.example/canary?t=canary")
         .unwrap()
-        .header(http::header::AUTHORIZATION, secret);
+        .header(AUTHORIZATION, secret);
     let text = format!("{resolved:?} {resolved:#?} {:?}", resolved.headers());
     assert!(!text.contains("canary"), "{text}");
 }
