@@ -93,6 +93,8 @@ pub(crate) struct Setup {
     /// The record of the session that is held now, as it was written last.
     written: Mutex<Option<Box<Record>>>,
     left_state: AtomicBool,
+    /// The highest generation whose record was crossed out: no late renewal brings it back.
+    crossed_out: AtomicU32,
 }
 
 /// What was said to a session and has to be said again to the one that replaces it.
@@ -131,6 +133,7 @@ impl Setup {
             orders: Mutex::default(),
             written: Mutex::new(None),
             left_state: AtomicBool::new(false),
+            crossed_out: AtomicU32::new(0),
         }
     }
 

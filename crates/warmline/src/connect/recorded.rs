@@ -224,6 +224,7 @@ impl Connect {
             return;
         }
         let generation = line.generation.load(Ordering::Relaxed);
+        setup.crossed_out.fetch_max(generation, Ordering::SeqCst);
         let id = line.session_id();
         let began = clock::now();
         let had = records.clear(key, generation, id).await;
@@ -311,6 +312,11 @@ impl Setup {
 /// Writes down what changed since the record was written, and says what kept it from that.
 async fn renew(setup: &Arc<Setup>, records: &Records) -> Option<Trouble> {
     let mut record = setup.written.lock().clone()?;
+    let generation = record.generation;
+    let is_over = || setup.crossed_out.load(Ordering::SeqCst) >= generation;
+    if is_over() {
+        return None;
+    }
     let orders = setup.orders();
     record.log_level = orders.log_level;
     record.subscriptions = orders.subscriptions.into_iter().collect();
@@ -319,8 +325,21 @@ async fn renew(setup: &Arc<Setup>, records: &Records) -> Option<Trouble> {
     let written = records.touch(&record).await;
     Connect::store_did(setup, StoreOperation::Save, did_write(&written), began);
     match written {
+        // It ended meanwhile: what was crossed out before this write is crossed out again.
+        Written::Done if is_over() => {
+            let id = record.session_id.as_deref();
+            records.clear(&record.key, generation, id).await;
+            None
+        },
         Written::Done => {
-            *setup.written.lock() = Some(record);
+            let mut written = setup.written.lock();
+            // Unless another session was written down meanwhile.
+            if written
+                .as_ref()
+                .is_some_and(|now| now.generation == generation)
+            {
+                *written = Some(record);
+            }
             None
         },
         Written::Lost(_) => None,
