@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use parking_lot::Mutex;
 use rustls::ServerConfig;
 use serde_json::Value;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 use tokio_rustls::TlsAcceptor;
 
@@ -29,6 +29,9 @@ use crate::state::State;
 pub struct LedgerServer {
     state: Arc<State>,
     address: SocketAddr,
+    /// Bound and never listening: while the server is down nobody else gets its port.
+    #[expect(dead_code, reason = "it is held, not used")]
+    place: TcpSocket,
     tls: Option<Arc<ServerConfig>>,
     running: Mutex<Option<Running>>,
 }
@@ -81,14 +84,17 @@ impl LedgerServer {
         address: SocketAddr,
         tls: Option<Arc<ServerConfig>>,
     ) -> io::Result<Self> {
-        let state = State::new(personality);
-        let mut server = Self {
-            state,
-            address,
+        let place = TcpSocket::new_v4()?;
+        place.set_reuseaddr(true)?;
+        place.bind(address)?;
+        let server = Self {
+            state: State::new(personality),
+            address: place.local_addr()?,
+            place,
             tls,
             running: Mutex::new(None),
         };
-        server.address = server.listen()?;
+        server.listen()?;
         Ok(server)
     }
 
@@ -96,10 +102,10 @@ impl LedgerServer {
     pub fn start_again(&self) -> io::Result<()> {
         // One that crashed on command may still be about to end.
         self.stop();
-        self.listen().map(drop)
+        self.listen()
     }
 
-    fn listen(&self) -> io::Result<SocketAddr> {
+    fn listen(&self) -> io::Result<()> {
         let (stop, stopped) = oneshot::channel();
         let (ready, wait) = std::sync::mpsc::channel();
         let state = Arc::clone(&self.state);
@@ -114,8 +120,8 @@ impl LedgerServer {
                 let Ok(runtime) = runtime else { return };
                 runtime.block_on(async {
                     let listener = TcpListener::bind(address).await;
-                    let bound = listener.as_ref().map(TcpListener::local_addr);
-                    drop(ready.send(bound.map_err(copied).and_then(|bound| bound)));
+                    let bound = listener.as_ref().map(drop);
+                    drop(ready.send(bound.map_err(copied)));
                     let Ok(listener) = listener else { return };
                     tokio::select! {
                         _ = stopped => {},
@@ -127,11 +133,10 @@ impl LedgerServer {
                 drop(runtime);
                 state.counts.open_connections.store(0, Ordering::Relaxed);
             })?;
-        let bound = wait
-            .recv()
+        wait.recv()
             .map_err(|_| io::Error::other("the server did not start"))??;
         *self.running.lock() = Some(Running { stop, thread });
-        Ok(bound)
+        Ok(())
     }
 
     /// Stops listening and closes every connection; sessions and ledger stay.

@@ -1,0 +1,542 @@
+//! Healing: a session that the server forgot is replaced once, and no call runs twice.
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use warmline::core::code::Reason;
+use warmline::core::delivery::Delivery;
+use warmline::core::policy::Sessions;
+use warmline::events::{Event, Heard};
+use warmline::{Error, ServerHandle, ToolResult};
+use warmline_testkit::{Canned, CutAt, End, Fault, Moment, Personality, Phase, Rule};
+
+use super::world::{LEDGER, World, count, payment};
+
+/// A120, A121, P1, E3: a 404 costs a handshake and the call once more, over the same connection.
+#[tokio::test]
+async fn a_404_costs_a_handshake_and_the_call_once_more() {
+    let world = World::new(Personality::legacy());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    assert_eq!(count(&ledger).await, 1);
+    let before = world.server.ledger().methods().len();
+    world.server.control().forget_sessions();
+    let result = ledger.call("counter", json!({})).await.unwrap();
+    assert_eq!((result.attempts(), result.generation()), (2, 2));
+    let after = world.server.ledger().methods();
+    assert_eq!(
+        after[before..],
+        [
+            "tools/call",
+            "initialize",
+            "notifications/initialized",
+            "tools/call"
+        ]
+    );
+    let seen = world.server.counts();
+    assert_eq!((seen.initializes, seen.connections), (2, 1));
+    run.end().await;
+    world.finish().await;
+}
+
+/// A123, P14, reliability P14: a hundred calls that are refused together make one new session.
+#[tokio::test]
+async fn a_hundred_refusals_make_one_new_session() {
+    let world = World::new(Personality::legacy());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    count(&ledger).await;
+    let old = ledger.session().unwrap().id.unwrap();
+    world.server.control().forget_sessions();
+    // Late, so that all are on their way before the first is refused.
+    let late = Fault::Delay(300, Moment::BeforeExecuting);
+    world
+        .server
+        .inject(Rule::new(late).on_tool("pay").times(100));
+    let accounts: Vec<String> = (0..100).map(|number| format!("storm {number}")).collect();
+    let paid = join_all(accounts.iter().map(|account| world.pay(&ledger, account))).await;
+    for (paid, account) in paid.into_iter().zip(&accounts) {
+        let paid = paid.unwrap();
+        assert_eq!((paid.attempts(), paid.generation()), (2, 2));
+        let said: Value = paid.structured().unwrap();
+        assert_eq!(said["account"], **account);
+        assert_eq!(world.payments(account), 1);
+    }
+    let refused = world.server.ledger().count(|entry| {
+        entry.phase == Phase::Received
+            && entry.tool.as_deref() == Some("pay")
+            && entry.session.as_deref() == Some(&old)
+    });
+    assert_eq!(refused, 100);
+    assert_eq!(world.handshakes(), 2);
+    assert_eq!(world.server.counts().sessions, 2);
+    run.end().await;
+    world.finish().await;
+}
+
+/// A124: what is said of a session that was replaced already does not concern the new one.
+#[tokio::test]
+async fn a_late_refusal_leaves_the_new_session_alone() {
+    let world = World::new(Personality::legacy());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    count(&ledger).await;
+    world.server.control().forget_sessions();
+    let late = Fault::Delay(400, Moment::BeforeExecuting);
+    world.server.inject(Rule::new(late).on_tool("pay"));
+    let (paid, counted) = tokio::join!(world.pay(&ledger, "late"), count(&ledger));
+    assert_eq!(counted, 1);
+    assert_eq!(paid.unwrap().generation(), 2);
+    assert_eq!(world.payments("late"), 1);
+    assert_eq!(count(&ledger).await, 2);
+    assert_eq!(world.handshakes(), 2);
+    run.end().await;
+    world.finish().await;
+}
+
+/// A125, E2, P85: an error of the tool's own is passed on as it is.
+#[tokio::test]
+async fn an_error_of_the_server_is_passed_on_unchanged() {
+    let world = World::new(Personality::legacy());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    count(&ledger).await;
+    let own = Fault::Error {
+        code: -32000,
+        message: "no money left".to_owned(),
+        data: json!({"left": 0}),
+    };
+    world.server.inject(Rule::new(own).on_tool("pay"));
+    let error = payment(&ledger, "own").await.unwrap_err();
+    assert_eq!(error.delivery(), Delivery::Answered);
+    assert_eq!(error.attempts(), 1);
+    let said = error.server_error().unwrap();
+    assert_eq!(
+        (said.code, said.message.as_str()),
+        (-32000, "no money left")
+    );
+    let data: Value = serde_json::from_slice(said.data.as_deref().unwrap()).unwrap();
+    assert_eq!(data, json!({"left": 0}));
+    assert_eq!(world.server.ledger().received("tools/call"), 2);
+    assert_eq!(world.handshakes(), 1);
+    assert_eq!(count(&ledger).await, 2);
+    run.end().await;
+    world.finish().await;
+}
+
+/// A126, A202: a server that forgets every session at once is not asked for ever.
+#[tokio::test]
+async fn healing_has_an_end_and_the_breaker_hears_of_it() {
+    let world = World::new(Personality::legacy());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    world
+        .server
+        .inject(Rule::new(Fault::ForgetSessions).on("tools/call").always());
+    let mut codes = Vec::new();
+    for number in 0..8 {
+        let paid = world.pay(&ledger, &format!("lost {number}")).await;
+        let error = paid.unwrap_err();
+        assert!(error.delivery().is_safe(), "{error:?}");
+        assert!(error.attempts() <= 2, "{error:?}");
+        codes.push(error.code().word());
+    }
+    assert_eq!(codes[0], "session-lost");
+    assert_eq!(codes[7], "breaker-open");
+    let asked = world.handshakes();
+    let error = world.pay(&ledger, "refused at once").await.unwrap_err();
+    assert!(error.retry_after().is_some(), "{error:?}");
+    assert_eq!(world.handshakes(), asked);
+    assert_eq!(world.server.ledger().executions("pay"), 0);
+    run.end().await;
+    world.finish().await;
+}
+
+/// A127: a lost session is healed whatever is asked.
+#[tokio::test]
+async fn every_method_heals() {
+    let world = World::new(Personality::legacy());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    let methods: [(&str, Value); 8] = [
+        ("tools/list", json!({})),
+        ("tools/call", json!({"name": "counter", "arguments": {}})),
+        ("resources/list", json!({})),
+        ("resources/templates/list", json!({})),
+        ("prompts/list", json!({})),
+        ("ping", json!({})),
+        ("logging/setLevel", json!({"level": "info"})),
+        ("some/extension", json!({"any": 1})),
+    ];
+    ledger.ping().await.unwrap();
+    for (number, (method, params)) in methods.into_iter().enumerate() {
+        world.server.control().forget_sessions();
+        let asked = ledger.request(method, params).await;
+        if let Err(error) = asked {
+            // An unknown method is answered, on a session that is good.
+            assert_eq!(error.delivery(), Delivery::Answered, "{method}: {error:?}");
+        }
+        assert_eq!(world.handshakes(), 2 + number as u64, "{method}");
+        let session = ledger.session().unwrap().id.unwrap();
+        assert_eq!(world.server.control().sessions(), [session]);
+    }
+    run.end().await;
+    world.finish().await;
+}
+
+/// A128, P84, P87, reliability P8: a lost answer is unknown, and only what may run twice is sent
+/// again.
+#[tokio::test]
+async fn a_lost_answer_is_unknown_unless_the_call_may_run_twice() {
+    let cut = |tool: &str| Rule::new(Fault::Cut(CutAt::AfterExecuting, End::Rst)).on_tool(tool);
+    for personality in [Personality::legacy(), Personality::modern()] {
+        let world = World::with(personality, |server| server.repeatable(["put"]));
+        let run = world.warm.begin();
+        let ledger = run.server(LEDGER).unwrap();
+        count(&ledger).await;
+
+        world.server.inject(cut("pay"));
+        let error = world.pay(&ledger, "once").await.unwrap_err();
+        assert_eq!(error.delivery(), Delivery::Unknown, "{error:?}");
+        assert_eq!(error.attempts(), 1);
+        assert_eq!(world.payments("once"), 1);
+
+        // The tool says that it reads; the operator says that `put` may run twice; the caller does.
+        world.server.inject(cut("get"));
+        let got = ledger.call("get", json!({"key": "a"})).await.unwrap();
+        assert_eq!(got.attempts(), 2);
+        world.server.inject(cut("put"));
+        let put = ledger.call("put", json!({"key": "a", "value": 1})).await;
+        assert_eq!(put.unwrap().attempts(), 2);
+        world.server.inject(cut("pay"));
+        let twice = payment(&ledger, "twice").repeatable().await.unwrap();
+        assert_eq!(twice.attempts(), 2);
+        assert_eq!(world.payments("twice"), 2);
+        world.server.inject(cut("get"));
+        let once = ledger.call("get", json!({"key": "a"})).not_repeatable();
+        assert_eq!(once.await.unwrap_err().delivery(), Delivery::Unknown);
+        run.end().await;
+        world.finish().await;
+    }
+}
+
+/// P86, P133, reliability P9: a repeat is marked, with the same key; two equal calls are not.
+#[tokio::test]
+async fn a_repeat_carries_the_mark_of_its_call() {
+    let world = World::new(Personality::legacy());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    let cut = || Rule::new(Fault::Cut(CutAt::BeforeExecuting, End::Fin)).on_tool("pay");
+    world.server.inject(cut());
+    let result = payment(&ledger, "marked").repeatable().await.unwrap();
+    let meta: Value = serde_json::from_slice(result.raw()).unwrap();
+    assert_eq!(meta["_meta"]["dev.warmline/attempts"], 2);
+    world.server.inject(cut());
+    payment(&ledger, "own key")
+        .repeatable()
+        .call_id("k-1")
+        .await
+        .unwrap();
+    for _ in 0..2 {
+        payment(&ledger, "equal").await.unwrap();
+    }
+    let marks = |account: &str| -> Vec<(Value, Value)> {
+        let entries = world.server.ledger().entries().into_iter();
+        entries
+            .filter(|entry| entry.phase == Phase::Received && entry.arguments["account"] == account)
+            .map(|entry| {
+                let meta = &entry.meta;
+                (
+                    meta["dev.warmline/callId"].clone(),
+                    meta["dev.warmline/attempt"].clone(),
+                )
+            })
+            .collect()
+    };
+    let marked = marks("marked");
+    assert_eq!(marked.len(), 2);
+    assert_eq!(marked[0], (Value::Null, Value::Null));
+    assert!(marked[1].0.is_string());
+    assert_eq!(marked[1].1, 2);
+    let own = marks("own key");
+    assert_eq!(own[0], (json!("k-1"), json!(1)));
+    assert_eq!(own[1], (json!("k-1"), json!(2)));
+    assert_eq!(marks("equal"), vec![(Value::Null, Value::Null); 2]);
+    assert_eq!(world.payments("equal"), 2);
+    run.end().await;
+    world.finish().await;
+}
+
+/// A129, P6: listeners are told, and what was said to the old session is said to the new one.
+#[tokio::test]
+async fn the_new_session_is_told_what_the_old_one_was_told() {
+    let world = World::new(Personality::legacy());
+    let mut events = world.warm.events();
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    ledger.log_level("warning").await.unwrap();
+    ledger.subscribe("note://a").await.unwrap();
+    ledger.subscribe("note://b").await.unwrap();
+    ledger.unsubscribe("note://a").await.unwrap();
+    count(&ledger).await;
+    let before = world.server.ledger().methods().len();
+    world.server.control().forget_sessions();
+    count(&ledger).await;
+    assert_eq!(
+        world.server.ledger().methods()[before..],
+        [
+            "tools/call",
+            "initialize",
+            "notifications/initialized",
+            "logging/setLevel",
+            "resources/subscribe",
+            "tools/call"
+        ]
+    );
+    let mut told = Vec::new();
+    while let Some(Heard::Event(event)) = events.next().await {
+        let is_last = matches!(event, Event::Healed { .. });
+        told.push(event);
+        if is_last {
+            break;
+        }
+    }
+    let gone = told.iter().any(|event| {
+        matches!(event, Event::SessionGone { session, .. } if session.generation == Some(1))
+    });
+    assert!(gone, "{told:?}");
+    let Some(Event::Healed {
+        session,
+        from,
+        state_lost,
+        ..
+    }) = told.last()
+    else {
+        panic!("{told:?}");
+    };
+    assert_eq!((session.generation, *from, *state_lost), (Some(2), 1, true));
+    run.end().await;
+    world.finish().await;
+}
+
+/// A161, A48, E27: a broken wire is no verdict: the same session goes on.
+#[tokio::test]
+async fn a_broken_wire_does_not_end_a_session() {
+    let world = World::new(Personality::legacy());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    assert_eq!(count(&ledger).await, 1);
+    let cuts = [
+        (CutAt::BeforeExecuting, End::Fin),
+        (CutAt::BeforeExecuting, End::Rst),
+        (CutAt::AfterExecuting, End::Fin),
+        (CutAt::InHead, End::Rst),
+        (CutAt::InBody(5), End::Fin),
+    ];
+    for (number, (at, end)) in (0..).zip(cuts) {
+        let rule = Rule::new(Fault::Cut(at, end)).on_tool("pay");
+        world.server.inject(rule);
+        let error = world.pay(&ledger, &format!("cut {number}")).await;
+        assert_eq!(error.unwrap_err().delivery(), Delivery::Unknown);
+        assert_eq!(count(&ledger).await, number + 2);
+    }
+    // The server's program comes back, and remembers.
+    world.server.stop();
+    world.server.start_again().unwrap();
+    assert_eq!(count(&ledger).await, 7);
+    assert_eq!(world.handshakes(), 1);
+    run.end().await;
+    world.finish().await;
+}
+
+/// A162, E26: a modern server has no session to lose.
+#[tokio::test]
+async fn a_modern_server_is_never_healed() {
+    let world = World::new(Personality::modern());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    ledger.call("echo", json!({})).await.unwrap();
+    let met = world.handshakes();
+    let unknown = r#"{"jsonrpc":"2.0","id":$ID,"error":{"code":-32601,"message":"Not Found: Invalid session ID"}}"#;
+    let told = [
+        (Canned::new(404, unknown).json(), Delivery::Answered),
+        (Canned::new(404, "Session not found"), Delivery::Refused),
+        (
+            Canned::new(400, "Bad Request: No valid session ID provided"),
+            Delivery::Refused,
+        ),
+    ];
+    for (canned, delivery) in told {
+        let before = world.server.ledger().methods().len();
+        world
+            .server
+            .inject(Rule::new(Fault::Reply(canned)).on_tool("pay"));
+        let error = world.pay(&ledger, "modern").await.unwrap_err();
+        assert_eq!(error.delivery(), delivery, "{error:?}");
+        // What was refused may make us look at the server again, but never send it twice.
+        let methods = world.server.ledger().methods().split_off(before);
+        let calls = methods.iter().filter(|method| *method == "tools/call");
+        assert_eq!(calls.count(), 1, "{methods:?}: {error:?}");
+    }
+    ledger.call("echo", json!({})).await.unwrap();
+    assert_eq!(world.handshakes(), met);
+    run.end().await;
+    world.finish().await;
+}
+
+/// A163, P6: after a heal the tools are read again.
+#[tokio::test]
+async fn the_tool_list_is_read_again_after_a_heal() {
+    let world = World::new(Personality::legacy());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    ledger.tools().await.unwrap();
+    ledger.tools().await.unwrap();
+    assert_eq!(world.server.ledger().received("tools/list"), 1);
+    world.server.control().forget_sessions();
+    count(&ledger).await;
+    ledger.tools().await.unwrap();
+    assert_eq!(world.server.ledger().received("tools/list"), 2);
+    run.end().await;
+    world.finish().await;
+}
+
+/// A170, A172, E4, E9: a server that was taken for one without sessions asks for one.
+#[tokio::test]
+async fn a_call_that_is_told_it_needs_a_session_gets_one() {
+    for dialect in ["b1", "b2", "b3", "b3c", "b4", "b7", "b8", "b9", "b10"] {
+        let world = World::new(Personality::legacy_stateless());
+        let run = world.warm.begin();
+        let ledger = run.server(LEDGER).unwrap();
+        ledger.call("echo", json!({})).await.unwrap();
+        let before = world.handshakes();
+        let fault = Fault::Dialect(dialect.to_owned());
+        world.server.inject(Rule::new(fault).on_tool("pay"));
+        let paid = world.pay(&ledger, dialect).await;
+        let paid = paid.unwrap_or_else(|error| panic!("{dialect}: {error:?}"));
+        assert_eq!(paid.attempts(), 2, "{dialect}");
+        assert_eq!(world.payments(dialect), 1, "{dialect}");
+        assert_eq!(world.handshakes(), before + 1, "{dialect}");
+        run.end().await;
+        world.finish().await;
+    }
+}
+
+/// A172: a 400 that says something else is passed on, and not repeated.
+#[tokio::test]
+async fn an_unrelated_400_is_passed_on() {
+    let world = World::new(Personality::legacy());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    count(&ledger).await;
+    let canned = Canned::new(400, "Bad Request: the amount is missing");
+    world
+        .server
+        .inject(Rule::new(Fault::Reply(canned)).on_tool("pay"));
+    let error = world.pay(&ledger, "400").await.unwrap_err();
+    assert_eq!((error.delivery(), error.attempts()), (Delivery::Refused, 1));
+    assert_eq!(world.handshakes(), 1);
+    assert_eq!(count(&ledger).await, 2);
+    run.end().await;
+    world.finish().await;
+}
+
+/// A167: with `sessions = "never"` there is no handshake and no session id.
+#[tokio::test]
+async fn never_means_no_handshake_and_no_session_id() {
+    let world = World::with(Personality::legacy_stateless(), |server| {
+        server.sessions(Sessions::Never)
+    });
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    for _ in 0..3 {
+        ledger.call("echo", json!({})).await.unwrap();
+    }
+    let fault = Fault::Dialect("b4".to_owned());
+    world
+        .server
+        .inject(Rule::new(fault).on_tool("pay").always());
+    let error = world.pay(&ledger, "never").await.unwrap_err();
+    assert_eq!(error.delivery(), Delivery::Refused, "{error:?}");
+    let methods = world.server.ledger().methods();
+    assert!(!methods.contains(&"initialize".to_owned()), "{methods:?}");
+    let with_id = world.server.ledger().count(|entry| entry.session.is_some());
+    assert_eq!(with_id, 0);
+    run.end().await;
+    world.finish().await;
+}
+
+/// A168: with `sessions = "always"` the handshake comes first.
+#[tokio::test]
+async fn always_means_the_handshake_comes_first() {
+    for personality in [Personality::legacy(), Personality::dual()] {
+        let world = World::with(personality, |server| server.sessions(Sessions::Always));
+        let run = world.warm.begin();
+        let ledger = run.server(LEDGER).unwrap();
+        assert_eq!((count(&ledger).await, count(&ledger).await), (1, 2));
+        assert_eq!(world.handshakes(), 1);
+        let methods = world.server.ledger().methods();
+        let place = |name: &str| methods.iter().position(|method| method == name).unwrap();
+        assert!(place("initialize") < place("tools/call"), "{methods:?}");
+        run.end().await;
+        world.finish().await;
+    }
+}
+
+/// A169, A171, A173: what a server needs is found out once, and never by calling a tool.
+#[tokio::test]
+async fn what_a_server_needs_is_found_out_once() {
+    let kinds = [
+        ("legacy", Personality::legacy_stateless()),
+        ("modern", Personality::modern()),
+        ("dual", Personality::dual_stateless()),
+    ];
+    for (kind, personality) in kinds {
+        let world = World::new(personality);
+        let run = world.warm.begin();
+        let ledger = run.server(LEDGER).unwrap();
+        ledger.call("echo", json!({})).await.unwrap();
+        let methods = world.server.ledger().methods();
+        assert_eq!(methods.last().unwrap(), "tools/call", "{kind}");
+        let calls = methods.iter().filter(|method| *method == "tools/call");
+        assert_eq!(calls.count(), 1, "{kind}: {methods:?}");
+        let before = methods.len();
+        for _ in 0..5 {
+            ledger.call("echo", json!({})).await.unwrap();
+            world.ledger().call("echo", json!({})).await.unwrap();
+        }
+        let after = world.server.ledger().methods();
+        assert!(
+            after[before..].iter().all(|method| method == "tools/call"),
+            "{kind}: {after:?}"
+        );
+        let with_id = world.server.ledger().count(|entry| entry.session.is_some());
+        assert_eq!(with_id, 0, "{kind}");
+        run.end().await;
+        world.finish().await;
+    }
+}
+
+/// E20, P122: a server that holds one session only is named so, and never asked in a loop.
+#[tokio::test]
+async fn a_single_session_server_is_never_looped_on() {
+    let world = World::new(Personality::legacy());
+    let taken = r#"{"jsonrpc":"2.0","error":{"code":-32600,"message":"Invalid Request: Server already initialized"},"id":null}"#;
+    let rule = Rule::new(Fault::Reply(Canned::new(400, taken).json()));
+    world.server.inject(rule.on("initialize").always());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    let error = world.pay(&ledger, "taken").await.unwrap_err();
+    assert_eq!(error.reason(), Reason::SingleSession, "{error:?}");
+    assert_eq!(error.delivery(), Delivery::Unsent);
+    let asked = world.server.ledger().received("initialize");
+    assert!(asked <= 2, "it was asked {asked} times");
+    world.server.control().clear();
+    assert_eq!(count(&ledger).await, 1);
+    run.end().await;
+    world.finish().await;
+}
+
+/// A call that only reads, by the caller's own word.
+pub(crate) async fn read(handle: &ServerHandle) -> Result<ToolResult, Error> {
+    handle.call("get", json!({"key": "a"})).repeatable().await
+}

@@ -1,0 +1,274 @@
+//! Isolation: what belongs to one run and one identity is seen by nobody else.
+
+use futures_util::future::join_all;
+use serde_json::json;
+use warmline::core::policy::{Calls, SessionPer};
+use warmline::{Run, Secret, Server};
+use warmline_testkit::{LedgerServer, Personality};
+
+use super::world::{LEDGER, World, count, secs};
+
+/// Counts that often in a run, side by side, and gives the counts in order.
+async fn counts(run: &Run, times: usize) -> Vec<i64> {
+    let ledger = run.server(LEDGER).unwrap();
+    let mut counts = join_all((0..times).map(|_| count(&ledger))).await;
+    counts.sort_unstable();
+    counts
+}
+
+fn up_to(times: i64) -> Vec<i64> {
+    (1..=times).collect()
+}
+
+/// A15, A70, P2, P96, reliability P2, reliability I3: two runs of one identity never see each
+/// other's counter.
+#[tokio::test]
+async fn two_runs_of_one_identity_never_meet() {
+    let world = World::new(Personality::legacy());
+    let alice = world.warm.identity("alice");
+    let runs = [alice.begin(), alice.named("chat").unwrap()];
+    let counted = join_all(runs.iter().map(|run| counts(run, 20))).await;
+    assert_eq!(counted, [up_to(20), up_to(20)]);
+    for run in runs {
+        run.end().await;
+    }
+    world.finish().await;
+}
+
+/// A60, A68, A184, P95, reliability P1, reliability I2: two identities with equal credentials and
+/// the same name for their runs never see each other's counter.
+#[tokio::test]
+async fn two_identities_with_equal_credentials_and_run_names_never_meet() {
+    let world = World::with(Personality::legacy().token("shared"), |server| {
+        server.bearer(Secret::new("shared"))
+    });
+    let names = ["alice", "bob", "alice/", "Alice", ""];
+    let runs: Vec<Run> = names
+        .iter()
+        .map(|name| world.warm.identity(name).named("thread-1").unwrap())
+        .collect();
+    for round in 1..=3 {
+        let counted = join_all(runs.iter().map(|run| counts(run, 5))).await;
+        let expected: Vec<i64> = (round * 5 - 4..=round * 5).collect();
+        assert_eq!(counted, vec![expected; names.len()]);
+    }
+    assert_eq!(world.server.counts().sessions, 5);
+    for run in runs {
+        run.end().await;
+    }
+    world.finish().await;
+}
+
+/// A69, P97: a run of another identity is like one that never was.
+#[tokio::test]
+async fn a_run_of_another_identity_is_like_none() {
+    let world = World::new(Personality::legacy());
+    let run = world.warm.identity("alice").named("secret").unwrap();
+    count(&run.server(LEDGER).unwrap()).await;
+    let bob = world.warm.identity("bob");
+    let theirs = bob.join("secret").unwrap_err();
+    let nobodys = bob.join("nobodys").unwrap_err();
+    assert_eq!(theirs.code(), nobodys.code());
+    assert_eq!(
+        theirs.to_string().replace("secret", "nobodys"),
+        nobodys.to_string()
+    );
+    let own = bob.named("secret").unwrap();
+    assert!(own.is_root());
+    assert_eq!(count(&own.server(LEDGER).unwrap()).await, 1);
+    own.end().await;
+    assert_eq!(count(&run.server(LEDGER).unwrap()).await, 2);
+    run.end().await;
+    world.finish().await;
+}
+
+/// A runs' own word: inside the run of one identity another identity is outside of it.
+#[tokio::test]
+async fn a_current_run_is_its_own_identitys_alone() {
+    let world = World::new(Personality::legacy());
+    let alice = world.warm.identity("alice");
+    let bob = world.warm.identity("bob");
+    alice
+        .run(async |run| {
+            assert_eq!(count(&run.server(LEDGER).unwrap()).await, 1);
+            assert_eq!(count(&alice.server(LEDGER).unwrap()).await, 2);
+            // Bob has no run here: every call of his is on its own.
+            assert_eq!(count(&bob.server(LEDGER).unwrap()).await, 1);
+            assert_eq!(count(&bob.server(LEDGER).unwrap()).await, 1);
+            let inner = bob
+                .run(async |own| {
+                    assert_ne!(own.name(), run.name());
+                    count(&own.server(LEDGER).unwrap()).await
+                })
+                .await;
+            assert_eq!(inner, 1);
+            assert_eq!(count(&run.server(LEDGER).unwrap()).await, 3);
+        })
+        .await;
+    world.finish().await;
+}
+
+/// A68, A70, P32: sessions are shared by identity or by everybody only where that is said by name.
+#[tokio::test]
+async fn sharing_is_said_by_name() {
+    let side_by_side = |per| move |server: Server| server.session_per(per).calls(Calls::SideBySide);
+    let identity = World::with(Personality::legacy(), side_by_side(SessionPer::Identity));
+    let (alice, bob) = (
+        identity.warm.identity("alice"),
+        identity.warm.identity("bob"),
+    );
+    assert_eq!(count(&alice.server(LEDGER).unwrap()).await, 1);
+    let run = alice.begin();
+    assert_eq!(count(&run.server(LEDGER).unwrap()).await, 2);
+    assert_eq!(count(&bob.server(LEDGER).unwrap()).await, 1);
+    run.end().await;
+    assert_eq!(count(&alice.server(LEDGER).unwrap()).await, 3);
+    assert_eq!(identity.server.counts().sessions, 2);
+    identity.finish().await;
+
+    let everybody = World::with(Personality::legacy(), side_by_side(SessionPer::Server));
+    for (number, name) in (1..).zip(["alice", "bob", "carol"]) {
+        let who = everybody.warm.identity(name);
+        assert_eq!(count(&who.server(LEDGER).unwrap()).await, number);
+    }
+    assert_eq!(everybody.handshakes(), 1);
+    everybody.finish().await;
+}
+
+/// A63, A65, A112, A200, P106: what changes how a server is reached changes the session; what is
+/// decided about it does not.
+#[tokio::test]
+async fn another_way_to_a_server_is_another_session() {
+    let other = LedgerServer::start(Personality::legacy()).unwrap();
+    let shared = |server: Server| {
+        server
+            .session_per(SessionPer::Identity)
+            .calls(Calls::SideBySide)
+    };
+    let world = World::with(Personality::legacy(), shared);
+    let url = world.server.url();
+    let as_it_was = || shared(Server::http(LEDGER, &url));
+    assert_eq!(count(&world.ledger()).await, 1);
+
+    // The same again, and another decision about it: the session stays.
+    world.warm.add(as_it_was()).unwrap();
+    assert_eq!(count(&world.ledger()).await, 2);
+    let decided = as_it_was().patience(secs(20), secs(40));
+    world.warm.add(decided).unwrap();
+    assert_eq!(count(&world.ledger()).await, 3);
+
+    let ways = [
+        as_it_was().header("X-Static", "1"),
+        as_it_was().header("X-Static", "2"),
+        as_it_was().ca_file("/nowhere/ca.pem"),
+        shared(Server::http(LEDGER, format!("{url}?query"))),
+        as_it_was().bearer(Secret::new("token")),
+        shared(Server::http(LEDGER, other.url())),
+    ];
+    for way in ways {
+        let shown = format!("{way:?}");
+        world.warm.add(way).unwrap();
+        let called = world.ledger().call("counter", json!({})).await;
+        let called = called.unwrap_or_else(|error| panic!("{shown}: {error:?}"));
+        assert_eq!(super::world::counted(&called), 1, "{shown}");
+    }
+    world.finish().await;
+}
+
+/// P106: a run keeps the server it began with, and new runs get the new one.
+#[tokio::test]
+async fn a_live_run_keeps_the_server_it_began_with() {
+    let other = LedgerServer::start(Personality::legacy()).unwrap();
+    let world = World::new(Personality::legacy());
+    let run = world.warm.begin();
+    assert_eq!(count(&run.server(LEDGER).unwrap()).await, 1);
+    world.warm.add(Server::http(LEDGER, other.url())).unwrap();
+    assert_eq!(count(&run.server(LEDGER).unwrap()).await, 2);
+    let new = world.warm.begin();
+    assert_eq!(count(&new.server(LEDGER).unwrap()).await, 1);
+    assert_eq!(other.counts().sessions, 1);
+    new.end().await;
+    run.end().await;
+    assert!(world.warm.remove(LEDGER));
+    assert_eq!(
+        world.warm.server(LEDGER).unwrap_err().code().word(),
+        "server-unknown"
+    );
+    world.finish().await;
+}
+
+/// A100: what belongs to one request is sent with it and sticks to nothing.
+#[tokio::test]
+async fn headers_of_a_call_belong_to_that_call() {
+    let world = World::new(Personality::legacy());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    let calls = (0..20).map(|number| {
+        let trace = format!("00-trace-{number}");
+        let call = ledger.call("echo", json!({"trace": trace}));
+        async move { call.header("Traceparent", &trace).await.unwrap() }
+    });
+    join_all(calls).await;
+    ledger.call("echo", json!({"trace": null})).await.unwrap();
+    let entries = world.server.ledger().entries();
+    let calls: Vec<_> = entries
+        .iter()
+        .filter(|entry| entry.phase == warmline_testkit::Phase::Received && entry.tool.is_some())
+        .collect();
+    assert_eq!(calls.len(), 21);
+    for call in calls {
+        let sent = call.extra.get("traceparent").map(String::as_str);
+        assert_eq!(sent, call.arguments["trace"].as_str());
+    }
+    let bad = ledger.call("echo", json!({})).header("a b", "c").await;
+    assert!(bad.unwrap_err().delivery().is_safe());
+    run.end().await;
+    world.finish().await;
+}
+
+/// A185: a session's shortened id, its start, its last use and its state can be seen.
+#[tokio::test]
+async fn a_snapshot_shows_sessions_without_their_ids() {
+    let world = World::new(Personality::legacy());
+    let run = world.warm.identity("alice@example.com").begin();
+    let ledger = run.server(LEDGER).unwrap();
+    assert!(ledger.session().is_none());
+    count(&ledger).await;
+    let id = ledger.session().unwrap().id.unwrap();
+    let snapshot = world.warm.snapshot();
+    let [line] = snapshot.sessions.as_slice() else {
+        panic!("{:?}", snapshot.sessions);
+    };
+    assert_eq!((line.generation, line.transport), (1, "http"));
+    assert!(line.opened_at > 0 && line.used_at >= line.opened_at);
+    assert_eq!(snapshot.runs.len(), 1);
+    let shown = serde_json::to_string(&snapshot).unwrap();
+    for hidden in [id.as_str(), "alice", run.name()] {
+        assert!(!shown.contains(hidden), "{hidden} is shown in {shown}");
+    }
+    assert!(shown.contains(id.get(..4).unwrap()), "{shown}");
+    run.end().await;
+    world.finish().await;
+}
+
+/// A132: whether a session is held, and which, can be asked at any time without effect.
+#[tokio::test]
+async fn asking_for_the_session_changes_nothing() {
+    let world = World::new(Personality::legacy());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    for _ in 0..3 {
+        assert_eq!(ledger.session(), None);
+    }
+    assert_eq!(world.server.counts().requests, 0);
+    count(&ledger).await;
+    let held = ledger.session().unwrap();
+    assert_eq!(held.generation, 1);
+    assert_eq!(world.server.control().sessions(), [held.id.unwrap()]);
+    let requests = world.server.counts().requests;
+    ledger.session();
+    assert_eq!(world.server.counts().requests, requests);
+    run.end().await;
+    assert_eq!(ledger.session(), None);
+    world.finish().await;
+}

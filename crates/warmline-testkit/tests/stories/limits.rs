@@ -1,0 +1,429 @@
+//! Limits: how many sessions there are, who waits for one, and what whoever gets none is told.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use serde_json::json;
+use warmline::core::delivery::Delivery;
+use warmline::core::policy::{Calls, SessionPer, ToolPolicy};
+use warmline::{Server, Warmline};
+use warmline_testkit::{Fault, LedgerServer, Moment, Personality, Phase, Rule};
+
+use super::census::until;
+use super::program::Program;
+use super::world::{LEDGER, World, count, pass, secs};
+
+fn per_identity(most: u32) -> impl FnOnce(Server) -> Server {
+    move |server| server.session_per(SessionPer::Identity).max_per_key(most)
+}
+
+/// Most executions that were under way at the same time in one session.
+fn most_at_once(server: &LedgerServer) -> usize {
+    let mut running = std::collections::HashMap::<String, usize>::new();
+    let mut most = 0;
+    for entry in server.ledger().entries() {
+        let Some(session) = entry.session.filter(|_| entry.tool.is_some()) else {
+            continue;
+        };
+        let count = running.entry(session).or_default();
+        match entry.phase {
+            Phase::Begin => *count += 1,
+            Phase::Commit | Phase::Abandoned => *count = count.saturating_sub(1),
+            Phase::Received => {},
+        }
+        most = most.max(*count);
+    }
+    most
+}
+
+/// A73: a session that is given back serves the next one of its key.
+#[tokio::test]
+async fn a_session_that_is_given_back_serves_the_next() {
+    let world = World::with(Personality::legacy(), per_identity(10));
+    let ledger = world.ledger();
+    for number in 1..=3 {
+        assert_eq!(count(&ledger).await, number);
+        let seen = world.warm.snapshot().sessions;
+        assert_eq!(seen.len(), 1);
+        assert_eq!(seen[0].calls, 0);
+    }
+    let slow = ledger.call("slow", json!({"ms": 60_000}));
+    let slow = tokio::spawn(slow.into_future());
+    let book = world.server.ledger().clone();
+    until("it is in use", || book.begun("slow") == 1).await;
+    assert_eq!(world.warm.snapshot().sessions[0].calls, 1);
+    slow.abort();
+    drop(slow.await);
+    assert_eq!(world.handshakes(), 1);
+    world.finish().await;
+}
+
+/// A74, A82, A106, reliability I22: so many sessions at most, one call at a time on each.
+#[tokio::test]
+async fn one_call_at_a_time_on_so_many_sessions() {
+    let world = World::with(Personality::legacy(), per_identity(3));
+    let most = AtomicU64::new(0);
+    let ledger = world.ledger();
+    let calls = (0..30).map(|_| async {
+        ledger.call("slow", json!({"ms": 10})).await.unwrap();
+        most.fetch_max(world.server.counts().open_sessions, Ordering::Relaxed);
+    });
+    join_all(calls).await;
+    assert_eq!(most.into_inner(), 3);
+    assert_eq!(world.handshakes(), 3);
+    assert_eq!(most_at_once(&world.server), 1);
+    world.finish().await;
+}
+
+/// A74: side by side, all calls share one session.
+#[tokio::test]
+async fn calls_side_by_side_share_one_session() {
+    let world = World::with(Personality::legacy(), |server| {
+        per_identity(3)(server).calls(Calls::SideBySide)
+    });
+    let ledger = world.ledger();
+    join_all((0..10).map(|_| async { ledger.call("slow", json!({"ms": 100})).await.unwrap() }))
+        .await;
+    assert_eq!(world.handshakes(), 1);
+    assert!(most_at_once(&world.server) > 1);
+    world.finish().await;
+}
+
+/// A16, P108, P122: `serial` lets one call at a time on the session of a run.
+#[tokio::test]
+async fn serial_lets_one_call_at_a_time() {
+    let world = World::with(Personality::legacy(), |server| server.serial());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    join_all((0..10).map(|_| async { ledger.call("slow", json!({"ms": 5})).await.unwrap() })).await;
+    assert_eq!(world.handshakes(), 1);
+    assert_eq!(most_at_once(&world.server), 1);
+    run.end().await;
+    world.finish().await;
+}
+
+/// A75, P132: whoever holds a lease is alone; when it is dropped, in the middle or not, the next
+/// one goes on.
+#[tokio::test]
+async fn a_lease_is_for_one_holder_and_is_given_back_however_it_ends() {
+    let world = World::new(Personality::legacy());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    let lease = ledger.lease().await.unwrap();
+    lease.call("counter", json!({})).await.unwrap();
+    let waiting = {
+        let ledger = ledger.clone();
+        tokio::spawn(async move { count(&ledger).await })
+    };
+    lease.call("counter", json!({})).await.unwrap();
+    tokio::task::yield_now().await;
+    assert!(!waiting.is_finished());
+    drop(lease);
+    assert_eq!(waiting.await.unwrap(), 3);
+
+    // One that dies in the middle of its call.
+    let holder = {
+        let ledger = ledger.clone();
+        tokio::spawn(async move {
+            let lease = ledger.lease().await.unwrap();
+            lease.call("slow", json!({"ms": 60_000})).await.unwrap();
+        })
+    };
+    let book = world.server.ledger().clone();
+    until("it is in use", || book.begun("slow") == 1).await;
+    holder.abort();
+    drop(holder.await);
+    assert_eq!(count(&ledger).await, 4);
+    run.end().await;
+    world.finish().await;
+}
+
+/// A83, reliability I14: to make room, the session that rested longest is closed.
+#[tokio::test]
+async fn the_session_that_rested_longest_makes_room() {
+    let world = World::built(Personality::legacy(), per_identity(2), |builder| {
+        builder.limits(|limits| limits.sessions = 2)
+    });
+    let who = |name: &str| world.warm.identity(name).server(LEDGER).unwrap();
+    assert_eq!(count(&who("alice")).await, 1);
+    pass(secs(1)).await;
+    assert_eq!(count(&who("bob")).await, 1);
+    pass(secs(1)).await;
+    assert_eq!(count(&who("carol")).await, 1);
+    until("there are two", || world.server.counts().open_sessions == 2).await;
+    assert_eq!(count(&who("bob")).await, 2);
+    assert_eq!(count(&who("carol")).await, 2);
+    assert_eq!(count(&who("alice")).await, 1);
+    world.finish().await;
+}
+
+/// A83: a limit of one server holds for all identities together.
+#[tokio::test]
+async fn a_server_has_a_limit_of_its_own() {
+    let world = World::with(Personality::legacy(), |server| {
+        server.with_policy(|policy| {
+            policy.max_sessions = Some(1);
+            policy.wait = secs(1);
+        })
+    });
+    let alice = world.warm.identity("alice").begin();
+    count(&alice.server(LEDGER).unwrap()).await;
+    let bob = world.warm.identity("bob").begin();
+    let ledger = bob.server(LEDGER).unwrap();
+    let call = ledger.call("counter", json!({}));
+    let waiting = tokio::spawn(call.into_future());
+    until("somebody waits", || {
+        world.number("waiters", &[]) == 1 || waiting.is_finished()
+    })
+    .await;
+    pass(secs(2)).await;
+    // A session of a live run is never taken away to make room.
+    let error = waiting.await.unwrap().unwrap_err();
+    assert_eq!(error.code().word(), "pool-full", "{error:?}");
+    assert_eq!(error.delivery(), Delivery::Unsent);
+    assert_eq!(count(&alice.server(LEDGER).unwrap()).await, 2);
+    alice.end().await;
+    assert_eq!(count(&ledger).await, 1);
+    bob.end().await;
+    world.finish().await;
+}
+
+/// A84, E17, reliability P12, reliability I13: whoever waits is served in order, or told after how long
+/// there was nothing.
+#[tokio::test]
+async fn waiters_are_served_in_order_or_told_why_not() {
+    let world = World::with(Personality::legacy(), |server| {
+        per_identity(1)(server).with_policy(|policy| policy.wait = secs(30))
+    });
+    let ledger = world.ledger();
+    let lease = ledger.lease().await.unwrap();
+    let order = Mutex::new(Vec::new());
+    let waiters = async {
+        let order = &order;
+        join_all((0..8).map(|number| {
+            let call = ledger.call("echo", json!({}));
+            async move {
+                call.await.unwrap();
+                order.lock().unwrap().push(number);
+            }
+        }))
+        .await;
+    };
+    let holder = async {
+        until("all wait", || world.number("waiters", &[]) == 8).await;
+        drop(lease);
+    };
+    tokio::join!(waiters, holder);
+    assert_eq!(order.into_inner().unwrap(), (0..8).collect::<Vec<_>>());
+
+    let lease = ledger.lease().await.unwrap();
+    let late = tokio::spawn(ledger.call("echo", json!({})).into_future());
+    until("it waits", || world.number("waiters", &[]) == 1).await;
+    pass(secs(31)).await;
+    let error = late.await.unwrap().unwrap_err();
+    assert_eq!(error.code().word(), "pool-full", "{error:?}");
+    assert_eq!(error.delivery(), Delivery::Unsent);
+    assert!(format!("{error:?}").contains("3"), "{error:?}");
+    assert!(error.to_string().contains(LEDGER));
+    drop(lease);
+    count(&ledger).await;
+    world.finish().await;
+}
+
+/// A85, reliability I16: a waiter that leaves loses nothing for the others.
+#[tokio::test]
+async fn a_waiter_that_leaves_gives_its_place_up() {
+    let world = World::with(Personality::legacy(), per_identity(1));
+    let ledger = world.ledger();
+    let lease = ledger.lease().await.unwrap();
+    let waiting = || tokio::spawn(ledger.call("echo", json!({})).into_future());
+    let (first, second, third) = (waiting(), waiting(), waiting());
+    until("all wait", || world.number("waiters", &[]) == 3).await;
+    first.abort();
+    third.abort();
+    until("two have left", || world.number("waiters", &[]) == 1).await;
+    drop(lease);
+    second.await.unwrap().unwrap();
+    assert_eq!(count(&ledger).await, 1);
+    assert_eq!(world.handshakes(), 1);
+    world.finish().await;
+}
+
+/// reliability P18: when the line is full, the next one is told at once.
+#[tokio::test]
+async fn a_full_line_is_told_at_once() {
+    let world = World::built(Personality::legacy(), per_identity(1), |builder| {
+        builder.limits(|limits| limits.waiters_per_key = 2)
+    });
+    let ledger = world.ledger();
+    let lease = ledger.lease().await.unwrap();
+    let waiting = || tokio::spawn(ledger.call("echo", json!({})).into_future());
+    let line = [waiting(), waiting()];
+    until("the line is full", || world.number("waiters", &[]) == 2).await;
+    let error = ledger.call("echo", json!({})).await.unwrap_err();
+    assert_eq!(error.code().word(), "overloaded", "{error:?}");
+    assert_eq!(error.delivery(), Delivery::Unsent);
+    drop(lease);
+    for call in line {
+        call.await.unwrap().unwrap();
+    }
+    world.finish().await;
+}
+
+/// A86, E17: an opening that takes too long is told as that, and nothing of it stays.
+#[tokio::test]
+async fn an_opening_that_takes_too_long_is_torn_down() {
+    let world = World::with(Personality::legacy(), |server| {
+        server.with_policy(|policy| policy.create = Some(Duration::from_millis(200)))
+    });
+    let silence = Fault::Silence(Moment::AfterExecuting);
+    world.server.inject(Rule::new(silence).on("initialize"));
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    let error = ledger.call("counter", json!({})).await.unwrap_err();
+    assert_eq!(error.code().word(), "deadline", "{error:?}");
+    assert_eq!(error.delivery(), Delivery::Unsent);
+    until("its connection is closed", || {
+        world.server.counts().open_connections <= 1
+    })
+    .await;
+    // The server had given an id that nobody ever saw.
+    world.server.control().forget_sessions();
+    assert_eq!(count(&ledger).await, 1);
+    run.end().await;
+    world.finish().await;
+}
+
+/// A88, S1: without the pool every call has a session of its own, with the same results.
+#[tokio::test]
+async fn without_the_pool_every_call_has_its_own_session() {
+    let world = World::built(
+        Personality::legacy(),
+        |server| server,
+        |builder| builder.limits(|limits| limits.pool_enabled = false),
+    );
+    let run = world.warm.begin();
+    for _ in 0..3 {
+        assert_eq!(count(&run.server(LEDGER).unwrap()).await, 1);
+    }
+    assert_eq!(world.server.counts().sessions, 3);
+    run.end().await;
+    world.finish().await;
+}
+
+/// A54, S27: reuse is switched off for one tool, and for that alone.
+#[tokio::test]
+async fn one_tool_may_have_a_session_of_its_own() {
+    let world = World::with(Personality::legacy(), |server| {
+        let apart = ToolPolicy {
+            session_per: Some(SessionPer::Call),
+            ..ToolPolicy::default()
+        };
+        server.tool("page_open", apart)
+    });
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    assert_eq!(count(&ledger).await, 1);
+    ledger.call("page_open", json!({"url": "u"})).await.unwrap();
+    let read = ledger.call("page_read", json!({})).await.unwrap();
+    assert!(read.is_error(), "the page was opened in this session");
+    assert_eq!(count(&ledger).await, 2);
+    assert_eq!(world.server.counts().sessions, 2);
+    run.end().await;
+    world.finish().await;
+}
+
+/// A201: the sessions of a run count among those of its identity, and of nobody else.
+#[tokio::test]
+async fn sessions_of_runs_count_for_their_identity() {
+    let world = World::built(
+        Personality::legacy(),
+        |server| server.with_policy(|policy| policy.wait = Duration::from_millis(50)),
+        |builder| builder.limits(|limits| limits.sessions_per_identity = 2),
+    );
+    let alice = world.warm.identity("alice");
+    let runs = [alice.begin(), alice.begin(), alice.begin()];
+    for run in &runs[..2] {
+        count(&run.server(LEDGER).unwrap()).await;
+    }
+    let third = runs[2].server(LEDGER).unwrap();
+    let error = third.call("counter", json!({})).await.unwrap_err();
+    assert_eq!(error.code().word(), "pool-full", "{error:?}");
+    let bob = world.warm.identity("bob").begin();
+    assert_eq!(count(&bob.server(LEDGER).unwrap()).await, 1);
+    bob.end().await;
+    let [first, ..] = runs;
+    first.end().await;
+    assert_eq!(count(&third).await, 1);
+    drop(alice);
+    world.finish().await;
+}
+
+/// A202: healing does not double a place.
+#[tokio::test]
+async fn healing_keeps_its_place() {
+    let world = World::built(
+        Personality::legacy(),
+        |server| server.with_policy(|policy| policy.wait = Duration::from_millis(500)),
+        |builder| builder.limits(|limits| limits.sessions = 1),
+    );
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    for number in 1..=5 {
+        assert_eq!(count(&ledger).await, 1);
+        assert_eq!(ledger.session().unwrap().generation, number);
+        world.server.control().forget_sessions();
+    }
+    run.end().await;
+    world.finish().await;
+}
+
+/// A204: a server that keeps no sessions takes no place of those who do.
+#[tokio::test]
+async fn a_stateless_server_takes_no_place() {
+    let stateless = LedgerServer::start(Personality::legacy_stateless()).unwrap();
+    let modern = LedgerServer::start(Personality::modern()).unwrap();
+    let world = World::built(
+        Personality::legacy(),
+        |server| server.with_policy(|policy| policy.wait = Duration::from_millis(500)),
+        |builder| {
+            builder
+                .limits(|limits| limits.sessions = 1)
+                .server(Server::http("stateless", stateless.url()))
+                .server(Server::http("modern", modern.url()))
+        },
+    );
+    let run = world.warm.begin();
+    for name in ["stateless", "modern", LEDGER, "modern", "stateless"] {
+        let server = run.server(name).unwrap();
+        server.call("echo", json!({})).await.unwrap();
+    }
+    run.end().await;
+    world.finish().await;
+}
+
+/// reliability P17, reliability P18: there are so many processes at a time.
+#[tokio::test]
+async fn there_are_so_many_processes_at_a_time() {
+    let program = Program::ledger(&["--personality", "legacy"]);
+    let declared = program
+        .declared("child")
+        .with_policy(|policy| policy.wait = Duration::from_millis(100));
+    let warm = Warmline::builder()
+        .server(declared)
+        .limits(|limits| limits.processes = 2)
+        .build()
+        .unwrap();
+    let runs = [warm.begin(), warm.begin(), warm.begin()];
+    for run in &runs[..2] {
+        count(&run.server("child").unwrap()).await;
+    }
+    let third = runs[2].server("child").unwrap();
+    let error = third.call("counter", json!({})).await.unwrap_err();
+    assert_eq!(error.code().word(), "pool-full", "{error:?}");
+    assert_eq!(program.starts(), 2);
+    warm.close().await;
+    program.gone().await;
+}

@@ -1,0 +1,581 @@
+//! Reuse: one session serves a run, whoever calls, however many at once.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use serde_json::json;
+use warmline::core::delivery::Delivery;
+use warmline::upstream::{List, Times};
+use warmline::{InCurrentRun, Run, Server, ServerHandle, Warmline};
+use warmline_testkit::{Fault, LedgerServer, Moment, Personality, Rule};
+
+use super::census::until;
+use super::program::Program;
+use super::world::{LEDGER, World, count, nothing_left, payment};
+
+/// A12, P15: calls of one run share a session, over one connection.
+#[tokio::test]
+async fn calls_one_after_the_other_cost_one_handshake() {
+    let world = World::new(Personality::legacy());
+    let counts = world
+        .warm
+        .run(async |run| {
+            let ledger = run.server(LEDGER).unwrap();
+            let mut counts = Vec::new();
+            for _ in 0..20 {
+                counts.push(count(&ledger).await);
+            }
+            counts
+        })
+        .await;
+    assert_eq!(counts, (1..=20).collect::<Vec<_>>());
+    let seen = world.server.counts();
+    assert_eq!((seen.initializes, seen.connections), (1, 1));
+    world.finish().await;
+}
+
+/// A13: a run sets and gets on a program, and one process was started.
+#[tokio::test]
+async fn a_run_keeps_its_state_in_one_process() {
+    let program = Program::ledger(&["--personality", "legacy"]);
+    let warm = Warmline::builder()
+        .server(program.declared("child"))
+        .build()
+        .unwrap();
+    warm.run(async |run| {
+        let child = run.server("child").unwrap();
+        let note = json!({"title": "a", "text": "remembered"});
+        child.call("note_write", note).await.unwrap().ok().unwrap();
+        let read = child.call("note_read", json!({"title": "a"})).await;
+        assert_eq!(read.unwrap().ok().unwrap().text(), "remembered");
+    })
+    .await;
+    assert_eq!(program.starts(), 1);
+    program.gone().await;
+    warm.close().await;
+}
+
+/// A14, A15, A9: every server and every run has a session of its own.
+#[tokio::test]
+async fn each_server_and_each_run_has_its_own_session() {
+    let other = LedgerServer::start(Personality::legacy()).unwrap();
+    let world = World::built(
+        Personality::legacy(),
+        |server| server,
+        |builder| builder.server(Server::http("other", other.url())),
+    );
+    for _ in 0..2 {
+        world
+            .warm
+            .run(async |run| {
+                let (one, two) = (run.server(LEDGER).unwrap(), run.server("other").unwrap());
+                assert_eq!((count(&one).await, count(&one).await), (1, 2));
+                assert_eq!(count(&two).await, 1);
+                payment(&two, "other").await.unwrap();
+            })
+            .await;
+    }
+    assert_eq!(world.server.counts().sessions, 2);
+    assert_eq!(other.counts().sessions, 2);
+    assert_eq!(world.server.ledger().executions("pay"), 0);
+    assert_eq!(other.ledger().executions("pay"), 2);
+    assert_eq!(other.violations(), Vec::<String>::new());
+    world.finish().await;
+}
+
+/// A16, P108: calls side by side are told apart by their ids; a slow one delays nobody.
+#[tokio::test]
+async fn a_slow_call_does_not_delay_a_fast_one() {
+    for personality in [Personality::legacy(), Personality::modern()] {
+        let world = World::new(personality);
+        let run = world.warm.begin();
+        let ledger = run.server(LEDGER).unwrap();
+        ledger.call("echo", json!({})).await.unwrap();
+        let order = Mutex::new(Vec::new());
+        let slow = async {
+            let slow = ledger.call("slow", json!({"ms": 400})).await.unwrap();
+            order.lock().unwrap().push(slow.text());
+        };
+        let fast = async {
+            for number in 0..5 {
+                let echo = ledger.call("echo", json!({"number": number})).await;
+                order.lock().unwrap().push(echo.unwrap().text());
+            }
+        };
+        tokio::join!(slow, fast);
+        let order = order.into_inner().unwrap();
+        assert_eq!(order.last().unwrap(), "took 400 ms");
+        for (number, text) in order.iter().take(5).enumerate() {
+            assert!(text.contains(&number.to_string()), "{text}");
+        }
+        run.end().await;
+        world.finish().await;
+    }
+}
+
+/// A17: the list and the first call of a run cost one handshake together.
+#[tokio::test]
+async fn the_tool_list_is_read_on_the_session_of_the_run() {
+    let world = World::new(Personality::legacy());
+    world
+        .warm
+        .run(async |run| {
+            let ledger = run.server(LEDGER).unwrap();
+            assert!(ledger.tools().await.unwrap().len() > 10);
+            assert_eq!(count(&ledger).await, 1);
+        })
+        .await;
+    assert_eq!(world.handshakes(), 1);
+    assert_eq!(world.server.counts().sessions, 1);
+    world.finish().await;
+}
+
+/// A18, E14: a tool that is not there is named with its server, and nothing is called.
+#[tokio::test]
+async fn a_tool_that_is_not_there_is_named_with_its_server() {
+    let world = World::new(Personality::legacy());
+    let error = world.ledger().tool("countr").await.unwrap_err();
+    assert_eq!(error.code().word(), "tool-unknown");
+    assert_eq!(error.delivery(), Delivery::Unsent);
+    let words = format!("{error:?}");
+    for named in ["countr", LEDGER, "counter"] {
+        assert!(words.contains(named), "{words}");
+    }
+    let exposed = world.ledger().call_exposed("countr", json!({})).await;
+    assert_eq!(exposed.unwrap_err().code(), error.code());
+    assert_eq!(world.server.ledger().received("tools/call"), 0);
+    world.finish().await;
+}
+
+/// A19, A130: outside a run every call has a session of its own, and nothing of it stays.
+#[tokio::test]
+async fn outside_a_run_a_session_serves_one_call() {
+    let world = World::new(Personality::legacy());
+    for _ in 0..3 {
+        assert_eq!(count(&world.ledger()).await, 1);
+    }
+    assert_eq!(world.server.counts().sessions, 3);
+    until("no session is left", || {
+        world.server.counts().open_sessions == 0
+    })
+    .await;
+    assert!(world.warm.snapshot().sessions.is_empty());
+    world.finish().await;
+}
+
+/// A19: outside a run a process serves one call.
+#[tokio::test]
+async fn outside_a_run_a_process_serves_one_call() {
+    let program = Program::ledger(&["--personality", "legacy"]);
+    let warm = Warmline::builder()
+        .server(program.declared("child"))
+        .build()
+        .unwrap();
+    for _ in 0..2 {
+        let child = warm.server("child").unwrap();
+        assert_eq!(count(&child).await, 1);
+        program.gone().await;
+    }
+    assert_eq!(program.starts(), 2);
+    warm.close().await;
+    drop(warm);
+    nothing_left().await;
+}
+
+/// A20: what fails inside a run and outside fails with the same words.
+#[tokio::test]
+async fn an_error_is_the_same_inside_a_run_and_outside() {
+    let world = World::new(Personality::legacy());
+    let run = world.warm.begin();
+    let faults = [
+        None,
+        Some(Fault::Reply(warmline_testkit::Canned::new(500, "broken"))),
+        Some(Fault::Error {
+            code: -32050,
+            message: "no".to_owned(),
+            data: json!({"more": 1}),
+        }),
+    ];
+    for fault in faults {
+        let mut told = Vec::new();
+        for handle in [run.server(LEDGER).unwrap(), world.ledger()] {
+            if let Some(fault) = &fault {
+                let rule = Rule::new(fault.clone()).on("tools/call").always();
+                world.server.inject(rule);
+            }
+            let error = handle.call("nobody", json!({})).await.unwrap_err();
+            world.server.control().clear();
+            told.push((
+                error.to_string(),
+                error.code(),
+                error.reason(),
+                error.delivery(),
+                error.why().map(str::to_owned),
+                error.server_error().map(|error| error.code),
+            ));
+        }
+        assert_eq!(told.first(), told.last());
+    }
+    run.end().await;
+    world.finish().await;
+}
+
+/// A21, A109: every method goes the same way: the session of the run, else one of its own.
+#[tokio::test]
+async fn every_method_takes_the_session_of_the_run() {
+    let world = World::new(Personality::legacy());
+    world
+        .warm
+        .run(async |run| all_methods(&run.server(LEDGER).unwrap()).await)
+        .await;
+    assert_eq!(world.server.counts().sessions, 1);
+    let before = world.server.counts().sessions;
+    let methods = all_methods(&world.ledger()).await;
+    assert_eq!(world.server.counts().sessions, before + methods);
+    world.finish().await;
+}
+
+/// Uses every kind of method, and says how many requests that were.
+async fn all_methods(ledger: &ServerHandle) -> u64 {
+    ledger.forget_tools();
+    ledger.tools().await.unwrap();
+    ledger.call("echo", json!({})).await.unwrap();
+    for list in [List::Resources, List::Templates, List::Prompts] {
+        ledger.list(list).await.unwrap();
+    }
+    let resources = ledger.list(List::Resources).await.unwrap();
+    let first: serde_json::Value = serde_json::from_slice(&resources[0]).unwrap();
+    let uri = first["uri"].as_str().unwrap();
+    ledger.read_resource(uri).await.unwrap();
+    let prompts = ledger.list(List::Prompts).await.unwrap();
+    let first: serde_json::Value = serde_json::from_slice(&prompts[0]).unwrap();
+    let name = first["name"].as_str().unwrap();
+    ledger.prompt(name, json!({})).await.unwrap();
+    let completion = json!({
+        "ref": {"type": "ref/prompt", "name": name},
+        "argument": {"name": "topic", "value": "a"},
+    });
+    ledger.complete(completion).await.unwrap();
+    ledger.ping().await.unwrap();
+    ledger.log_level("info").await.unwrap();
+    ledger.subscribe(uri).await.unwrap();
+    ledger.unsubscribe(uri).await.unwrap();
+    14
+}
+
+/// A22, A175: a server that is declared nowhere is called the same way.
+#[tokio::test]
+async fn call_with_session_needs_no_declaration() {
+    let world = World::new(Personality::legacy());
+    let undeclared = world.warm.once(Server::http("x", world.server.url()));
+    assert_eq!(count(&undeclared).await, 1);
+    assert_eq!(count(&undeclared).await, 1);
+    let bad = world.warm.once(Server::http("x", "no url"));
+    let error = bad.call("counter", json!({})).await.unwrap_err();
+    assert_eq!(error.code().word(), "config-bad-value");
+    assert_eq!(error.delivery(), Delivery::Unsent);
+    world.finish().await;
+}
+
+/// A23, P73, P75: a session does not belong to the task that opened it.
+#[tokio::test]
+async fn a_session_outlives_the_task_that_opened_it() {
+    let world = World::new(Personality::legacy());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    let opener = ledger.clone();
+    assert_eq!(
+        tokio::spawn(async move { count(&opener).await })
+            .await
+            .unwrap(),
+        1
+    );
+    // The next one dies in the middle of its call.
+    let dying = ledger.clone();
+    let dying = tokio::spawn(async move { dying.call("slow", json!({"ms": 60_000})).await });
+    let ledger_of_server = world.server.ledger().clone();
+    until("the slow call is under way", || {
+        ledger_of_server.begun("slow") == 1
+    })
+    .await;
+    dying.abort();
+    assert!(dying.await.unwrap_err().is_cancelled());
+    assert_eq!(count(&ledger).await, 2);
+    assert_eq!(world.handshakes(), 1);
+    run.end().await;
+    world.finish().await;
+}
+
+/// A24, P107: a thousand first calls at the same moment open one session over HTTP.
+#[tokio::test]
+async fn a_thousand_first_calls_make_one_handshake() {
+    let world = World::new(Personality::legacy());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    let mut counts = join_all((0..1000).map(|_| count(&ledger))).await;
+    counts.sort_unstable();
+    assert_eq!(counts, (1..=1000).collect::<Vec<_>>());
+    assert_eq!(world.handshakes(), 1);
+    assert_eq!(world.server.counts().sessions, 1);
+    run.end().await;
+    world.finish().await;
+}
+
+/// Keeps idle connections for a moment only, where the story cannot let time pass.
+fn briefly_connected(server: Server) -> Server {
+    server.times(Times {
+        connection_idle: Duration::from_millis(100),
+        ..Times::default()
+    })
+}
+
+/// A24, P107: the same from a thousand tasks on several threads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_first_calls_of_many_threads_make_one_handshake() {
+    let world = World::with(Personality::legacy(), briefly_connected);
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    let tasks = (0..1000).map(|_| {
+        let ledger = ledger.clone();
+        tokio::spawn(async move { count(&ledger).await })
+    });
+    let mut counts: Vec<i64> = join_all(tasks)
+        .await
+        .into_iter()
+        .map(Result::unwrap)
+        .collect();
+    counts.sort_unstable();
+    assert_eq!(counts, (1..=1000).collect::<Vec<_>>());
+    assert_eq!(world.handshakes(), 1);
+    run.end().await;
+    world.finish().await;
+}
+
+/// A24, P107: a thousand first calls at the same moment start one process.
+#[tokio::test]
+async fn a_thousand_first_calls_start_one_process() {
+    let program = Program::ledger(&["--personality", "legacy"]);
+    let warm = Warmline::builder()
+        .server(program.declared("child"))
+        .build()
+        .unwrap();
+    let run = warm.begin();
+    let child = run.server("child").unwrap();
+    let mut counts = join_all((0..1000).map(|_| count(&child))).await;
+    counts.sort_unstable();
+    assert_eq!(counts, (1..=1000).collect::<Vec<_>>());
+    assert_eq!(program.starts(), 1);
+    run.end().await;
+    program.gone().await;
+    warm.close().await;
+}
+
+/// A25: a failed opening is told to all who waited for it, and the next call tries again.
+#[tokio::test]
+async fn a_failed_opening_is_told_once_to_everybody() {
+    let world = World::new(Personality::legacy());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    let refusal = Fault::Reply(warmline_testkit::Canned::new(403, "not today"));
+    world.server.inject(Rule::new(refusal).on("initialize"));
+    let calls = (0..50).map(|_| async { ledger.call("counter", json!({})).await });
+    let errors: Vec<_> = join_all(calls)
+        .await
+        .into_iter()
+        .map(Result::unwrap_err)
+        .collect();
+    for error in &errors {
+        assert_eq!(error.delivery(), Delivery::Unsent, "{error:?}");
+        assert_eq!(error.to_string(), errors[0].to_string());
+        assert!(error.to_string().contains(LEDGER), "{error:?}");
+    }
+    assert_eq!(
+        world.handshakes(),
+        0,
+        "the refusal came before it was counted"
+    );
+    assert_eq!(world.server.ledger().received("initialize"), 1);
+    assert_eq!(count(&ledger).await, 1);
+    run.end().await;
+    world.finish().await;
+}
+
+/// A26: whoever began an opening may leave; it goes on for the others.
+#[tokio::test]
+async fn an_opening_goes_on_when_its_caller_leaves() {
+    let world = World::new(Personality::legacy());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    let late = Fault::Delay(300, Moment::BeforeExecuting);
+    world.server.inject(Rule::new(late).on("initialize"));
+    let first = ledger.clone();
+    let first = tokio::spawn(async move { count(&first).await });
+    let seen = world.server.ledger().clone();
+    until("the handshake is under way", || {
+        seen.received("initialize") == 1
+    })
+    .await;
+    let second = ledger.clone();
+    let second = tokio::spawn(async move { count(&second).await });
+    tokio::task::yield_now().await;
+    first.abort();
+    assert!(first.await.unwrap_err().is_cancelled());
+    assert_eq!(second.await.unwrap(), 1);
+    assert_eq!(world.handshakes(), 1);
+    run.end().await;
+    world.finish().await;
+}
+
+/// A27, A43: a server that takes long to open delays no other.
+#[tokio::test]
+async fn a_server_that_does_not_open_delays_no_other() {
+    let stuck = LedgerServer::start(Personality::legacy()).unwrap();
+    stuck.inject(Rule::new(Fault::Silence(Moment::BeforeExecuting)).always());
+    let world = World::built(
+        Personality::legacy(),
+        |server| server,
+        |builder| builder.server(Server::http("stuck", stuck.url())),
+    );
+    let run = world.warm.begin();
+    let waiting = run.server("stuck").unwrap();
+    let waiting = tokio::spawn(async move { waiting.call("counter", json!({})).await });
+    let seen = stuck.ledger().clone();
+    until("the stuck server was asked", || !seen.methods().is_empty()).await;
+    assert_eq!(count(&run.server(LEDGER).unwrap()).await, 1);
+    assert!(!waiting.is_finished());
+    waiting.abort();
+    drop(waiting);
+    run.end().await;
+    world.finish().await;
+}
+
+/// A4, A6, A10: sub-agents of one run share its session, whatever they run on.
+#[tokio::test]
+async fn sub_agents_of_a_run_always_share_its_state() {
+    let world = World::new(Personality::legacy());
+    let warm = world.warm.clone();
+    let mut counts = world
+        .warm
+        .run(async |run| {
+            let here = sub_agent(warm.clone());
+            let joined = futures_util::future::join(sub_agent(warm.clone()), ambient());
+            let spawned = tokio::spawn(sub_agent(warm.clone()).in_current_run());
+            let handed = tokio::spawn(ambient().in_run(&run));
+            let explicit = run.clone();
+            let runtime = tokio::runtime::Handle::current();
+            let (done, thread) = tokio::sync::oneshot::channel();
+            let worker = std::thread::spawn(move || {
+                let counted =
+                    runtime.block_on(async { count(&explicit.server(LEDGER).unwrap()).await });
+                done.send(counted).unwrap();
+            });
+            let (here, (one, two), spawned, handed, thread) =
+                tokio::join!(here, joined, spawned, handed, thread);
+            worker.join().unwrap();
+            vec![
+                here,
+                one,
+                two,
+                spawned.unwrap(),
+                handed.unwrap(),
+                thread.unwrap(),
+            ]
+        })
+        .await;
+    counts.sort_unstable();
+    assert_eq!(counts, [1, 2, 3, 4, 5, 6]);
+    assert_eq!(world.handshakes(), 1);
+    world.finish().await;
+}
+
+/// Built from scratch: knows the engine, and nothing of the run.
+async fn sub_agent(warm: Warmline) -> i64 {
+    count(&warm.server(LEDGER).unwrap()).await
+}
+
+/// Knows nothing at all.
+async fn ambient() -> i64 {
+    count(&Run::current().unwrap().server(LEDGER).unwrap()).await
+}
+
+/// A13, A173: inside a run a server of both eras is met where it keeps state.
+#[tokio::test]
+async fn a_server_of_both_eras_keeps_the_state_of_a_run() {
+    let world = World::new(Personality::dual());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    assert_eq!((count(&ledger).await, count(&ledger).await), (1, 2));
+    assert_eq!(world.handshakes(), 1);
+    run.end().await;
+    // Outside it needs no handshake at all.
+    world.ledger().call("echo", json!({})).await.unwrap();
+    assert_eq!(world.handshakes(), 1);
+    world.finish().await;
+}
+
+/// A181: a thousand requests at once on one session have a thousand ids.
+#[tokio::test]
+async fn ids_differ_on_one_session() {
+    let world = World::new(Personality::legacy());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    let calls = (0..1000).map(|_| async { ledger.call("echo", json!({})).await.unwrap() });
+    join_all(calls).await;
+    let mut ids: Vec<String> = world
+        .server
+        .ledger()
+        .entries()
+        .into_iter()
+        .filter(|entry| entry.phase == warmline_testkit::Phase::Received && entry.tool.is_some())
+        .map(|entry| entry.id.to_string())
+        .collect();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), 1000);
+    run.end().await;
+    world.finish().await;
+}
+
+/// A189, A195: the same few words declare a server of any kind.
+#[tokio::test]
+async fn a_url_is_all_a_server_needs() {
+    let kinds = [
+        Personality::legacy(),
+        Personality::legacy_stateless(),
+        Personality::modern(),
+        Personality::dual(),
+        Personality::dual_stateless(),
+    ];
+    for personality in kinds {
+        let world = World::new(personality);
+        let paid = world.pay(&world.ledger(), "outside").await.unwrap();
+        assert_eq!(paid.attempts(), 1);
+        let run = world.warm.begin();
+        world
+            .pay(&run.server(LEDGER).unwrap(), "inside")
+            .await
+            .unwrap();
+        run.end().await;
+        assert_eq!(
+            (world.payments("outside"), world.payments("inside")),
+            (1, 1)
+        );
+        world.finish().await;
+    }
+}
+
+/// A shared handle works from any number of threads at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn handles_are_shared_by_threads() {
+    let world = World::with(Personality::dual(), briefly_connected);
+    let ledger = Arc::new(world.ledger());
+    let calls = (0..64).map(|number| {
+        let ledger = Arc::clone(&ledger);
+        tokio::spawn(async move { ledger.call("echo", json!({"number": number})).await })
+    });
+    for called in join_all(calls).await {
+        called.unwrap().unwrap();
+    }
+    world.finish().await;
+}

@@ -1,0 +1,286 @@
+//! Runs: who belongs to one, and when it ends.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use serde_json::json;
+use warmline::core::delivery::Delivery;
+use warmline::{InCurrentRun, Run, Server, Warmline};
+use warmline_testkit::{LedgerServer, Personality};
+
+use super::census::until;
+use super::world::{LEDGER, World, count, nothing_left, pass, secs};
+
+fn engine() -> Warmline {
+    Warmline::builder().build().unwrap()
+}
+
+/// A1, A2, A8: the current run is none, then the run, then none again.
+#[tokio::test]
+async fn the_current_run_is_none_before_and_after() {
+    assert_eq!(Run::current_name(), None);
+    let error = Run::current().unwrap_err();
+    assert_eq!(error.code().word(), "run-unknown");
+    assert!(error.hint().unwrap().contains("in_current_run"));
+    let warm = engine();
+    let name = warm
+        .run(async |run| {
+            // Before anything else happens it is there.
+            assert_eq!(Run::current_name().as_deref(), Some(run.name()));
+            assert!(run.is_live());
+            run.name().to_owned()
+        })
+        .await;
+    assert_eq!(Run::current_name(), None);
+    assert!(warm.join(&name).is_err());
+    warm.close().await;
+}
+
+/// A3, S26: names of runs differ, begin alike, and hold 128 random bits.
+#[tokio::test]
+async fn names_of_runs_differ_and_begin_alike() {
+    let warm = engine();
+    let mut names = HashSet::new();
+    for _ in 0..20_000 {
+        let run = warm.begin();
+        let name = run.name().to_owned();
+        let (head, digits) = name.split_at(4);
+        assert_eq!(head, "run_");
+        assert!(digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
+        assert!(names.insert(name));
+        run.end().await;
+    }
+    assert_eq!(warm.snapshot().runs.len(), 0);
+    warm.close().await;
+    drop(warm);
+    nothing_left().await;
+}
+
+/// A4: children read the name of their parent's run, side by side and spawned.
+#[tokio::test]
+async fn children_belong_to_the_run_of_their_parent() {
+    let warm = engine();
+    warm.run(async |run| {
+        let name = || async { Run::current_name().unwrap() };
+        let spawned = tokio::spawn(name().in_current_run());
+        let unaware = tokio::spawn(async { Run::current_name() });
+        let (one, two, spawned) = tokio::join!(name(), name(), spawned);
+        for read in [one, two, spawned.unwrap()] {
+            assert_eq!(read, run.name());
+        }
+        assert_eq!(unaware.await.unwrap(), None);
+        run.sync_scope(|| assert_eq!(Run::current_name().as_deref(), Some(run.name())));
+    })
+    .await;
+    warm.close().await;
+}
+
+/// A5, A57: a child that goes its own way changes nothing for the others.
+#[tokio::test]
+async fn a_child_with_a_run_of_its_own_changes_nothing_for_others() {
+    let warm = engine();
+    warm.run(async |run| {
+        let other = warm.named("other").unwrap();
+        let inside = other.scope(async {
+            tokio::task::yield_now().await;
+            Run::current_name().unwrap()
+        });
+        let beside = async {
+            tokio::task::yield_now().await;
+            Run::current_name().unwrap()
+        };
+        let (inside, beside) = tokio::join!(inside, beside);
+        assert_eq!((inside.as_str(), beside.as_str()), ("other", run.name()));
+        assert!(other.is_root());
+        other.detach();
+    })
+    .await;
+    // The scope ended what it began, and not what was named inside of it.
+    assert!(warm.join("other").is_ok());
+    warm.close().await;
+}
+
+/// A7, A56: only the outermost scope is the root; an inner one joins it and closes nothing.
+#[tokio::test]
+async fn an_inner_scope_joins_the_outer_one() {
+    let world = World::new(Personality::legacy());
+    world
+        .warm
+        .run(async |outer| {
+            assert_eq!(count(&outer.server(LEDGER).unwrap()).await, 1);
+            let warm = &world.warm;
+            let inner = warm
+                .run(async |inner| {
+                    assert!(!inner.is_root());
+                    assert_eq!(count(&inner.server(LEDGER).unwrap()).await, 2);
+                    inner.name().to_owned()
+                })
+                .await;
+            assert_eq!(inner, outer.name());
+            let joined = warm.join(outer.name()).unwrap();
+            assert!(!joined.is_root());
+            drop(joined);
+            assert_eq!(count(&outer.server(LEDGER).unwrap()).await, 3);
+        })
+        .await;
+    assert_eq!(world.handshakes(), 1);
+    world.finish().await;
+}
+
+/// A10: another process that names the run, by hand or by the environment, is in it. Here the other
+/// process is another engine: what is handed over is the name.
+#[tokio::test]
+async fn a_run_is_handed_over_by_its_name() {
+    let world = World::new(Personality::legacy());
+    let alice = world.warm.identity("alice");
+    let run = alice.named("thread-7").unwrap();
+    assert_eq!(count(&run.server(LEDGER).unwrap()).await, 1);
+    let name = run.name().to_owned();
+    let joined = alice.join(&name).unwrap();
+    assert_eq!(count(&joined.server(LEDGER).unwrap()).await, 2);
+    let named = alice.named(&name).unwrap();
+    assert!(!named.is_root());
+    let thread = std::thread::spawn(move || named.name().to_owned());
+    assert_eq!(thread.join().unwrap(), name);
+    // Nothing is named in this environment.
+    assert!(world.warm.run_from_env().unwrap().is_none());
+    run.end().await;
+    world.finish().await;
+}
+
+/// A11: engines share nothing; the one of the process is the same on every access.
+#[tokio::test]
+async fn engines_share_nothing() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let engines = [engine(), engine()];
+    for warm in &engines {
+        warm.add(Server::http(LEDGER, server.url())).unwrap();
+        let run = warm.named("same").unwrap();
+        assert_eq!(count(&run.server(LEDGER).unwrap()).await, 1);
+        run.detach();
+    }
+    assert_eq!(server.counts().sessions, 2);
+    for warm in engines {
+        warm.close().await;
+    }
+    let name = "of-the-process";
+    let process = Warmline::process().unwrap();
+    process.add(Server::http(name, server.url())).unwrap();
+    let again = Warmline::process().unwrap();
+    assert!(again.servers().contains(&name.to_owned()));
+    assert!(again.remove(name));
+}
+
+/// A7, P74: a named run is ended by what began it, and by nobody who joined.
+#[tokio::test]
+async fn only_what_began_a_run_ends_it() {
+    let world = World::new(Personality::legacy());
+    let began = world.warm.named("n").unwrap();
+    count(&began.server(LEDGER).unwrap()).await;
+    drop(world.warm.named("n").unwrap());
+    drop(began.clone());
+    assert_eq!(count(&began.server(LEDGER).unwrap()).await, 2);
+    drop(began);
+    until("the run is over", || world.warm.join("n").is_err()).await;
+    until("its session is closed", || {
+        world.server.counts().open_sessions == 0
+    })
+    .await;
+    // The same name begins another run.
+    let again = world.warm.named("n").unwrap();
+    assert!(again.is_root());
+    assert_eq!(count(&again.server(LEDGER).unwrap()).await, 1);
+    again.end().await;
+    world.finish().await;
+}
+
+/// A run that was detached goes on until it rests too long.
+#[tokio::test]
+async fn a_run_that_rests_too_long_ends() {
+    let world = World::new(Personality::legacy());
+    let run = world.warm.named("resting").unwrap();
+    count(&run.server(LEDGER).unwrap()).await;
+    run.detach();
+    pass(secs(20 * 60)).await;
+    let joined = world.warm.join("resting").unwrap();
+    assert_eq!(count(&joined.server(LEDGER).unwrap()).await, 2);
+    for _ in 0..4 {
+        pass(secs(10 * 60)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    until("the run is over", || !joined.is_live()).await;
+    let error = joined.server(LEDGER).unwrap().ping().await.unwrap_err();
+    assert_eq!(error.code().word(), "run-ended");
+    assert_eq!(error.delivery(), Delivery::Unsent);
+    until("its session is closed", || {
+        world.server.counts().open_sessions == 0
+    })
+    .await;
+    world.finish().await;
+}
+
+/// Names that no run may have are errors, whoever gives them.
+#[tokio::test]
+async fn bad_names_are_errors() {
+    let warm = engine();
+    let long = "x".repeat(129);
+    for bad in ["", ".", "..", "a b", "a/b", "é", "a\n", long.as_str()] {
+        for error in [warm.named(bad).unwrap_err(), warm.join(bad).unwrap_err()] {
+            assert_eq!(error.delivery(), Delivery::Unsent);
+            assert!(error.hint().unwrap().contains("128"), "{error:?}");
+        }
+    }
+    for good in ["a", "...", "A-b_c.d~9", &"x".repeat(128)] {
+        warm.named(good).unwrap().end().await;
+    }
+    assert_eq!(warm.join("never").unwrap_err().code().word(), "run-unknown");
+    warm.close().await;
+}
+
+/// A run may not be a fork bomb: one identity has so many at a time, others are not concerned.
+#[tokio::test]
+async fn an_identity_has_so_many_runs_at_a_time() {
+    let world = World::built(
+        Personality::legacy(),
+        |server| server,
+        |builder| builder.limits(|limits| limits.runs_per_identity = 3),
+    );
+    let alice = world.warm.identity("alice");
+    let mut runs = Vec::new();
+    for _ in 0..3 {
+        let run = alice.begin();
+        count(&run.server(LEDGER).unwrap()).await;
+        runs.push(run);
+    }
+    let fourth = alice.begin();
+    let call = fourth.server(LEDGER).unwrap().call("counter", json!({}));
+    let error = call.await.unwrap_err();
+    assert_eq!(error.code().word(), "overloaded", "{error:?}");
+    assert_eq!(error.delivery(), Delivery::Unsent);
+    fourth.end().await;
+    let bob = world.warm.identity("bob").begin();
+    count(&bob.server(LEDGER).unwrap()).await;
+    bob.end().await;
+    for run in runs {
+        run.end().await;
+    }
+    world.finish().await;
+}
+
+/// P74: a server that is unknown is named with the nearest one.
+#[tokio::test]
+async fn an_unknown_server_is_named_with_the_nearest() {
+    let world = World::new(Personality::legacy());
+    let run = world.warm.begin();
+    for error in [
+        world.warm.server("ledgr").unwrap_err(),
+        run.server("ledgr").unwrap_err(),
+        run.lease("ledgr").await.unwrap_err(),
+    ] {
+        assert_eq!(error.code().word(), "server-unknown");
+        assert_eq!(error.delivery(), Delivery::Unsent);
+        assert!(error.hint().unwrap().contains("ledger"), "{error:?}");
+    }
+    run.end().await;
+    world.finish().await;
+}

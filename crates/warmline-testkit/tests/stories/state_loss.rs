@@ -1,0 +1,234 @@
+//! State loss: whoever can act on it is told that what earlier calls left behind is gone.
+
+use serde_json::{Value, json};
+use warmline::core::delivery::Delivery;
+use warmline::core::policy::{OnStateLoss, Sessions};
+use warmline::{ServerHandle, ToolResult, Warmline};
+use warmline_testkit::Personality;
+
+use super::census::until;
+use super::program::Program;
+use super::world::{LEDGER, World, count, counted};
+
+/// A result as it came.
+fn raw(result: &ToolResult) -> Value {
+    serde_json::from_slice(result.raw()).unwrap()
+}
+
+async fn counter(handle: &ServerHandle) -> ToolResult {
+    handle.call("counter", json!({})).await.unwrap()
+}
+
+fn world(on_state_loss: Option<OnStateLoss>) -> World {
+    World::with(Personality::legacy(), |server| match on_state_loss {
+        Some(then) => server.on_state_loss(then),
+        None => server,
+    })
+}
+
+/// A48, P11, reliability P11: by default the result begins with a sentence that a model can read,
+/// once.
+#[tokio::test]
+async fn the_loss_is_told_once_in_words_that_a_model_reads() {
+    for said in [None, Some(OnStateLoss::Tell)] {
+        let world = world(said);
+        let run = world.warm.begin();
+        let ledger = run.server(LEDGER).unwrap();
+        let first = counter(&ledger).await;
+        assert_eq!(
+            raw(&first).get("_meta"),
+            None,
+            "straight replies stay as they are"
+        );
+        world.server.control().forget_sessions();
+        let told = counter(&ledger).await;
+        assert!(told.state_lost());
+        let result = raw(&told);
+        let words = result["content"][0]["text"].as_str().unwrap();
+        for word in [LEDGER, "lost", "gone"] {
+            assert!(words.contains(word), "{words}");
+        }
+        assert_eq!(result["structuredContent"], json!({"count": 1}));
+        assert_eq!(
+            result["content"][1]["text"],
+            json!({"count": 1}).to_string()
+        );
+        assert_eq!(result["_meta"]["dev.warmline/stateLost"], true);
+        assert_eq!(result["_meta"]["dev.warmline/generation"], 2);
+        assert_eq!(result["_meta"]["dev.warmline/attempts"], 2);
+        let next = counter(&ledger).await;
+        assert_eq!(raw(&next).get("_meta"), None);
+        assert_eq!((counted(&next), next.state_lost()), (2, false));
+        run.end().await;
+        world.finish().await;
+    }
+}
+
+/// A48: what is not a tool's call mentions the loss, and the next tool is told in words.
+#[tokio::test]
+async fn a_read_mentions_the_loss_and_the_next_tool_tells_it() {
+    let world = world(None);
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    counter(&ledger).await;
+    let resources = ledger.list(warmline::upstream::List::Resources).await;
+    let first: Value = serde_json::from_slice(&resources.unwrap()[0]).unwrap();
+    let uri = first["uri"].as_str().unwrap();
+    world.server.control().forget_sessions();
+    let read = ledger.read_resource(uri).await.unwrap();
+    let read: Value = serde_json::from_slice(&read).unwrap();
+    assert_eq!(read["_meta"]["dev.warmline/stateLost"], true, "{read}");
+    let told = counter(&ledger).await;
+    assert!(told.state_lost());
+    assert!(told.text().contains("gone"));
+    assert!(!counter(&ledger).await.state_lost());
+    run.end().await;
+    world.finish().await;
+}
+
+/// A48: a session that only ever answered what may run twice had nothing to lose.
+#[tokio::test]
+async fn nothing_is_told_where_nothing_was_left() {
+    let world = world(None);
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    let read = || ledger.call("get", json!({"key": "a"})).repeatable();
+    read().await.unwrap();
+    world.server.control().forget_sessions();
+    let result = read().await.unwrap();
+    assert_eq!(result.attempts(), 2);
+    assert!(!result.state_lost());
+    assert_eq!(raw(&result)["_meta"].get("dev.warmline/stateLost"), None);
+    run.end().await;
+    world.finish().await;
+}
+
+/// P11, reliability P11: `continue` says it in `_meta` alone.
+#[tokio::test]
+async fn continue_says_it_in_meta_alone() {
+    let world = world(Some(OnStateLoss::Continue));
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    counter(&ledger).await;
+    world.server.control().forget_sessions();
+    let result = counter(&ledger).await;
+    assert!(result.state_lost());
+    let shown = raw(&result);
+    assert_eq!(shown["_meta"]["dev.warmline/stateLost"], true);
+    assert_eq!(shown["content"].as_array().unwrap().len(), 1);
+    assert!(!counter(&ledger).await.state_lost());
+    run.end().await;
+    world.finish().await;
+}
+
+/// P11, reliability P11: `fail`, and `sessions = "always"` without a word, end the call refused;
+/// the next one works.
+#[tokio::test]
+async fn fail_ends_the_call_and_the_next_one_works() {
+    let always = |server: warmline::Server| server.sessions(Sessions::Always);
+    let fail = |server: warmline::Server| server.on_state_loss(OnStateLoss::Fail);
+    let worlds = [
+        World::with(Personality::legacy(), always),
+        World::with(Personality::legacy(), fail),
+    ];
+    for world in worlds {
+        let run = world.warm.begin();
+        let ledger = run.server(LEDGER).unwrap();
+        count(&ledger).await;
+        world.server.control().forget_sessions();
+        let error = world.pay(&ledger, "fail").await.unwrap_err();
+        assert_eq!(error.code().word(), "session-lost", "{error:?}");
+        assert_eq!(error.delivery(), Delivery::Refused);
+        assert_eq!(world.payments("fail"), 0);
+        assert_eq!(count(&ledger).await, 1);
+        run.end().await;
+        world.finish().await;
+    }
+}
+
+/// P11, reliability P11: `end_run` ends the run with the call.
+#[tokio::test]
+async fn end_run_ends_the_run() {
+    let world = world(Some(OnStateLoss::EndRun));
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    count(&ledger).await;
+    world.server.control().forget_sessions();
+    let error = world.pay(&ledger, "end").await.unwrap_err();
+    assert_eq!(error.code().word(), "session-lost", "{error:?}");
+    assert_eq!(error.delivery(), Delivery::Refused);
+    until("the run is over", || !run.is_live()).await;
+    let error = world.pay(&ledger, "after").await.unwrap_err();
+    assert_eq!(error.code().word(), "run-ended", "{error:?}");
+    assert_eq!(error.delivery(), Delivery::Unsent);
+    run.end().await;
+    world.finish().await;
+}
+
+/// A48: a program that died took its state with it, and that is told.
+#[tokio::test]
+async fn a_program_that_died_is_started_again_and_its_loss_is_told() {
+    let program = Program::ledger(&["--personality", "legacy"]);
+    let warm = Warmline::builder()
+        .server(program.declared("child"))
+        .build()
+        .unwrap();
+    let run = warm.begin();
+    let child = run.server("child").unwrap();
+    assert_eq!((count(&child).await, count(&child).await), (1, 2));
+    let error = child.call("crash", json!({})).await.unwrap_err();
+    assert_eq!(error.delivery(), Delivery::Unknown, "{error:?}");
+    let told = child.call("counter", json!({})).await.unwrap();
+    assert_eq!((counted(&told), told.generation()), (1, 2));
+    assert!(told.state_lost());
+    assert!(told.text().contains("gone"), "{}", told.text());
+    assert_eq!(program.starts(), 2);
+    run.end().await;
+    program.gone().await;
+    warm.close().await;
+}
+
+/// A48, P132: each run is told of its own loss, and only of its own.
+#[tokio::test]
+async fn each_run_is_told_of_its_own_loss() {
+    let world = world(None);
+    let runs = [world.warm.begin(), world.warm.begin()];
+    for run in &runs {
+        counter(&run.server(LEDGER).unwrap()).await;
+    }
+    world.server.control().forget_sessions();
+    for run in &runs {
+        let ledger = run.server(LEDGER).unwrap();
+        assert!(counter(&ledger).await.state_lost());
+        assert!(!counter(&ledger).await.state_lost());
+    }
+    let fresh = world.warm.begin();
+    assert!(!counter(&fresh.server(LEDGER).unwrap()).await.state_lost());
+    for run in runs.into_iter().chain([fresh]) {
+        run.end().await;
+    }
+    world.finish().await;
+}
+
+/// A lease is for one holder alone: what is lost under it is lost, and said.
+#[tokio::test]
+async fn nothing_is_healed_under_a_lease() {
+    let world = world(None);
+    let run = world.warm.begin();
+    let lease = run.lease(LEDGER).await.unwrap();
+    lease.call("counter", json!({})).await.unwrap();
+    world.server.control().forget_sessions();
+    let error = lease.call("counter", json!({})).await.unwrap_err();
+    assert_eq!(error.delivery(), Delivery::Refused, "{error:?}");
+    let error = lease.call("counter", json!({})).await.unwrap_err();
+    assert_eq!(error.delivery(), Delivery::Unsent, "{error:?}");
+    assert_eq!(error.code().word(), "session-lost");
+    assert!(!lease.is_held());
+    drop(lease);
+    let again = run.lease(LEDGER).await.unwrap();
+    let result = again.call("counter", json!({})).await.unwrap();
+    assert_eq!(counted(&result), 1);
+    drop(again);
+    run.end().await;
+    world.finish().await;
+}

@@ -1,0 +1,148 @@
+//! A server that is killed again and again while it is called: nothing runs twice that must not,
+//! and every caller is told the truth.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use rustix::process::{Pid, Signal, kill_process};
+use warmline::{ServerHandle, Warmline};
+use warmline_testkit::{Personality, census};
+
+use super::program::Program;
+use super::world::{LEDGER, Told, World, payment};
+
+/// Says the seed of a story that failed.
+struct Seed(u64);
+
+impl Seed {
+    /// A new one, or the one that the environment names.
+    fn new() -> Self {
+        let named = std::env::var("STORY_SEED").ok();
+        let named = named.and_then(|seed| seed.parse().ok());
+        Self(named.unwrap_or_else(|| fastrand::u64(..)))
+    }
+
+    fn dice(&self) -> fastrand::Rng {
+        fastrand::Rng::with_seed(self.0)
+    }
+}
+
+impl Drop for Seed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the same dice again: STORY_SEED={}", self.0);
+        }
+    }
+}
+
+const WORKERS: usize = 20;
+const CALLS: usize = 50;
+
+/// Waits for a while in real time: the story is about moments nobody chose.
+async fn while_away(dice: &mut fastrand::Rng, most_ms: u64) {
+    tokio::time::sleep(Duration::from_micros(dice.u64(0..most_ms * 1000))).await;
+}
+
+/// A120, A128, P1, P8, P84, reliability P6, reliability P7, reliability P8: a thousand payments to
+/// a server that is killed fifty times.
+#[tokio::test]
+async fn a_server_that_is_killed_fifty_times_makes_no_payment_twice() {
+    let seed = Seed::new();
+    let world = World::with(Personality::legacy(), |server| {
+        server.with_policy(|policy| {
+            policy.breaker.reset = Duration::from_millis(20);
+            policy.breaker.longest = Duration::from_millis(100);
+        })
+    });
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    let mut dice = seed.dice();
+    let workers = join_all((0..WORKERS).map(|worker| {
+        let (world, ledger, mut dice) = (&world, &ledger, dice.fork());
+        async move {
+            for number in 0..CALLS {
+                // What failed is told; the world holds it against the ledger in the end.
+                drop(world.pay(ledger, &format!("{worker}, {number}")).await);
+                while_away(&mut dice, 60).await;
+            }
+        }
+    }));
+    let killer = async {
+        for _ in 0..50 {
+            while_away(&mut dice, 30).await;
+            world.server.restart().unwrap();
+        }
+    };
+    tokio::join!(workers, killer);
+    for worker in 0..WORKERS {
+        for number in 0..CALLS {
+            let account = format!("{worker}, {number}");
+            assert!(world.payments(&account) <= 1, "{account} was paid twice");
+        }
+    }
+    assert!(world.handshakes() > 10, "it was not much of a storm");
+    // After the storm everything works.
+    world.pay(&ledger, "after the storm").await.unwrap();
+    run.end().await;
+    world.finish().await;
+}
+
+/// A48, A128, P1, reliability P7, reliability P8: the same for a program that is killed.
+#[tokio::test]
+async fn a_program_that_is_killed_makes_no_payment_twice() {
+    let seed = Seed::new();
+    let program = Program::ledger(&["--personality", "legacy"]);
+    let declared = program.declared("child").with_policy(|policy| {
+        policy.breaker.reset = Duration::from_millis(20);
+        policy.breaker.longest = Duration::from_millis(100);
+    });
+    let warm = Warmline::builder().server(declared).build().unwrap();
+    let run = warm.begin();
+    let child = run.server("child").unwrap();
+    let told = Told::default();
+    let mut dice = seed.dice();
+    let workers = join_all((0..10).map(|worker| {
+        let (child, told, mut dice) = (&child, &told, dice.fork());
+        async move {
+            for number in 0..30 {
+                pay(child, told, &format!("{worker}, {number}")).await;
+                while_away(&mut dice, 40).await;
+            }
+        }
+    }));
+    let killer = async {
+        for _ in 0..15 {
+            while_away(&mut dice, 80).await;
+            kill_all(&program);
+        }
+    };
+    tokio::join!(workers, killer);
+    let done = |account: &str| program.payments(account);
+    told.agree_with(done);
+    assert!(program.starts() > 3, "it was not much of a storm");
+    payment(&child, "after the storm").await.unwrap();
+    run.end().await;
+    program.gone().await;
+    warm.close().await;
+}
+
+async fn pay(child: &ServerHandle, told: &Told, account: &str) {
+    told.note(account, &payment(child, account).await);
+}
+
+/// Kills every process of a program.
+fn kill_all(program: &Program) {
+    let place = program.place();
+    for child in census::children(std::process::id()) {
+        let environment = std::fs::read(format!("/proc/{}/environ", child.pid));
+        let is_its = environment.is_ok_and(|environment| {
+            let text = String::from_utf8_lossy(&environment).into_owned();
+            text.contains(&place)
+        });
+        let pid = i32::try_from(child.pid).ok().and_then(Pid::from_raw);
+        if let Some(pid) = pid.filter(|_| is_its && child.name.contains("ledger")) {
+            // It may have ended by itself.
+            kill_process(pid, Signal::KILL).unwrap_or_default();
+        }
+    }
+}
