@@ -122,7 +122,9 @@ where
     }
 }
 
-async fn end_task_at<T, F>(way: Way, polls: usize, future: F) -> Option<T>
+/// Ends a task that runs the future after so many polls, in this way; gives its output if it
+/// completed before.
+pub async fn end_task_at<T, F>(way: Way, polls: usize, future: F) -> Option<T>
 where
     T: Send + 'static,
     F: Future<Output = T> + Send + 'static,

@@ -11,6 +11,7 @@ mod old_server;
 mod program;
 
 mod calls;
+mod embedded;
 mod ends;
 mod openings;
 mod questions;
