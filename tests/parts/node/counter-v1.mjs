@@ -1,7 +1,8 @@
 // A counter on the TypeScript SDK v1: the legacy era, one count for each session.
 //
-//   node counter-v1.mjs          over stdio
-//   node counter-v1.mjs http     over HTTP, on a free port of the loopback interface
+//   node counter-v1.mjs                over stdio
+//   node counter-v1.mjs http [PORT]    over HTTP, on a free port of the loopback interface or on
+//                                      this one
 import { randomUUID } from 'node:crypto';
 import express from 'express';
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
@@ -43,7 +44,7 @@ function serveHttp() {
     await transport.handleRequest(request, response, request.body);
   });
   endWithStdin();
-  announce(app.listen(0, '127.0.0.1'));
+  announce(app.listen(Number(process.argv[3] ?? 0), '127.0.0.1'));
 }
 
 if (process.argv[2] === 'http') serveHttp();

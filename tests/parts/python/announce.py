@@ -8,9 +8,10 @@ import threading
 import uvicorn
 
 
-def serve(app):
-    """Serve an application on a free port of the loopback interface; print `ready <url>`."""
-    listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+def serve(app, port=0):
+    """Serve an application on a port of the loopback interface, a free one unless it is said;
+    print `ready <url>`."""
+    listener = socket.create_server(("127.0.0.1", port), backlog=128)
     threading.Thread(target=_end_with_stdin, daemon=True).start()
     print(f"ready http://127.0.0.1:{listener.getsockname()[1]}/mcp", flush=True)
     uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listener])

@@ -1,7 +1,7 @@
 """A counter on FastMCP 3 and 4: one count for each legacy session.
 
-counter_fastmcp.py          over stdio
-counter_fastmcp.py http     over HTTP, on a free port of the loopback interface
+counter_fastmcp.py                over stdio
+counter_fastmcp.py http [PORT]    over HTTP, on a free port of the loopback interface or on this one
 """
 
 import sys
@@ -19,9 +19,9 @@ async def bump(ctx: Context) -> str:
     return str(count)
 
 
-if sys.argv[1:] == ["http"]:
+if sys.argv[1:2] == ["http"]:
     from announce import serve
 
-    serve(server.http_app())
+    serve(server.http_app(), *map(int, sys.argv[2:]))
 else:
     server.run(show_banner=False)

@@ -1,8 +1,8 @@
 """A counter on the Python SDK 1.x: the legacy era, one count for each session.
 
-counter_mcp1.py          over stdio
-counter_mcp1.py http     over HTTP, on a free port of the loopback interface
-counter_mcp1.py sse      the same over HTTP+SSE, at /sse
+counter_mcp1.py                over stdio
+counter_mcp1.py http [PORT]    over HTTP, on a free port of the loopback interface or on this one
+counter_mcp1.py sse [PORT]     the same over HTTP+SSE, at /sse
 """
 
 import sys
@@ -21,13 +21,13 @@ def bump(ctx: Context) -> str:
     return str(counts[ctx.session])
 
 
-if sys.argv[1:] == ["http"]:
+if sys.argv[1:2] == ["http"]:
     from announce import serve
 
-    serve(server.streamable_http_app())
-elif sys.argv[1:] == ["sse"]:
+    serve(server.streamable_http_app(), *map(int, sys.argv[2:]))
+elif sys.argv[1:2] == ["sse"]:
     from announce import serve
 
-    serve(server.sse_app())
+    serve(server.sse_app(), *map(int, sys.argv[2:]))
 else:
     server.run("stdio")

@@ -98,6 +98,7 @@ pub(crate) async fn open_as(server: &Server, expected: Expected, declared: &Decl
         facts.evidence
     );
     let transport = match &server.reach {
+        Reach::Http(reach) if reach.url.path() == "/sse" => Transport::HttpSse,
         Reach::Http(_) => Transport::Http,
         Reach::Stdio(_) => Transport::Stdio,
     };

@@ -70,6 +70,28 @@ impl Running {
         running
     }
 
+    /// Starts a server that takes its port as its last argument again, where it was.
+    pub(crate) fn start_again(&mut self, program: &Program) {
+        let place = self.url.clone();
+        let port = place
+            .rsplit(':')
+            .next()
+            .and_then(|rest| rest.split('/').next());
+        *self = Self::announced(&program.clone().with(port.unwrap()));
+        assert_eq!(self.url, place);
+    }
+
+    /// Ends it as `kill -9` does: at once, with everything it remembered.
+    pub(crate) fn kill(&mut self) {
+        if let Ok(id) = i32::try_from(self.child.id())
+            && let Some(group) = Pid::from_raw(id)
+        {
+            // A group that is gone already needs no killing.
+            kill_process_group(group, Signal::KILL).ok();
+        }
+        drop(self.child.wait());
+    }
+
     fn spawn(program: &Program) -> Self {
         let folder = TempDir::new().unwrap();
         let stderr = File::create(folder.path().join("stderr")).unwrap();
@@ -95,12 +117,6 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if let Ok(id) = i32::try_from(self.child.id())
-            && let Some(group) = Pid::from_raw(id)
-        {
-            // A group that is gone already needs no killing.
-            kill_process_group(group, Signal::KILL).ok();
-        }
-        drop(self.child.wait());
+        self.kill();
     }
 }
