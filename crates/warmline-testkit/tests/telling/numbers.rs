@@ -1,0 +1,256 @@
+//! The numbers of a server after a life of which everything is known.
+
+use serde_json::json;
+use warmline::core::policy::SessionPer;
+use warmline::events::{Event, Heard};
+use warmline::store::MemoryStore;
+use warmline::{Server, Warmline};
+use warmline_testkit::{LedgerServer, Personality};
+
+use super::census::until;
+use super::world::{LEDGER, World, count, number, pass, secs};
+
+/// M1, M2, M3, M6, M9, M10, M14, reliability I28: a plain run is counted as it was.
+#[tokio::test]
+async fn a_plain_run_is_counted_as_it_was() {
+    let world = World::new(Personality::legacy());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    for _ in 0..3 {
+        count(&ledger).await;
+    }
+    ledger.call("fail", json!({})).await.unwrap();
+    ledger
+        .request("no/such/method", json!({}))
+        .await
+        .unwrap_err();
+    let snapshot = world.warm.snapshot();
+    let of = |name: &str, words: &[&str]| number(&snapshot, LEDGER, name, words);
+    assert_eq!(of("acquires_total", &["miss"]), 1);
+    assert_eq!(of("acquires_total", &["hit"]), 4);
+    assert_eq!(of("opens_total", &["opened"]), 1);
+    assert_eq!(of("sessions", &["idle"]), 1);
+    assert_eq!(of("call_outcomes_total", &["tools/call", "ok"]), 3);
+    assert_eq!(of("call_outcomes_total", &["tools/call", "tool-error"]), 1);
+    assert_eq!(of("call_outcomes_total", &["other", "protocol-error"]), 1);
+    assert_eq!(of("calls_total", &["answered"]), 5);
+    assert_eq!(of("call_seconds", &[]), 5);
+    assert_eq!(snapshot.count("runs", &[]), 1);
+    assert_eq!(snapshot.count("keys", &[]), 1);
+    assert_eq!(snapshot.runs.len(), 1);
+    run.end().await;
+    let snapshot = world.warm.snapshot();
+    assert_eq!(number(&snapshot, LEDGER, "closes_total", &["run-ended"]), 1);
+    assert_eq!(snapshot.count("runs", &[]), 0);
+    assert_eq!(snapshot.count("run_sessions", &[]), 1);
+    world.finish().await;
+}
+
+/// M1, M3: a call outside a run is ephemeral, and a second one, too.
+#[tokio::test]
+async fn calls_outside_a_run_are_ephemeral() {
+    let world = World::new(Personality::legacy());
+    for _ in 0..2 {
+        count(&world.ledger()).await;
+    }
+    assert_eq!(world.number("acquires_total", &["ephemeral"]), 2);
+    assert_eq!(world.handshakes(), 2);
+    world.finish().await;
+}
+
+/// M4, M10: a healing is counted by what showed the loss, and so is the call that was sent again.
+#[tokio::test]
+async fn a_healing_is_counted_by_its_cause() {
+    let world = World::new(Personality::legacy());
+    let mut events = world.warm.events();
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    count(&ledger).await;
+    world.server.control().forget_sessions();
+    count(&ledger).await;
+    let snapshot = world.warm.snapshot();
+    let numbers = snapshot.server(LEDGER).unwrap();
+    let heals: Vec<&[&str]> = numbers
+        .numbers
+        .iter()
+        .filter(|number| number.name == "reinits_total")
+        .map(|number| number.words.as_slice())
+        .collect();
+    assert_eq!(heals.len(), 1, "{heals:?}");
+    assert_eq!(heals[0].last(), Some(&"healed"));
+    assert_eq!(numbers.count("resends_total", &["session-gone"]), 1);
+    assert_eq!(numbers.count("attempts_total", &[]), 3);
+    let mut healed = false;
+    while !healed {
+        match events.next().await.unwrap() {
+            Heard::Event(event) => {
+                if let Event::Healed {
+                    from, state_lost, ..
+                } = event
+                {
+                    assert_eq!((from, state_lost), (1, true));
+                    healed = true;
+                }
+            },
+            Heard::Missed(missed) => panic!("{missed} events were lost"),
+            _ => {},
+        }
+    }
+    run.end().await;
+    world.finish().await;
+}
+
+/// M8, M7: who waits too long is counted, and so is a breaker that trips.
+#[tokio::test]
+async fn waiting_and_breakers_are_counted() {
+    let world = World::with(Personality::legacy(), |server| {
+        server
+            .session_per(SessionPer::Identity)
+            .max_per_key(1)
+            .with_policy(|policy| policy.wait = std::time::Duration::from_millis(30))
+    });
+    let alice = world.warm.identity("alice");
+    let held = alice.lease(LEDGER).await.unwrap();
+    let refused = alice
+        .server(LEDGER)
+        .unwrap()
+        .call("counter", json!({}))
+        .await;
+    assert_eq!(refused.unwrap_err().code().word(), "pool-full");
+    drop(held);
+    assert_eq!(world.number("wait_timeouts_total", &[]), 1);
+    assert_eq!(world.number("refused_total", &["pool-full"]), 1);
+    world.finish().await;
+
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let url = server.url();
+    drop(server);
+    let warm = Warmline::builder()
+        .server(Server::http(LEDGER, url))
+        .build()
+        .unwrap();
+    for _ in 0..6 {
+        let nobody = warm
+            .server(LEDGER)
+            .unwrap()
+            .call("counter", json!({}))
+            .await;
+        nobody.unwrap_err();
+    }
+    let snapshot = warm.snapshot();
+    let tripped = number(
+        &snapshot,
+        LEDGER,
+        "breaker_changes_total",
+        &["server", "tripped"],
+    );
+    assert_eq!(tripped, 1);
+    warm.close().await;
+}
+
+/// M5: a check before reuse is counted by what it found.
+#[tokio::test]
+async fn checks_are_counted() {
+    let world = World::new(Personality::legacy());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    count(&ledger).await;
+    pass(secs(61)).await;
+    count(&ledger).await;
+    assert_eq!(world.number("checks_total", &["alive"]), 1);
+    assert_eq!(world.number("check_seconds", &[]), 1);
+    run.end().await;
+    world.finish().await;
+}
+
+/// M12: what is asked of a store is counted, and what it did.
+#[tokio::test]
+async fn the_store_is_counted() {
+    let world = World::built(
+        Personality::legacy(),
+        |server| server,
+        |builder| builder.store(MemoryStore::default()),
+    );
+    let run = world.warm.begin();
+    count(&run.server(LEDGER).unwrap()).await;
+    assert_eq!(
+        world.number("store_operations_total", &["load", "missing"]),
+        1
+    );
+    assert_eq!(
+        world.number("store_operations_total", &["save", "done"]) >= 1,
+        true
+    );
+    run.end().await;
+    assert_eq!(
+        world.number("store_operations_total", &["clear", "done"]),
+        1
+    );
+    world.finish().await;
+}
+
+/// M13: a credential that is asked for again is counted.
+#[tokio::test]
+async fn refreshes_of_credentials_are_counted() {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use warmline::CredentialProvider;
+    use warmline::core::exchange::Trouble;
+    use warmline::credentials::{Asked, Stepping, Token};
+
+    #[derive(Debug, Default)]
+    struct Counting(AtomicU32);
+    impl CredentialProvider for Counting {
+        fn fetch<'a>(&'a self, _: Asked<'a>) -> Stepping<'a, Result<Token, Trouble>> {
+            let number = self.0.fetch_add(1, Ordering::Relaxed);
+            Box::pin(std::future::ready(Ok(Token::new(format!(
+                "token-{number}"
+            )))))
+        }
+        fn label(&self) -> String {
+            "counting".to_owned()
+        }
+    }
+
+    let world = World::with(Personality::legacy(), |server| {
+        server.provider(Counting::default())
+    });
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    count(&ledger).await;
+    world.server.control().demand_token("token-1");
+    assert_eq!(count(&ledger).await, 2, "the session is kept");
+    assert_eq!(world.number("credential_refreshes_total", &["renewed"]), 1);
+    run.end().await;
+    world.finish().await;
+}
+
+/// reliability P24: a session that somebody holds alone for long is named, once.
+#[tokio::test]
+async fn a_session_that_is_held_alone_for_long_is_named() {
+    let world = World::new(Personality::legacy());
+    let mut events = world.warm.events();
+    let run = world.warm.begin();
+    let held = run.lease(LEDGER).await.unwrap();
+    held.call("counter", json!({})).await.unwrap();
+    for _ in 0..8 {
+        pass(secs(10)).await;
+        tokio::task::yield_now().await;
+    }
+    until("the lease is named", || {
+        world.number("leases_over_warn_total", &[]) == 1
+    })
+    .await;
+    let named = async {
+        loop {
+            if let Some(Heard::Event(event)) = events.next().await
+                && matches!(event, Event::LeaseHeldLong { .. })
+            {
+                break;
+            }
+        }
+    };
+    tokio::time::timeout(secs(20), named).await.unwrap();
+    drop(held);
+    run.end().await;
+    world.finish().await;
+}
