@@ -40,6 +40,9 @@ pub(crate) struct Stage {
     quiet: Census,
 }
 
+/// A stage that is built when its turn comes.
+pub(crate) type Starts = fn() -> Stage;
+
 enum Behind {
     Url(LedgerServer),
     Pipes(Program),

@@ -14,6 +14,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+mod cycles;
 mod owner;
 mod stories;
 mod tree;
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     match arguments.next().as_deref() {
         Some(owner::HOLD) => owner::hold(arguments),
+        Some(cycles::HOLD_RUNS) => cycles::hold_runs(arguments),
         Some(owner::FIND) => owner::find(arguments),
         first => {
             let asked: Vec<String> = first
@@ -42,8 +44,8 @@ type Story = (&'static str, fn() -> Result<(), String>);
 /// Runs the stories whose names hold one of the words asked for, as the usual harness would.
 fn run(asked: &[String]) -> ExitCode {
     let words: Vec<&String> = asked.iter().filter(|word| !word.starts_with('-')).collect();
-    let chosen: Vec<&Story> = stories::ALL
-        .iter()
+    let all = || stories::ALL.iter().chain(cycles::ALL);
+    let chosen: Vec<&Story> = all()
         .filter(|(name, _)| words.is_empty() || words.iter().any(|word| name.contains(*word)))
         .collect();
     if asked.iter().any(|word| word == "--list") {
@@ -74,7 +76,7 @@ fn run(asked: &[String]) -> ExitCode {
         if failures.is_empty() { "ok" } else { "FAILED" },
         chosen.len() - failures.len(),
         failures.len(),
-        stories::ALL.len() - chosen.len(),
+        all().count() - chosen.len(),
         began.elapsed().as_secs_f32(),
     );
     ExitCode::from(u8::from(!failures.is_empty()))

@@ -19,12 +19,12 @@ pub(crate) const ALL: &[Story] = &[
     // A49, P28, reliability P34: `kill -9` ends the tree.
     (
         "a_stubborn_tree_is_gone_within_3_s_after_kill_9_of_its_owner",
-        || killed_owner(1),
+        || killed_owner(owner::HOLD, 1),
     ),
     // P28, reliability P34: and many of them.
     (
         "many_stubborn_trees_are_gone_within_3_s_after_kill_9_of_their_owner",
-        || killed_owner(12),
+        || killed_owner(owner::HOLD, 12),
     ),
     // P27, reliability P33: closing ends the tree.
     ("a_stubborn_tree_is_gone_when_close_returns", closed_tree),
@@ -88,7 +88,7 @@ fn this_binary() -> Command {
 }
 
 /// Fails unless a tree is gone within the limit; whatever is left of it is killed.
-async fn expect_gone(mark: &str, limit: Duration) -> Result<Duration, String> {
+pub(crate) async fn expect_gone(mark: &str, limit: Duration) -> Result<Duration, String> {
     let gone = until("the tree is gone", limit, || tree::marked(mark).is_empty()).await;
     for left in tree::marked(mark).into_iter().filter_map(Pid::from_raw) {
         kill_process(left, Signal::KILL).ok();
@@ -96,7 +96,7 @@ async fn expect_gone(mark: &str, limit: Duration) -> Result<Duration, String> {
     gone
 }
 
-fn expect(what: &str, is_true: bool) -> Result<(), String> {
+pub(crate) fn expect(what: &str, is_true: bool) -> Result<(), String> {
     if is_true {
         Ok(())
     } else {
@@ -104,11 +104,12 @@ fn expect(what: &str, is_true: bool) -> Result<(), String> {
     }
 }
 
-fn killed_owner(trees: usize) -> Result<(), String> {
+/// Kills a program that holds so many stubborn trees, in the way that its first argument says.
+pub(crate) fn killed_owner(holds: &str, trees: usize) -> Result<(), String> {
     let mark = tree::fresh_mark();
     let mut command = this_binary();
     command
-        .args([owner::HOLD, &mark, &trees.to_string()])
+        .args([holds, &mark, &trees.to_string()])
         .stdout(Stdio::piped());
     let mut held = Ours(command.spawn().map_err(|error| error.to_string())?);
     let stdout = held.0.stdout.take().ok_or("no output")?;

@@ -11,10 +11,10 @@ use warmline::upstream::List;
 use warmline_testkit::{Personality, ReplyForm, SseForm};
 
 use super::super::scene::play;
-use super::{Act, Acting, Preparing, SCENE, Stage, Stand, echo, nothing};
+use super::{Act, Acting, Preparing, SCENE, Stage, Stand, Starts, echo, nothing};
 
 /// Every way a call can travel.
-const WAYS: [(&str, fn() -> Stage); 5] = [
+const WAYS: [(&str, Starts); 5] = [
     ("legacy HTTP", || Stage::http(Personality::legacy())),
     ("legacy HTTP by stream", || {
         Stage::http(Personality::legacy().reply(ReplyForm::Sse(SseForm::python())))

@@ -4,9 +4,9 @@ use serde_json::json;
 use warmline_testkit::{Personality, ReplyForm, SseForm};
 
 use super::super::scene::play;
-use super::{Act, Acting, Afterwards, SCENE, Stage, Stand, echo, nothing};
+use super::{Act, Acting, Afterwards, SCENE, Stage, Stand, Starts, echo, nothing};
 
-const WAYS: [(&str, fn() -> Stage); 5] = [
+const WAYS: [(&str, Starts); 5] = [
     ("legacy HTTP", || Stage::http(Personality::legacy())),
     ("legacy HTTP by stream", || {
         Stage::http(Personality::legacy().reply(ReplyForm::Sse(SseForm::python())))

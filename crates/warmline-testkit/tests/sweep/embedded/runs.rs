@@ -5,9 +5,9 @@ use warmline::events::Heard;
 use warmline_testkit::Personality;
 
 use super::super::scene::play;
-use super::{Act, Acting, Afterwards, Preparing, SCENE, Stage, Stand, echo, nothing};
+use super::{Act, Acting, Afterwards, Preparing, SCENE, Stage, Stand, Starts, echo, nothing};
 
-const WAYS: [(&str, fn() -> Stage); 3] = [
+const WAYS: [(&str, Starts); 3] = [
     ("legacy HTTP", || Stage::http(Personality::legacy())),
     ("modern HTTP", || Stage::http(Personality::modern())),
     ("legacy stdio", || {
