@@ -13,9 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::oneshot;
 use warmline_core::key::Key;
 use warmline_core::policy::Ceilings;
-#[cfg(test)]
-use warmline_core::pool::limits;
-use warmline_core::pool::limits::{Called, Claim, Claimed, Limit, Limits, Ticket, Was};
+use warmline_core::pool::limits::{Called, Claim, Claimed, Kind, Limit, Limits, Ticket, Was};
 
 use crate::sync::Mutex;
 
@@ -110,11 +108,10 @@ impl Rooms {
     }
 
     /// How many are taken, sessions and processes.
-    #[cfg(test)]
     pub(super) fn taken(&self) -> (u32, u32) {
         let book = self.book.lock();
         let taken = |kind| book.limits.taken(kind);
-        (taken(limits::Kind::Session), taken(limits::Kind::Process))
+        (taken(Kind::Session), taken(Kind::Process))
     }
 
     /// Changes the limits, and rings for those who got room by that.

@@ -226,7 +226,6 @@ impl<C: Connector> Shelves<C> {
     }
 
     /// Spares that lie there, and that are being opened, counted anew.
-    #[cfg(test)]
     pub(super) fn count(&self) -> (u32, u32) {
         let all = self.all.pin();
         let counts = all.values().map(|rack| {

@@ -124,6 +124,13 @@ impl<C: Connector> Pool<C> {
             self.rests(by).await;
         }
         ground.enter(Phase::Closed);
+        let census = self.census();
+        if census.mistakes > 0 {
+            tracing::error!(
+                mistakes = census.mistakes,
+                "the pool was told what makes no sense"
+            );
+        }
     }
 
     /// Waits until nothing is left, at the latest until then.

@@ -53,7 +53,6 @@ pub(crate) struct Stats {
 }
 
 /// What there is, counted anew in every cell.
-#[cfg(test)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Census {
     /// What there is.
@@ -68,7 +67,6 @@ pub(crate) struct Census {
     pub(crate) mistakes: u32,
 }
 
-#[cfg(test)]
 impl Census {
     pub(super) fn count(&mut self, cell: Counts, closing: u32, mistakes: u32) {
         let all = &mut self.present.counts;

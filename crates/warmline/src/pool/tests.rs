@@ -10,5 +10,6 @@ mod spares;
 
 use fake::{Fake, World};
 
+use super::tally::Present;
 use super::*;
 use warmline_core::pool::{Health, Outcome};

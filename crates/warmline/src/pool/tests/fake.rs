@@ -14,6 +14,7 @@ use warmline_core::key::{
 };
 use warmline_core::policy::Ceilings;
 
+use super::super::tally::Census;
 use super::super::*;
 use crate::clock::{self, Instant};
 use crate::sync::Mutex;

@@ -1,0 +1,70 @@
+//! Schedules: the pool's shell under a scheduler that decides who runs after every lock and every
+//! wait. Each schedule ends with a drain, and then nothing may be left.
+//!
+//! The files of the pool are built a second time here, beside a clock and locks that the explorer
+//! controls. `WARMLINE_SCHEDULES` says how many schedules of each kind are tried. A schedule that
+//! fails is printed by the explorer in a form that repeats it.
+
+mod clock;
+mod fake;
+#[expect(dead_code, unused_imports, reason = "the engine uses more of it")]
+mod pool;
+mod sync;
+mod tasks;
+
+use std::io::Write as _;
+
+use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
+use shuttle::{Config, Runner};
+
+/// Schedules of each kind, if nobody says otherwise.
+const USUALLY: usize = 250;
+/// How many turns at the most are taken out of order, for the scheduler that looks for bugs which
+/// need few of them.
+const DEPTH: usize = 4;
+
+/// A story that is told under many schedules: its name, and what happens.
+type Story = (&'static str, fn());
+
+const STORIES: [Story; 4] = [
+    (
+        "calls, losses and ends leave nothing behind, in any order",
+        tasks::everything_at_once,
+    ),
+    (
+        "callers of one key are served, whoever leaves",
+        tasks::one_key_many_callers,
+    ),
+    ("room is neither lost nor given twice", tasks::little_room),
+    ("spares are given to one caller each", tasks::few_spares),
+];
+
+fn main() {
+    let count = schedules();
+    for (name, story) in STORIES {
+        explore(RandomScheduler::new(count), story);
+        explore(PctScheduler::new(DEPTH, count), story);
+        say(&format!("{name}: 2 × {count} schedules"));
+    }
+}
+
+fn explore(scheduler: impl Scheduler + 'static, story: fn()) {
+    let mut config = Config::new();
+    config.stack_size = 0x4_0000;
+    config.silence_warnings = true;
+    Runner::new(scheduler, config).run(story);
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "how hard to look is said from outside"
+)]
+fn schedules() -> usize {
+    let said = std::env::var("WARMLINE_SCHEDULES").ok();
+    said.and_then(|said| said.parse().ok()).unwrap_or(USUALLY)
+}
+
+fn say(line: &str) {
+    let mut out = std::io::stdout();
+    drop(writeln!(out, "{line}"));
+}

@@ -1,0 +1,235 @@
+//! What goes on under a schedule: callers who lease, settle, leave and give up, servers that
+//! forget, runs that end, a keeper that sweeps.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::Duration;
+
+use shuttle::future::{JoinHandle, block_on, spawn};
+use shuttle::rand::{Rng, thread_rng};
+use warmline_core::policy::Ceilings;
+use warmline_core::pool::spares::SpareKey;
+use warmline_core::pool::{Ends, Outcome, Sharing, Want, Why};
+
+use crate::clock;
+use crate::fake::{Fake, key, policy, turns};
+use crate::pool::{CellOf, Connector, Lease, Pool};
+
+type Cell = Arc<CellOf<Fake>>;
+
+/// A pool in which things go wrong.
+#[derive(Clone)]
+struct World {
+    fake: Arc<Fake>,
+    pool: Pool<Fake>,
+}
+
+impl World {
+    fn new(trouble: f64, spares: u32, sessions: u32) -> Self {
+        clock::begin();
+        let fake = Fake::new(trouble, spares);
+        let ceilings = Ceilings {
+            sessions,
+            max_spares: 2,
+            ..Ceilings::default()
+        };
+        let pool = Pool::new(Arc::clone(&fake), ceilings);
+        Self { fake, pool }
+    }
+
+    fn cell(&self, number: u8, sharing: Sharing, ends: Ends) -> Cell {
+        self.pool
+            .cell(&key(number, ends), || policy(sharing, ends, 2), || ())
+    }
+
+    /// Runs a task beside the others.
+    fn beside<F>(&self, task: impl FnOnce(Self) -> F) -> JoinHandle<()>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        spawn(task(self.clone()))
+    }
+
+    /// One call: maybe given up on the way, maybe with a loss, however it ends.
+    async fn call(&self, cell: &Cell) {
+        let want = if thread_rng().gen_bool(0.2) {
+            Want::Exclusive
+        } else {
+            Want::Shared
+        };
+        let patience = Duration::from_millis(thread_rng().gen_range(0..60));
+        let lease = self.pool.lease(cell, want, clock::after(patience));
+        if let Some(Ok(lease)) = give_up_after(some_polls(), lease).await {
+            self.send(lease, want == Want::Exclusive).await;
+        }
+    }
+
+    async fn send(&self, mut lease: Lease<Fake>, alone: bool) {
+        let session = Arc::clone(lease.session());
+        session.enter();
+        turns(3).await;
+        let callers = session.callers.load(Ordering::Relaxed);
+        assert!(!alone || callers == 1, "not alone: {callers}");
+        session.leave();
+        if lease.loss().is_some() && thread_rng().gen_bool(0.5) {
+            lease.told();
+        }
+        let left_state = thread_rng().gen_bool(0.5);
+        match thread_rng().gen_range(0..8) {
+            0 => lease.settle(Outcome::Gone(Why::Gone)),
+            1 => lease.settle(Outcome::Broken),
+            2 => drop(lease),
+            3 => {
+                session.die();
+                lease.settle(Outcome::Fine { left_state });
+            },
+            _ => lease.settle(Outcome::Fine { left_state }),
+        }
+    }
+
+    /// The keeper's round, with time gone by.
+    async fn keep(&self) {
+        clock::advance(Duration::from_secs(thread_rng().gen_range(0..400)));
+        for due in self.pool.sweep().await {
+            due.run().await;
+        }
+    }
+
+    /// Waits for all of them, drains, and looks what is left.
+    fn finish(&self, tasks: Vec<JoinHandle<()>>) {
+        block_on(async {
+            for task in tasks {
+                task.await.expect("a task that ends");
+            }
+            let by = clock::after(Duration::from_secs(7_200));
+            self.pool.drain(by).await;
+        });
+        let census = self.pool.census();
+        assert_eq!(census.mistakes, 0, "{census:?}");
+        assert_eq!(census.present, self.pool.stats().present);
+        assert_eq!(census.present.counts.sessions(), 0, "{census:?}");
+        assert_eq!(census.present.counts.waiting, 0, "{census:?}");
+        assert_eq!((census.present.closing, census.present.spares), (0, 0));
+        assert_eq!((census.rooms, census.errands), (0, 0), "{census:?}");
+        assert_eq!(self.fake.live.load(Ordering::Relaxed), 0, "left open");
+        let stats = self.pool.stats();
+        assert_eq!(stats.opened, stats.closed, "{stats:?}");
+    }
+}
+
+/// Polls a future so many times and drops it then; none lets it end.
+async fn give_up_after<F: Future>(polls: Option<u32>, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut polled = 0;
+    poll_fn(|context| {
+        if polls == Some(polled) {
+            return Poll::Ready(None);
+        }
+        polled += 1;
+        future.as_mut().poll(context).map(Some)
+    })
+    .await
+}
+
+fn some_polls() -> Option<u32> {
+    thread_rng()
+        .gen_bool(0.25)
+        .then(|| thread_rng().gen_range(0..4))
+}
+
+pub(crate) fn everything_at_once() {
+    let world = World::new(0.15, 0, 3);
+    let mut tasks = Vec::new();
+    for number in 0..4_u8 {
+        tasks.push(world.beside(|world| async move {
+            let run = world.cell(number % 2, Sharing::SideBySide, Ends::WithRun);
+            let shared = world.cell(7, Sharing::OneEach, Ends::ByLimits);
+            for _ in 0..3 {
+                let cell = if thread_rng().gen_bool(0.5) {
+                    &run
+                } else {
+                    &shared
+                };
+                world.call(cell).await;
+            }
+        }));
+    }
+    tasks.push(world.beside(|world| async move {
+        turns(8).await;
+        let run = world.cell(1, Sharing::SideBySide, Ends::WithRun);
+        if thread_rng().gen_bool(0.5) {
+            world.pool.end(&run, Why::RunEnded);
+        } else {
+            let by = clock::after(Duration::from_millis(20));
+            let ends = world
+                .pool
+                .end_all_of(std::slice::from_ref(&run), Why::RunEnded, by);
+            give_up_after(some_polls(), ends).await;
+        }
+    }));
+    tasks.push(world.beside(|world| async move {
+        world.keep().await;
+        world.keep().await;
+    }));
+    world.finish(tasks);
+}
+
+pub(crate) fn one_key_many_callers() {
+    let sharing = [Sharing::SideBySide, Sharing::Serial, Sharing::OneEach];
+    let sharing = sharing[thread_rng().gen_range(0..sharing.len())];
+    let world = World::new(0.1, 0, 100);
+    let tasks = (0..6).map(|_| {
+        world.beside(move |world| async move {
+            let cell = world.cell(1, sharing, Ends::WithRun);
+            world.call(&cell).await;
+            world.call(&cell).await;
+        })
+    });
+    let tasks = tasks.collect();
+    world.finish(tasks);
+}
+
+pub(crate) fn little_room() {
+    let world = World::new(0.05, 0, 2);
+    let tasks = (0..6_u8).map(|number| {
+        world.beside(move |world| async move {
+            let cell = world.cell(number % 4, Sharing::SideBySide, Ends::ByLimits);
+            for _ in 0..2 {
+                world.call(&cell).await;
+            }
+        })
+    });
+    let tasks = tasks.collect();
+    world.finish(tasks);
+    let most = world.fake.most_live.load(Ordering::Relaxed);
+    assert!(most <= 2, "{most} sessions were open at once");
+}
+
+pub(crate) fn few_spares() {
+    let world = World::new(0.1, 2, 100);
+    let shelf = SpareKey::of(&key(0, Ends::ByLimits), world.fake.declared(&()));
+    let calls = (0..5_u8).map(|number| {
+        let shelf = shelf.clone();
+        world.beside(move |world| async move {
+            let patience = Duration::from_millis(thread_rng().gen_range(0..60));
+            let owner = key(number, Ends::ByLimits).owner();
+            let setup = Arc::new(());
+            let once = world
+                .pool
+                .once(&shelf, &setup, owner, clock::after(patience));
+            if let Some(Ok(lease)) = give_up_after(some_polls(), once).await {
+                assert!(lease.session().enter(), "used by somebody before");
+                assert!(!lease.session().is_closed());
+                turns(3).await;
+                lease.session().leave();
+                lease.settle(Outcome::Fine { left_state: true });
+            }
+        })
+    });
+    let mut tasks: Vec<_> = calls.collect();
+    tasks.push(world.beside(|world| async move { world.keep().await }));
+    world.finish(tasks);
+}
