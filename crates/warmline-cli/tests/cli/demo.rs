@@ -6,17 +6,21 @@ use std::process::Stdio;
 use crate::warmline::Warmline;
 
 #[test]
-fn the_demo_shows_state_kept_payments_told_and_times() {
+fn the_demo_shows_state_kept_kept_apart_told_of_and_times() {
     let told = Warmline::new().run(&["demo"]);
     assert_eq!((told.exit, told.stderr.as_str()), (0, ""), "{told}");
     for line in [
         "     a session per call   1 1 1",
-        "     one session, held    1 2 3",
-        "     a session per call   gone",
-        "     one session, held    kept",
+        "     in a run             1 2 3",
+        "     Alice's sub-agent    blue",
+        "     Bob, in his `trip`   nothing       the tool says: there is no note colour",
         "     the server's ledger  1 × 10 paid",
         "     what Warmline says   may have been executed, check before calling again",
         "     whoever calls again  2 × 10 paid",
+        "; it was executed once\n",
+        "     what the model gets  Note: the server `demo` lost its session and was\n",
+        "                          {\"count\":1}\n",
+        "     first call, from a spare  █",
     ] {
         assert!(told.stdout.contains(line), "{line}\n{told}");
     }
@@ -31,13 +35,23 @@ fn the_demo_shows_state_kept_payments_told_and_times() {
 fn the_demo_speaks_to_programs_too() {
     let told = Warmline::new().run(&["demo", "--json"]);
     assert_eq!(told.exit, 0, "{told}");
-    assert!(
-        told.stdout
-            .lines()
-            .all(|line| line.starts_with(r#"{"kind":"demo","step":"#)),
+    let steps: Vec<String> = told
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .map(|row| {
+            assert_eq!(row["kind"], "demo");
+            row["step"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    let mut in_order = steps.clone();
+    in_order.dedup();
+    assert_eq!(
+        in_order,
+        ["count", "people", "pay", "heal", "time"],
         "{told}"
     );
-    assert_eq!(told.stdout.matches("took_us").count(), 4, "{told}");
+    assert_eq!(told.stdout.matches("took_us").count(), 6, "{told}");
 }
 
 #[test]
@@ -74,20 +88,80 @@ fn the_demo_server_says_where_it_listens_and_takes_calls() {
 #[test]
 fn the_commands_that_the_demo_prints_do_what_it_shows() {
     let warmline = Warmline::new();
-    let fault = r#"{"tool":"pay","fault":{"crash":"after-executing"}}"#;
-    let told = warmline.run(&[
-        "call",
-        "pay",
-        "amount=10",
-        "--",
-        crate::warmline::BINARY,
-        "demo-server",
-        "--stdio",
-        "--",
-        "--fault",
-        fault,
-    ]);
-    assert_eq!(told.exit, 4, "{told}");
-    let told = warmline.run(&["demo-server", "--stdio", "--", "--nonsense", "1"]);
+    let shown = warmline.run(&["demo"]).stdout;
+    let said = typed_in_a_shell(&warmline, &commands(&shown));
+    let expected = [
+        "{\"count\":1}",
+        "written",
+        "blue",
+        "said no\n  where: tools/call note_read\n  why: there is no note colour",
+        "may have been executed, check before calling again",
+        "exit 4",
+        "{\"count\":2}",
+        "Note: the server `127.0.0.1:",
+        "{\"count\":1}",
+    ];
+    let mut rest = said.as_str();
+    for part in expected {
+        let (_, behind) = rest
+            .split_once(part)
+            .unwrap_or_else(|| panic!("{part}:\n{said}"));
+        rest = behind;
+    }
+}
+
+/// What stands behind a `$`, up to the bars: with the line that follows a `\\`.
+fn commands(shown: &str) -> Vec<String> {
+    let mut commands: Vec<String> = Vec::new();
+    let mut goes_on = false;
+    for line in shown.lines() {
+        if let Some(command) = line.strip_prefix("   $ ") {
+            commands.push(command.to_owned());
+        } else if goes_on {
+            commands.last_mut().unwrap().push_str(line.trim_start());
+        }
+        goes_on = line.ends_with('\\');
+        if let (true, Some(last)) = (goes_on, commands.last_mut()) {
+            last.pop();
+        }
+    }
+    let end = commands
+        .iter()
+        .position(|command| command.contains("demo --json"));
+    commands.truncate(end.unwrap());
+    commands
+}
+
+/// Types the commands into one shell, on a port of its own, and waits until servers are up.
+fn typed_in_a_shell(warmline: &Warmline, commands: &[String]) -> String {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port().to_string();
+    drop(free);
+    let up = "until warmline tools $U -q >/dev/null 2>&1; do :; done";
+    let mut script = String::from("exec 2>&1; trap 'kill $!' EXIT\n");
+    for command in commands {
+        let command = command.replace("8400", &port).replace("sleep 1", up);
+        // What comes first asks for the server at once, and no person types that fast.
+        let then = if command.starts_with("U=") { up } else { "" };
+        script.push_str(&format!("{command}\n{then}\n"));
+    }
+    let folder = std::path::Path::new(crate::warmline::BINARY)
+        .parent()
+        .unwrap();
+    let path = format!("{}:/usr/bin:/bin", folder.display());
+    // It ends all it started, also when a server does not come up.
+    let mut typed = std::process::Command::new("/usr/bin/timeout");
+    let words = ["60", "/bin/sh", "-c", &script];
+    typed.args(words).stdin(Stdio::null());
+    typed
+        .env_clear()
+        .env("PATH", path)
+        .env("HOME", warmline.home());
+    String::from_utf8(typed.output().unwrap().stdout).unwrap()
+}
+
+#[test]
+fn an_option_that_the_demo_server_does_not_have_is_told() {
+    let told = Warmline::new().run(&["demo-server", "--stdio", "--", "--nonsense", "1"]);
     assert_eq!(told.exit, 2, "{told}");
 }

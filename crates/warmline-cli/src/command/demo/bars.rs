@@ -11,6 +11,15 @@ pub(super) struct Bar {
     pub(super) took: Duration,
 }
 
+impl Bar {
+    pub(super) fn new(label: &str, took: Duration) -> Self {
+        Self {
+            label: label.to_owned(),
+            took,
+        }
+    }
+}
+
 /// One line each: label, bar, time. A bar is never empty: everything takes some time.
 pub(super) fn bars(all: &[Bar]) -> Vec<String> {
     let longest = all
@@ -48,10 +57,7 @@ mod tests {
 
     #[test]
     fn bars_are_drawn_to_scale_and_never_vanish() {
-        let bar = |label: &str, ms| Bar {
-            label: label.to_owned(),
-            took: Duration::from_millis(ms),
-        };
+        let bar = |label, ms| Bar::new(label, Duration::from_millis(ms));
         let lines = bars(&[bar("slow", 400), bar("half", 200), bar("fast", 1)]);
         let lengths: Vec<usize> = lines.iter().map(|line| line.matches('█').count()).collect();
         assert_eq!(lengths, [32, 16, 1]);
