@@ -4,6 +4,8 @@
 //! looked up before the first call (A115), and each thing is looked up once for any number of
 //! first callers.
 
+mod digests;
+
 use std::collections::{HashMap, VecDeque};
 use std::ops::Deref;
 use std::sync::Arc;
@@ -16,7 +18,7 @@ use warmline_core::budget::{Budget, Cooldown};
 use warmline_core::code::Reason;
 use warmline_core::era::Era;
 use warmline_core::exchange::Trouble;
-use warmline_core::key::{CredentialId, DeclaredId, Digest, Identity, Place, Revision, Transport};
+use warmline_core::key::{CredentialId, DeclaredId, Identity, Place, Revision};
 use warmline_core::plan::Leg;
 use warmline_core::policy::{Policy, Sessions};
 use warmline_core::tick::Tick;
@@ -28,12 +30,15 @@ use crate::flight::Flights;
 use crate::identity::IdentityName;
 use crate::metrics::ServerMetrics;
 use crate::resolve::Lookup;
-use crate::seal::{Purpose, Vault};
+use crate::seal::Vault;
 use crate::server::{Server, Whereabouts};
 use crate::settings::ServerSettings;
 use crate::sync::Mutex;
 use crate::tools::ToolCache;
-use crate::upstream::{self, Declared, Facts, HttpReach, Notices, Probe, Reach, StdioReach};
+use crate::upstream::{self, Facts, HttpReach, Notices, Probe, Reach};
+
+use digests::revision;
+pub(crate) use digests::{NO_CREDENTIAL, Said, transport_of};
 
 /// What the engine holds of one server.
 pub(crate) struct Entry {
@@ -475,95 +480,5 @@ impl std::fmt::Debug for Entry {
         f.debug_struct("Entry")
             .field("name", &self.name)
             .finish_non_exhaustive()
-    }
-}
-
-/// The digest of how a server is reached: neither policy nor the bytes of secrets.
-fn revision(reach: &Reach, entry: &Entry, vault: &Vault) -> Revision {
-    let mut parts: Vec<Vec<u8>> = Vec::new();
-    match reach {
-        Reach::Http(HttpReach {
-            url,
-            headers,
-            ca_file,
-        }) => {
-            parts.push(b"http".to_vec());
-            parts.push(url.as_str().as_bytes().to_vec());
-            for (name, value) in headers {
-                parts.push(name.as_str().as_bytes().to_vec());
-                // A value that is secret is not looked at: only that it is there.
-                let shown: &[u8] = if value.is_sensitive() {
-                    b""
-                } else {
-                    value.as_bytes()
-                };
-                parts.push(shown.to_vec());
-            }
-            parts.push(b"ca".to_vec());
-            parts.push(ca_file.as_ref().map_or_else(Vec::new, |path| {
-                path.as_os_str().as_encoded_bytes().to_vec()
-            }));
-        },
-        Reach::Stdio(StdioReach {
-            program,
-            args,
-            env,
-            env_pass,
-            cwd,
-        }) => {
-            parts.push(b"stdio".to_vec());
-            parts.push(program.as_bytes().to_vec());
-            parts.extend(args.iter().map(|arg| arg.as_bytes().to_vec()));
-            parts.push(b"env".to_vec());
-            // Names only: values may be secrets.
-            parts.extend(env.keys().map(|name| name.as_bytes().to_vec()));
-            parts.push(b"pass".to_vec());
-            parts.extend(env_pass.iter().map(|name| name.as_bytes().to_vec()));
-            parts.push(b"cwd".to_vec());
-            parts.push(cwd.as_ref().map_or_else(Vec::new, |path| {
-                path.as_os_str().as_encoded_bytes().to_vec()
-            }));
-        },
-    }
-    if let Some(dial) = &entry.server.dial {
-        parts.push(b"dial".to_vec());
-        parts.push(dial.label().as_bytes().to_vec());
-    }
-    let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
-    Revision(vault.digest(Purpose::Revision, &parts))
-}
-
-/// What we say of ourselves, and its digest.
-#[derive(Debug)]
-pub(crate) struct Said {
-    pub(crate) declared: Declared,
-    pub(crate) id: DeclaredId,
-}
-
-impl Said {
-    pub(crate) fn new(declared: Declared, vault: &Vault) -> Arc<Self> {
-        let digest = vault.digest(
-            Purpose::Declared,
-            &[
-                declared.client_name.as_bytes(),
-                declared.client_version.as_bytes(),
-                &declared.capabilities,
-            ],
-        );
-        Arc::new(Self {
-            declared,
-            id: DeclaredId(digest),
-        })
-    }
-}
-
-/// The credential of a server that has none.
-pub(crate) const NO_CREDENTIAL: CredentialId = CredentialId(Digest::new([0; 16]));
-
-/// How a reach travels, before anything was found out.
-pub(crate) fn transport_of(reach: &Reach) -> Transport {
-    match reach {
-        Reach::Http(_) => Transport::Http,
-        Reach::Stdio(_) => Transport::Stdio,
     }
 }
