@@ -540,6 +540,15 @@ impl<'a> Way<'a> {
             }
         }
         self.entry.tools.forget_all();
+        // A server that forgot one session may have forgotten others: they are looked at before
+        // their next use. What is said of one that was replaced already is no news.
+        let Route::Held(cell) = route else { return };
+        let mut held = cell.sessions().into_iter();
+        if held.all(|seen| Some(seen.generation.number()) <= self.generation) {
+            let revision = route.setup().found.revision;
+            let pool = self.caller.engine.pool();
+            pool.loss_seen(&self.entry.name, revision);
+        }
     }
 
     /// The hints of the tool that was called, from a list that is read now.
