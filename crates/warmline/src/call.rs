@@ -9,40 +9,33 @@
 //! is one allocation. `benches/lease.rs` and `tests/cost` hold the numbers.
 
 mod asking;
+mod failing;
 mod hearing;
 
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
-use warmline_core::code::{Code, Reason};
-use warmline_core::delivery::{
-    Attempt, Delivery, First, Heard, Hurdle, Next, Purse, Renewal, Repeat, SoFar,
-};
+use warmline_core::code::Reason;
+use warmline_core::delivery::{Delivery, Repeat, SoFar};
 use warmline_core::exchange::{Ending, Fate, Patience, Reply, Request, Trouble};
 use warmline_core::key::Owner;
 use warmline_core::loss::{self, Notes, Reaction, Told};
 use warmline_core::plan::Leg;
-use warmline_core::policy::Sessions;
 use warmline_core::pool::{Outcome, Want, Why};
 use warmline_core::protocol::envelope::RpcError;
-use warmline_core::protocol::gone::{Dialect, Remedy};
 use warmline_core::protocol::params::Params;
 use warmline_core::repeat::{self, Asked};
 
 use crate::clock::{self, Instant};
 use crate::connect::Connect;
-use crate::credentials::Refreshed;
 use crate::engine::Caller;
 use crate::entry::Entry;
 use crate::error::{At, Error, Result};
 use crate::events::{self, Event, Fingerprint, Which};
-use crate::metrics::{
-    Acquired, CallOutcome, CallUnderWay, HealCause, HealResult, MethodWord, RefreshResult,
-};
+use crate::metrics::{Acquired, CallOutcome, CallUnderWay, HealCause, HealResult, MethodWord};
 use crate::pool::{How, Lease};
 use crate::route::{self, Route};
 use crate::run;
@@ -50,6 +43,7 @@ use crate::upstream::Listener;
 
 use asking::tools_of;
 pub(crate) use asking::{facts, held, list, take, tools};
+use failing::Failed;
 use hearing::Hearing;
 
 /// What a caller wants sent.
@@ -426,181 +420,6 @@ impl<'a> Way<'a> {
         }))
     }
 
-    async fn failed(&mut self, route: &Route, lease: Lease<Connect>, failed: Failed) -> Step {
-        let retired = lease.session().retired();
-        if failed.trouble.gone.is_some() {
-            self.entry.note_dropped(lease.session().age());
-        }
-        let hurdle = self.hurdle(&failed.trouble, retired);
-        let mut repeat = failed.repeat;
-        // Nobody listed the tools so far: now that it matters, the tool's own word is asked for.
-        if failed.delivery == Delivery::Unknown
-            && repeat == Repeat::Unsafe
-            && failed.heard == Heard::Nothing
-            && hurdle != Hurdle::Final
-        {
-            lease.settle(outcome(&failed.trouble, retired));
-            repeat = self.repeat(self.hints_now().await);
-        } else {
-            lease.settle(outcome(&failed.trouble, retired));
-        }
-        self.learn(route, &failed.trouble);
-        let credential = route.setup().credential.as_ref();
-        let attempt = Attempt {
-            delivery: failed.delivery,
-            repeat,
-            hurdle,
-            retry_after: failed.trouble.retry_after,
-            so_far: self.so_far,
-            heals_allowed: self.entry.policy().heals_per_call,
-            heard: failed.heard,
-            renewal: match credential {
-                Some(credential) if credential.can_refresh() => Renewal::Possible,
-                _ => Renewal::Pointless,
-            },
-            left: self.by.saturating_duration_since(clock::now()),
-            typical: Duration::ZERO,
-            // Said by the budget itself, when it decides.
-            purse: Purse::Empty,
-            dice: fastrand::u32(..),
-        };
-        let now = self.caller.engine.tick();
-        let next = self
-            .entry
-            .with_budget(now, |budget| budget.decide(&attempt, now));
-        let Next::SendAgain { first, pause, .. } = next else {
-            return Step::Over(Err(self.surface(failed)));
-        };
-        let again = failed.back.clone().unwrap_or_else(|| self.request());
-        if first == First::RenewCredential
-            && let (Some(credential), Some(epoch)) = (credential, failed.epoch)
-            && !self.refreshed(credential.refresh(epoch).await)
-        {
-            return Step::Over(Err(self.surface(failed)));
-        }
-        self.so_far.note(failed.delivery, first);
-        self.entry.metrics.resends.one_more(failed.trouble.reason);
-        self.healing = failed.trouble.gone.map(HealCause::of).or(self.healing);
-        tracing::debug!(server = %self.entry.name, method = %self.job.method, delivery = %failed.delivery,
-            reason = %failed.trouble.reason, attempt = self.so_far.attempts(), "sent again");
-        clock::sleep(pause).await;
-        let id = self.job.call_id.clone().unwrap_or_else(fresh_call_id);
-        let marked = repeat::marked(again.params(), &id, self.so_far.attempts());
-        Step::Again(again.with_params(marked))
-    }
-
-    /// What stood in the way. Where no session is ever to be opened, one that is missing stays so.
-    fn hurdle(&self, trouble: &Trouble, retired: Option<Reason>) -> Hurdle {
-        let needs_one = trouble.gone.map(Dialect::remedy) == Some(Remedy::Open);
-        if needs_one && self.entry.policy().sessions == Sessions::Never {
-            return Hurdle::Final;
-        }
-        repeat::hurdle(trouble, retired)
-    }
-
-    /// Counts what came of asking for a fresh credential; true if there is one to try.
-    fn refreshed(&self, asked: Result<Refreshed, Trouble>) -> bool {
-        let (result, is_new) = match &asked {
-            Ok(Refreshed::New) => (RefreshResult::Renewed, true),
-            Ok(Refreshed::Same) => (RefreshResult::Unchanged, false),
-            Err(trouble) if trouble.reason == Reason::Timeout => (RefreshResult::TimedOut, false),
-            Err(_) => (RefreshResult::Failed, false),
-        };
-        self.entry.metrics.refreshes.one_more(result);
-        self.caller
-            .engine
-            .events()
-            .tell(Event::CredentialRefreshed {
-                server: Arc::clone(&self.entry.name),
-                identity: Some(Fingerprint::from(self.caller.who.id)),
-                result,
-            });
-        is_new
-    }
-
-    /// What a failure says of the server itself.
-    fn learn(&mut self, route: &Route, trouble: &Trouble) {
-        let busy = [Reason::RateLimited, Reason::Unavailable];
-        if let Some(pause) = trouble.retry_after
-            && busy.contains(&trouble.reason)
-        {
-            let now = self.caller.engine.tick();
-            self.entry.cool(self.caller.who.id, now, pause);
-        }
-        let Some(dialect) = trouble.gone else { return };
-        self.entry.metrics.gone.one_more(dialect);
-        if matches!(dialect.remedy(), Remedy::Open | Remedy::GoStateless) {
-            // It keeps sessions after all, or none any more: whoever shares what was held before
-            // would share a session that is not theirs.
-            self.state_is_gone |= route.setup().has_left_state();
-            self.entry.forget_contacts();
-            route::forget(self.caller, self.entry);
-            if let Route::Held(cell) = route {
-                self.caller.engine.pool().end(cell, Why::Gone);
-            }
-        }
-        self.entry.tools.forget_all();
-        // A server that forgot one session may have forgotten others: they are looked at before
-        // their next use. What is said of one that was replaced already is no news.
-        let Route::Held(cell) = route else { return };
-        let mut held = cell.sessions().into_iter();
-        if held.all(|seen| Some(seen.generation.number()) <= self.generation) {
-            let revision = route.setup().found.revision;
-            let pool = self.caller.engine.pool();
-            pool.loss_seen(&self.entry.name, revision);
-        }
-    }
-
-    /// The hints of the tool that was called, from a list that is read now.
-    async fn hints_now(&self) -> Option<repeat::Hints> {
-        let tool = self.job.tool.as_ref()?;
-        if !self.entry.policy().trust_read_only_hint
-            && self.entry.policy().trust_idempotent_hint.is_empty()
-        {
-            return None;
-        }
-        let listing = tools(self.caller, self.entry);
-        let listed = clock::timeout_at(self.by, listing).await.ok()?;
-        listed.ok()?.hints(tool)
-    }
-
-    fn surface(&mut self, failed: Failed) -> Error {
-        if let Some(cause) = self.healing.take() {
-            let result = if failed.trouble.gone.is_some() {
-                HealResult::LostAgain
-            } else {
-                HealResult::Failed
-            };
-            self.entry.metrics.heals.one_more(cause, result);
-        }
-        let delivery = self.so_far.delivery(failed.delivery);
-        let mut trouble = failed.trouble;
-        if delivery == Delivery::Unknown && trouble.code.usual_delivery() != Some(delivery) {
-            let says_so = [Code::Deadline, Code::BadAnswer, Code::AnswerLost];
-            if !says_so.contains(&trouble.code) {
-                trouble.code = Code::AnswerLost;
-            }
-        }
-        self.over(trouble, delivery)
-    }
-
-    fn state_lost(&mut self, reaction: Reaction) -> Error {
-        if reaction == Reaction::EndRun
-            && let Some(run) = &self.caller.run
-        {
-            let end = run::end_state_lost(Arc::clone(&self.caller.engine), Arc::clone(run));
-            clock::spawn_if_running("run-end", end);
-        }
-        let notes = Notes {
-            generation: self.generation,
-            state_lost: true,
-            attempts: self.so_far.attempts(),
-        };
-        let trouble = loss::refusal(&self.entry.name, &notes);
-        let delivery = self.so_far.delivery(Delivery::Refused);
-        self.over(trouble, delivery)
-    }
-
     fn protocol_error(&mut self, raw: &[u8]) -> Error {
         self.count(|counted| counted.answered(CallOutcome::ProtocolError));
         let error = RpcError::parse(raw).unwrap_or_else(|_| RpcError {
@@ -650,28 +469,6 @@ impl<'a> Way<'a> {
             generation: self.generation,
             place: self.entry.shown_place(),
         }
-    }
-}
-
-/// An attempt that brought no answer.
-struct Failed {
-    delivery: Delivery,
-    back: Option<Request>,
-    trouble: Trouble,
-    heard: Heard,
-    epoch: Option<u64>,
-    repeat: Repeat,
-}
-
-/// What a failure says of the session.
-fn outcome(trouble: &Trouble, retired: Option<Reason>) -> Outcome {
-    if trouble.gone.is_some() || trouble.reason == Reason::SessionGone {
-        return Outcome::Gone(Why::Gone);
-    }
-    match retired {
-        // A child that ended, a stream that is the session: the server's word in its own way.
-        Some(_) => Outcome::Gone(Why::Gone),
-        None => Outcome::Broken,
     }
 }
 
