@@ -33,7 +33,7 @@ pub(super) async fn counting(stage: &Stage<'_>, world: &World) -> Outcome<()> {
     }
     run.end().await;
     stage.row("count", "in a run", &kept.join(" "), "it remembers");
-    stage.command("warmline call $U counter --run trip");
+    stage.command("warmline call $U counter --run trip    # and again");
     Ok(())
 }
 
