@@ -191,6 +191,7 @@ fn the_numbers_agree(warm: &Warmline, reports: &LedgerServer) -> Result<(), Fail
         snapshot.sessions.len() as u64
     );
     assert_eq!(numbers.count("isolation_violation_total", &[]), 0);
+    assert!(miss <= numbers.count("opens_total", &["opened"]));
     assert!(
         hit >= CALM as u64,
         "whoever finds a session at rest does not wait"
@@ -235,6 +236,12 @@ async fn a_dead_server_is_left_alone_and_found_again(
         return Err("a dead server answered".into());
     };
     assert_eq!(blocked.code().word(), "breaker-open");
+    let stopped = |state| {
+        warm.snapshot()
+            .server("archive")
+            .map(|n| n.count("breaker_state", &["server", state]))
+    };
+    assert_eq!(stopped("tripped"), Some(1));
     let pause = blocked
         .retry_after()
         .ok_or("it does not say when to come back")?;

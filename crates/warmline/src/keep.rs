@@ -16,12 +16,13 @@ use tokio::task::{AbortHandle, JoinHandle};
 use warmline_core::key::{Identity, Owner, Transport};
 use warmline_core::plan;
 use warmline_core::tick::Tick;
+use warmline_core::pool::breaker::{Blame, Stance};
 
 use crate::clock::{self, Instant};
 use crate::engine::Engine;
 use crate::entry::Entry;
 use crate::events::{Event, Fingerprint};
-use crate::metrics::{RunLine, ServerMetrics, SessionLine, SessionState, Snapshot};
+use crate::metrics::{BreakerState, RunLine, ServerMetrics, SessionLine, SessionState, Snapshot};
 use crate::run;
 use crate::sync::Mutex;
 use crate::upstream::Reach;
@@ -309,6 +310,9 @@ pub(crate) fn snapshot(engine: &Engine) -> Snapshot {
     snapshot.sessions = sessions;
     for live in engine.live_runs() {
         let life = live.life();
+    for (server, whom, stance) in engine.pool().blocking() {
+        tallies.entry(server).or_default().blocks(whom, stance);
+    }
         let mut line = RunLine::new(
             Fingerprint::from(live.id),
             Fingerprint::from(live.who.id),
@@ -341,6 +345,9 @@ impl Tally {
             self.idle += 1;
         }
         if transport == Transport::Stdio {
+    /// Breakers of the server, and of single identities there: tripped, and probing.
+    server_breakers: [u64; 2],
+    identity_breakers: [u64; 2],
             self.children += 1;
         }
     }
@@ -354,3 +361,22 @@ impl Tally {
         metrics.waiters.set(self.waiting);
     }
 }
+    fn blocks(&mut self, whom: Blame, stance: Stance) {
+        let [tripped, probing] = match whom {
+            Blame::Identity => &mut self.identity_breakers,
+            Blame::Server | Blame::Nobody => &mut self.server_breakers,
+        };
+        match stance {
+            Stance::Tripped => *tripped += 1,
+            Stance::Probing => *probing += 1,
+            Stance::Passing => {},
+        }
+    }
+
+        for (levels, [tripped, probing]) in [
+            (&metrics.server_breakers, self.server_breakers),
+            (&metrics.identity_breakers, self.identity_breakers),
+        ] {
+            levels.set(BreakerState::Tripped, tripped);
+            levels.set(BreakerState::Probing, probing);
+        }

@@ -52,6 +52,17 @@ pub enum Blame {
     Nobody,
 }
 
+/// What a breaker does, seen from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stance {
+    /// Openings pass.
+    Passing,
+    /// They pause.
+    Tripped,
+    /// One is tried.
+    Probing,
+}
+
 /// How a breaker changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Change {
@@ -73,6 +84,15 @@ impl Breaker {
     /// One that passes.
     pub const fn new() -> Self {
         Self { state: FRESH }
+    }
+
+    /// What it does now.
+    pub const fn stance(&self) -> Stance {
+        match self.state {
+            State::Passing { .. } => Stance::Passing,
+            State::Tripped { .. } => Stance::Tripped,
+            State::Probing { .. } => Stance::Probing,
+        }
     }
 
     /// How long nothing may be tried; none if something may.

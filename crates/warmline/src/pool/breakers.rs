@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use warmline_core::exchange::Trouble;
 use warmline_core::key::{CredentialId, Key, Owner, Revision};
 use warmline_core::policy::BreakerPolicy;
-use warmline_core::pool::breaker::{Blame, Breaker, Change, Pass, blame};
+use warmline_core::pool::breaker::{Blame, Breaker, Change, Pass, Stance, blame};
 use warmline_core::tick::Tick;
 
 use super::wording;
@@ -127,6 +127,21 @@ impl Breakers {
     /// A session of theirs was lost before it served anything.
     pub(super) fn lost_early(&self, opener: &Opener, policy: &BreakerPolicy) -> Changes {
         self.blamed(opener, Blame::Server, policy)
+    }
+
+    /// Every breaker that does not pass: whose it is, whom it stops, and what it does.
+    pub(super) fn blocking(&self) -> Vec<(Arc<str>, Blame, Stance)> {
+        let all = self.all.pin();
+        let known = all.iter().map(|(scope, breaker)| {
+            let (server, whom) = match scope {
+                Scope::Server(server, _) => (server, Blame::Server),
+                Scope::Identity(server, ..) => (server, Blame::Identity),
+            };
+            (Arc::clone(server), whom, breaker.lock().stance())
+        });
+        known
+            .filter(|(_, _, stance)| *stance != Stance::Passing)
+            .collect()
     }
 
     /// Forgets what need not be remembered.

@@ -241,6 +241,7 @@ impl<C: Connector> CellOf<C> {
             inside.look_at_doubt(self, now, steps);
             let waiter = WaiterId(inside.next_waiter);
             inside.next_waiter += 1;
+            let under_way = inside.flights.len();
             inside.take_in(self, Event::Asked { waiter, want, turn }, now, steps);
             let mine = |step: &Step<C>| matches!(step, Step::Mine(_) | Step::NotMine(_));
             match steps
@@ -254,7 +255,8 @@ impl<C: Connector> CellOf<C> {
                 Some(_) | None => {
                     let (answer, heard) = oneshot::channel();
                     inside.line.insert(waiter, answer);
-                    let opens = !inside.flights.is_empty();
+                    // Those who came later wait for the same opening.
+                    let opens = inside.flights.len() > under_way;
                     Asked::Wait(Waiting::new(self, waiter, heard, opens))
                 },
             }

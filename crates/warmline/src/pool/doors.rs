@@ -6,6 +6,7 @@ use std::time::Duration;
 use warmline_core::exchange::Trouble;
 use warmline_core::key::{CredentialId, Key, Owner, Revision, Scope};
 use warmline_core::policy::{BreakerPolicy, Ceilings};
+use warmline_core::pool::breaker::{Blame, Stance};
 use warmline_core::pool::{Event, Refusal, Turn};
 use warmline_core::tick::Tick;
 
@@ -157,6 +158,11 @@ impl<C: Connector> Pool<C> {
     /// What there is and what happened so far, by the counters.
     pub(crate) fn stats(&self) -> Stats {
         self.ground.tally.stats(self.table.held.len())
+    }
+
+    /// Every breaker that does not pass: whose server it is, whom it stops, and what it does.
+    pub(crate) fn blocking(&self) -> Vec<(Arc<str>, Blame, Stance)> {
+        self.ground.breakers.blocking()
     }
 
     /// What there is, counted anew: what the counters are held to.
