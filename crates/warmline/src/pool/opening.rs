@@ -208,7 +208,10 @@ impl<C: Connector> Permit<C> {
     fn fill(self, shelf: &SpareKey, arrived: Arrived<C>) {
         let cell = Arc::clone(&self.cell);
         let ground = &cell.ground;
-        ground.tally.seldom(Seldom::Opened);
+        // A spare was counted when it was opened.
+        if arrived.origin != Origin::Spare {
+            ground.tally.seldom(Seldom::Opened);
+        }
         // A call that was given up while its session was opened leaves a spare behind.
         let setup = cell.setup();
         if cell.purpose() == Purpose::Call

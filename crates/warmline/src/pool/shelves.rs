@@ -41,6 +41,8 @@ struct Inside<C: Connector> {
     sessions: Vec<Spare<C>>,
     /// How spares are opened: as whoever came last would.
     setup: Arc<C::Setup>,
+    /// It is not in the table any more: nothing is laid on it, nobody would find it.
+    gone: bool,
 }
 
 struct Spare<C: Connector> {
@@ -108,7 +110,7 @@ impl<C: Connector> Shelves<C> {
             inside.shelf.used(wanted, ground.tick());
             inside.setup = Arc::clone(setup);
         }
-        self.refill(ground, key, &rack);
+        refill(ground, key, &rack);
     }
 
     /// Takes a spare, and says how long it rested.
@@ -129,7 +131,7 @@ impl<C: Connector> Shelves<C> {
             if ground.connector.is_usable(&spare.session) {
                 let session = Arc::clone(&spare.session);
                 drop(spare);
-                self.refill(ground, key, &rack);
+                refill(ground, key, &rack);
                 return Some((session, rested));
             }
             close(ground, key, spare, Why::Gone);
@@ -190,7 +192,6 @@ impl<C: Connector> Shelves<C> {
 
     /// Closes what is old, opens what is missing, forgets what is empty.
     pub(super) fn sweep(&self, ground: &Arc<Ground<C>>) {
-        let now = ground.tick();
         let racks: Vec<(SpareKey, Arc<Rack<C>>)> = {
             let all = self.all.pin();
             all.iter()
@@ -198,10 +199,9 @@ impl<C: Connector> Shelves<C> {
                 .collect()
         };
         for (key, rack) in racks {
-            self.refill(ground, &key, &rack);
-            let empty = |rack: &Arc<Rack<C>>| rack.inside.lock().shelf.is_forgettable(now);
-            if empty(&rack) {
-                self.all.pin().remove_if(&key, |_, rack| empty(rack)).ok();
+            refill(ground, &key, &rack);
+            if rack.retire(ground.tick()) {
+                self.strike_out(&key, &rack);
             }
         }
     }
@@ -235,54 +235,34 @@ impl<C: Connector> Shelves<C> {
         counts.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
-    fn refill(&self, ground: &Arc<Ground<C>>, key: &SpareKey, rack: &Arc<Rack<C>>) {
-        let (Need { close: old, open }, setup) = {
-            let mut inside = rack.inside.lock();
-            let need = inside.shelf.look(ground.tick());
-            (need, Arc::clone(&inside.setup))
-        };
-        for id in old {
-            let spare = rack.inside.lock().lift(id);
-            if let Some(spare) = spare {
-                ground.tally.spares(-1);
-                close(ground, key, spare, Why::Aged);
-            }
-        }
-        for _ in 0..open {
-            ground.tally.spares_opening(1);
-            let refill = Refill {
-                ground: Arc::clone(ground),
-                rack: Arc::clone(rack),
-                open: true,
-                _errand: ground.errand(),
-            };
-            let place = if ground.is_open() {
-                self.spares.take()
-            } else {
-                None
-            };
-            let Some(place) = place else { continue };
-            let (key, setup) = (key.clone(), Arc::clone(&setup));
-            clock::spawn_if_running("spare", refill.open(key, setup, place));
-        }
-    }
-
     fn rack(&self, key: &SpareKey) -> Option<Arc<Rack<C>>> {
         self.all.pin().get(key).cloned()
     }
 
+    /// The rack of a shelf, made if there is none.
     fn rack_for(&self, key: &SpareKey, setup: &Arc<C::Setup>, now: Tick) -> Arc<Rack<C>> {
-        let all = self.all.pin();
         let new = || {
             Arc::new(Rack {
                 inside: Mutex::new(Inside {
                     shelf: Shelf::new(key.place.transport, now),
                     sessions: Vec::new(),
                     setup: Arc::clone(setup),
+                    gone: false,
                 }),
             })
         };
-        Arc::clone(all.get_or_insert_with(key.clone(), new))
+        loop {
+            let rack = Arc::clone(self.all.pin().get_or_insert_with(key.clone(), new));
+            if !rack.inside.lock().gone {
+                return rack;
+            }
+            self.strike_out(key, &rack);
+        }
+    }
+
+    fn strike_out(&self, key: &SpareKey, rack: &Arc<Rack<C>>) {
+        let all = self.all.pin();
+        all.remove_if(key, |_, there| Arc::ptr_eq(there, rack)).ok();
     }
 }
 
@@ -293,22 +273,36 @@ impl<C: Connector> Rack<C> {
     /// Lays a session down; gives it back where it is not wanted.
     fn lay(
         &self,
-        ground: &Ground<C>,
+        ground: &Arc<Ground<C>>,
         put: impl FnOnce(&mut Shelf, Tick) -> Option<SpareId>,
         (session, setup, place): (Arc<C::Session>, Arc<C::Setup>, Place),
     ) -> Option<Left<C>> {
-        let mut inside = self.inside.lock();
-        let Some(id) = put(&mut inside.shelf, ground.tick()) else {
-            return Some((session, setup));
-        };
-        inside.sessions.push(Spare {
-            id,
-            session,
-            setup,
-            _place: place,
-        });
+        {
+            let mut inside = self.inside.lock();
+            let id = put(&mut inside.shelf, ground.tick());
+            let Some(id) = id.filter(|_| !inside.gone) else {
+                return Some((session, setup));
+            };
+            inside.sessions.push(Spare {
+                id,
+                session,
+                setup,
+                _place: place,
+            });
+        }
         ground.tally.spares(1);
+        // Either the drain sees what was laid down, or we see the drain.
+        if !ground.is_open() {
+            ground.shelves.clear(ground, Why::Drained);
+        }
         None
+    }
+
+    /// Takes itself out of use, if it is empty and will stay so.
+    fn retire(&self, now: Tick) -> bool {
+        let mut inside = self.inside.lock();
+        inside.gone |= inside.shelf.is_forgettable(now);
+        inside.gone
     }
 }
 
@@ -395,6 +389,39 @@ impl<C: Connector> Drop for Refill<C> {
             self.ground.tally.spares_opening(-1);
             self.rack.inside.lock().shelf.gave_up();
         }
+    }
+}
+
+/// Closes what is old, and opens what is missing.
+fn refill<C: Connector>(ground: &Arc<Ground<C>>, key: &SpareKey, rack: &Arc<Rack<C>>) {
+    let (Need { close: old, open }, setup) = {
+        let mut inside = rack.inside.lock();
+        let need = inside.shelf.look(ground.tick());
+        (need, Arc::clone(&inside.setup))
+    };
+    for id in old {
+        let spare = rack.inside.lock().lift(id);
+        if let Some(spare) = spare {
+            ground.tally.spares(-1);
+            close(ground, key, spare, Why::Aged);
+        }
+    }
+    for _ in 0..open {
+        ground.tally.spares_opening(1);
+        let refill = Refill {
+            ground: Arc::clone(ground),
+            rack: Arc::clone(rack),
+            open: true,
+            _errand: ground.errand(),
+        };
+        let place = if ground.is_open() {
+            ground.shelves.spares.take()
+        } else {
+            None
+        };
+        let Some(place) = place else { continue };
+        let (key, setup) = (key.clone(), Arc::clone(&setup));
+        clock::spawn_if_running("spare", refill.open(key, setup, place));
     }
 }
 

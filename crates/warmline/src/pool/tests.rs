@@ -8,8 +8,14 @@ mod keeping;
 mod limits;
 mod spares;
 
-use fake::{Fake, World};
+use std::sync::Arc;
+
+use warmline_core::exchange::Trouble;
+use warmline_core::key::Key;
+use warmline_core::policy::{BreakerPolicy, Ceilings};
+use warmline_core::pool::{Health, Outcome};
 
 use super::tally::Present;
 use super::*;
-use warmline_core::pool::{Health, Outcome};
+use crate::clock;
+use fake::{Fake, World};

@@ -7,7 +7,7 @@
 
 mod clock;
 mod fake;
-#[expect(dead_code, unused_imports, reason = "the engine uses more of it")]
+#[expect(dead_code, reason = "the engine uses more of it")]
 mod pool;
 mod sync;
 mod tasks;
