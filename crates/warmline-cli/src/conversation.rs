@@ -9,6 +9,7 @@ use warmline::core::delivery::Delivery;
 use warmline::core::exchange::{Patience, Reply, Request, Trouble};
 use warmline::core::loss::STATE_LOST;
 use warmline::core::protocol::params::Params;
+use warmline::settings::ServerSettings;
 use warmline::upstream::{ChildReport, Declared, Facts, Session, Transport, Upstream};
 
 use crate::ask::Person;
@@ -17,6 +18,7 @@ use crate::interrupt::until_interrupted;
 use crate::problem::{Outcome, Problem};
 use crate::report::text::{one_line, seconds};
 use crate::report::{Fields, Report, sanitised};
+use crate::rules;
 use crate::run::ChosenRun;
 use crate::target::{Note, Target};
 
@@ -37,6 +39,7 @@ pub(crate) struct Conversation<'r> {
     again: String,
     struck: Option<String>,
     patience: Patience,
+    settings: ServerSettings,
 }
 
 /// An answer, and how long it took.
@@ -101,6 +104,7 @@ impl<'r> Conversation<'r> {
             again: target.again(),
             struck: target.secret_path(),
             patience: target.patience,
+            settings: target.settings.clone(),
         }
     }
 
@@ -163,11 +167,16 @@ impl<'r> Conversation<'r> {
         params: Params,
         person: &Arc<Person>,
     ) -> Outcome<Told> {
-        let subject = match params.name() {
+        let named = params.name();
+        let subject = match &named {
             Some(name) => format!("{method} {name}"),
             None => method.to_owned(),
         };
-        let request = Request::new(method.to_owned(), params).patient(self.patience);
+        let tool = named.filter(|_| method == "tools/call");
+        let patience = tool.map_or(self.patience, |tool| {
+            rules::patience(&self.settings, self.patience, &tool)
+        });
+        let request = Request::new(method.to_owned(), params).patient(patience);
         self.report.account(&format!("→ {subject}"));
         let begun = clock::now();
         let what = format!("waiting for {} of {}", sanitised(&subject), self.name);

@@ -9,6 +9,7 @@ mod conversation;
 mod interrupt;
 mod problem;
 mod report;
+mod rules;
 mod run;
 mod target;
 mod values;

@@ -16,6 +16,7 @@ use crate::content::{is_error, rendered};
 use crate::conversation::{Conversation, Told, Tool};
 use crate::problem::{Outcome, Problem};
 use crate::report::{Fields, Report, text::seconds};
+use crate::rules;
 use crate::run::ChosenRun;
 use crate::target::{Named, Target, split};
 use crate::values::{GivenValues, Schema};
@@ -29,6 +30,7 @@ pub(super) async fn run(typed: &args::Call, report: &'static Report) -> Outcome<
     let given = GivenValues::read(words, typed.values.args.as_deref())?;
     let run = ChosenRun::of(&typed.together, &typed.connect)?;
     let target = Target::find(&aim, &typed.connect)?;
+    rules::admit(&target, tool)?;
     let person = Person::new(report, &target.server.name, &typed.answers)?;
     let conversation =
         Conversation::open(&target, run.as_ref(), &person.declared(), report).await?;

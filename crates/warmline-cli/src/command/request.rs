@@ -9,6 +9,7 @@ use crate::content::pretty;
 use crate::conversation::{Conversation, Told};
 use crate::problem::{Outcome, Problem};
 use crate::report::{Fields, Report, text::seconds};
+use crate::rules;
 use crate::run::ChosenRun;
 use crate::target::{Named, Target, split};
 use crate::values::{GivenValues, Schema};
@@ -31,6 +32,8 @@ pub(super) async fn run(typed: &args::Request, report: &'static Report) -> Outco
     })?;
     let run = ChosenRun::of(&typed.together, &typed.connect)?;
     let target = Target::find(&aim, &typed.connect)?;
+    let tool = params.name().filter(|_| method == "tools/call");
+    tool.map_or(Ok(()), |tool| rules::admit(&target, &tool))?;
     let person = Person::new(report, &target.server.name, &typed.answers)?;
     let conversation =
         Conversation::open(&target, run.as_ref(), &person.declared(), report).await?;

@@ -118,9 +118,14 @@ impl Joined {
         person: &Arc<Person>,
     ) -> Result<Reply, Problem> {
         let method = request.method().to_owned();
-        let call = self.server.request_raw(method, request.params().clone());
-        let listener = Arc::clone(person);
-        match call.listened_by(listener).await {
+        let patience = request.patience();
+        let call = self
+            .server
+            .request_raw(method, request.params().clone())
+            .timeout(patience.total)
+            .idle_timeout(patience.idle)
+            .listened_by(Arc::<Person>::clone(person));
+        match call.await {
             Ok(result) => Ok(Reply::Result(self.names.in_sentence(result))),
             Err(error) => match error.server_error() {
                 Some(said) => Ok(Reply::Error(raw(said))),

@@ -11,6 +11,7 @@ use crate::clock;
 use crate::interrupt::until_interrupted;
 use crate::problem::{Outcome, Problem};
 use crate::report::text::seconds;
+use crate::rules;
 use crate::values::Schema;
 
 /// A tool as its server lists it.
@@ -55,7 +56,7 @@ impl Tool {
 }
 
 impl Conversation<'_> {
-    /// Every tool of the server.
+    /// Every tool of the server that may be called.
     pub(crate) async fn tools(&self) -> Outcome<Vec<Tool>> {
         let method = List::Tools.method();
         self.report.account(&format!("→ {method}"));
@@ -69,7 +70,12 @@ impl Conversation<'_> {
                 let count = items.len();
                 self.report
                     .account(&format!("← {count} tools after {}", seconds(took)));
-                items.iter().map(|raw| self.read_tool(raw)).collect()
+                let mut tools: Vec<Tool> = items
+                    .iter()
+                    .map(|raw| self.read_tool(raw))
+                    .collect::<Outcome<_>>()?;
+                tools.retain(|tool| rules::may_call(&self.settings, tool.name()));
+                Ok(tools)
             },
             Ok(Err(Unlisted::Failed(problem))) => {
                 Err(self.failed(problem, method.to_owned(), took))

@@ -436,3 +436,50 @@ fn lists_that_come_in_pages_are_read_to_their_end_and_endless_ones_are_not() {
         "{told}"
     );
 }
+
+/// Rules of a file hold for single commands too, inside a run and outside.
+#[test]
+fn what_the_rules_do_not_allow_is_neither_listed_nor_called() {
+    let server = server();
+    let text = format!(
+        "[servers.bank]\nurl = '{}'\ndeny = ['pay*']\n\n[servers.bank.tools.slow]\ncall_timeout = '1s'\n",
+        server.url()
+    );
+    let warmline = Warmline::new();
+    warmline.write_user("warmline.toml", &text);
+    tells!(warmline.run(&["call", "bank", "pay", "amount=1"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[not-allowed]: `pay` of `bank` may not be called
+      delivery: unsent (not executed, safe to call again)
+      hint: change the rules of this server, or call another tool
+    ");
+    for words in [
+        &["call", "bank", "pay", "amount=1", "--run", "trip"][..],
+        &["request", "bank", "tools/call", "name=pay"],
+        &["request", "bank", "tools/call", "name=pay", "--run", "trip"],
+    ] {
+        let told = warmline.run(words);
+        assert!(
+            told.exit == 2
+                && told
+                    .stderr
+                    .starts_with("error[not-allowed]: `pay` of `bank`"),
+            "{told}"
+        );
+    }
+    assert_eq!(server.counts().requests, 0, "nothing was opened");
+    let listed = warmline.run(&["tools", "bank"]);
+    assert!(!listed.stdout.contains("  pay "), "{listed}");
+    assert_eq!(server.ledger().executions("pay"), 0);
+    for words in [
+        &["call", "bank", "slow", "ms=60000"][..],
+        &["call", "bank", "slow", "ms=60000", "--run", "trip"],
+    ] {
+        let told = warmline.run(words);
+        assert!(
+            told.exit == 4 && told.stderr.starts_with("error[deadline]"),
+            "a tool has limits of its own: {told}"
+        );
+    }
+}

@@ -485,3 +485,19 @@ fn a_server_that_cannot_be_reached_is_told_by_the_name_that_was_typed() {
       hint: see what is wrong: `warmline doctor http://127.0.0.1:[PORT]/mcp`
     ");
 }
+
+/// In a run the leg that keeps state is taken, whatever else the server speaks.
+#[test]
+fn a_server_of_both_eras_is_met_where_it_keeps_state() {
+    let warmline = Warmline::new();
+    let server = LedgerServer::start(Personality::dual()).unwrap();
+    assert_eq!(
+        counted(&warmline, &server, &["--run", "trip"]),
+        r#"{"count":1}"#
+    );
+    assert_eq!(
+        counted(&warmline, &server, &["--run", "trip"]),
+        r#"{"count":2}"#
+    );
+    assert_eq!(server.counts().open_sessions, 1);
+}
