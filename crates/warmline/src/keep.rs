@@ -15,15 +15,15 @@ use futures_util::stream;
 use tokio::task::{AbortHandle, JoinHandle};
 use warmline_core::key::{Identity, Owner, Transport};
 use warmline_core::plan;
-use warmline_core::tick::Tick;
 use warmline_core::pool::breaker::{Blame, Stance};
+use warmline_core::tick::Tick;
 
 use crate::clock::{self, Instant};
 use crate::engine::Engine;
 use crate::entry::Entry;
 use crate::events::{Event, Fingerprint};
 use crate::metrics::{BreakerState, RunLine, ServerMetrics, SessionLine, SessionState, Snapshot};
-use crate::run;
+use crate::run::{self, RunShared};
 use crate::sync::Mutex;
 use crate::upstream::Reach;
 
@@ -300,6 +300,9 @@ pub(crate) fn snapshot(engine: &Engine) -> Snapshot {
             sessions.push(line);
         }
     }
+    for (server, whom, stance) in engine.pool().blocking() {
+        tallies.entry(server).or_default().blocks(whom, stance);
+    }
     for entry in engine.entries().values() {
         let tally = tallies.remove(&entry.name).unwrap_or_default();
         tally.show(&entry.metrics);
@@ -308,22 +311,24 @@ pub(crate) fn snapshot(engine: &Engine) -> Snapshot {
     shared.metrics.engine.keys.set(u64::from(present.keys));
     let mut snapshot = shared.metrics.snapshot();
     snapshot.sessions = sessions;
-    for live in engine.live_runs() {
-        let life = live.life();
-    for (server, whom, stance) in engine.pool().blocking() {
-        tallies.entry(server).or_default().blocks(whom, stance);
-    }
-        let mut line = RunLine::new(
-            Fingerprint::from(live.id),
-            Fingerprint::from(live.who.id),
-            before(now, live.began),
-        );
-        line.used_at = before(now, life.used());
-        line.calls = life.calls();
-        line.sessions = u32::try_from(live.own_cells().len()).unwrap_or(u32::MAX);
-        snapshot.runs.push(line);
-    }
+    let at = |tick: Tick| before(now, tick);
+    let runs = engine.live_runs();
+    snapshot.runs = runs.iter().map(|live| run_line(live, at)).collect();
     snapshot
+}
+
+/// A live run as people see it; `at` tells a moment of the engine by the wall's clock.
+fn run_line(live: &RunShared, at: impl Fn(Tick) -> u64) -> RunLine {
+    let life = live.life();
+    let mut line = RunLine::new(
+        Fingerprint::from(live.id),
+        Fingerprint::from(live.who.id),
+        at(live.began),
+    );
+    line.used_at = at(life.used());
+    line.calls = life.calls();
+    line.sessions = u32::try_from(live.own_cells().len()).unwrap_or(u32::MAX);
+    line
 }
 
 /// The sessions of one server, by what they are doing.
@@ -335,6 +340,9 @@ struct Tally {
     closing: u64,
     children: u64,
     waiting: u64,
+    /// Breakers of the server, and of single identities there: tripped, and probing.
+    server_breakers: [u64; 2],
+    identity_breakers: [u64; 2],
 }
 
 impl Tally {
@@ -345,22 +353,10 @@ impl Tally {
             self.idle += 1;
         }
         if transport == Transport::Stdio {
-    /// Breakers of the server, and of single identities there: tripped, and probing.
-    server_breakers: [u64; 2],
-    identity_breakers: [u64; 2],
             self.children += 1;
         }
     }
 
-    fn show(&self, metrics: &ServerMetrics) {
-        metrics.sessions.set(SessionState::Opening, self.opening);
-        metrics.sessions.set(SessionState::Idle, self.idle);
-        metrics.sessions.set(SessionState::Active, self.active);
-        metrics.sessions.set(SessionState::Closing, self.closing);
-        metrics.children.set(self.children);
-        metrics.waiters.set(self.waiting);
-    }
-}
     fn blocks(&mut self, whom: Blame, stance: Stance) {
         let [tripped, probing] = match whom {
             Blame::Identity => &mut self.identity_breakers,
@@ -373,6 +369,13 @@ impl Tally {
         }
     }
 
+    fn show(&self, metrics: &ServerMetrics) {
+        metrics.sessions.set(SessionState::Opening, self.opening);
+        metrics.sessions.set(SessionState::Idle, self.idle);
+        metrics.sessions.set(SessionState::Active, self.active);
+        metrics.sessions.set(SessionState::Closing, self.closing);
+        metrics.children.set(self.children);
+        metrics.waiters.set(self.waiting);
         for (levels, [tripped, probing]) in [
             (&metrics.server_breakers, self.server_breakers),
             (&metrics.identity_breakers, self.identity_breakers),
@@ -380,3 +383,5 @@ impl Tally {
             levels.set(BreakerState::Tripped, tripped);
             levels.set(BreakerState::Probing, probing);
         }
+    }
+}
