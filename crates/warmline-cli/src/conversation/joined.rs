@@ -79,7 +79,7 @@ impl Joined {
         };
         let mut remarks = stumbles(&mut events, chosen).await;
         let stumbled = !remarks.is_empty();
-        remarks.extend(not_kept(&facts, chosen, &names));
+        remarks.extend(not_kept(&facts, (&chosen.name, chosen.then), &names.shown));
         let joined = Self {
             warm,
             run,
@@ -199,9 +199,8 @@ fn who(warm: &Warmline, chosen: &ChosenRun) -> Option<IdentityHandle> {
 }
 
 /// Why the next command will find nothing, where that is so.
-fn not_kept(facts: &Facts, chosen: &ChosenRun, names: &Names) -> Option<Remark> {
-    let (server, run) = (&names.shown, &chosen.name);
-    if chosen.then == Then::Ends {
+fn not_kept(facts: &Facts, (run, then): (&str, Then), server: &str) -> Option<Remark> {
+    if then == Then::Ends {
         return None;
     }
     let what = match (facts.transport, facts.keeps_session) {
@@ -317,4 +316,46 @@ fn raw(said: &RpcError) -> Bytes {
         error["data"] = data;
     }
     Bytes::from(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use warmline::core::era::{Era, Version};
+
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_kept_is_said_for_each_kind_of_session() {
+        use Transport::{Http, HttpSse, Stdio};
+        #[rustfmt::skip]
+        let table = [
+            (Stdio,   true,  Then::GoesOn, Some("is a program and ends with this command")),
+            (Stdio,   false, Then::GoesOn, Some("is a program and ends with this command")),
+            (HttpSse, true,  Then::GoesOn, Some("ends with its stream")),
+            (Http,    false, Then::GoesOn, Some("keeps nothing per session")),
+            (Http,    true,  Then::GoesOn, None),
+            (Stdio,   true,  Then::Ends,   None),
+            (Http,    false, Then::Ends,   None),
+        ];
+        for (transport, keeps_session, then, says) in table {
+            let facts = Facts {
+                era: Era::Legacy,
+                version: Version::NEWEST_LEGACY,
+                transport,
+                keeps_session,
+                server_info: None,
+                capabilities: Bytes::from_static(b"{}"),
+                instructions: None,
+                evidence: Vec::new(),
+                opened_in: std::time::Duration::ZERO,
+                expires_in: None,
+            };
+            let said = not_kept(&facts, ("trip", then), "demo").map(|remark| remark.what);
+            assert_eq!(said.is_some(), says.is_some(), "{transport:?} {said:?}");
+            assert!(
+                said.unwrap_or_default().contains(says.unwrap_or_default()),
+                "{transport:?}"
+            );
+        }
+    }
 }
