@@ -31,7 +31,7 @@ use warmline_core::repeat::{self, Asked};
 
 use crate::clock::{self, Instant};
 use crate::connect::Connect;
-use crate::engine::Caller;
+use crate::engine::{self, Caller};
 use crate::entry::Entry;
 use crate::error::{At, Error, Result};
 use crate::events::{self, Event, Fingerprint, Which};
@@ -91,18 +91,15 @@ impl Answered {
 pub(crate) async fn carry(caller: &Caller, entry: &Arc<Entry>, job: Job) -> Result<Answered> {
     let mut way = Way::begin(caller, entry, job)?;
     let Some(run) = &caller.run else {
-        return way.go().await;
+        let went = caller.engine.until_cut(way.go()).await;
+        return went.unwrap_or_else(|| Err(way.cut(engine::going_down())));
     };
     let present = run
         .admit(&caller.engine)
         .map_err(|trouble| way.over(trouble, Delivery::Unsent))?;
     let went = run.until_cut(way.go()).await;
     drop(present);
-    went.unwrap_or_else(|| {
-        let trouble = run::ended(&run.name);
-        let delivery = way.when_cut();
-        Err(way.over(trouble, delivery))
-    })
+    went.unwrap_or_else(|| Err(way.cut(run::ended(&run.name))))
 }
 
 /// What the rules say, before any byte leaves us.
@@ -432,13 +429,14 @@ impl<'a> Way<'a> {
             .after(self.so_far.attempts())
     }
 
-    /// What is known of a call that its run cut.
-    fn when_cut(&self) -> Delivery {
-        if self.under_way {
+    /// The error of a call that was cut: its run, or the engine, has ended.
+    fn cut(&mut self, trouble: Trouble) -> Error {
+        let delivery = if self.under_way {
             Delivery::Unknown
         } else {
             self.so_far.delivery(Delivery::Unsent)
-        }
+        };
+        self.over(trouble, delivery)
     }
 
     fn error(&self, trouble: Trouble, delivery: Delivery) -> Error {
@@ -511,5 +509,5 @@ fn kind_of(result: &[u8]) -> CallOutcome {
 
 /// A key for the repeats of one call.
 fn fresh_call_id() -> String {
-    crate::engine::random_hex()
+    engine::random_hex()
 }

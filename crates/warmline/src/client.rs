@@ -192,6 +192,7 @@ impl Builder {
             keeper: keep::Started::default(),
             said,
             alone: Mutex::default(),
+            cuts: Default::default(),
             shared,
         });
         for server in servers {

@@ -4,6 +4,7 @@
 //! and the pool; nothing here decides about a session.
 
 use std::collections::HashMap;
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -25,7 +26,7 @@ use crate::identity::{IdentityExtractor, IdentityName};
 use crate::keep;
 use crate::metrics::{Metrics, ServerMetrics, Snapshot};
 use crate::pool::Pool;
-use crate::run::RunShared;
+use crate::run::{Cut, RunShared};
 use crate::seal::{Purpose, Vault};
 use crate::server::Server;
 use crate::settings::{ConfigError, ServerSettings, nearest};
@@ -54,6 +55,9 @@ pub(crate) struct Engine {
     pub(crate) said: Arc<Said>,
     /// Sessions that somebody holds alone, by a number of their own.
     pub(crate) alone: Mutex<HashMap<u64, HeldAlone>>,
+    /// Tells calls outside of runs that their time is over. Several, so that calls that have
+    /// nothing to do with each other share no lock.
+    pub(crate) cuts: [Cut; 16],
 }
 
 /// A session that somebody holds alone.
@@ -139,7 +143,7 @@ impl Engine {
                 self.keeper.start(self);
                 return Ok(());
             },
-            DRAINING => Trouble::new(Reason::Draining, "this engine is going down"),
+            DRAINING => going_down(),
             _ => Trouble::new(Reason::Closed, "this engine was closed"),
         };
         Err(trouble)
@@ -296,12 +300,38 @@ impl Engine {
         keep::snapshot(self)
     }
 
+    /// Runs a call that belongs to no run until it ends or the engine cuts it.
+    pub(crate) async fn until_cut<F: Future>(&self, call: F) -> Option<F::Output> {
+        match self.cuts.get(fastrand::usize(..self.cuts.len())) {
+            Some(cut) => cut.until(call).await,
+            None => Some(call.await),
+        }
+    }
+
+    /// Ends calls outside of runs that are still under way.
+    pub(crate) fn cut_calls(&self) {
+        for cut in &self.cuts {
+            cut.cut();
+        }
+    }
+
     pub(crate) async fn close(self: &Arc<Self>) {
         self.phase.fetch_max(DRAINING, Ordering::AcqRel);
         let by = clock::after(self.ceilings().drain);
         keep::close(self, by).await;
         self.phase.store(CLOSED, Ordering::Release);
         self.keeper.stop();
+    }
+}
+
+/// Whoever forgets to close an engine leaves no session at a server either, as long as something
+/// runs that can tell the servers.
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if self.phase.load(Ordering::Acquire) == OPEN {
+            let (pool, by) = (self.pool.clone(), clock::after(self.shared.ceilings.drain));
+            clock::spawn_if_running("engine-drop", async move { pool.drain(by).await });
+        }
     }
 }
 
@@ -327,6 +357,11 @@ impl Shared {
             })
             .clone()
     }
+}
+
+/// The trouble of a call when nothing new is taken any more.
+pub(crate) fn going_down() -> Trouble {
+    Trouble::new(Reason::Draining, "this engine is going down")
 }
 
 /// A bad setting, as every other error of ours.

@@ -5,6 +5,7 @@
 //! store says what nobody came back for.
 
 use std::collections::{HashMap, HashSet};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -27,6 +28,8 @@ use crate::run::{self, RunShared};
 use crate::sync::Mutex;
 use crate::upstream::Reach;
 
+/// What is left for closing when the time of the last calls is over.
+const TO_CLOSE: Duration = Duration::from_secs(6);
 /// So many keep-alives go out at a time.
 const SIDE_BY_SIDE: usize = 32;
 /// Who holds a session alone for longer than this is named.
@@ -257,7 +260,14 @@ pub(crate) async fn close(engine: &Arc<Engine>, by: Instant) {
         .into_iter()
         .map(|live| run::end_closed(Arc::clone(engine), live, grace));
     clock::timeout_at(by, join_all(ends)).await.ok();
-    engine.pool().drain(by).await;
+    let mut drain = pin!(engine.pool().drain(by));
+    let cut_at = by.checked_sub(TO_CLOSE).unwrap_or(by);
+    if clock::timeout_at(cut_at, &mut drain).await.is_err() {
+        // Whoever is still under way ends now, so that there is time to close.
+        engine.cut_calls();
+        drain.await;
+    }
+    engine.cut_calls();
 }
 
 /// What is open, counted and known at this moment.

@@ -20,7 +20,7 @@ use warmline_core::protocol::params::Params;
 use crate::call::{self, Answered, Job};
 use crate::clock;
 use crate::connect::Connect;
-use crate::engine::{Caller, HeldAlone};
+use crate::engine::{self, Caller, HeldAlone};
 use crate::entry::Entry;
 use crate::error::{At, Error, Result};
 use crate::events::Which;
@@ -162,7 +162,10 @@ impl Leased {
                     self.error(crate::run::ended(&run.name), Delivery::Unknown, &job)
                 })?
             },
-            None => sending.await,
+            None => {
+                let ending = holder.caller.engine.until_cut(sending).await;
+                ending.ok_or_else(|| self.error(engine::going_down(), Delivery::Unknown, &job))?
+            },
         };
         self.ended(ending, session.retired().is_some(), &job)
     }

@@ -75,13 +75,13 @@ pub(crate) struct RunShared {
 
 /// A flag that can be waited for.
 #[derive(Default)]
-struct Cut {
+pub(crate) struct Cut {
     is_cut: AtomicBool,
     told: Notify,
 }
 
 impl Cut {
-    fn cut(&self) {
+    pub(crate) fn cut(&self) {
         self.is_cut.store(true, Ordering::SeqCst);
         self.told.notify_waiters();
     }
@@ -92,6 +92,15 @@ impl Cut {
         told.as_mut().enable();
         if !self.is_cut.load(Ordering::Acquire) {
             told.await;
+        }
+    }
+
+    /// Runs a call until it ends or is cut.
+    pub(crate) async fn until<F: Future>(&self, call: F) -> Option<F::Output> {
+        tokio::select! {
+            biased;
+            output = call => Some(output),
+            () = self.wait() => None,
         }
     }
 }
@@ -124,11 +133,7 @@ impl RunShared {
 
     /// Runs a call until it ends or the run cuts it.
     pub(crate) async fn until_cut<F: Future>(&self, call: F) -> Option<F::Output> {
-        tokio::select! {
-            biased;
-            output = call => Some(output),
-            () = self.cut.wait() => None,
-        }
+        self.cut.until(call).await
     }
 
     pub(crate) fn life(&self) -> RunLife {
