@@ -116,12 +116,16 @@ fn capabilities() -> Value {
 }
 
 fn initialize(call: &Call) -> Value {
-    json!({
+    let mut greeting = json!({
         "protocolVersion": negotiated(call),
         "capabilities": capabilities(),
         "serverInfo": server_info(call),
         "instructions": "A server that writes down what it does.",
-    })
+    });
+    if let Some(seconds) = call.state.personality.told_expiry {
+        greeting["_meta"] = json!({ "expiresIn": seconds });
+    }
+    greeting
 }
 
 /// The version a client gets: its own if it is served, else our newest; or what a fault says.

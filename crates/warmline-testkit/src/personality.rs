@@ -161,6 +161,9 @@ pub struct Personality {
     pub idle_close: Option<Duration>,
     /// Longest life of a session without a request; none: for ever.
     pub session_idle: Option<Duration>,
+    /// How many seconds a session is kept, as told by `initialize`, true or not; none: nothing is
+    /// said.
+    pub told_expiry: Option<u32>,
     /// What a modern request does to `initialize` on the same pipe.
     pub lock: EraLock,
 }
@@ -185,6 +188,7 @@ impl Personality {
             token: None,
             idle_close: None,
             session_idle: None,
+            told_expiry: None,
             lock: EraLock::Free,
         }
     }
@@ -312,6 +316,13 @@ impl Personality {
     #[must_use]
     pub fn session_idle(mut self, limit: Duration) -> Self {
         self.session_idle = Some(limit);
+        self
+    }
+
+    /// `initialize` says that a session is kept for so many seconds.
+    #[must_use]
+    pub fn told_expiry(mut self, seconds: u32) -> Self {
+        self.told_expiry = Some(seconds);
         self
     }
 
