@@ -91,13 +91,14 @@ impl Answered {
 pub(crate) async fn carry(caller: &Caller, entry: &Arc<Entry>, job: Job) -> Result<Answered> {
     let mut way = Way::begin(caller, entry, job)?;
     let Some(run) = &caller.run else {
-        let went = caller.engine.until_cut(way.go()).await;
+        // Pinned here: whoever watches a call does not hold a copy of it.
+        let went = caller.engine.until_cut(std::pin::pin!(way.go())).await;
         return went.unwrap_or_else(|| Err(way.cut(engine::going_down())));
     };
     let present = run
         .admit(&caller.engine)
         .map_err(|trouble| way.over(trouble, Delivery::Unsent))?;
-    let went = run.until_cut(way.go()).await;
+    let went = run.until_cut(std::pin::pin!(way.go())).await;
     drop(present);
     went.unwrap_or_else(|| Err(way.cut(run::ended(&run.name))))
 }
@@ -320,7 +321,8 @@ impl<'a> Way<'a> {
                     epoch,
                     repeat,
                 };
-                self.failed(route, lease, failed).await
+                // On the heap: a call that fails may well pay for it.
+                Box::pin(self.failed(route, lease, failed)).await
             },
         }
     }

@@ -156,14 +156,18 @@ impl Leased {
                 let present = run
                     .admit(&holder.caller.engine)
                     .map_err(|trouble| self.error(trouble, Delivery::Unsent, &job))?;
-                let ending = run.until_cut(sending).await;
+                let ending = run.until_cut(std::pin::pin!(sending)).await;
                 drop(present);
                 ending.ok_or_else(|| {
                     self.error(crate::run::ended(&run.name), Delivery::Unknown, &job)
                 })?
             },
             None => {
-                let ending = holder.caller.engine.until_cut(sending).await;
+                let ending = holder
+                    .caller
+                    .engine
+                    .until_cut(std::pin::pin!(sending))
+                    .await;
                 ending.ok_or_else(|| self.error(engine::going_down(), Delivery::Unknown, &job))?
             },
         };

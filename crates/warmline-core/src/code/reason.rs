@@ -202,6 +202,7 @@ impl Reason {
         self.row().1
     }
 
+    #[expect(clippy::too_many_lines, reason = "one line for each reason")]
     #[rustfmt::skip]
     const fn row(self) -> (&'static str, Code) {
         match self {

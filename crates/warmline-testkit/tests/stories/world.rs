@@ -189,7 +189,7 @@ pub(crate) async fn nothing_left() {
             until("no task is left", || tasks() == 0).await;
         },
         RuntimeFlavor::MultiThread | _ => {
-            until("no task is left but a keeper", || tasks() <= 1).await
+            until("no task is left but a keeper", || tasks() <= 1).await;
         },
     }
 }

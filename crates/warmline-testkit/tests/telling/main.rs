@@ -3,6 +3,7 @@
 #![cfg(test)]
 
 #[path = "../stage/census.rs"]
+#[expect(dead_code, reason = "no story here starts a process")]
 mod census;
 #[path = "../stories/world.rs"]
 #[expect(dead_code, reason = "the stories use more of it")]

@@ -133,17 +133,13 @@ impl Way<'_> {
             let now = self.caller.engine.tick();
             self.entry.cool(self.caller.who.id, now, pause);
         }
+        if trouble.reason == Reason::Version {
+            self.is_another_server(route);
+        }
         let Some(dialect) = trouble.gone else { return };
         self.entry.metrics.gone.one_more(dialect);
         if matches!(dialect.remedy(), Remedy::Open | Remedy::GoStateless) {
-            // It keeps sessions after all, or none any more: whoever shares what was held before
-            // would share a session that is not theirs.
-            self.state_is_gone |= route.setup().has_left_state();
-            self.entry.forget_contacts();
-            route::forget(self.caller, self.entry);
-            if let Route::Held(cell) = route {
-                self.caller.engine.pool().end(cell, Why::Gone);
-            }
+            self.is_another_server(route);
         }
         self.entry.tools.forget_all();
         // A server that forgot one session may have forgotten others: they are looked at before
@@ -154,6 +150,17 @@ impl Way<'_> {
             let revision = route.setup().found.revision;
             let pool = self.caller.engine.pool();
             pool.loss_seen(&self.entry.name, revision);
+        }
+    }
+
+    /// It speaks another era by now, keeps sessions after all, or none any more: what was held
+    /// before is over, and whoever shares it would share a session that is not theirs.
+    fn is_another_server(&mut self, route: &Route) {
+        self.state_is_gone |= route.setup().has_left_state();
+        self.entry.forget_contacts();
+        route::forget(self.caller, self.entry);
+        if let Route::Held(cell) = route {
+            self.caller.engine.pool().end(cell, Why::Gone);
         }
     }
 
@@ -220,7 +227,8 @@ pub(super) struct Failed {
 
 /// What a failure says of the session.
 fn outcome(trouble: &Trouble, retired: Option<Reason>) -> Outcome {
-    if trouble.gone.is_some() || trouble.reason == Reason::SessionGone {
+    let over = [Reason::SessionGone, Reason::Version];
+    if trouble.gone.is_some() || over.contains(&trouble.reason) {
         return Outcome::Gone(Why::Gone);
     }
     match retired {
