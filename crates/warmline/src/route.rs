@@ -78,13 +78,13 @@ pub(crate) async fn route(
 /// The cell that served this run before, if one did.
 pub(crate) fn remembered(caller: &Caller, entry: &Entry) -> Option<Arc<CellOf<Connect>>> {
     let run = caller.run.as_ref()?;
-    run.routes.pin().get(&entry.name).cloned()
+    run.routes.find(&entry.name)
 }
 
 /// What was remembered turned out wrong.
 pub(crate) fn forget(caller: &Caller, entry: &Entry) {
     if let Some(run) = &caller.run {
-        run.routes.pin().remove(&entry.name);
+        run.routes.remove(&entry.name);
     }
 }
 
@@ -147,9 +147,7 @@ fn remember(
 ) {
     let Some(run) = &caller.run else { return };
     if per_tool.is_none() {
-        run.routes
-            .pin()
-            .insert(Arc::clone(&entry.name), Arc::clone(cell));
+        run.routes.insert(&entry.name, cell);
     }
     // Either the end of the run sees what was put there, or we see that the run was cut: the one
     // who comes second in this order ends the cell.
@@ -236,6 +234,10 @@ impl Clone for Speaking {
 async fn told_by_record(caller: &Caller, entry: &Arc<Entry>, speaking: &Speaking) -> Option<Leg> {
     let run = caller.run.as_ref()?;
     let records = caller.engine.shared().records_of(entry)?;
+    // Something spoke against what was known of this server: it is asked, not its records.
+    if entry.contacts_seen() > 0 {
+        return None;
+    }
     let leg = Leg {
         era: Era::Legacy,
         transport: crate::entry::transport_of(&speaking.found.reach),
