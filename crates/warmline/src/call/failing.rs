@@ -20,7 +20,7 @@ use crate::clock;
 use crate::connect::Connect;
 use crate::credentials::Refreshed;
 use crate::error::{Error, Result};
-use crate::events::{Event, Fingerprint};
+use crate::events::{Event, Fingerprint, Which};
 use crate::metrics::{HealCause, HealResult, RefreshResult};
 use crate::pool::Lease;
 use crate::route::{self, Route};
@@ -87,18 +87,28 @@ impl Way<'_> {
         self.so_far.note(failed.delivery, first);
         self.entry.metrics.resends.one_more(failed.trouble.reason);
         self.healing = failed.trouble.gone.map(HealCause::of).or(self.healing);
-        tracing::debug!(server = %self.entry.name, method = %self.job.method, delivery = %failed.delivery,
-            reason = %failed.trouble.reason, attempt = self.so_far.attempts(), "sent again");
+        let which = match route {
+            Route::Held(cell) => Which::of_key(cell.key()),
+            Route::Once(_) => Which::of(Arc::clone(&self.entry.name)),
+        };
+        self.caller.engine.events().tell(Event::SentAgain {
+            session: which,
+            reason: failed.trouble.reason,
+            attempt: self.so_far.attempts(),
+        });
         clock::sleep(pause).await;
         let id = self.job.call_id.clone().unwrap_or_else(fresh_call_id);
         let marked = repeat::marked(again.params(), &id, self.so_far.attempts());
         Step::Again(again.with_params(marked))
     }
 
+    fn needs_a_session(trouble: &Trouble) -> bool {
+        trouble.gone.map(Dialect::remedy) == Some(Remedy::Open)
+    }
+
     /// What stood in the way. Where no session is ever to be opened, one that is missing stays so.
     fn hurdle(&self, trouble: &Trouble, retired: Option<Reason>) -> Hurdle {
-        let needs_one = trouble.gone.map(Dialect::remedy) == Some(Remedy::Open);
-        if needs_one && self.entry.policy().sessions == Sessions::Never {
+        if Self::needs_a_session(trouble) && self.entry.policy().sessions == Sessions::Never {
             return Hurdle::Final;
         }
         repeat::hurdle(trouble, retired)
@@ -188,6 +198,12 @@ impl Way<'_> {
         }
         let delivery = self.so_far.delivery(failed.delivery);
         let mut trouble = failed.trouble;
+        if Self::needs_a_session(&trouble) && self.entry.policy().sessions == Sessions::Never {
+            trouble.hint = Some(
+                "this server wants a session, and `sessions = \"never\"` forbids one: say `auto`"
+                    .to_owned(),
+            );
+        }
         if delivery == Delivery::Unknown && trouble.code.usual_delivery() != Some(delivery) {
             let says_so = [Code::Deadline, Code::BadAnswer, Code::AnswerLost];
             if !says_so.contains(&trouble.code) {
