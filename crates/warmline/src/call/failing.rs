@@ -84,6 +84,15 @@ impl Way<'_> {
         {
             return Step::Over(Err(self.surface(failed)));
         }
+        self.goes_again(route, &failed, first);
+        clock::sleep(pause).await;
+        let id = self.job.call_id.clone().unwrap_or_else(fresh_call_id);
+        let marked = repeat::marked(again.params(), &id, self.so_far.attempts());
+        Step::Again(again.with_params(marked))
+    }
+
+    /// Notes and tells that the call is sent again.
+    fn goes_again(&mut self, route: &Route, failed: &Failed, first: First) {
         self.so_far.note(failed.delivery, first);
         self.entry.metrics.resends.one_more(failed.trouble.reason);
         self.healing = failed.trouble.gone.map(HealCause::of).or(self.healing);
@@ -96,10 +105,6 @@ impl Way<'_> {
             reason: failed.trouble.reason,
             attempt: self.so_far.attempts(),
         });
-        clock::sleep(pause).await;
-        let id = self.job.call_id.clone().unwrap_or_else(fresh_call_id);
-        let marked = repeat::marked(again.params(), &id, self.so_far.attempts());
-        Step::Again(again.with_params(marked))
     }
 
     fn needs_a_session(trouble: &Trouble) -> bool {
