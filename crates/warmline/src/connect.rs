@@ -89,7 +89,7 @@ pub(crate) struct Setup {
     /// How its key holds sessions; none where no key does.
     pub(crate) holding: Option<Holding>,
     pub(crate) records: Option<Arc<Records>>,
-    orders: Mutex<Orders>,
+    orders: Mutex<Option<Box<Orders>>>,
     /// The record of the session that is held now, as it was written last.
     written: Mutex<Option<Box<Record>>>,
     left_state: AtomicBool,
@@ -151,10 +151,11 @@ impl Setup {
                 let level = params
                     .member("level")
                     .and_then(|raw| serde_json::from_slice(raw).ok());
-                self.orders.lock().log_level = level;
+                self.orders.lock().get_or_insert_default().log_level = level;
             },
             "resources/subscribe" => {
                 let mut orders = self.orders.lock();
+                let orders = orders.get_or_insert_default();
                 if let Some(uri) = uri()
                     && orders.subscriptions.len() < MAX_SUBSCRIPTIONS
                 {
@@ -163,7 +164,11 @@ impl Setup {
             },
             "resources/unsubscribe" => {
                 if let Some(uri) = uri() {
-                    self.orders.lock().subscriptions.remove(&uri);
+                    self.orders
+                        .lock()
+                        .get_or_insert_default()
+                        .subscriptions
+                        .remove(&uri);
                 }
             },
             _ => {},
@@ -180,7 +185,7 @@ impl Setup {
     }
 
     pub(crate) fn orders(&self) -> Orders {
-        self.orders.lock().clone()
+        self.orders.lock().as_deref().cloned().unwrap_or_default()
     }
 
     fn target(&self, era: Option<Era>) -> upstream::Server {
@@ -188,22 +193,19 @@ impl Setup {
             &self.found,
             self.credential.as_ref(),
             era,
-            Some(Arc::new(ListChanges(Arc::clone(&self.entry)))),
+            Some(Arc::clone(&self.entry) as Arc<dyn Notices>),
         )
     }
 }
 
 /// Drops a cached list when the server says that it changed.
-#[derive(Debug)]
-struct ListChanges(Arc<Entry>);
-
-impl Notices for ListChanges {
+impl Notices for Entry {
     fn notice(&self, method: &str, _params: &[u8]) {
         let changed = ["tools", "prompts", "resources"]
             .into_iter()
             .find(|list| method == format!("notifications/{list}/list_changed"));
         if let Some(list) = changed {
-            self.0.list_changed(list);
+            self.list_changed(list);
         }
     }
 }
@@ -222,7 +224,7 @@ impl Connect {
         said: &Said,
         wants_state: bool,
     ) -> Result<(Session, Option<Arc<Facts>>), Trouble> {
-        let notices: Arc<dyn Notices> = Arc::new(ListChanges(Arc::clone(entry)));
+        let notices: Arc<dyn Notices> = Arc::<Entry>::clone(entry);
         let credential = speaking.credential.as_ref();
         let target = entry.target(&speaking.found, credential, None, Some(notices));
         let contact = || async {

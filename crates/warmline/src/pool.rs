@@ -10,7 +10,7 @@
 //! |---|---|
 //! | What can be asked of it? | `doors.rs` |
 //! | Who opens, checks and closes? | `connector.rs` |
-//! | What stands under a cell's lock? | `cell.rs` |
+//! | What stands under a cell's lock? | `cell.rs`, `busy.rs` |
 //! | How are effects carried out? | `steps.rs` |
 //! | How is a session opened? | `opening.rs` |
 //! | How does a caller wait? | `waiting.rs` |
@@ -18,6 +18,7 @@
 //! | What runs in the background, what happens at the end? | `sweeping.rs` |
 
 mod breakers;
+mod busy;
 mod cell;
 mod connector;
 mod doors;

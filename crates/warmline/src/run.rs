@@ -7,6 +7,8 @@
 //! what joined it closes nothing. Sub-agents join through a task-local that follows `.await`, and
 //! through [`InCurrentRun::in_current_run`] where a future is handed to another task.
 
+mod routes;
+
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -31,6 +33,7 @@ use crate::handle::ServerHandle;
 use crate::lease::Leased;
 use crate::pool::CellOf;
 use crate::sync::Mutex;
+use routes::Routes;
 
 /// Longer names are not taken.
 const MAX_NAME: usize = 128;
@@ -68,7 +71,7 @@ pub(crate) struct RunShared {
     quiet: Notify,
     cut: Cut,
     /// Which cell serves which server, so that a call finds its session without building a key.
-    pub(crate) routes: papaya::HashMap<Arc<str>, Arc<CellOf<Connect>>>,
+    pub(crate) routes: Routes,
     /// Told when everything is closed.
     over: Cut,
 }
@@ -115,7 +118,7 @@ impl RunShared {
             life: Mutex::new(RunLife::begin(engine.tick())),
             quiet: Notify::new(),
             cut: Cut::default(),
-            routes: papaya::HashMap::new(),
+            routes: Routes::default(),
             over: Cut::default(),
         })
     }
@@ -151,11 +154,10 @@ impl RunShared {
 
     /// The cells that belong to this run alone.
     pub(crate) fn own_cells(&self) -> Vec<Arc<CellOf<Connect>>> {
-        let routes = self.routes.pin();
-        let own = routes
-            .values()
-            .filter(|cell| cell.key().run() == Some(self.id));
-        own.cloned().collect()
+        let cells = self.routes.cells().into_iter();
+        cells
+            .filter(|cell| cell.key().run() == Some(self.id))
+            .collect()
     }
 }
 
@@ -388,7 +390,7 @@ async fn carry_out_end(
     engine.forget_run(&run);
     let by = clock::after(engine.ceilings().drain);
     engine.pool().end_all_of(&cells, why, by).await;
-    run.routes.pin().clear();
+    run.routes.clear();
     run.life.lock().closed();
     engine.run_ended(&run, ended, sessions);
     drop(over);

@@ -27,52 +27,61 @@ pub(super) struct Waiter {
     pub(super) want: Want,
 }
 
-/// All callers in line for one key.
+/// All callers in line for one key. None: nobody, as in nearly all keys nearly always.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Line(VecDeque<Waiter>);
+pub(super) struct Line(Option<Box<VecDeque<Waiter>>>);
 
 impl Line {
     pub(super) fn join(&mut self, waiter: Waiter, turn: Turn) {
+        let line = self.0.get_or_insert_default();
         match turn {
-            Turn::Last => self.0.push_back(waiter),
-            Turn::First => self.0.push_front(waiter),
+            Turn::Last => line.push_back(waiter),
+            Turn::First => line.push_front(waiter),
         }
     }
 
     pub(super) fn first(&self) -> Option<Waiter> {
-        self.0.front().copied()
+        self.0.as_ref()?.front().copied()
     }
 
     pub(super) fn serve(&mut self) -> Option<Waiter> {
-        let served = self.0.pop_front();
-        if self.0.is_empty() {
-            // A rush is over: its memory goes back.
-            self.0 = VecDeque::new();
-        }
+        let served = self.0.as_mut()?.pop_front();
+        self.give_back();
         served
     }
 
     /// Takes a caller out of the line; false if it stood in none.
     pub(super) fn leave(&mut self, id: WaiterId) -> bool {
-        let Some(at) = self.0.iter().position(|waiter| waiter.id == id) else {
+        let Some(line) = &mut self.0 else {
             return false;
         };
-        self.0.remove(at);
-        if self.0.is_empty() {
-            self.0 = VecDeque::new();
-        }
+        let Some(at) = line.iter().position(|waiter| waiter.id == id) else {
+            return false;
+        };
+        line.remove(at);
+        self.give_back();
         true
     }
 
     pub(super) fn dissolve(&mut self) -> impl Iterator<Item = Waiter> + use<> {
-        std::mem::take(&mut self.0).into_iter()
+        let line = self.0.take().map(|line| *line);
+        line.unwrap_or_default().into_iter()
     }
 
     pub(super) fn len(&self) -> u32 {
-        u32::try_from(self.0.len()).unwrap_or(u32::MAX)
+        let line = self.0.as_ref().map_or(0, |line| line.len());
+        u32::try_from(line).unwrap_or(u32::MAX)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    pub(super) const fn is_empty(&self) -> bool {
+        // What is empty was given back.
+        self.0.is_none()
+    }
+
+    /// A rush is over: its memory goes back.
+    fn give_back(&mut self) {
+        if self.0.as_ref().is_some_and(|line| line.is_empty()) {
+            self.0 = None;
+        }
     }
 }

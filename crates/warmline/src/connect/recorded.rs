@@ -81,8 +81,9 @@ impl Connect {
                 return None;
             },
         };
-        {
+        if record.log_level.is_some() || !record.subscriptions.is_empty() {
             let mut orders = setup.orders.lock();
+            let orders = orders.get_or_insert_default();
             orders.log_level.clone_from(&record.log_level);
             orders.subscriptions = record.subscriptions.iter().cloned().collect();
         }

@@ -5,7 +5,6 @@
 //! decided is gathered; carried out it is afterwards (`steps.rs`). Nothing foreign is called under
 //! the lock: no connector, no waker, no other lock.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,6 +18,7 @@ use warmline_core::pool::{
 };
 use warmline_core::tick::Tick;
 
+use super::busy::Busy;
 use super::ground::{Ground, Table};
 use super::lease::Handed;
 use super::rooms::Room;
@@ -42,12 +42,8 @@ pub(crate) struct CellOf<C: Connector> {
 pub(super) struct Inside<C: Connector> {
     pub(super) core: Cell,
     pub(super) slots: SmallVec<[Slot<C>; 1]>,
-    pub(super) line: BTreeMap<WaiterId, oneshot::Sender<Answer<C>>>,
-    pub(super) flights: Vec<Flight>,
-    /// A lost session that waits to be replaced.
-    kept: Option<Kept<C>>,
-    /// Who waits until nothing is left.
-    pub(super) watchers: Vec<oneshot::Sender<()>>,
+    /// None while the cell rests.
+    busy: Option<Box<Busy<C>>>,
     pub(super) closing: u32,
     next_waiter: u64,
     doubt_seen: u64,
@@ -130,10 +126,7 @@ impl<C: Connector> CellOf<C> {
             inside: Mutex::new(Inside {
                 core: Cell::new(policy, number, ground.tick()),
                 slots: SmallVec::new(),
-                line: BTreeMap::new(),
-                flights: Vec::new(),
-                kept: None,
-                watchers: Vec::new(),
+                busy: None,
                 closing: 0,
                 next_waiter: 0,
                 doubt_seen: doubt.load(Ordering::Relaxed),
@@ -241,7 +234,7 @@ impl<C: Connector> CellOf<C> {
             inside.look_at_doubt(self, now, steps);
             let waiter = WaiterId(inside.next_waiter);
             inside.next_waiter += 1;
-            let under_way = inside.flights.len();
+            let under_way = inside.flights().len();
             inside.take_in(self, Event::Asked { waiter, want, turn }, now, steps);
             let mine = |step: &Step<C>| matches!(step, Step::Mine(_) | Step::NotMine(_));
             match steps
@@ -254,9 +247,9 @@ impl<C: Connector> CellOf<C> {
                 Some(Step::NotMine(refusal)) => Asked::Refused(refusal),
                 Some(_) | None => {
                     let (answer, heard) = oneshot::channel();
-                    inside.line.insert(waiter, answer);
+                    inside.busy().line.insert(waiter, answer);
                     // Those who came later wait for the same opening.
-                    let opens = inside.flights.len() > under_way;
+                    let opens = inside.flights().len() > under_way;
                     Asked::Wait(Waiting::new(self, waiter, heard, opens))
                 },
             }
@@ -275,6 +268,7 @@ impl<C: Connector> CellOf<C> {
             let before = inside.core.counts();
             let done = act(&mut inside, now, &mut steps);
             inside.note_the_end(&mut steps);
+            inside.note_rest();
             (done, before, inside.core.counts())
         };
         self.ground.tally.changed(self.number, &before, &after);
@@ -332,12 +326,12 @@ impl<C: Connector> Inside<C> {
             } => {
                 let session = &self.slot(generation)?.session;
                 let handed = Handed::new(cell, session, generation, loss);
-                Some(match self.line.remove(&waiter) {
+                Some(match self.out_of_line(waiter) {
                     Some(answer) => Step::Hand(answer, handed),
                     None => Step::Mine(handed),
                 })
             },
-            Effect::Refuse { waiter, refusal } => Some(match self.line.remove(&waiter) {
+            Effect::Refuse { waiter, refusal } => Some(match self.out_of_line(waiter) {
                 Some(answer) => Step::Refuse(answer, refusal),
                 None => Step::NotMine(refusal),
             }),
@@ -385,12 +379,12 @@ impl<C: Connector> Inside<C> {
     /// An opening begins.
     fn take_off(&mut self, generation: Generation) -> Step<C> {
         let (stop, stopped) = oneshot::channel();
-        self.flights.push(Flight {
+        self.busy().flights.push(Flight {
             generation,
             stage: Stage::Room,
             _stop: stop,
         });
-        Step::Open(generation, self.kept.take(), stopped)
+        Step::Open(generation, self.busy().kept.take(), stopped)
     }
 
     /// Remembers a lost session for the one that replaces it.
@@ -403,7 +397,7 @@ impl<C: Connector> Inside<C> {
         if let Some(slot) = self.slot(generation) {
             let room = held_by_a_run.then(|| slot.room.take()).flatten();
             let session = Arc::clone(&slot.session);
-            self.kept = Some(Kept {
+            self.busy().kept = Some(Kept {
                 generation,
                 session,
                 room,
@@ -421,7 +415,7 @@ impl<C: Connector> Inside<C> {
     ) {
         let waits =
             |flight: &Flight| flight.generation == generation && flight.stage == Stage::Room;
-        if self.flights.iter().any(waits) {
+        if self.flights().iter().any(waits) {
             self.land(generation);
             self.take_in(cell, Event::Withdrawn { generation }, now, steps);
         }
@@ -429,13 +423,13 @@ impl<C: Connector> Inside<C> {
 
     /// An opening is over; false if it was stopped before.
     pub(super) fn land(&mut self, generation: Generation) -> bool {
-        let before = self.flights.len();
-        self.flights
+        let Some(busy) = &mut self.busy else {
+            return false;
+        };
+        let before = busy.flights.len();
+        busy.flights
             .retain(|flight| flight.generation != generation);
-        if self.flights.is_empty() {
-            self.flights = Vec::new();
-        }
-        before > self.flights.len()
+        before > busy.flights.len()
     }
 
     /// The server lost sessions since this cell last looked.
@@ -453,18 +447,40 @@ impl<C: Connector> Inside<C> {
         if self.core.is_live() {
             return;
         }
-        if let Some(kept) = self.kept.take() {
+        if let Some(kept) = self.busy.as_mut().and_then(|busy| busy.kept.take()) {
             steps.all.push(Step::Release(kept));
         }
         if self.is_over() {
-            steps
-                .all
-                .push(Step::Over(std::mem::take(&mut self.watchers)));
+            let busy = self.busy.as_mut();
+            let watchers = busy.map(|busy| std::mem::take(&mut busy.watchers));
+            steps.all.push(Step::Over(watchers.unwrap_or_default()));
         }
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.core.is_over() && self.closing == 0 && self.flights.is_empty()
+        self.core.is_over() && self.closing == 0 && self.flights().is_empty()
+    }
+
+    /// What is under way, to be added to.
+    pub(super) fn busy(&mut self) -> &mut Busy<C> {
+        self.busy.get_or_insert_default()
+    }
+
+    /// The openings under way.
+    pub(super) fn flights(&self) -> &[Flight] {
+        self.busy.as_ref().map_or(&[], |busy| &busy.flights)
+    }
+
+    /// Takes a caller out of the line, if it stands there.
+    pub(super) fn out_of_line(&mut self, waiter: WaiterId) -> Option<oneshot::Sender<Answer<C>>> {
+        self.busy.as_mut()?.line.remove(&waiter)
+    }
+
+    /// Gives back what only a busy cell needs.
+    fn note_rest(&mut self) {
+        if self.busy.as_ref().is_some_and(|busy| busy.is_over()) {
+            self.busy = None;
+        }
     }
 
     fn slot(&mut self, generation: Generation) -> Option<&mut Slot<C>> {

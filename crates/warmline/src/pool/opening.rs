@@ -148,7 +148,7 @@ impl<C: Connector> Permit<C> {
     /// From here on it is on its way; false if it was stopped before.
     fn set_out(&self) -> bool {
         self.cell.enter(|inside, _, _| {
-            let mut flights = inside.flights.iter_mut();
+            let mut flights = inside.busy().flights.iter_mut();
             match flights.find(|flight| flight.generation == self.generation) {
                 Some(flight) => {
                     flight.stage = Stage::Wire;
@@ -301,7 +301,7 @@ impl<C: Connector> Permit<C> {
         let generation = self.generation;
         let still_there = self.cell.enter(|inside, _, _| {
             inside
-                .flights
+                .flights()
                 .iter()
                 .any(|one| one.generation == generation)
         });

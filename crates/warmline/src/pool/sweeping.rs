@@ -178,7 +178,7 @@ impl<C: Connector> CellOf<C> {
                 return None;
             }
             let (watcher, watched) = oneshot::channel();
-            inside.watchers.push(watcher);
+            inside.busy().watchers.push(watcher);
             Some(watched)
         })
     }

@@ -48,7 +48,7 @@ impl<C: Connector> Waiting<C> {
     fn too_late(&mut self, waited: Duration) -> Answer<C> {
         let server = self.cell.server();
         let trouble = self.cell.enter(|inside, _, _| {
-            if inside.flights.iter().any(|one| one.stage == Stage::Wire) {
+            if inside.flights().iter().any(|one| one.stage == Stage::Wire) {
                 wording::too_slow(server, waited)
             } else {
                 wording::pool_full(server, waited, inside.core.policy(), &inside.core.counts())
@@ -64,7 +64,7 @@ impl<C: Connector> Waiting<C> {
         let waiter = self.waiter;
         // The sender goes after the lock: it may wake somebody.
         let answer = self.cell.enter(|inside, now, steps| {
-            let answer = inside.line.remove(&waiter)?;
+            let answer = inside.out_of_line(waiter)?;
             inside.take_in(&self.cell, Event::Left { waiter }, now, steps);
             Some(answer)
         });

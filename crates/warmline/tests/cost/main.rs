@@ -9,10 +9,11 @@
     reason = "a test ends when its setting fails, and waits by the real clock"
 )]
 
+mod counting;
+mod held;
 mod plain_server;
 mod telling;
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +26,7 @@ use warmline::core::exchange::{Ending, Reply, Request};
 use warmline::core::protocol::params::Params;
 use warmline::upstream::{Declared, Facts, HeaderSource, Kept, Server, Session, Upstream};
 
+use self::counting::{ALLOCATIONS, HELD};
 use self::plain_server::PlainServer;
 
 /// The budget of one `tools/call` with a JSON reply on an open session.
@@ -32,44 +34,6 @@ const BUDGET: u64 = 15;
 /// The budget of a held session, its credential included. The pool has the rest of the kibibyte.
 const SESSION_BYTES: i64 = 640;
 const OPENED: usize = 500;
-
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-    /// Bytes that are allocated now; below zero where other threads' were freed here.
-    static HELD: Cell<i64> = const { Cell::new(0) };
-}
-
-fn count(grown: usize, shrunk: usize) {
-    let by = i64::try_from(grown).unwrap_or(0) - i64::try_from(shrunk).unwrap_or(0);
-    HELD.with(|held| held.set(held.get() + by));
-}
-
-#[expect(unsafe_code, reason = "counting allocations needs a global allocator")]
-// SAFETY: every method passes its arguments unchanged to the system allocator; counting touches
-// only a thread-local without a destructor, so it cannot allocate.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        count(layout.size(), 0);
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        count(0, layout.size());
-        unsafe { System.dealloc(place, layout) }
-    }
-
-    unsafe fn realloc(&self, place: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        count(size, layout.size());
-        unsafe { System.realloc(place, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 async fn open(server: &PlainServer) -> (Upstream, Session) {
     open_as(server, &Declared::default()).await
