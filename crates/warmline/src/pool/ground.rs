@@ -42,6 +42,8 @@ pub(super) struct Ground<C: Connector> {
     pub(super) closings: Semaphore,
     /// Something came to its end: a task, or a cell.
     pub(super) rested: Notify,
+    /// Nothing new is taken from now on.
+    goes_down: Notify,
     errands: AtomicUsize,
     phase: AtomicU8,
     started: Instant,
@@ -84,6 +86,7 @@ impl<C: Connector> Ground<C> {
             table,
             closings: Semaphore::new(CLOSINGS),
             rested: Notify::new(),
+            goes_down: Notify::new(),
             errands: AtomicUsize::new(0),
             phase: AtomicU8::new(Phase::Open as u8),
             started,
@@ -103,6 +106,17 @@ impl<C: Connector> Ground<C> {
 
     pub(super) fn enter(&self, phase: Phase) {
         self.phase.fetch_max(phase as u8, Ordering::SeqCst);
+        self.goes_down.notify_waiters();
+    }
+
+    /// Waits until nothing new is taken any more.
+    pub(super) async fn going_down(&self) {
+        let mut told = std::pin::pin!(self.goes_down.notified());
+        // Before the look, so that nothing is missed in between.
+        told.as_mut().enable();
+        if self.is_open() {
+            told.await;
+        }
     }
 
     /// Whether anything new is taken.

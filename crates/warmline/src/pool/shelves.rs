@@ -23,6 +23,8 @@ use crate::sync::Mutex;
 
 /// Sessions from first contacts that lie on shelves where no spares are wanted, in all.
 const FIRST_CONTACTS: u32 = 64;
+/// So long a spare may still take when everything is closed.
+const NEARLY_OPEN: Duration = Duration::from_secs(2);
 
 /// All shelves.
 pub(super) struct Shelves<C: Connector> {
@@ -324,9 +326,13 @@ struct Refill<C: Connector> {
 impl<C: Connector> Refill<C> {
     async fn open(mut self, key: SpareKey, setup: Arc<C::Setup>, place: Place) {
         let began = clock::now();
-        let opened = self.session(&key, &setup).await;
-        let took = clock::now().saturating_duration_since(began);
         let (ground, purpose) = (Arc::clone(&self.ground), Purpose::Spare);
+        let opened = tokio::select! {
+            biased;
+            opened = self.session(&key, &setup) => opened,
+            () = given_up(&ground) => return,
+        };
+        let took = clock::now().saturating_duration_since(began);
         match opened {
             Ok(session) => {
                 self.open = false;
@@ -381,6 +387,14 @@ impl<C: Connector> Refill<C> {
         ground.breakers_changed(setup, &nobody, changes);
         opened
     }
+}
+
+/// Waits until nobody will take a spare any more. One that is nearly open is still opened, so that
+/// it can be ended in order: the server may have given it a session already.
+async fn given_up<C: Connector>(ground: &Ground<C>) {
+    ground.going_down().await;
+    let never = std::future::pending::<()>();
+    clock::timeout_at(clock::after(NEARLY_OPEN), never).await.ok();
 }
 
 impl<C: Connector> Drop for Refill<C> {

@@ -46,6 +46,10 @@ impl<C: Connector> KeepAlive<C> {
     }
 }
 
+/// So long an opening may still take when its cell has ended: one that is nearly open is ended in
+/// order, because the server may have given it a session already.
+const NEARLY_OPEN: Duration = Duration::from_secs(2);
+
 impl<C: Connector> Pool<C> {
     /// One round of the keeper: ends what is too old, forgets empty keys, refills spares, and
     /// says what is to be kept alive.
@@ -87,8 +91,13 @@ impl<C: Connector> Pool<C> {
             self.end(cell, why);
         }
         let cut_at = before(by);
+        let nearly_open = clock::after(NEARLY_OPEN).min(cut_at);
         let mut ends: Vec<_> = cells.iter().filter_map(|cell| cell.watch()).collect();
-        for (end, cut) in [(cut_at, true), (by, false)] {
+        for (end, cut) in [
+            (nearly_open, Some(Cut::Openings)),
+            (cut_at, Some(Cut::All)),
+            (by, None),
+        ] {
             let mut left = Vec::new();
             for mut watched in ends {
                 if clock::timeout_at(end, &mut watched).await.is_err() {
@@ -99,9 +108,9 @@ impl<C: Connector> Pool<C> {
                 return;
             }
             ends = left;
-            if cut {
+            if let Some(cut) = cut {
                 for cell in cells {
-                    cell.tell(Event::Cut);
+                    cell.cut(cut);
                 }
             }
         }
@@ -115,14 +124,18 @@ impl<C: Connector> Pool<C> {
         for cell in self.cells() {
             self.end(&cell, Why::Drained);
         }
-        if !self.rests(before(by)).await {
+        let nearly_open = clock::after(NEARLY_OPEN).min(before(by));
+        for (end, cut) in [(nearly_open, Cut::Openings), (before(by), Cut::All)] {
+            if self.rests(end).await {
+                break;
+            }
             for cell in self.table.everyone() {
                 // A cell that came after the drain began has not ended yet.
                 self.end(&cell, Why::Drained);
-                cell.tell(Event::Cut);
+                cell.cut(cut);
             }
-            self.rests(by).await;
         }
+        self.rests(by).await;
         ground.enter(Phase::Closed);
         let census = self.census();
         if census.mistakes > 0 {
@@ -152,7 +165,27 @@ impl<C: Connector> Pool<C> {
     }
 }
 
+/// What is cut when the time of an ended cell is over.
+#[derive(Clone, Copy)]
+enum Cut {
+    /// Openings that nobody waits for.
+    Openings,
+    /// Whatever is left.
+    All,
+}
+
 impl<C: Connector> CellOf<C> {
+    fn cut(self: &Arc<Self>, cut: Cut) {
+        let (counts, ..) = self.counts();
+        let is_due = match cut {
+            Cut::Openings => counts.opening > 0 && counts.leases == 0,
+            Cut::All => true,
+        };
+        if is_due {
+            self.tell(Event::Cut);
+        }
+    }
+
     fn sweep(self: &Arc<Self>, forget_after: Duration, due: &mut Vec<KeepAlive<C>>) {
         let event = Event::Swept { forget_after };
         self.enter(|inside, now, steps| {
