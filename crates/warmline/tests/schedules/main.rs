@@ -5,6 +5,8 @@
 //! controls. `WARMLINE_SCHEDULES` says how many schedules of each kind are tried. A schedule that
 //! fails is printed by the explorer in a form that repeats it.
 
+#![expect(clippy::expect_used, reason = "a story that cannot go on fails")]
+
 mod clock;
 mod fake;
 #[expect(dead_code, reason = "the engine uses more of it")]
@@ -55,10 +57,6 @@ fn explore(scheduler: impl Scheduler + 'static, story: fn()) {
     Runner::new(scheduler, config).run(story);
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "how hard to look is said from outside"
-)]
 fn schedules() -> usize {
     let said = std::env::var("WARMLINE_SCHEDULES").ok();
     said.and_then(|said| said.parse().ok()).unwrap_or(USUALLY)

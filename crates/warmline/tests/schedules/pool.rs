@@ -2,6 +2,8 @@
 
 #[path = "../../src/pool/breakers.rs"]
 mod breakers;
+#[path = "../../src/pool/busy.rs"]
+mod busy;
 #[path = "../../src/pool/cell.rs"]
 mod cell;
 #[path = "../../src/pool/connector.rs"]

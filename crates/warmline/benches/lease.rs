@@ -1,0 +1,159 @@
+//! What a lease costs: finding the cell of a key, leasing its held session, settling it.
+//!
+//! Goal (DESIGN 11): below 2 µs at the median, with random keys, whether 100 or 100 000 sessions
+//! are held. `cargo bench -p warmline --bench lease`; `WARMLINE_KEYS` says another large number.
+//!
+//! The files of the pool are built a second time here, with the engine's own clock and locks and
+//! a connector that opens nothing.
+
+#![expect(
+    clippy::expect_used,
+    reason = "a benchmark ends when its setting fails"
+)]
+
+#[path = "../src/clock.rs"]
+#[expect(dead_code, reason = "the engine uses more of it")]
+mod clock;
+#[path = "../tests/schedules/pool.rs"]
+#[expect(dead_code, unused_imports, reason = "the engine uses more of it")]
+mod pool;
+#[path = "../src/sync.rs"]
+mod sync;
+
+use std::io::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pool::{CellPolicy, Connector, Ends, Happened, Order, Pool, Sharing, Want, Why};
+use warmline_core::era::Era;
+use warmline_core::exchange::Trouble;
+use warmline_core::key::{
+    CredentialId, DeclaredId, Digest, Identity, Key, Owner, Place, Revision, RunId, Scope,
+    Transport,
+};
+use warmline_core::policy::Ceilings;
+use warmline_core::pool::{Health, Outcome};
+
+const ROUNDS: usize = 400_000;
+const GOAL: Duration = Duration::from_micros(2);
+
+struct Nothing;
+
+impl Connector for Nothing {
+    type Session = u32;
+    type Setup = ();
+
+    async fn open(&self, order: &Order<Self>) -> Result<Arc<u32>, Trouble> {
+        Ok(Arc::new(order.generation.number()))
+    }
+
+    async fn check(&self, _: &Arc<u32>, _: &Arc<()>) -> Health {
+        Health::Alive
+    }
+
+    async fn close(&self, _: Arc<u32>, _: &Arc<()>, _: Option<&Key>, _: Why) {}
+
+    fn is_usable(&self, _: &u32) -> bool {
+        true
+    }
+
+    fn happened(&self, (): &(), _: &Happened<'_>) {}
+
+    fn declared(&self, (): &()) -> DeclaredId {
+        DeclaredId(Digest::new([0; 16]))
+    }
+
+    fn spares(&self, (): &()) -> u32 {
+        0
+    }
+}
+
+/// The session of one run, as the default is for legacy servers.
+const POLICY: CellPolicy = CellPolicy {
+    sharing: Sharing::SideBySide,
+    max: 1,
+    max_age: None,
+    max_idle: None,
+    check_after: Duration::from_secs(3_600),
+    keep_alive: Some(Duration::from_secs(120)),
+    waiters: 1_024,
+    ends: Ends::WithRun,
+};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    let large = std::env::var("WARMLINE_KEYS").ok();
+    let large = large.and_then(|keys| keys.parse().ok()).unwrap_or(100_000);
+    for keys in [100, large] {
+        measure(keys).await;
+    }
+}
+
+async fn measure(count: usize) {
+    let ceilings = Ceilings {
+        sessions: u32::MAX,
+        sessions_per_identity: u32::MAX,
+        ..Ceilings::default()
+    };
+    let pool = Pool::new(Arc::new(Nothing), ceilings);
+    let keys: Vec<Key> = (0..count).map(key).collect();
+    let before = resident();
+    for key in &keys {
+        lease(&pool, key).await;
+    }
+    let bytes = resident().saturating_sub(before) / count.max(1);
+    let mut times = Vec::with_capacity(ROUNDS);
+    for _ in 0..ROUNDS {
+        let key = &keys[fastrand::usize(..count)];
+        let began = clock::now();
+        lease(&pool, key).await;
+        times.push(clock::now() - began);
+    }
+    times.sort_unstable();
+    let [p50, p99] = [times[ROUNDS / 2], times[ROUNDS * 99 / 100]];
+    let verdict = if p50 < GOAL {
+        "goal met"
+    } else {
+        "GOAL MISSED"
+    };
+    let mut out = std::io::stdout();
+    let line = format!(
+        "{count:>9} keys: lease and settle p50 {p50:?}, p99 {p99:?} ({verdict}: {GOAL:?}), \
+         {bytes} bytes resident per key"
+    );
+    drop(writeln!(out, "{line}"));
+}
+
+async fn lease(pool: &Pool<Nothing>, key: &Key) {
+    let cell = pool.cell(key, || POLICY, || ());
+    let by = clock::after(Duration::from_secs(30));
+    let lease = pool.lease(&cell, Want::Shared, by).await;
+    lease
+        .expect("a lease of a held session")
+        .settle(Outcome::Fine { left_state: true });
+}
+
+fn key(number: usize) -> Key {
+    let mut digest = [0; 16];
+    digest[..8].copy_from_slice(&number.to_be_bytes());
+    let digest = Digest::new(digest);
+    let place = Place {
+        server: Arc::from("server"),
+        revision: Revision(Digest::new([1; 16])),
+        era: Era::Legacy,
+        transport: Transport::Http,
+    };
+    let owner = Owner::Identity(Identity(digest));
+    let scope = Scope::Run(RunId(digest));
+    Key::of(place, owner, CredentialId(Digest::new([2; 16])), scope)
+}
+
+/// Bytes of memory this process has; zero where that cannot be read.
+fn resident() -> usize {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let resident = pages
+        .split(' ')
+        .nth(1)
+        .and_then(|pages| pages.parse::<usize>().ok());
+    resident.unwrap_or(0) * 4_096
+}
