@@ -29,6 +29,10 @@ pub(super) struct Waiter {
 
 /// All callers in line for one key. None: nobody, as in nearly all keys nearly always.
 #[derive(Clone, Debug, Default)]
+#[expect(
+    clippy::box_collection,
+    reason = "a key at rest keeps one word, not four"
+)]
 pub(super) struct Line(Option<Box<VecDeque<Waiter>>>);
 
 impl Line {
