@@ -8,6 +8,7 @@
 //! server with `notifications/cancelled`; a stream that breaks after an event with an id is taken
 //! up again where it broke.
 
+mod half_open;
 mod listening;
 
 use std::sync::atomic::Ordering;
@@ -25,6 +26,7 @@ use warmline_core::protocol::headers::{self, LAST_EVENT_ID, SESSION_ID};
 use warmline_core::protocol::splice;
 use warmline_core::protocol::sse::SseParser;
 
+use self::half_open::HalfOpen;
 use self::listening::{Headed, Listening};
 use super::answer;
 use super::facts::{Evidence, Facts, Kept};
@@ -106,21 +108,21 @@ impl LegacyHttp {
             check_session_id(way.server(), id)?;
             head = head.in_session(id);
         }
-        let session = Self::with(head, ids, declared, hearing);
+        let half_open = HalfOpen::of(Self::with(head, ids, declared, hearing));
         if let Err(trouble) = offer.accepts(way.server(), opened.version) {
-            session.close().await;
+            half_open.end().await;
             return Err(trouble);
         }
-        if let Err(trouble) = session.tell_initialized().await {
+        if let Err(trouble) = half_open.session.tell_initialized().await {
             evidence.push(Evidence {
                 step: INITIALIZED,
                 answer: trouble.what.clone(),
             });
-            session.close().await;
+            half_open.end().await;
             return Err(trouble);
         }
         let facts = opened.facts(Transport::Http, session_id.is_some());
-        Ok((session, facts))
+        Ok((half_open.opened(), facts))
     }
 
     /// No session, for a server that shall be called without one. Nothing is sent.
