@@ -7,8 +7,8 @@ use super::model::{Model, Said, lost};
 use super::moves::{Move, history, policy};
 use super::world::World;
 
-/// reliability I8, I9, I11, I12, I13, I15, I17, I20, A24, A25, A74, A82: whatever happens, the
-/// machine does what the model does.
+/// A24, A25, A74, A82, reliability I8, reliability I9, reliability I11 to I13, reliability I15,
+/// reliability I17, reliability I20: whatever happens, the machine does what the model does.
 #[test]
 fn the_machine_does_what_its_model_does_whatever_happens() {
     super::check((policy(), history()), |(policy, history)| {

@@ -57,8 +57,9 @@ struct Witness {
     told: BTreeMap<Generation, u32>,
 }
 
-/// reliability I7, I8, I9, I10, I15, I20, I22, I24, I28, A78, A82, A84: at every step of every
-/// history.
+/// A78, A82, A84, reliability I7 to I10, reliability I15, reliability I16, reliability I20,
+/// reliability I22, reliability I24, reliability I28, reliability P12: at every step of every
+/// history, and when everything under way has ended nobody is left waiting.
 #[test]
 fn every_promise_of_a_cell_holds_at_every_step() {
     let histories = (timed_policy(), arrivals(), history(), any::<u64>());
@@ -256,7 +257,7 @@ fn nobody_waits_for_what_is_there(world: &World) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// reliability I16, P12: when everything under way ends well, nobody is left waiting.
+/// When everything under way ends well, nobody is left waiting.
 fn finish(mut world: World) -> Result<(), TestCaseError> {
     for _ in 0..200 {
         let next = [
