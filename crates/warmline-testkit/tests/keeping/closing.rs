@@ -1,0 +1,199 @@
+//! Closing: the end of a run closes its sessions, all of them and no others, in bounded time.
+
+use futures_util::future::join_all;
+use serde_json::json;
+use warmline::core::delivery::Delivery;
+use warmline::core::policy::SessionPer;
+use warmline::{Run, Server, Warmline};
+use warmline_testkit::{Canned, Fault, LedgerServer, Moment, Personality, Phase, Rule};
+
+use super::census::until;
+use super::program::Program;
+use super::world::{LEDGER, World, count, nothing_left, pass, secs};
+
+/// A server that goes by so many names, so that a run has a session with each.
+pub(crate) fn of_many_names(names: &[String]) -> World {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let url = server.url();
+    let more: Vec<Server> = names.iter().map(|name| Server::http(name, &url)).collect();
+    World::around(server, |declared| declared, |builder| builder.servers(more))
+}
+
+/// So many names.
+pub(crate) fn names(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("s{number}")).collect()
+}
+
+/// A session of the run with each of these servers.
+async fn open_all(run: &Run, names: &[String]) {
+    let opening = names.iter().map(|name| async {
+        count(&run.server(name).unwrap()).await;
+    });
+    join_all(opening).await;
+}
+
+/// The next so many sessions are not ended by the server, whatever it is told.
+fn mute(world: &World, deletes: u32) {
+    let silence = Fault::Silence(Moment::BeforeExecuting);
+    let rule = Rule::new(silence).on("DELETE").times(deletes);
+    world.server.inject(rule);
+}
+
+fn deletes(world: &World) -> usize {
+    world.server.ledger().received("DELETE")
+}
+
+/// A42, P24: the run that is done first closes nothing of the others, also in the middle of a call.
+#[tokio::test]
+async fn the_end_of_one_run_touches_no_other() {
+    let world = World::new(Personality::legacy());
+    let (first, second) = (world.warm.begin(), world.warm.begin());
+    count(&first.server(LEDGER).unwrap()).await;
+    let ledger = second.server(LEDGER).unwrap();
+    assert_eq!(count(&ledger).await, 1);
+    let working = ledger.clone();
+    let working = tokio::spawn(async move { working.call("slow", json!({"ms": 300})).await });
+    until("it works", || world.server.ledger().begun("slow") == 1).await;
+    first.end().await;
+    assert_eq!((deletes(&world), working.is_finished()), (1, false));
+    assert_eq!(working.await.unwrap().unwrap().attempts(), 1);
+    assert_eq!((count(&ledger).await, world.handshakes()), (2, 2));
+    second.end().await;
+    world.finish().await;
+}
+
+/// A44, A131: what the server does not end keeps nothing else open, and the run's result is there.
+#[tokio::test]
+async fn one_session_that_fails_to_close_keeps_no_other_open() {
+    let names = names(10);
+    let world = of_many_names(&names);
+    let broken = Fault::Reply(Canned::new(500, "no"));
+    world.server.inject(Rule::new(broken).on("DELETE"));
+    let result = world
+        .warm
+        .run(async |run| {
+            open_all(&run, &names).await;
+            "the result"
+        })
+        .await;
+    assert_eq!(result, "the result");
+    assert_eq!(world.server.counts().open_sessions, 1);
+    assert_eq!(deletes(&world), 10, "each was asked once");
+    assert!(world.warm.snapshot().sessions.is_empty());
+    world.server.control().forget_sessions();
+    world.finish().await;
+}
+
+/// A45, A192: twenty sessions that are slow to end are ended side by side, each in its own time.
+#[tokio::test]
+async fn twenty_slow_closes_happen_at_the_same_time() {
+    let names = names(20);
+    let world = of_many_names(&names);
+    let run = world.warm.begin();
+    open_all(&run, &names).await;
+    mute(&world, 20);
+    let ending = tokio::spawn(run.end());
+    until("all were asked to end", || deletes(&world) == 20).await;
+    assert!(!ending.is_finished());
+    // The time that one of them has is the time that all have.
+    pass(secs(2)).await;
+    ending.await.unwrap();
+    world.server.control().forget_sessions();
+    world.finish().await;
+}
+
+/// A133: what was acquired step by step is given back in reverse: an opening that fails at its
+/// last step ends the session first and its connection after it.
+#[tokio::test]
+async fn what_was_acquired_step_by_step_is_released_in_reverse() {
+    let world = World::new(Personality::legacy());
+    let refusal = Fault::Reply(Canned::new(500, "not now"));
+    let rule = Rule::new(refusal).on("notifications/initialized");
+    world.server.inject(rule.always());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    let error = world.pay(&ledger, "half open").await.unwrap_err();
+    assert_eq!(error.delivery(), Delivery::Unsent, "{error:?}");
+    let given = world.server.counts().sessions;
+    until("what was given is ended", || {
+        deletes(&world) as u64 == given
+    })
+    .await;
+    let entries = world.server.ledger().entries();
+    let began = entries.iter().find(|entry| entry.method == "initialize");
+    let ended = entries.iter().find(|entry| entry.method == "DELETE");
+    let connections = [began, ended].map(|entry| entry.unwrap().connection);
+    assert_eq!(
+        connections[0], connections[1],
+        "the connection outlived the session"
+    );
+    // On the way down the same: never before, then the session, then the connection.
+    world.server.control().clear();
+    assert_eq!(count(&ledger).await, 1);
+    assert_eq!(deletes(&world) as u64, given);
+    run.end().await;
+    assert_eq!(deletes(&world) as u64, given + 1);
+    world.finish().await;
+}
+
+/// P38: every session is ended with DELETE, spares and those of single calls too.
+#[tokio::test]
+async fn every_session_is_ended_with_delete() {
+    let world = World::with(Personality::legacy(), |server| server.spares(2));
+    let run = world.warm.begin();
+    count(&run.server(LEDGER).unwrap()).await;
+    for _ in 0..3 {
+        count(&world.ledger()).await;
+    }
+    until("the spares are there", || {
+        world.server.counts().open_sessions == 3
+    })
+    .await;
+    run.end().await;
+    world.warm.close().await;
+    let seen = world.server.counts();
+    assert!(seen.sessions >= 6, "{seen:?}");
+    assert_eq!(deletes(&world) as u64, seen.sessions);
+    let ended = world.server.ledger().entries().into_iter();
+    let mut ended: Vec<_> = ended
+        .filter(|entry| entry.phase == Phase::Received && entry.method == "DELETE")
+        .map(|entry| entry.session)
+        .collect();
+    ended.sort();
+    ended.dedup();
+    assert_eq!(ended.len() as u64, seen.sessions, "each once");
+    world.finish().await;
+}
+
+/// P36, P68: the result comes first; a server that does not end its session delays nobody.
+#[tokio::test]
+async fn a_result_never_waits_for_a_close() {
+    let world = World::with(Personality::legacy(), |server| {
+        server.session_per(SessionPer::Call)
+    });
+    mute(&world, 3);
+    for _ in 0..3 {
+        assert_eq!(count(&world.ledger()).await, 1);
+    }
+    until("all were asked to end", || deletes(&world) == 3).await;
+    assert_eq!(world.server.counts().open_sessions, 3);
+    pass(secs(2)).await;
+    world.server.control().forget_sessions();
+    world.finish().await;
+}
+
+/// P36: the same for a process that ignores the end of its input.
+#[tokio::test]
+async fn a_result_never_waits_for_the_end_of_a_process() {
+    let program = Program::ledger(&["--personality", "legacy", "--ignore-eof", "--ignore-term"]);
+    let server = program.declared("child").session_per(SessionPer::Call);
+    let warm = Warmline::builder().server(server).build().unwrap();
+    let child = warm.server("child").unwrap();
+    let result = child.call("counter", json!({})).await.unwrap();
+    assert_eq!(result.attempts(), 1);
+    assert_eq!(program.starts(), 1, "it is still there");
+    warm.close().await;
+    program.gone().await;
+    drop((warm, child));
+    nothing_left().await;
+}

@@ -1,0 +1,173 @@
+//! Health: sessions of live runs are kept alive, and nothing but death is taken for death.
+
+use std::time::Duration;
+
+use serde_json::json;
+use warmline_testkit::{Fault, Moment, Personality, Rule};
+
+use super::census::until;
+use super::world::{LEDGER, World, count, pass, secs};
+
+fn received(world: &World, method: &str) -> usize {
+    world.server.ledger().received(method)
+}
+
+/// Lets that much time pass, a round of the keeper at a time.
+async fn rest(time: Duration) {
+    for _ in 0..time.as_secs() / 10 {
+        pass(secs(10)).await;
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Lets time pass until the server was asked so often, and no longer than a keep-alive may take.
+async fn asked_within(world: &World, method: &str, times: usize) {
+    for _ in 0..14 {
+        pass(secs(10)).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        if received(world, method) >= times {
+            break;
+        }
+    }
+    until("it is asked in time", || received(world, method) == times).await;
+}
+
+/// P64: while a call is under way nobody asks whether its session lives.
+#[tokio::test]
+async fn nothing_is_checked_while_a_call_is_under_way() {
+    let world = World::new(Personality::legacy());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    count(&ledger).await;
+    let ignored = Fault::Silence(Moment::BeforeExecuting);
+    world.server.inject(Rule::new(ignored).on("ping").always());
+    let slow = ledger.call("slow", json!({"ms": 600})).into_future();
+    let slow = tokio::spawn(slow);
+    until("it is under way", || {
+        world.server.ledger().begun("slow") == 1
+    })
+    .await;
+    rest(secs(200)).await;
+    assert_eq!(received(&world, "ping") + received(&world, "tools/list"), 0);
+    let done = slow.await.unwrap().unwrap();
+    assert_eq!((done.attempts(), done.generation()), (1, 1));
+    assert_eq!((count(&ledger).await, world.handshakes()), (2, 1));
+    run.end().await;
+    world.finish().await;
+}
+
+/// P65: a server that never answers `ping` is asked for something else from then on, and its
+/// sessions stay.
+#[tokio::test]
+async fn a_server_that_ignores_ping_is_remembered_as_such() {
+    let world = World::new(Personality::legacy());
+    let ignored = Fault::Silence(Moment::BeforeExecuting);
+    world.server.inject(Rule::new(ignored).on("ping").always());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    count(&ledger).await;
+    asked_within(&world, "ping", 1).await;
+    pass(secs(10)).await;
+    until("it is asked otherwise", || {
+        received(&world, "tools/list") == 1
+    })
+    .await;
+    for round in 2..6 {
+        asked_within(&world, "tools/list", round).await;
+    }
+    assert_eq!(received(&world, "ping"), 1);
+    assert_eq!((count(&ledger).await, world.handshakes()), (2, 1));
+    run.end().await;
+    world.finish().await;
+}
+
+/// P66: `ping` comes first, so the size of a list decides nothing; and silence that is heard once
+/// is no death.
+#[tokio::test]
+async fn the_size_of_a_list_decides_nothing() {
+    let world = World::new(Personality::legacy());
+    let huge = Rule::new(Fault::ManyTools(50_000)).on("tools/list");
+    world.server.inject(huge.always());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    count(&ledger).await;
+    for round in 1..5 {
+        asked_within(&world, "ping", round).await;
+    }
+    assert_eq!(received(&world, "tools/list"), 0);
+    // Neither is answered once: too slow today, and no verdict.
+    world.server.control().clear();
+    for method in ["ping", "tools/list"] {
+        let late = Fault::Silence(Moment::BeforeExecuting);
+        world.server.inject(Rule::new(late).on(method));
+    }
+    asked_within(&world, "ping", 5).await;
+    pass(secs(10)).await;
+    until("it is asked otherwise", || {
+        received(&world, "tools/list") == 1
+    })
+    .await;
+    pass(secs(10)).await;
+    assert_eq!((count(&ledger).await, world.handshakes()), (2, 1));
+    run.end().await;
+    world.finish().await;
+}
+
+/// P61: a connection that died at rest and says nothing costs at most the time of a check.
+#[tokio::test]
+async fn a_stale_connection_costs_at_most_a_check() {
+    let server = warmline_testkit::LedgerServer::start(Personality::legacy()).unwrap();
+    let proxy = warmline_testkit::FaultProxy::start(server.address()).unwrap();
+    let url = proxy.url(&server.url());
+    let checked_soon = move |_| {
+        warmline::Server::http(LEDGER, &url).with_policy(|policy| policy.check_after = secs(10))
+    };
+    let world = World::around(server, checked_soon, |builder| builder);
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    count(&ledger).await;
+    pass(secs(12)).await;
+    let lost = warmline_testkit::proxy::Lane::default().swallow().once();
+    proxy.set(warmline_testkit::proxy::Direction::Up, lost);
+    let before = proxy.traffic().up;
+    let call = tokio::spawn(async move { count(&ledger).await });
+    until("it is asked whether it lives", || {
+        proxy.traffic().connections > 0 && !call.is_finished()
+    })
+    .await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!((received(&world, "ping"), call.is_finished()), (0, false));
+    pass(secs(10)).await;
+    assert_eq!(call.await.unwrap(), 2);
+    assert_eq!(world.handshakes(), 1);
+    assert!(proxy.traffic().up > before);
+    run.end().await;
+    world.finish().await;
+}
+
+/// A98: where health requests are switched on, each look is one request, and bounded.
+#[tokio::test]
+async fn a_look_at_a_silent_server_is_bounded() {
+    let world = World::with(Personality::legacy(), |server| {
+        server.with_policy(|policy| {
+            policy.explicit_health_rpc = true;
+            policy.keep_alive = Duration::ZERO;
+        })
+    });
+    let run = world.warm.begin();
+    count(&run.server(LEDGER).unwrap()).await;
+    let requests = || world.server.counts().requests;
+    let silent = Rule::new(Fault::Silence(Moment::BeforeExecuting)).always();
+    world.server.inject(silent);
+    let before = requests();
+    for look in 1..4 {
+        pass(secs(70)).await;
+        until("it is looked at", || requests() >= before + look).await;
+        assert_eq!(requests(), before + look, "one request for one look");
+        pass(secs(10)).await;
+    }
+    world.server.control().clear();
+    assert_eq!(count(&run.server(LEDGER).unwrap()).await, 2);
+    run.end().await;
+    world.finish().await;
+}

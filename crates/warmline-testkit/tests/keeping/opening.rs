@@ -1,0 +1,192 @@
+//! Opening: what a caller hears of an opening that fails, and how many go on beside each other.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use serde_json::json;
+use warmline::core::code::Reason;
+use warmline::core::delivery::Delivery;
+use warmline::{Server, Warmline};
+use warmline_testkit::{Canned, Fault, LedgerServer, Moment, Personality, Rule};
+
+use super::census::until;
+use super::program::Program;
+use super::world::{LEDGER, World, count, payment, secs};
+
+/// A32, A34: an opening that fails is told by what was at its root: the status, or the connection;
+/// with the server's name and its URL, and without secrets.
+#[tokio::test]
+async fn the_first_cause_is_what_the_caller_sees() {
+    let table = [
+        (401, Reason::Unauthorized),
+        (403, Reason::Forbidden),
+        (429, Reason::RateLimited),
+        (500, Reason::ServerError),
+        (503, Reason::Unavailable),
+    ];
+    for (status, reason) in table {
+        let server = LedgerServer::start(Personality::legacy()).unwrap();
+        let url = format!("{}?key=s3cret", server.url());
+        let keyed = move |_| Server::http(LEDGER, &url);
+        let world = World::around(server, keyed, |builder| builder);
+        let refusal = Fault::Reply(Canned::new(status, "the reason of the server"));
+        world.server.inject(Rule::new(refusal).always());
+        let run = world.warm.begin();
+        let ledger = run.server(LEDGER).unwrap();
+        // All who waited for it hear the same.
+        let calls = (0..3).map(|_| async { payment(&ledger, "nested").await.unwrap_err() });
+        for error in join_all(calls).await {
+            assert_eq!(error.reason(), reason, "{status}: {error:?}");
+            assert_eq!(error.delivery(), Delivery::Unsent);
+            assert_eq!(error.server(), Some(LEDGER));
+            let words = format!("{error} {error:?}");
+            assert!(words.contains(&status.to_string()), "{words}");
+            assert!(words.contains("127.0.0.1"), "{words}");
+            assert!(!words.contains("s3cret"), "{words}");
+        }
+        world.server.control().clear();
+        run.end().await;
+        world.finish().await;
+    }
+    let world = World::new(Personality::legacy());
+    world.server.stop();
+    let run = world.warm.begin();
+    let error = payment(&run.server(LEDGER).unwrap(), "nobody").await;
+    let error = error.unwrap_err();
+    assert_eq!(error.reason(), Reason::ConnectRefused, "{error:?}");
+    assert_eq!(error.code().word(), "cannot-reach");
+    run.end().await;
+    world.server.start_again().unwrap();
+    world.finish().await;
+}
+
+/// A122: whatever a server says to `notifications/initialized`, if it is a success.
+#[tokio::test]
+async fn every_success_accepts_the_end_of_the_handshake() {
+    for status in [200, 202, 204] {
+        let world = World::new(Personality::legacy());
+        let accepted = Fault::Reply(Canned::new(status, "").executed());
+        let rule = Rule::new(accepted).on("notifications/initialized");
+        world.server.inject(rule.always());
+        let run = world.warm.begin();
+        let ledger = run.server(LEDGER).unwrap();
+        assert_eq!(
+            (count(&ledger).await, count(&ledger).await),
+            (1, 2),
+            "{status}"
+        );
+        assert_eq!(world.handshakes(), 1, "{status}");
+        run.end().await;
+        world.finish().await;
+    }
+}
+
+/// P94: a server that was scaled to zero has lost its sessions and takes its time; the call waits.
+#[tokio::test]
+async fn a_server_that_wakes_up_slowly_is_waited_for() {
+    let world = World::with(Personality::legacy(), |server| {
+        server.with_policy(|policy| policy.create = Some(secs(20)))
+    });
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    count(&ledger).await;
+    world.server.control().forget_sessions();
+    let slow = Fault::Delay(1_500, Moment::BeforeExecuting);
+    world.server.inject(Rule::new(slow).on("initialize"));
+    let paid = world.pay(&ledger, "woken").await.unwrap();
+    assert_eq!((paid.attempts(), paid.generation()), (2, 2));
+    assert_eq!(world.payments("woken"), 1);
+    assert_eq!(world.server.ledger().received("initialize"), 2);
+    run.end().await;
+    world.finish().await;
+}
+
+/// P103: many servers start together, and the time of each counts from its own start.
+#[tokio::test]
+async fn many_servers_start_together() {
+    let programs: Vec<Program> = (0..12)
+        .map(|_| Program::ledger(&["--personality", "legacy", "--start-delay-ms", "300"]))
+        .collect();
+    let declared = programs.iter().enumerate();
+    let declared = declared.map(|(number, program)| program.declared(&format!("s{number}")));
+    let warm = Warmline::builder().servers(declared).build().unwrap();
+    let run = warm.begin();
+    let calls = (0..programs.len()).map(|number| {
+        let server = run.server(&format!("s{number}")).unwrap();
+        async move { count(&server).await }
+    });
+    assert_eq!(join_all(calls).await, vec![1; programs.len()]);
+    run.end().await;
+    for program in &programs {
+        assert_eq!(program.starts(), 1);
+        program.gone().await;
+    }
+    warm.close().await;
+}
+
+/// P102: a session may be opened ahead of its first call, which costs no handshake then.
+#[tokio::test]
+async fn a_session_can_be_opened_ahead() {
+    let program = Program::ledger(&["--personality", "legacy"]);
+    let server = program.declared("child");
+    let warm = Warmline::builder().server(server).build().unwrap();
+    let run = warm.begin();
+    let child = run.server("child").unwrap();
+    child.facts().await.unwrap();
+    assert_eq!((program.starts(), warm.snapshot().sessions.len()), (1, 1));
+    assert_eq!((count(&child).await, program.starts()), (1, 1));
+    run.end().await;
+    program.gone().await;
+    warm.close().await;
+}
+
+/// P101: a server that is dead stops nobody from beginning, and is used when it is back.
+#[tokio::test]
+async fn one_dead_server_stops_nobody() {
+    let dead = LedgerServer::start(Personality::legacy()).unwrap();
+    dead.stop();
+    let more = Server::http("dead", dead.url());
+    let world = World::built(
+        Personality::legacy(),
+        |server| server,
+        |builder| builder.server(more),
+    );
+    let run = world.warm.begin();
+    let late = run.server("dead").unwrap();
+    let (lost, counted) = tokio::join!(payment(&late, "dead"), async {
+        count(&run.server(LEDGER).unwrap()).await
+    });
+    assert_eq!(lost.unwrap_err().code().word(), "cannot-reach");
+    assert_eq!(counted, 1);
+    dead.start_again().unwrap();
+    assert_eq!(count(&late).await, 1);
+    run.end().await;
+    until("its session is ended", || dead.counts().open_sessions == 0).await;
+    world.finish().await;
+}
+
+/// A86: an opening that takes longer than it may is torn down, also at its last step.
+#[tokio::test]
+async fn an_opening_past_its_limit_leaves_nothing() {
+    for step in ["initialize", "notifications/initialized"] {
+        let world = World::with(Personality::legacy(), |server| {
+            server.with_policy(|policy| policy.create = Some(Duration::from_millis(400)))
+        });
+        let stuck = Fault::Silence(Moment::BeforeExecuting);
+        world.server.inject(Rule::new(stuck).on(step).always());
+        let run = world.warm.begin();
+        let ledger = run.server(LEDGER).unwrap();
+        let error = ledger.call("counter", json!({})).await.unwrap_err();
+        assert_eq!(error.code().word(), "deadline", "{step}: {error:?}");
+        assert_eq!(error.delivery(), Delivery::Unsent);
+        assert!(world.warm.snapshot().sessions.is_empty());
+        world.server.control().clear();
+        until("what was given is ended", || {
+            world.server.counts().open_sessions == 0
+        })
+        .await;
+        assert_eq!(count(&ledger).await, 1);
+        run.end().await;
+        world.finish().await;
+    }
+}
