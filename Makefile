@@ -17,8 +17,9 @@ FUZZ_SECONDS ?= 60
 TESTS := $(notdir $(patsubst %/main.rs,%,$(wildcard crates/*/tests/*/main.rs))) \
   $(basename $(notdir $(wildcard crates/*/tests/*.rs)))
 FAST_TESTS := $(sort $(filter-out servers conformance orphans,$(TESTS)))
+BENCHES := $(basename $(notdir $(wildcard crates/warmline/benches/*.rs)))
 
-.PHONY: help check fmt lint test test-fast parts conformance snap docs demo bench fuzz audit tidy fmt-check test-all
+.PHONY: help check fmt lint test test-fast parts conformance snap docs demo bench soak fuzz audit tidy fmt-check test-all
 
 help:        ## list the targets
 	@sed -n 's/^\([a-z-]*\): .*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -71,8 +72,19 @@ docs:        ## the reference documentation, broken links denied
 demo:        ## the demo of the README, start to finish
 	$(CARGO) run $(LOCKED) --release -- demo
 
-bench:       ## a held session beside the bare wire and a session per call, as ratios of one run
-	$(CARGO) bench $(LOCKED) -p warmline --bench held_call
+bench:       ## leases, held sessions and spares beside what they save, as ratios of one run
+bench: parts
+	$(CARGO) bench $(LOCKED) -p warmline $(BENCHES:%=--bench %)
+
+soak:        ## what runs for long: schedules, state machines, storms, thousands of runs
+	@echo '== soak: schedules'
+	WARMLINE_SCHEDULES=20000 $(CARGO) test $(LOCKED) --release -p warmline --test schedules
+	@echo '== soak: state machines'
+	WARMLINE_CASES=20000 $(CARGO) test $(LOCKED) --release -p warmline-core --test pool
+	@echo '== soak: runs, one after the other and side by side'
+	WARMLINE_RUNS=10000 $(CARGO) test $(LOCKED) --release -p warmline-testkit --test endurance -- --nocapture
+	@echo '== soak: storms of restarts'
+	WARMLINE_STORM=10 $(CARGO) test $(LOCKED) --release -p warmline-testkit --test stories storm
 
 fuzz:        ## a minute of each fuzz target
 	@for target in $(basename $(notdir $(wildcard fuzz/targets/*.rs))); do \

@@ -38,6 +38,12 @@ impl Drop for Seed {
 const WORKERS: usize = 20;
 const CALLS: usize = 50;
 
+/// How many times as long a storm takes as usual: `make soak` asks for more.
+fn strength() -> usize {
+    let asked = std::env::var("WARMLINE_STORM").ok();
+    asked.map_or(1, |asked| asked.parse().unwrap())
+}
+
 /// Waits for a while in real time: the story is about moments nobody chose.
 async fn while_away(dice: &mut fastrand::Rng, most_ms: u64) {
     tokio::time::sleep(Duration::from_micros(dice.u64(0..most_ms * 1000))).await;
@@ -60,7 +66,7 @@ async fn a_server_that_is_killed_fifty_times_makes_no_payment_twice() {
     let workers = join_all((0..WORKERS).map(|worker| {
         let (world, ledger, mut dice) = (&world, &ledger, dice.fork());
         async move {
-            for number in 0..CALLS {
+            for number in 0..CALLS * strength() {
                 // What failed is told; the world holds it against the ledger in the end.
                 drop(world.pay(ledger, &format!("{worker}, {number}")).await);
                 while_away(&mut dice, 60).await;
@@ -68,14 +74,14 @@ async fn a_server_that_is_killed_fifty_times_makes_no_payment_twice() {
         }
     }));
     let killer = async {
-        for _ in 0..50 {
+        for _ in 0..50 * strength() {
             while_away(&mut dice, 30).await;
             world.server.restart().unwrap();
         }
     };
     tokio::join!(workers, killer);
     for worker in 0..WORKERS {
-        for number in 0..CALLS {
+        for number in 0..CALLS * strength() {
             let account = format!("{worker}, {number}");
             assert!(world.payments(&account) <= 1, "{account} was paid twice");
         }
@@ -104,14 +110,14 @@ async fn a_program_that_is_killed_makes_no_payment_twice() {
     let workers = join_all((0..10).map(|worker| {
         let (child, told, mut dice) = (&child, &told, dice.fork());
         async move {
-            for number in 0..30 {
+            for number in 0..30 * strength() {
                 pay(child, told, &format!("{worker}, {number}")).await;
                 while_away(&mut dice, 40).await;
             }
         }
     }));
     let killer = async {
-        for _ in 0..15 {
+        for _ in 0..15 * strength() {
             while_away(&mut dice, 80).await;
             kill_all(&program);
         }
