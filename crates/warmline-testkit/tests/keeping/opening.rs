@@ -11,7 +11,7 @@ use warmline_testkit::{Canned, Fault, LedgerServer, Moment, Personality, Rule};
 
 use super::census::until;
 use super::program::Program;
-use super::world::{LEDGER, World, count, payment, secs};
+use super::world::{LEDGER, World, count, pass, payment, secs};
 
 /// A32, A34: an opening that fails is told by what was at its root: the status, or the connection;
 /// with the server's name and its URL, and without secrets.
@@ -162,6 +162,7 @@ async fn one_dead_server_stops_nobody() {
     assert_eq!(count(&late).await, 1);
     run.end().await;
     until("its session is ended", || dead.counts().open_sessions == 0).await;
+    pass(secs(20)).await;
     world.finish().await;
 }
 
