@@ -65,8 +65,8 @@ pub enum Reach {
     Stdio(StdioReach),
 }
 
-/// A server behind a URL.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// A server behind a URL. Printed without its query and the values of its headers.
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct HttpReach {
     /// The endpoint.
     pub url: Url,
@@ -76,8 +76,8 @@ pub struct HttpReach {
     pub ca_file: Option<PathBuf>,
 }
 
-/// A server that is a program.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// A server that is a program. Printed without its arguments and the values of its variables.
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct StdioReach {
     /// The program, by name or path.
     pub program: String,
@@ -89,6 +89,38 @@ pub struct StdioReach {
     pub env_pass: Vec<String>,
     /// Its working folder; ours by default.
     pub cwd: Option<PathBuf>,
+}
+
+/// Keys stand in queries and headers, said to be secret or not.
+impl fmt::Debug for HttpReach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&HeaderName> = self.headers.iter().map(|(name, _)| name).collect();
+        let mut url = self.url.clone();
+        url.set_query(None);
+        url.set_fragment(None);
+        // Where there is no place for them there are none.
+        url.set_username("").ok();
+        url.set_password(None).ok();
+        f.debug_struct("HttpReach")
+            .field("url", &url.as_str())
+            .field("headers", &names)
+            .field("ca_file", &self.ca_file)
+            .finish()
+    }
+}
+
+/// Tokens are given to programs in both.
+impl fmt::Debug for StdioReach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&String> = self.env.keys().collect();
+        f.debug_struct("StdioReach")
+            .field("program", &self.program)
+            .field("args", &self.args.len())
+            .field("env", &names)
+            .field("env_pass", &self.env_pass)
+            .field("cwd", &self.cwd)
+            .finish()
+    }
 }
 
 /// How long things may take.
