@@ -21,7 +21,7 @@ use http::{HeaderName, HeaderValue};
 use warmline_core::code::Reason;
 use warmline_core::delivery::{Delivery, Repeat, SoFar};
 use warmline_core::exchange::{Ending, Fate, Patience, Reply, Request, Trouble};
-use warmline_core::key::Owner;
+use warmline_core::key::{Owner, RunId};
 use warmline_core::loss::{self, Notes, Reaction, Told};
 use warmline_core::plan::Leg;
 use warmline_core::pool::{Outcome, Want, Why};
@@ -171,7 +171,7 @@ impl<'a> Way<'a> {
         loop {
             let (route, lease) = self.lease().await?;
             self.generation = Some(lease.generation().number());
-            acquired(&route, &lease);
+            acquired(&route, self.caller.run.as_ref().map(|run| run.id), &lease);
             if let Err(error) = self.isolated(&route) {
                 lease.settle(Outcome::Gone(Why::Bug));
                 return Err(error);
@@ -472,24 +472,18 @@ impl<'a> Way<'a> {
     }
 }
 
-/// Logs how a call came by its session, for debugging.
-fn acquired(route: &Route, lease: &Lease<Connect>) {
+/// Logs how a call of a run, or of none, came by its session, for debugging.
+fn acquired(route: &Route, run: Option<RunId>, lease: &Lease<Connect>) {
     let how = match lease.how() {
         How::Hit => Acquired::Hit,
         How::Miss => Acquired::Miss,
         How::Waited => Acquired::Wait,
         How::Once => Acquired::Ephemeral,
     };
+    let server = &route.setup().entry.name;
     let generation = lease.generation().number();
-    match route {
-        Route::Held(cell) => {
-            events::acquired(how, cell.key(), generation, lease.session().session_id());
-        },
-        Route::Once(_) => {
-            let server = &route.setup().entry.name;
-            tracing::debug!(target: "warmline::events", %server, how = how.word(), "session acquired");
-        },
-    }
+    let id = lease.session().session_id();
+    events::acquired(how, server, run, generation, id);
 }
 
 /// Whether a result says of itself that the tool failed. Only a result that holds the word is

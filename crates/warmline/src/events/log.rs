@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use tracing::Level;
-use warmline_core::key::Key;
+use warmline_core::key::RunId;
 
 use super::{Event, Fingerprint, RunEnd, ShortId, Which};
 use crate::metrics::{Acquired, BreakerState, ChildEnd, ClosedSet, RefreshResult};
@@ -17,11 +17,17 @@ pub(super) fn write(event: &Event) {
 }
 
 /// A call came by its session like this. For debugging, as it is one line per call (A53).
-pub fn acquired(how: Acquired, key: &Key, generation: u32, session_id: Option<&str>) {
+pub fn acquired(
+    how: Acquired,
+    server: &str,
+    run: Option<RunId>,
+    generation: u32,
+    session_id: Option<&str>,
+) {
     tracing::debug!(
         target: "warmline::events",
-        server = %key.place().server,
-        run = key.run().map(Fingerprint::from).map(display),
+        server,
+        run = run.map(Fingerprint::from).map(display),
         generation,
         session = session_id.map(ShortId::of).map(display),
         how = how.word(),
