@@ -1,0 +1,156 @@
+//! Healing: faults that end, calls that outlive their session, and one server among many.
+
+use std::time::Duration;
+
+use serde_json::json;
+use warmline::Server;
+use warmline::core::code::Reason;
+use warmline_testkit::{Canned, Fault, LedgerServer, Moment, Personality, Rule};
+
+use super::census::until;
+use super::world::{LEDGER, World, count, pass, secs};
+
+/// reliability P13: whatever was wrong, once it is over calls are served again by themselves, after
+/// the breaker's longest wait at the latest.
+#[tokio::test]
+async fn after_a_fault_calls_are_served_again_by_themselves() {
+    let faults = [
+        None,
+        Some(Fault::Reply(Canned::new(503, "down"))),
+        Some(Fault::Reply(Canned::new(401, "who are you?"))),
+        Some(Fault::Reply(Canned::new(404, "nothing here"))),
+        Some(Fault::Silence(Moment::BeforeExecuting)),
+        Some(Fault::ForgetSessions),
+    ];
+    for fault in faults {
+        let world = World::new(Personality::legacy());
+        let held = world.warm.begin();
+        count(&held.server(LEDGER).unwrap()).await;
+        match &fault {
+            None => world.server.stop(),
+            Some(fault) => world.server.inject(Rule::new(fault.clone()).always()),
+        }
+        for number in 0..8 {
+            let run = world.warm.begin();
+            let handle = [&held, &run][number % 2].server(LEDGER).unwrap();
+            let call = handle.call("pay", json!({ "amount": 1 }));
+            // Some faults let single calls pass.
+            drop(call.timeout(Duration::from_millis(100)).await);
+            run.end().await;
+        }
+        match &fault {
+            None => world.server.start_again().unwrap(),
+            Some(_) => world.server.control().clear(),
+        }
+        pass(secs(61)).await;
+        let fresh = world.warm.begin();
+        for run in [&held, &fresh] {
+            let again = run.server(LEDGER).unwrap().call("counter", json!({})).await;
+            again.unwrap_or_else(|error| panic!("{fault:?}: {error:?}"));
+        }
+        fresh.end().await;
+        held.end().await;
+        // Behind a 404 there might be a server of the first version: it was looked for. And what it
+        // said to have forgotten is still there.
+        world.server.control().clear_violations();
+        world.server.control().forget_sessions();
+        world.finish().await;
+    }
+}
+
+/// reliability I20: a call under way when its session is replaced ends with its own answer, and the
+/// new session is another one.
+#[tokio::test]
+async fn a_call_under_way_ends_on_its_own_when_its_session_is_replaced() {
+    let world = World::new(Personality::legacy());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    count(&ledger).await;
+    let old = ledger.session().unwrap();
+    let slow = ledger.clone();
+    let slow = tokio::spawn(async move { slow.call("slow", json!({ "ms": 800 })).await });
+    let seen = world.server.ledger().clone();
+    until("the slow call is under way", || seen.begun("slow") == 1).await;
+    world.server.control().forget_sessions();
+    let healed = ledger.call("counter", json!({})).await.unwrap();
+    assert_eq!((healed.generation(), healed.attempts()), (2, 2));
+    assert!(!slow.is_finished(), "the heal did not wait for it");
+    let slow = slow.await.unwrap().unwrap();
+    assert_eq!((slow.generation(), slow.attempts()), (1, 1));
+    assert_eq!(slow.text(), "took 800 ms");
+    let new = ledger.session().unwrap();
+    assert_eq!((old.generation, new.generation), (1, 2));
+    assert_ne!(old.id, new.id);
+    assert_eq!(count(&ledger).await, 2);
+    run.end().await;
+    world.finish().await;
+}
+
+/// P3: of several servers one forgets its sessions; it is healed alone, and the others keep theirs.
+#[tokio::test]
+async fn one_dead_server_of_many_is_healed_alone() {
+    let others = [(); 3].map(|()| LedgerServer::start(Personality::legacy()).unwrap());
+    let world = World::built(
+        Personality::legacy(),
+        |server| server,
+        |builder| {
+            let declared = (0..).zip(&others);
+            builder.servers(declared.map(|(n, one)| Server::http(format!("other-{n}"), one.url())))
+        },
+    );
+    let run = world.warm.begin();
+    let mut handles = vec![run.server(LEDGER).unwrap()];
+    handles.extend((0..others.len()).map(|n| run.server(&format!("other-{n}")).unwrap()));
+    for handle in &handles {
+        assert_eq!(count(handle).await, 1);
+    }
+    world.server.control().forget_sessions();
+    assert_eq!(count(&handles[0]).await, 1, "it began anew");
+    for handle in &handles[1..] {
+        assert_eq!(count(handle).await, 2);
+    }
+    assert_eq!(world.handshakes(), 2);
+    for other in &others {
+        assert_eq!(other.counts().initializes, 1);
+    }
+    run.end().await;
+    world.finish().await;
+}
+
+/// P13: a server that holds one session and says so to the healer: the old session is ended, and
+/// tried once more; if that does not help, it is told, and never asked in a loop.
+#[tokio::test]
+async fn a_server_with_one_session_is_freed_of_the_old_one_first() {
+    let taken = r#"{"jsonrpc":"2.0","error":{"code":-32600,"message":"Invalid Request: Server already initialized"},"id":null}"#;
+    let refusal = || Rule::new(Fault::Reply(Canned::new(400, taken).json())).on("initialize");
+    for is_freed in [true, false] {
+        let world = World::new(Personality::legacy());
+        let run = world.warm.begin();
+        let ledger = run.server(LEDGER).unwrap();
+        count(&ledger).await;
+        let before = world.server.ledger().methods().len();
+        world.server.control().forget_sessions();
+        let rule = if is_freed {
+            refusal()
+        } else {
+            refusal().always()
+        };
+        world.server.inject(rule);
+        let paid = world.pay(&ledger, "single").await;
+        let methods = world.server.ledger().methods().split_off(before);
+        let first = ["tools/call", "initialize", "DELETE", "initialize"];
+        assert_eq!(methods[..4], first, "{methods:?}");
+        if is_freed {
+            assert_eq!(paid.unwrap().attempts(), 2);
+        } else {
+            let error = paid.unwrap_err();
+            assert_eq!(error.reason(), Reason::SingleSession, "{error:?}");
+            assert!(error.delivery().is_safe(), "{error:?}");
+            assert_eq!(methods.len(), 4, "{methods:?}");
+        }
+        world.server.control().clear();
+        run.end().await;
+        world.server.control().clear_violations();
+        world.finish().await;
+    }
+}

@@ -1,0 +1,194 @@
+//! Keys: what a session belongs to, no less and no more.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use serde_json::json;
+use warmline::core::era::Era;
+use warmline::core::key::{
+    CredentialId, DeclaredId, Digest, Identity, Key, Owner, Place, Revision, RunId, Scope,
+    Transport,
+};
+use warmline::core::policy::{Calls, SessionPer};
+use warmline::upstream::Times;
+use warmline::{Server, Warmline};
+use warmline_testkit::{FaultProxy, LedgerServer, Personality};
+
+use super::census::until;
+use super::old_server::OldServer;
+use super::world::{LEDGER, World, count, nothing_left};
+
+const fn digest(number: u8) -> Digest {
+    Digest::new([number; 16])
+}
+
+fn place(server: &str, revision: u8, era: Era, transport: Transport) -> Place {
+    Place {
+        server: Arc::from(server),
+        revision: Revision(digest(revision)),
+        era,
+        transport,
+    }
+}
+
+/// reliability I1, A64: a key is made whole or not at all, and two that differ in any part are
+/// different keys: the transport among them.
+#[test]
+fn keys_that_differ_in_any_part_are_different() {
+    let usual = || place("a", 1, Era::Legacy, Transport::Http);
+    let places = [
+        usual(),
+        place("b", 1, Era::Legacy, Transport::Http),
+        place("a", 2, Era::Legacy, Transport::Http),
+        place("a", 1, Era::Modern, Transport::Http),
+        place("a", 1, Era::Legacy, Transport::HttpSse),
+        place("a", 1, Era::Legacy, Transport::Stdio),
+    ];
+    let owners = [
+        Owner::Everybody,
+        Owner::Identity(Identity(digest(1))),
+        Owner::Identity(Identity(digest(2))),
+    ];
+    let scopes = [
+        Scope::Run(RunId(digest(1))),
+        Scope::Run(RunId(digest(2))),
+        Scope::Shared(DeclaredId(digest(1))),
+        Scope::Shared(DeclaredId(digest(2))),
+    ];
+    let mut keys = HashSet::new();
+    let mut made = 0;
+    for place in &places {
+        for owner in owners {
+            for credential in [1, 2].map(|number| CredentialId(digest(number))) {
+                for scope in scopes {
+                    let make = || Key::of(place.clone(), owner, credential, scope);
+                    assert_eq!(make(), make(), "equal parts, equal keys");
+                    keys.insert(make());
+                    made += 1;
+                }
+            }
+        }
+    }
+    assert_eq!(keys.len(), made);
+}
+
+/// A64: a server that spoke HTTP+SSE speaks Streamable HTTP at the same URL by now: it gets a
+/// session of its own there, and each transport shows as what it is.
+#[tokio::test]
+async fn a_url_has_a_session_for_each_transport() {
+    let old = OldServer::start();
+    let url = old.url();
+    let warm = Warmline::builder()
+        .server(Server::http(LEDGER, &url).times(Times {
+            connection_idle: Duration::from_millis(1),
+            ..Times::default()
+        }))
+        .build()
+        .unwrap();
+    let transports = || -> Vec<&str> {
+        let sessions = warm.snapshot().sessions;
+        sessions.iter().map(|line| line.transport).collect()
+    };
+    let run = warm.begin();
+    run.server(LEDGER)
+        .unwrap()
+        .call("echo", json!({}))
+        .await
+        .unwrap();
+    assert_eq!(transports(), ["http+sse"]);
+    run.end().await;
+    let address = url.trim_start_matches("http://").trim_end_matches("/sse");
+    let address = address.parse().unwrap();
+    drop(old);
+    let mut personality = Personality::legacy();
+    personality.path = "/sse".to_owned();
+    let server = LedgerServer::start(personality).unwrap();
+    let proxy = FaultProxy::start_on(address, server.address()).unwrap();
+    let run = warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    assert_eq!((count(&ledger).await, count(&ledger).await), (1, 2));
+    assert_eq!(transports(), ["http"]);
+    assert_eq!(server.counts().open_sessions, 1);
+    run.end().await;
+    warm.close().await;
+    drop(warm);
+    until("the session was ended", || {
+        server.counts().open_sessions == 0
+    })
+    .await;
+    nothing_left().await;
+    drop(proxy);
+}
+
+/// A67: callers without any identity share nothing: neither two runs, nor two calls outside of any,
+/// unless the server keeps nothing or sharing was switched on by name.
+#[tokio::test]
+async fn nobody_shares_with_nobody_unless_it_is_said() {
+    let world = World::new(Personality::legacy());
+    let runs = [world.warm.begin(), world.warm.begin()];
+    for number in 1..=3 {
+        for run in &runs {
+            assert_eq!(count(&run.server(LEDGER).unwrap()).await, number);
+        }
+        assert_eq!(count(&world.ledger()).await, 1);
+    }
+    assert_eq!(world.server.counts().sessions, 2 + 3);
+    for run in runs {
+        run.end().await;
+    }
+    world.finish().await;
+
+    let shared = |server: Server| server.session_per(SessionPer::Server);
+    let world = World::with(Personality::legacy(), shared);
+    let runs = [world.warm.begin(), world.warm.begin()];
+    for (number, run) in (1..).zip(&runs) {
+        assert_eq!(count(&run.server(LEDGER).unwrap()).await, number);
+    }
+    assert_eq!(world.server.counts().sessions, 1);
+    for run in runs {
+        run.end().await;
+    }
+    world.finish().await;
+
+    let world = World::new(Personality::legacy_stateless());
+    let calls = (0..20).map(|_| async {
+        let run = world.warm.begin();
+        let ledger = run.server(LEDGER).unwrap();
+        ledger.call("echo", json!({})).await.unwrap();
+        run.end().await;
+    });
+    join_all(calls).await;
+    assert_eq!(world.handshakes(), 1, "there is nothing to keep apart");
+    world.finish().await;
+}
+
+/// P35: the folders, labels and catalogues a server is found in are no part of its key: whoever
+/// comes from another one uses the session that is there.
+#[tokio::test]
+async fn a_server_found_in_two_places_has_one_session() {
+    let shared = |server: Server| {
+        server
+            .session_per(SessionPer::Identity)
+            .calls(Calls::SideBySide)
+    };
+    let world = World::with(Personality::legacy(), shared);
+    let url = world.server.url();
+    let alice = world.warm.identity("alice");
+    assert_eq!(count(&alice.server(LEDGER).unwrap()).await, 1);
+    for (number, folder) in (2..).zip(["Shared/Tools", "team-a", "team-b"]) {
+        let again = shared(Server::http(LEDGER, &url)).card(|card| {
+            card.folder = Some(folder.to_owned());
+            card.slug = Some(format!("{folder}-ledger"));
+            card.labels
+                .insert("namespace".to_owned(), folder.to_owned());
+        });
+        world.warm.add(again).unwrap();
+        let run = alice.begin();
+        assert_eq!(count(&run.server(LEDGER).unwrap()).await, number);
+        run.end().await;
+    }
+    assert_eq!(world.handshakes(), 1);
+    world.finish().await;
+}

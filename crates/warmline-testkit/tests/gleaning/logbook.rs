@@ -1,0 +1,74 @@
+//! A subscriber that keeps every line of the log that is written on its thread.
+
+use std::fmt::{Debug, Write as _};
+use std::sync::{Arc, Mutex};
+
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::DefaultGuard;
+use tracing::{Event, Metadata, Subscriber};
+
+/// What was logged so far: each line with its level, its target and all its fields.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Logbook(Arc<Mutex<Vec<String>>>);
+
+impl Logbook {
+    /// Keeps the lines of this thread from now on, as long as the guard lives.
+    pub(crate) fn open() -> (Self, DefaultGuard) {
+        let book = Self::default();
+        let guard = tracing::subscriber::set_default(book.clone());
+        (book, guard)
+    }
+
+    /// All lines.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+
+    /// The lines that hold this.
+    pub(crate) fn with(&self, word: &str) -> Vec<String> {
+        let mut lines = self.lines();
+        lines.retain(|line| line.contains(word));
+        lines
+    }
+}
+
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        write!(self.0, " {field}={value:?}").unwrap();
+    }
+}
+
+impl Subscriber for Logbook {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        let mut line = Line(format!("span {}", span.metadata().name()));
+        span.record(&mut line);
+        self.0.lock().unwrap().push(line.0);
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, values: &Record<'_>) {
+        let mut line = Line("span".to_owned());
+        values.record(&mut line);
+        self.0.lock().unwrap().push(line.0);
+    }
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let of = event.metadata();
+        let mut line = Line(format!("{} {}", of.level(), of.target()));
+        event.record(&mut line);
+        self.0.lock().unwrap().push(line.0);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}

@@ -1,0 +1,145 @@
+//! Servers that are programs: how long they live, what they remember, and how they are counted.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use warmline::core::code::Code;
+use warmline::core::delivery::Delivery;
+use warmline::{ServerHandle, Warmline};
+
+use super::program::Program;
+use super::world::{agrees, count, nothing_left, number, secs};
+
+const CHILD: &str = "child";
+
+/// A number of the program.
+fn of(warm: &Warmline, name: &str, words: &[&str]) -> u64 {
+    number(&warm.snapshot(), CHILD, name, words)
+}
+
+/// Nothing of the program and of the engine is left.
+async fn finish(program: &Program, warm: Warmline) {
+    warm.close().await;
+    agrees(&warm.snapshot());
+    program.gone().await;
+    drop(warm);
+    nothing_left().await;
+}
+
+/// M11: processes are counted: how many live, were started, were started in the place of one that
+/// died, and ended how.
+#[tokio::test]
+async fn processes_are_counted() {
+    let program = Program::ledger(&["--personality", "legacy"]);
+    let warm = Warmline::builder()
+        .server(program.declared(CHILD))
+        .build()
+        .unwrap();
+    let run = warm.begin();
+    let child = run.server(CHILD).unwrap();
+    count(&child).await;
+    assert_eq!(of(&warm, "children", &[]), 1);
+    assert_eq!(of(&warm, "child_starts_total", &[]), 1);
+    let crashed = child.call("crash", json!({})).await.unwrap_err();
+    assert_eq!(crashed.delivery(), Delivery::Unknown);
+    count(&child).await;
+    assert_eq!(of(&warm, "children", &[]), 1);
+    assert_eq!(of(&warm, "child_starts_total", &[]), 2);
+    assert_eq!(of(&warm, "child_restarts_total", &[]), 1);
+    assert_eq!(of(&warm, "child_exits_total", &["failed"]), 1);
+    run.end().await;
+    assert_eq!(of(&warm, "children", &[]), 0);
+    assert_eq!(of(&warm, "child_exits_total", &["closed"]), 1);
+    assert_eq!(program.starts(), 2);
+    finish(&program, warm).await;
+}
+
+async fn put(handle: &ServerHandle, key: &str, value: &str) {
+    let put = handle.call("put", json!({ "key": key, "value": value }));
+    put.await.unwrap().ok().unwrap();
+}
+
+async fn held(handle: &ServerHandle, key: &str) -> Value {
+    let got = handle.call("get", json!({ "key": key })).await.unwrap();
+    let got: Value = got.ok().unwrap().structured().unwrap();
+    got["value"].clone()
+}
+
+/// A206: what a modern program handed out in one run works in the next one of the same identity;
+/// another identity has another process, and knows nothing of it.
+#[tokio::test]
+async fn handles_of_a_modern_program_outlive_a_run() {
+    let program = Program::ledger(&["--personality", "modern"]);
+    let warm = Warmline::builder()
+        .server(program.declared(CHILD))
+        .build()
+        .unwrap();
+    let (alice, bob) = (warm.identity("alice"), warm.identity("bob"));
+    let first = alice.begin();
+    put(&first.server(CHILD).unwrap(), "handle-1", "of alice").await;
+    first.end().await;
+    let met = program.starts();
+    let second = alice.begin();
+    assert_eq!(
+        held(&second.server(CHILD).unwrap(), "handle-1").await,
+        "of alice"
+    );
+    assert_eq!(program.starts(), met);
+    let other = bob.begin();
+    assert_eq!(
+        held(&other.server(CHILD).unwrap(), "handle-1").await,
+        Value::Null
+    );
+    assert_eq!(program.starts(), met + 1);
+    other.end().await;
+    second.end().await;
+    finish(&program, warm).await;
+}
+
+/// P21: what one call wrote is there in the next, as long as the run lasts; then the process ends
+/// with it.
+#[tokio::test]
+async fn a_process_lives_as_long_as_its_run() {
+    let program = Program::ledger(&["--personality", "legacy"]);
+    let warm = Warmline::builder()
+        .server(program.declared(CHILD))
+        .build()
+        .unwrap();
+    for (start, value) in (1..).zip(["first", "second"]) {
+        let run = warm.begin();
+        let child = run.server(CHILD).unwrap();
+        assert_eq!(
+            held(&child, "file").await,
+            Value::Null,
+            "nothing of an earlier run"
+        );
+        put(&child, "file", value).await;
+        assert_eq!(held(&child, "file").await, value);
+        assert_eq!(program.starts(), start);
+        run.end().await;
+        program.gone().await;
+    }
+    finish(&program, warm).await;
+}
+
+/// A36: how long an answer of a program may take is said for the server, and for a single call.
+#[tokio::test]
+async fn the_read_limit_of_a_program_is_said_for_the_server_and_for_a_call() {
+    let program = Program::ledger(&["--personality", "legacy"]);
+    let short = Duration::from_millis(200);
+    let declared = program.declared(CHILD).patience(short, secs(60));
+    let warm = Warmline::builder().server(declared).build().unwrap();
+    let run = warm.begin();
+    let child = run.server(CHILD).unwrap();
+    count(&child).await;
+    let slow = |ms: u64| child.call("slow", json!({ "ms": ms })).not_repeatable();
+    let error = slow(30_000).await.unwrap_err();
+    assert_eq!(error.code(), Code::Deadline, "{error:?}");
+    slow(600).idle_timeout(secs(30)).await.unwrap();
+    let error = slow(30_000).idle_timeout(secs(30)).timeout(short).await;
+    assert_eq!(error.unwrap_err().code(), Code::Deadline);
+    assert_eq!(count(&child).await, 2, "the process is the same");
+    assert_eq!(program.starts(), 1);
+    run.end().await;
+    finish(&program, warm).await;
+}

@@ -1,0 +1,102 @@
+//! A canary for every kind of secret: none of them is ever heard again.
+
+use std::time::Duration;
+
+use http::{HeaderValue, header};
+use serde_json::json;
+use warmline::store::MemoryStore;
+use warmline::{Secret, Server, Warmline};
+use warmline_testkit::{Canned, CutAt, End, Fault, LedgerServer, Personality, Rule};
+
+use super::logbook::Logbook;
+use super::program::Program;
+use super::world::nothing_left;
+
+/// What people would not want to read anywhere.
+const CANARIES: [&str; 6] = [
+    "canary-token",
+    "canary-static-header",
+    "canary-of-a-call",
+    "canary-cookie",
+    "canary-variable",
+    "canary-query",
+];
+
+/// Every way in which a call of this story goes wrong.
+fn faults() -> [Fault; 7] {
+    [
+        Fault::Reply(Canned::new(401, "canary-token is not known")),
+        Fault::Reply(Canned::new(403, "canary-static-header, go away")),
+        Fault::Reply(Canned::new(500, "canary-of-a-call broke us")),
+        Fault::Reply(Canned::new(200, "").json()),
+        Fault::Cut(CutAt::AfterExecuting, End::Rst),
+        Fault::ForgetSessions,
+        Fault::Error {
+            code: -32000,
+            message: "no".to_owned(),
+            data: json!(null),
+        },
+    ]
+}
+
+/// reliability P30, A66: neither tokens, headers, cookies, variables nor session ids stand in a line
+/// of the log at any level, in an event, an error, a snapshot or anything that is printed; and no
+/// identity does.
+#[tokio::test]
+async fn no_canary_is_heard_anywhere() {
+    let (book, guard) = Logbook::open();
+    let server = LedgerServer::start(Personality::legacy().token("canary-token")).unwrap();
+    let program = Program::ledger(&["--personality", "legacy"]);
+    let declared = Server::http("lamp", format!("{}?key=canary-query", server.url()))
+        .header("X-Key", "canary-static-header")
+        .bearer(Secret::new("canary-token"));
+    let child = program.declared("child").env("CANARY", "canary-variable");
+    let mut told = format!("{declared:?} {child:?}");
+    let warm = Warmline::builder()
+        .server(declared)
+        .server(child)
+        .store(MemoryStore::default())
+        .build()
+        .unwrap();
+    let mut events = warm.events();
+    let cookie = [(header::COOKIE, HeaderValue::from_static("canary-cookie"))];
+    let who = warm.identity_of(&cookie.into_iter().collect()).unwrap();
+    let run = who.begin();
+    let lamp = run.server("lamp").unwrap();
+    let mut ids = Vec::new();
+    for fault in faults() {
+        server.inject(Rule::new(fault).on_tool("pay").always());
+        let call = lamp.call("pay", json!({ "amount": 1 }));
+        let call = call.header("X-Call", "canary-of-a-call");
+        match call.timeout(Duration::from_secs(2)).await {
+            // What the server itself said of the secret is the server's word.
+            Err(error) => told.push_str(&format!("{error} {:?}", error.trouble().what)),
+            Ok(paid) => told.push_str(&format!("{paid:?}")),
+        }
+        server.control().clear();
+        lamp.call("echo", json!({})).await.unwrap();
+        ids.extend(lamp.session().and_then(|held| held.id));
+        told.push_str(&serde_json::to_string(&warm.snapshot()).unwrap());
+        told.push_str(&format!("{lamp:?} {run:?} {who:?} {warm:?}"));
+    }
+    let crashed = run.server("child").unwrap().call("crash", json!({})).await;
+    told.push_str(&format!("{:?}", crashed.unwrap_err()));
+    run.end().await;
+    warm.close().await;
+    drop((warm, who, lamp));
+    while let Some(heard) = events.next().await {
+        told.push_str(&format!("{heard:?}"));
+    }
+    program.gone().await;
+    nothing_left().await;
+    drop(guard);
+    let lines = book.lines();
+    assert!(lines.len() > 20, "something was logged: {lines:#?}");
+    told.push_str(&lines.join("\n"));
+    assert!(!ids.is_empty());
+    for hidden in CANARIES.into_iter().chain(ids.iter().map(String::as_str)) {
+        let place = told.find(hidden);
+        let around = place.map(|at| told.get(at.saturating_sub(300)..at + 60));
+        assert_eq!(around, None, "{hidden} was told");
+    }
+}
