@@ -274,9 +274,11 @@ async fn met(
         )
         .inspect_err(|blocked| connector.contact_blocked(entry, blocked))?;
     connector.breakers_changed(entry, whose, changes);
-    let met = connector
-        .first_contact(entry, speaking, &caller.said, key.wants == Wants::State)
-        .await;
+    let wants_state = key.wants == Wants::State;
+    let contacting = connector.first_contact(entry, speaking, &caller.said, wants_state);
+    // A server that hangs does not outlive an engine that was closed.
+    let met = caller.engine.until_cut(std::pin::pin!(contacting)).await;
+    let met = met.unwrap_or_else(|| Err(crate::engine::going_down()));
     let changes = match &met {
         Ok(_) => passing.succeeded(),
         Err(trouble) => {
