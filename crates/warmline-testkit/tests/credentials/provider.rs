@@ -12,8 +12,8 @@ use crate::scene::{
     Counting, count, count_in, declared, engine, executed, guarded, sessions, shown, stateful,
 };
 
-/// A103, A104, A119, P53, P56: a token that expired in a long session is renewed after one 401;
-/// the call is sent again once, in the same session.
+/// A103, A104, A119, P53, P55, P56: a token that expired in a long session is renewed after one
+/// 401; the call is sent again once, in the same session.
 #[tokio::test]
 async fn a_refused_token_is_renewed_once_and_the_session_stays() {
     let ledger = guarded("token-1");

@@ -94,7 +94,8 @@ async fn every_sure_dialect_heals_by_itself() {
     }
 }
 
-/// A172, P7, E19, E21: with `dialects = "wide"` the others heal too, and nothing is paid twice.
+/// A172, P7, E19, E21, E22: with `dialects = "wide"` the others heal too, and nothing is paid
+/// twice.
 #[tokio::test]
 async fn every_wide_dialect_heals_where_it_is_asked_for() {
     for dialect in dialects::ALL.iter() {

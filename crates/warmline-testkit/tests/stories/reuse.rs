@@ -450,7 +450,7 @@ async fn a_server_that_does_not_open_delays_no_other() {
     world.finish().await;
 }
 
-/// A4, A6, A10: sub-agents of one run share its session, whatever they run on.
+/// A4, A6, A10, P16, P23: sub-agents of one run share its session, whatever they run on.
 #[tokio::test]
 async fn sub_agents_of_a_run_always_share_its_state() {
     let world = World::new(Personality::legacy());
@@ -537,7 +537,7 @@ async fn ids_differ_on_one_session() {
     world.finish().await;
 }
 
-/// A189, A195: the same few words declare a server of any kind.
+/// A189, A195, P19: the same few words declare a server of any kind.
 #[tokio::test]
 async fn a_url_is_all_a_server_needs() {
     let kinds = [

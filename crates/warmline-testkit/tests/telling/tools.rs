@@ -142,7 +142,7 @@ async fn a_list_is_read_again_after_a_change_and_after_a_healing() {
     world.finish().await;
 }
 
-/// reliability P4, reliability I4, P99: what one identity was listed is not shown to another.
+/// P99, reliability P4, reliability I4: what one identity was listed is not shown to another.
 #[tokio::test]
 async fn lists_are_kept_apart_by_identity() {
     let world = World::new(Personality::legacy());

@@ -164,7 +164,7 @@ async fn callers_are_served_in_order_of_arrival() {
     assert_eq!(world.fake.ledger().opens, 10);
 }
 
-/// A84, S2.4: who waited in vain reads how long, how many are in use, and what to do.
+/// A84: who waited in vain reads how long, how many are in use, and what to do.
 #[tokio::test(start_paused = true)]
 async fn who_waited_in_vain_is_told_why() {
     let world = World::new();
