@@ -123,6 +123,10 @@ async fn call(server: &ServerHandle) {
 }
 
 /// Has one run and ends it.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "tasks of an embedding program, which has no clock of ours"
+)]
 async fn cycle(warm: Warmline, name: &'static str, end: End, number: usize) {
     let on = |run: &Run| run.server(name).expect("a server of ours");
     match end {
