@@ -136,6 +136,7 @@ proptest! {
         }
     }
 
+    /// reliability P19: whatever lies in a store.
     #[test]
     fn no_bytes_make_it_panic(bytes in vec(any::<u8>(), 0..400)) {
         if let Ok(record) = Record::decode(&bytes) {

@@ -22,4 +22,5 @@ mod closing;
 mod draining;
 mod health;
 mod holding;
+mod limits;
 mod opening;
