@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustls::ServerConfig;
@@ -119,7 +120,7 @@ impl LedgerServer {
                     .build();
                 let Ok(runtime) = runtime else { return };
                 runtime.block_on(async {
-                    let listener = TcpListener::bind(address).await;
+                    let listener = bind(address).await;
                     let bound = listener.as_ref().map(drop);
                     drop(ready.send(bound.map_err(copied)));
                     let Ok(listener) = listener else { return };
@@ -361,6 +362,20 @@ async fn greet(state: Arc<State>, socket: TcpStream, tls: Option<TlsAcceptor>, n
         .counts
         .open_connections
         .fetch_sub(1, Ordering::Relaxed);
+}
+
+/// Binds to an address that is ours. A process that another test starts at this moment may hold a
+/// copy of the last listener until it has begun.
+async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    for _ in 0..100 {
+        match TcpListener::bind(address).await {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            },
+            bound => return bound,
+        }
+    }
+    TcpListener::bind(address).await
 }
 
 fn copied(error: &io::Error) -> io::Error {

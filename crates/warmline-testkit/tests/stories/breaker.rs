@@ -10,6 +10,7 @@ use warmline::events::{Event, Heard, Subscription};
 use warmline::{Error, ServerHandle};
 use warmline_testkit::{Canned, Fault, Personality, Rule};
 
+use super::census::until;
 use super::world::{LEDGER, World, count, pass, secs};
 
 async fn failed(handle: &ServerHandle) -> Error {
@@ -135,7 +136,10 @@ async fn a_bad_token_stops_its_own_tenant_alone() {
     assert_eq!(codes[99], "breaker-open");
     let bob = world.warm.identity("bob").server(LEDGER).unwrap();
     assert_eq!(count(&bob).await, 1);
-    // The other way round, a server that is down is down for all.
+    until("nothing is under way", || {
+        world.server.counts().open_sessions == 0
+    })
+    .await;
     let requests = world.server.counts().requests;
     failed(&alice).await;
     assert_eq!(world.server.counts().requests, requests);

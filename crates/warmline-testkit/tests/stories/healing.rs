@@ -4,7 +4,6 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use warmline::core::code::Reason;
 use warmline::core::delivery::Delivery;
-use warmline::core::policy::Sessions;
 use warmline::events::{Event, Heard};
 use warmline::{Error, ServerHandle, ToolResult};
 use warmline_testkit::{Canned, CutAt, End, Fault, Moment, Personality, Phase, Rule};
@@ -400,122 +399,6 @@ async fn the_tool_list_is_read_again_after_a_heal() {
     world.finish().await;
 }
 
-/// A170, A172, E4, E9: a server that was taken for one without sessions asks for one.
-#[tokio::test]
-async fn a_call_that_is_told_it_needs_a_session_gets_one() {
-    for dialect in ["b1", "b2", "b3", "b3c", "b4", "b7", "b8", "b9", "b10"] {
-        let world = World::new(Personality::legacy_stateless());
-        let run = world.warm.begin();
-        let ledger = run.server(LEDGER).unwrap();
-        ledger.call("echo", json!({})).await.unwrap();
-        let before = world.handshakes();
-        let fault = Fault::Dialect(dialect.to_owned());
-        world.server.inject(Rule::new(fault).on_tool("pay"));
-        let paid = world.pay(&ledger, dialect).await;
-        let paid = paid.unwrap_or_else(|error| panic!("{dialect}: {error:?}"));
-        assert_eq!(paid.attempts(), 2, "{dialect}");
-        assert_eq!(world.payments(dialect), 1, "{dialect}");
-        assert_eq!(world.handshakes(), before + 1, "{dialect}");
-        run.end().await;
-        world.finish().await;
-    }
-}
-
-/// A172: a 400 that says something else is passed on, and not repeated.
-#[tokio::test]
-async fn an_unrelated_400_is_passed_on() {
-    let world = World::new(Personality::legacy());
-    let run = world.warm.begin();
-    let ledger = run.server(LEDGER).unwrap();
-    count(&ledger).await;
-    let canned = Canned::new(400, "Bad Request: the amount is missing");
-    world
-        .server
-        .inject(Rule::new(Fault::Reply(canned)).on_tool("pay"));
-    let error = world.pay(&ledger, "400").await.unwrap_err();
-    assert_eq!((error.delivery(), error.attempts()), (Delivery::Refused, 1));
-    assert_eq!(world.handshakes(), 1);
-    assert_eq!(count(&ledger).await, 2);
-    run.end().await;
-    world.finish().await;
-}
-
-/// A167: with `sessions = "never"` there is no handshake and no session id.
-#[tokio::test]
-async fn never_means_no_handshake_and_no_session_id() {
-    let world = World::with(Personality::legacy_stateless(), |server| {
-        server.sessions(Sessions::Never)
-    });
-    let run = world.warm.begin();
-    let ledger = run.server(LEDGER).unwrap();
-    for _ in 0..3 {
-        ledger.call("echo", json!({})).await.unwrap();
-    }
-    let fault = Fault::Dialect("b4".to_owned());
-    world
-        .server
-        .inject(Rule::new(fault).on_tool("pay").always());
-    let error = world.pay(&ledger, "never").await.unwrap_err();
-    assert_eq!(error.delivery(), Delivery::Refused, "{error:?}");
-    let methods = world.server.ledger().methods();
-    assert!(!methods.contains(&"initialize".to_owned()), "{methods:?}");
-    let with_id = world.server.ledger().count(|entry| entry.session.is_some());
-    assert_eq!(with_id, 0);
-    run.end().await;
-    world.finish().await;
-}
-
-/// A168: with `sessions = "always"` the handshake comes first.
-#[tokio::test]
-async fn always_means_the_handshake_comes_first() {
-    for personality in [Personality::legacy(), Personality::dual()] {
-        let world = World::with(personality, |server| server.sessions(Sessions::Always));
-        let run = world.warm.begin();
-        let ledger = run.server(LEDGER).unwrap();
-        assert_eq!((count(&ledger).await, count(&ledger).await), (1, 2));
-        assert_eq!(world.handshakes(), 1);
-        let methods = world.server.ledger().methods();
-        let place = |name: &str| methods.iter().position(|method| method == name).unwrap();
-        assert!(place("initialize") < place("tools/call"), "{methods:?}");
-        run.end().await;
-        world.finish().await;
-    }
-}
-
-/// A169, A171, A173: what a server needs is found out once, and never by calling a tool.
-#[tokio::test]
-async fn what_a_server_needs_is_found_out_once() {
-    let kinds = [
-        ("legacy", Personality::legacy_stateless()),
-        ("modern", Personality::modern()),
-        ("dual", Personality::dual_stateless()),
-    ];
-    for (kind, personality) in kinds {
-        let world = World::new(personality);
-        let run = world.warm.begin();
-        let ledger = run.server(LEDGER).unwrap();
-        ledger.call("echo", json!({})).await.unwrap();
-        let methods = world.server.ledger().methods();
-        assert_eq!(methods.last().unwrap(), "tools/call", "{kind}");
-        let calls = methods.iter().filter(|method| *method == "tools/call");
-        assert_eq!(calls.count(), 1, "{kind}: {methods:?}");
-        let before = methods.len();
-        for _ in 0..5 {
-            ledger.call("echo", json!({})).await.unwrap();
-            world.ledger().call("echo", json!({})).await.unwrap();
-        }
-        let after = world.server.ledger().methods();
-        assert!(
-            after[before..].iter().all(|method| method == "tools/call"),
-            "{kind}: {after:?}"
-        );
-        let with_id = world.server.ledger().count(|entry| entry.session.is_some());
-        assert_eq!(with_id, 0, "{kind}");
-        run.end().await;
-        world.finish().await;
-    }
-}
-
 /// E20, P122: a server that holds one session only is named so, and never asked in a loop.
 #[tokio::test]
 async fn a_single_session_server_is_never_looped_on() {
@@ -532,6 +415,25 @@ async fn a_single_session_server_is_never_looped_on() {
     assert!(asked <= 2, "it was asked {asked} times");
     world.server.control().clear();
     assert_eq!(count(&ledger).await, 1);
+    run.end().await;
+    world.finish().await;
+}
+
+/// A182, A183: an empty body and an error reply are told for what they are.
+#[tokio::test]
+async fn an_empty_body_names_the_url() {
+    let world = World::new(Personality::legacy());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    count(&ledger).await;
+    let empty = Canned::new(200, "").json();
+    world
+        .server
+        .inject(Rule::new(Fault::Reply(empty)).on_tool("pay"));
+    let error = world.pay(&ledger, "empty").await.unwrap_err();
+    let words = format!("{error:?}");
+    assert!(words.contains("127.0.0.1"), "{words}");
+    assert_eq!(error.delivery(), Delivery::Unknown);
     run.end().await;
     world.finish().await;
 }

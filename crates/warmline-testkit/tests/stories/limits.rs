@@ -340,7 +340,7 @@ async fn one_tool_may_have_a_session_of_its_own() {
 async fn sessions_of_runs_count_for_their_identity() {
     let world = World::built(
         Personality::legacy(),
-        |server| server.with_policy(|policy| policy.wait = Duration::from_millis(50)),
+        |server| server.with_policy(|policy| policy.wait = Duration::from_millis(500)),
         |builder| builder.limits(|limits| limits.sessions_per_identity = 2),
     );
     let alice = world.warm.identity("alice");

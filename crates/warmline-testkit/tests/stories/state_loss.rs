@@ -232,3 +232,18 @@ async fn nothing_is_healed_under_a_lease() {
     run.end().await;
     world.finish().await;
 }
+
+/// P11, reliability P11: a server that keeps no sessions any more took the state with it, too.
+#[tokio::test]
+async fn the_loss_is_told_when_a_server_goes_stateless() {
+    let dialect = warmline_testkit::dialects::named("a23").unwrap();
+    let world = World::new(Personality::legacy().gone(dialect));
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    count(&ledger).await;
+    world.server.control().forget_sessions();
+    let told = counter(&ledger).await;
+    assert!(told.state_lost(), "{told:?}");
+    run.end().await;
+    world.finish().await;
+}

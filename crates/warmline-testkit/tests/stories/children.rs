@@ -1,0 +1,208 @@
+//! Servers that are programs: their processes, their handles, their last words.
+
+use std::panic::AssertUnwindSafe;
+
+use futures_util::FutureExt as _;
+use serde_json::{Value, json};
+use warmline::core::delivery::Delivery;
+use warmline::{Server, ServerHandle, Warmline};
+
+use super::census::until;
+use super::program::Program;
+use super::world::{agrees, count, nothing_left};
+
+fn engine(server: Server) -> Warmline {
+    Warmline::builder().server(server).build().unwrap()
+}
+
+async fn get(child: &ServerHandle, key: &str) -> Value {
+    let got = child.call("get", json!({ "key": key })).await.unwrap();
+    got.structured::<Value>().unwrap()["value"].clone()
+}
+
+/// A206: a modern program keeps handles for its identity, over runs; another has another process.
+#[tokio::test]
+async fn handles_of_a_modern_program_outlive_a_run() {
+    let program = Program::ledger(&["--personality", "modern"]);
+    let warm = engine(program.declared("child"));
+    let alice = warm.identity("alice");
+    alice
+        .run(async |run| {
+            let child = run.server("child").unwrap();
+            child
+                .call("put", json!({"key": "h", "value": 7}))
+                .await
+                .unwrap();
+        })
+        .await;
+    let second = alice
+        .run(async |run| get(&run.server("child").unwrap(), "h").await)
+        .await;
+    assert_eq!(second, 7);
+    let bob = warm.identity("bob").begin();
+    assert_eq!(get(&bob.server("child").unwrap(), "h").await, Value::Null);
+    bob.end().await;
+    // A process for each, and one that was asked whether it has another leg.
+    let lives = program.lives();
+    let served = lives.iter().filter(|life| {
+        let is_call = |line: &Value| line["phase"] == "commit" && !line["tool"].is_null();
+        life.iter().any(is_call)
+    });
+    assert_eq!(served.count(), 2);
+    assert!(lives.len() <= 3, "{}", lives.len());
+    warm.close().await;
+    program.gone().await;
+}
+
+/// A35, A28, P115: a program that dies during its start is told with its last words.
+#[tokio::test]
+async fn a_program_that_dies_at_its_start_is_told_with_its_last_words() {
+    let script = "echo 'no license found' >&2; exit 3";
+    let warm = engine(Server::stdio("broken", ["sh", "-c", script]));
+    let error = warm
+        .server("broken")
+        .unwrap()
+        .call("any", json!({}))
+        .await
+        .unwrap_err();
+    let words = format!("{error:?}");
+    for word in ["broken", "3", "no license found"] {
+        assert!(words.contains(word), "{words}");
+    }
+    assert_eq!(error.delivery(), Delivery::Unsent);
+    warm.close().await;
+    agrees(&warm.snapshot());
+    drop(warm);
+    nothing_left().await;
+}
+
+/// A29, E12: a program that is not named, or not there, is told before or at its first call.
+#[tokio::test]
+async fn a_declaration_without_its_place_is_an_error_by_name() {
+    let bad = [
+        Server::stdio("nameless", Vec::<String>::new()),
+        Server::stdio("blank", [" "]),
+        Server::http("no-url", ""),
+        Server::http("half-url", "example.com"),
+        Server::http("Bad Name", "http://127.0.0.1:9/"),
+    ];
+    for server in bad {
+        let name = server.name().to_owned();
+        let built = Warmline::builder().server(server.clone()).build();
+        let error = built.unwrap_err();
+        assert_eq!(error.code().word(), "config-bad-value", "{name}");
+        assert!(format!("{error:?}").contains(&name), "{error:?}");
+        let late = Warmline::builder().build().unwrap();
+        assert_eq!(late.add(server).unwrap_err().code(), error.code());
+    }
+    let warm = engine(Server::stdio("missing", ["no-such-program-anywhere"]));
+    let missing = warm.server("missing").unwrap();
+    let error = missing.call("any", json!({})).await.unwrap_err();
+    assert!(format!("{error:?}").contains("no-such-program-anywhere"));
+    assert_eq!(error.delivery(), Delivery::Unsent);
+    warm.close().await;
+}
+
+/// A36: what was declared reaches the program exactly.
+#[tokio::test]
+async fn environment_and_folder_reach_the_program() {
+    let program = Program::ledger(&["--personality", "legacy"]);
+    let declared = program
+        .declared("child")
+        .env("STORY_TOKEN", "x")
+        .env_pass("CARGO_PKG_NAME");
+    let warm = engine(declared);
+    let child = warm.server("child").unwrap();
+    let named = child.call("env", json!({})).await.unwrap();
+    let named: Value = named.structured().unwrap();
+    let names: Vec<&str> = named["names"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
+    assert!(names.contains(&"STORY_TOKEN"), "{names:?}");
+    assert!(names.contains(&"PATH"), "{names:?}");
+    assert!(!names.contains(&"CARGO_MANIFEST_DIR"), "{names:?}");
+    warm.close().await;
+    program.gone().await;
+}
+
+/// A40, A46, P25, P26, P27, reliability P33: a hundred runs with trees of processes, ended in every way: nothing
+/// is left.
+#[tokio::test]
+async fn a_hundred_runs_with_trees_of_processes_leave_nothing() {
+    let program = Program::ledger(&["--personality", "legacy", "--grandchildren", "1"]);
+    let warm = engine(program.declared("child"));
+    for round in 0..100 {
+        match round % 5 {
+            // Ended from another task.
+            0 => {
+                let run = warm.begin();
+                count(&run.server("child").unwrap()).await;
+                tokio::spawn(async move { run.end().await }).await.unwrap();
+            },
+            // Dropped.
+            1 => {
+                let run = warm.begin();
+                count(&run.server("child").unwrap()).await;
+                drop(run);
+            },
+            // Aborted while the process starts, or a little later.
+            2 => {
+                let warm = warm.clone();
+                let task = tokio::spawn(async move {
+                    let run = warm.begin();
+                    count(&run.server("child").unwrap()).await;
+                    std::future::pending::<()>().await;
+                });
+                for _ in 0..round {
+                    tokio::task::yield_now().await;
+                }
+                task.abort();
+                drop(task.await);
+            },
+            // Panicked.
+            3 => {
+                let panicked = warm.run(async |run| {
+                    count(&run.server("child").unwrap()).await;
+                    panic!("on purpose");
+                });
+                AssertUnwindSafe(panicked).catch_unwind().await.unwrap_err();
+            },
+            // Ended by the program itself.
+            _ => {
+                let run = warm.begin();
+                let crash = run.server("child").unwrap().call("crash", json!({}));
+                assert_eq!(crash.await.unwrap_err().delivery(), Delivery::Unknown);
+                run.end().await;
+            },
+        }
+    }
+    until("every run is over", || warm.snapshot().runs.is_empty()).await;
+    program.gone().await;
+    warm.close().await;
+    agrees(&warm.snapshot());
+    drop(warm);
+    nothing_left().await;
+}
+
+/// A154, P101: one program that does not start stops nobody else.
+#[tokio::test]
+async fn a_program_that_does_not_start_stops_nobody_else() {
+    let program = Program::ledger(&["--personality", "legacy"]);
+    let warm = Warmline::builder()
+        .server(Server::stdio("broken", ["false"]))
+        .server(program.declared("child"))
+        .build()
+        .unwrap();
+    let run = warm.begin();
+    let broken = run.server("broken").unwrap();
+    let child = run.server("child").unwrap();
+    let (failed, counted) = tokio::join!(broken.call("x", json!({})).into_future(), count(&child));
+    assert!(failed.is_err());
+    assert_eq!(counted, 1);
+    run.end().await;
+    warm.close().await;
+    program.gone().await;
+}

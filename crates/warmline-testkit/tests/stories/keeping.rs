@@ -1,0 +1,318 @@
+//! Keeping: how long sessions are held, when they are looked at, and what ends them by itself.
+
+use std::time::Duration;
+
+use serde_json::json;
+use warmline::Server;
+use warmline::core::delivery::Delivery;
+use warmline::core::policy::{Calls, SessionPer};
+use warmline_testkit::{Canned, Fault, Personality, Rule};
+
+use super::census::until;
+use super::world::{LEDGER, World, count, pass, secs};
+
+fn shared(server: Server) -> Server {
+    server
+        .session_per(SessionPer::Identity)
+        .calls(Calls::SideBySide)
+}
+
+/// Lets that much time pass in steps, so that the keeper looks around in between.
+async fn keep(rounds: u32, step: Duration) {
+    for _ in 0..rounds {
+        pass(step).await;
+        // What the keeper sends takes its real time.
+        tokio::time::sleep(Duration::from_millis(15)).await;
+    }
+}
+
+/// A51, S28: a session of a run is replaced between two calls at the age an operator named.
+#[tokio::test]
+async fn a_session_of_a_run_ages_only_where_it_is_said() {
+    let usual = World::new(Personality::legacy());
+    let run = usual.warm.begin();
+    assert_eq!(count(&run.server(LEDGER).unwrap()).await, 1);
+    for number in 2..5 {
+        pass(secs(600)).await;
+        assert_eq!(count(&run.server(LEDGER).unwrap()).await, number);
+    }
+    run.end().await;
+    usual.finish().await;
+
+    let aged = World::with(Personality::legacy(), |server| {
+        server.with_policy(|policy| policy.run_max_age = Some(secs(100)))
+    });
+    let run = aged.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    assert_eq!((count(&ledger).await, count(&ledger).await), (1, 2));
+    pass(secs(120)).await;
+    let told = ledger.call("counter", json!({})).await.unwrap();
+    assert_eq!(told.generation(), 2);
+    assert!(told.state_lost(), "the loss is told, whoever ended it");
+    run.end().await;
+    aged.finish().await;
+}
+
+/// A52, A76, A77, reliability P16: a session that rested is looked at before it is used; a fresh
+/// one is not.
+#[tokio::test]
+async fn a_session_that_rested_is_looked_at_before_its_next_use() {
+    let world = World::new(Personality::legacy());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    count(&ledger).await;
+    pass(secs(50)).await;
+    count(&ledger).await;
+    assert_eq!(world.server.ledger().received("ping"), 0);
+    pass(secs(61)).await;
+    let before = world.server.ledger().methods().len();
+    assert_eq!(count(&ledger).await, 3);
+    let after = world.server.ledger().methods();
+    assert_eq!(after[before..], ["ping", "tools/call"]);
+    // One that died meanwhile is replaced, and the caller sees no error.
+    world.server.control().forget_sessions();
+    pass(secs(61)).await;
+    let paid = world.pay(&ledger, "after a rest").await.unwrap();
+    assert_eq!((paid.attempts(), paid.generation()), (1, 2));
+    run.end().await;
+    world.finish().await;
+}
+
+/// A77: a server that does not know `ping` is asked for its tools instead, and that is remembered.
+#[tokio::test]
+async fn a_server_without_ping_is_asked_for_its_tools() {
+    let world = World::with(Personality::legacy(), |server| {
+        server.with_policy(|policy| policy.health_check_timeout = Duration::from_millis(100))
+    });
+    let silence = Fault::Silence(warmline_testkit::Moment::BeforeExecuting);
+    world.server.inject(Rule::new(silence).on("ping").always());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    for number in 1..=3 {
+        assert_eq!(count(&ledger).await, number);
+        pass(secs(61)).await;
+    }
+    let book = world.server.ledger();
+    assert_eq!((book.received("ping"), book.received("tools/list")), (1, 2));
+    assert_eq!(world.handshakes(), 1);
+    run.end().await;
+    world.finish().await;
+}
+
+/// A78, reliability P23: a shared session that is too old is not used again, and no call is cut by
+/// that.
+#[tokio::test]
+async fn a_shared_session_ages_between_calls() {
+    let world = World::with(Personality::legacy(), |server| {
+        shared(server).with_policy(|policy| policy.max_age = Some(secs(100)))
+    });
+    let ledger = world.ledger();
+    assert_eq!(count(&ledger).await, 1);
+    let slow = tokio::spawn(ledger.call("slow", json!({"ms": 400})).into_future());
+    let book = world.server.ledger().clone();
+    until("it is under way", || book.begun("slow") == 1).await;
+    pass(secs(150)).await;
+    assert_eq!(count(&ledger).await, 1, "on a new one");
+    slow.await.unwrap().unwrap();
+    until("the old one is closed", || {
+        world.server.counts().open_sessions == 1
+    })
+    .await;
+    assert_eq!(world.handshakes(), 2);
+    world.finish().await;
+}
+
+/// A79, P5: without any traffic, what is too old or rested too long is closed.
+#[tokio::test]
+async fn the_keeper_closes_what_nobody_asks_for() {
+    for idle in [None, Some(secs(60))] {
+        let world = World::with(Personality::legacy(), |server| {
+            shared(server).with_policy(|policy| policy.max_idle = idle)
+        });
+        count(&world.ledger()).await;
+        let time = idle.map_or(340, |_| 80);
+        keep(time / 10, secs(10)).await;
+        until("it is closed", || world.server.counts().open_sessions == 0).await;
+        assert_eq!(world.server.ledger().received("DELETE"), 1);
+        world.finish().await;
+    }
+}
+
+/// A80: sessions that were opened together are not replaced together.
+#[tokio::test]
+async fn ages_are_spread() {
+    let world = World::with(Personality::legacy(), shared);
+    for number in 0..30 {
+        let who = world.warm.identity(&format!("tenant {number}"));
+        count(&who.server(LEDGER).unwrap()).await;
+    }
+    keep(26, secs(10)).await;
+    let mut left = vec![world.server.counts().open_sessions];
+    for _ in 0..8 {
+        keep(1, secs(10)).await;
+        left.push(world.server.counts().open_sessions);
+    }
+    assert_eq!(left.first(), Some(&30), "{left:?}");
+    until("all are closed", || {
+        world.server.counts().open_sessions == 0
+    })
+    .await;
+    let steps = left.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    assert!(steps >= 3, "{left:?}");
+    world.finish().await;
+}
+
+/// A81, S12: keys that are empty for long are forgotten.
+#[tokio::test]
+async fn empty_keys_are_forgotten() {
+    let world = World::with(Personality::legacy(), |server| {
+        shared(server).with_policy(|policy| policy.max_age = Some(secs(10)))
+    });
+    for number in 0..50 {
+        let who = world.warm.identity(&format!("tenant {number}"));
+        count(&who.server(LEDGER).unwrap()).await;
+    }
+    assert_eq!(world.warm.snapshot().count("keys", &[]), 50);
+    keep(4, secs(10)).await;
+    until("all are closed", || {
+        world.server.counts().open_sessions == 0
+    })
+    .await;
+    assert_eq!(world.warm.snapshot().count("keys", &[]), 50);
+    keep(3, secs(610)).await;
+    let snapshot = world.warm.snapshot();
+    assert_eq!(snapshot.count("keys", &[]), 0);
+    assert_eq!(snapshot.count("keys_evicted_total", &[]), 50);
+    world.finish().await;
+}
+
+/// A98, S13: a look at a server makes a request only where that is asked for.
+#[tokio::test]
+async fn a_look_at_a_server_costs_no_request_unless_asked() {
+    for explicit in [false, true] {
+        let world = World::with(Personality::legacy(), |server| {
+            shared(server).with_policy(|policy| policy.explicit_health_rpc = explicit)
+        });
+        count(&world.ledger()).await;
+        let before = world.server.counts().requests;
+        keep(15, secs(10)).await;
+        let more = world.server.counts().requests - before;
+        if explicit {
+            assert!((1..=3).contains(&more), "{more}");
+        } else {
+            assert_eq!(more, 0);
+        }
+        world.server.control().clear_violations();
+        world.finish().await;
+    }
+}
+
+/// A99, P2: with a check that comes far too late the call itself heals.
+#[tokio::test]
+async fn a_dead_session_is_not_seen_though_nobody_checked() {
+    let world = World::with(Personality::legacy(), |server| {
+        server.with_policy(|policy| {
+            policy.check_after = secs(100_000);
+            policy.keep_alive = Duration::ZERO;
+        })
+    });
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    for number in 1..=10 {
+        assert_eq!(count(&ledger).await, 1);
+        assert_eq!(ledger.session().unwrap().generation, number);
+        world.server.control().forget_sessions();
+        pass(secs(60)).await;
+    }
+    run.end().await;
+    world.finish().await;
+}
+
+/// A193, P89, P90, P127: the session of a live run is kept alive, and that is no use of the run.
+#[tokio::test]
+async fn sessions_of_live_runs_are_kept_alive() {
+    let world = World::with(Personality::legacy(), |server| {
+        server.with_policy(|policy| policy.check_after = secs(100_000))
+    });
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    assert_eq!(count(&ledger).await, 1);
+    keep(60, secs(10)).await;
+    let pings = world.server.ledger().received("ping");
+    assert!((3..=6).contains(&pings), "{pings} in ten minutes");
+    assert_eq!(count(&ledger).await, 2);
+    // What keeps it alive does not keep the run.
+    let joined = run.clone();
+    keep(190, secs(10)).await;
+    until("the run is over", || !joined.is_live()).await;
+    drop(run);
+    world.finish().await;
+}
+
+/// P12: a loss that one session showed makes its siblings be looked at first.
+#[tokio::test]
+async fn a_loss_makes_siblings_be_looked_at_first() {
+    let world = World::new(Personality::legacy());
+    let runs = [world.warm.begin(), world.warm.begin()];
+    for run in &runs {
+        count(&run.server(LEDGER).unwrap()).await;
+    }
+    world.server.control().forget_sessions();
+    assert_eq!(count(&runs[0].server(LEDGER).unwrap()).await, 1);
+    let before = world.server.ledger().methods().len();
+    let paid = world.pay(&runs[1].server(LEDGER).unwrap(), "sibling").await;
+    assert_eq!(paid.unwrap().attempts(), 1);
+    assert_eq!(
+        world.server.ledger().methods()[before],
+        "ping",
+        "the payment was not risked"
+    );
+    for run in runs {
+        run.end().await;
+    }
+    world.finish().await;
+}
+
+/// A97, P63: a tool that takes long and shows progress is not cut off; one that shows none is.
+#[tokio::test]
+async fn a_long_call_lives_by_its_progress() {
+    let world = World::with(Personality::legacy(), |server| {
+        server.patience(Duration::from_millis(400), secs(30))
+    });
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    let steps = json!({"steps": 10, "pause_ms": 100});
+    ledger.call("progress", steps).await.unwrap();
+    let error = ledger
+        .call("slow", json!({"ms": 60_000}))
+        .await
+        .unwrap_err();
+    assert_eq!(error.code().word(), "deadline", "{error:?}");
+    assert_eq!(error.delivery(), Delivery::Unknown);
+    let total = ledger.call("slow", json!({"ms": 60_000}));
+    let error = total.timeout(Duration::from_millis(100)).await.unwrap_err();
+    assert_eq!(error.code().word(), "deadline", "{error:?}");
+    count(&ledger).await;
+    run.end().await;
+    world.finish().await;
+}
+
+/// reliability I31: a server that asks for a pause gets one, and so does everybody of that identity.
+#[tokio::test]
+async fn a_server_that_asks_for_a_pause_gets_it() {
+    let world = World::new(Personality::legacy());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    count(&ledger).await;
+    let busy = Canned::new(429, "slow down").header("Retry-After", "1");
+    world
+        .server
+        .inject(Rule::new(Fault::Reply(busy)).on_tool("pay"));
+    let began = std::time::Instant::now();
+    let paid = world.pay(&ledger, "patient").await.unwrap();
+    assert_eq!(paid.attempts(), 2);
+    assert!(began.elapsed() >= Duration::from_millis(900));
+    assert_eq!(world.payments("patient"), 1);
+    run.end().await;
+    world.finish().await;
+}

@@ -1,0 +1,218 @@
+//! Spares: sessions opened ahead, never used by anybody, given to one.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use serde_json::json;
+use warmline::core::exchange::Trouble;
+use warmline::credentials::{Asked, CredentialProvider, Stepping, Token};
+use warmline::events::{Event, Heard, Subscription};
+use warmline::{Server, Warmline};
+use warmline_testkit::{Fault, Moment, Personality, Phase, Rule};
+
+use super::census::until;
+use super::program::Program;
+use super::world::{LEDGER, World, count, secs};
+
+fn spares(number: u32) -> impl FnOnce(Server) -> Server {
+    move |server| server.spares(number)
+}
+
+/// From now on no handshake ever comes to an end.
+fn stop_openings(world: &World) {
+    let silence = Fault::Silence(Moment::BeforeExecuting);
+    world
+        .server
+        .inject(Rule::new(silence).on("initialize").always());
+}
+
+async fn there_are(world: &World, number: u64) {
+    until("the spares are there", || {
+        world.server.counts().open_sessions == number
+    })
+    .await;
+}
+
+/// Waits until so many spares more lie ready.
+async fn ready(events: &mut Subscription, number: usize) {
+    let mut opened = 0;
+    while opened < number {
+        if let Some(Heard::Event(Event::SpareOpened { .. })) = events.next().await {
+            opened += 1;
+        }
+    }
+}
+
+/// P132: a fresh run takes a spare, and waits for no handshake.
+#[tokio::test]
+async fn a_fresh_run_begins_on_a_spare() {
+    let world = World::with(Personality::legacy(), spares(2));
+    let mut events = world.warm.events();
+    let first = world.warm.begin();
+    assert_eq!(count(&first.server(LEDGER).unwrap()).await, 1);
+    ready(&mut events, 2).await;
+    stop_openings(&world);
+    let runs = [world.warm.begin(), world.warm.begin()];
+    for run in &runs {
+        let ledger = run.server(LEDGER).unwrap();
+        assert_eq!((count(&ledger).await, count(&ledger).await), (1, 2));
+    }
+    for run in runs.into_iter().chain([first]) {
+        run.end().await;
+    }
+    world.finish().await;
+}
+
+/// P132: a session that died is replaced by a spare at once.
+#[tokio::test]
+async fn a_spare_takes_the_place_of_a_lost_session() {
+    let world = World::with(Personality::legacy(), spares(1));
+    let mut events = world.warm.events();
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    count(&ledger).await;
+    ready(&mut events, 1).await;
+    // The server forgot this one alone.
+    let gone = Fault::Reply(warmline_testkit::Canned::new(404, "Session not found"));
+    world.server.inject(Rule::new(gone).on_tool("pay"));
+    stop_openings(&world);
+    let paid = world.pay(&ledger, "spare").await.unwrap();
+    assert_eq!((paid.attempts(), paid.generation()), (2, 2));
+    assert_eq!(world.payments("spare"), 1);
+    world.server.control().clear();
+    // The one that was declared dead lives on at the server, for nobody.
+    world.server.control().forget_sessions();
+    run.end().await;
+    world.finish().await;
+}
+
+/// reliability I2: a spare is given to one, however many ask.
+#[tokio::test]
+async fn a_spare_is_never_given_twice() {
+    let world = World::with(Personality::legacy(), spares(3));
+    let mut events = world.warm.events();
+    count(&world.ledger()).await;
+    ready(&mut events, 3).await;
+    let runs: Vec<_> = (0..12)
+        .map(|number| world.warm.identity(&format!("tenant {number}")).begin())
+        .collect();
+    let counts = join_all(runs.iter().map(async |run| {
+        let ledger = run.server(LEDGER).unwrap();
+        (count(&ledger).await, count(&ledger).await)
+    }))
+    .await;
+    assert_eq!(counts, vec![(1, 2); 12]);
+    for run in runs {
+        run.end().await;
+    }
+    world.finish().await;
+}
+
+/// A19: outside a run a call takes a spare, and the shelf is filled again.
+#[tokio::test]
+async fn outside_a_run_a_call_takes_a_spare() {
+    let world = World::with(Personality::legacy(), spares(1));
+    let mut events = world.warm.events();
+    count(&world.ledger()).await;
+    for _ in 0..3 {
+        ready(&mut events, 1).await;
+        let before = world.server.counts().sessions;
+        assert_eq!(count(&world.ledger()).await, 1);
+        // One more was opened at most: the next spare.
+        assert!(world.server.counts().sessions <= before + 1);
+    }
+    world.finish().await;
+}
+
+/// reliability P17: there are so many spares in all, whatever servers want.
+#[tokio::test]
+async fn there_are_so_many_spares_in_all() {
+    let world = World::built(Personality::legacy(), spares(5), |builder| {
+        builder.limits(|limits| limits.max_spares = 2)
+    });
+    count(&world.ledger()).await;
+    there_are(&world, 2).await;
+    for _ in 0..3 {
+        super::world::pass(secs(10)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(world.server.counts().open_sessions, 2);
+    world.finish().await;
+}
+
+/// Each identity has the token of its name.
+#[derive(Debug)]
+struct Named;
+
+impl CredentialProvider for Named {
+    fn fetch<'a>(&'a self, asked: Asked<'a>) -> Stepping<'a, Result<Token, Trouble>> {
+        let name = asked.identity.and_then(|identity| identity.name());
+        let token = Token::new(name.unwrap_or("nobody"));
+        Box::pin(std::future::ready(Ok(token)))
+    }
+
+    fn label(&self) -> String {
+        "by name".to_owned()
+    }
+}
+
+/// A60, reliability P1: a spare that was opened with one credential serves no other.
+#[tokio::test]
+async fn a_spare_belongs_to_its_credential() {
+    let world = World::with(Personality::legacy(), |server| {
+        server.provider(Named).spares(2)
+    });
+    let mut events = world.warm.events();
+    let runs = ["alice", "bob"].map(|name| (name, world.warm.identity(name).begin()));
+    for (_, run) in &runs {
+        count(&run.server(LEDGER).unwrap()).await;
+    }
+    ready(&mut events, 4).await;
+    let more = ["alice", "bob", "alice"].map(|name| (name, world.warm.identity(name).begin()));
+    for (_, run) in &more {
+        assert_eq!(count(&run.server(LEDGER).unwrap()).await, 1);
+    }
+    let mut sessions = std::collections::BTreeMap::new();
+    for entry in world.server.ledger().entries() {
+        if entry.phase != Phase::Received || entry.method == "server/discover" {
+            continue;
+        }
+        let Some(session) = entry.session else {
+            continue;
+        };
+        let credential = entry.credential.unwrap();
+        let known = sessions
+            .entry(session)
+            .or_insert_with(|| credential.clone());
+        assert_eq!(*known, credential, "a session saw two credentials");
+    }
+    for (_, run) in runs.into_iter().chain(more) {
+        run.end().await;
+    }
+    world.finish().await;
+}
+
+/// A13: a fresh run begins on a process that was started ahead.
+#[tokio::test]
+async fn a_fresh_run_begins_on_a_process_that_runs_already() {
+    let program = Program::ledger(&["--personality", "legacy"]);
+    let warm = Warmline::builder()
+        .server(program.declared("child").spares(1))
+        .build()
+        .unwrap();
+    let first = warm.begin();
+    count(&first.server("child").unwrap()).await;
+    until("a spare was started", || program.starts() == 2).await;
+    let second = warm.begin();
+    let child = second.server("child").unwrap();
+    let note = json!({"title": "a", "text": "b"});
+    child.call("note_write", note).await.unwrap();
+    assert_eq!(count(&child).await, 1);
+    // The shelf is filled again, and everything ends with the engine.
+    until("another spare was started", || program.starts() == 3).await;
+    first.end().await;
+    second.end().await;
+    warm.close().await;
+    program.gone().await;
+    assert_eq!(program.starts(), 3);
+}
