@@ -16,6 +16,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use warmline::core::policy::SessionPer;
+use warmline::events::{Event, Heard, Subscription};
 use warmline::{Server, ServerHandle, Warmline};
 
 /// Calls on a held session; each is cheap.
@@ -97,15 +98,16 @@ async fn once(server: Server, calls: usize) -> Duration {
 
 /// The first call of a fresh run, from a spare where one is kept.
 async fn first_calls(server: Server, runs: usize) -> Duration {
-    let spares = u64::from(server.policy().spares);
+    let keeps_spares = server.policy().spares > 0;
     let warm = Warmline::builder().server(server).build().unwrap();
+    let mut events = warm.events();
     // What the server is was found out before.
     warm.run(async |run| bump(&run.server("counter").unwrap()).await)
         .await;
     let mut times = Vec::new();
     for _ in 0..runs {
-        while spare_count(&warm) < spares {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+        if keeps_spares {
+            spare(&mut events).await;
         }
         let run = warm.begin();
         let began = Instant::now();
@@ -117,10 +119,13 @@ async fn first_calls(server: Server, runs: usize) -> Duration {
     median(times)
 }
 
-fn spare_count(warm: &Warmline) -> u64 {
-    let snapshot = warm.snapshot();
-    let server = snapshot.server("counter");
-    server.map_or(0, |numbers| numbers.count("sessions", &["spare"]))
+/// Waits until one more spare lies ready.
+async fn spare(events: &mut Subscription) {
+    loop {
+        if let Some(Heard::Event(Event::SpareOpened { .. })) = events.next().await {
+            return;
+        }
+    }
 }
 
 async fn bump(counter: &ServerHandle) {
