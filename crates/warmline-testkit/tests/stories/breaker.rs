@@ -121,7 +121,7 @@ impl CredentialProvider for Named {
     }
 }
 
-/// A92, P5, reliability P5: one tenant's bad token stops that tenant and nobody else.
+/// A92, reliability P5: one tenant's bad token stops that tenant and nobody else.
 #[tokio::test]
 async fn a_bad_token_stops_its_own_tenant_alone() {
     let world = World::with(Personality::legacy().token("bob"), |server| {

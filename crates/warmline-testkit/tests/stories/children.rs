@@ -128,7 +128,7 @@ async fn environment_and_folder_reach_the_program() {
     program.gone().await;
 }
 
-/// A40, A46, P25, P26, P27, reliability P33: a hundred runs with trees of processes, ended in every way: nothing
+/// A40, A46, P26, P27, reliability P33: a hundred runs with trees of processes, ended in every way: nothing
 /// is left.
 #[tokio::test]
 async fn a_hundred_runs_with_trees_of_processes_leave_nothing() {
@@ -187,7 +187,7 @@ async fn a_hundred_runs_with_trees_of_processes_leave_nothing() {
     nothing_left().await;
 }
 
-/// A154, P101: one program that does not start stops nobody else.
+/// P101: one program that does not start stops nobody else.
 #[tokio::test]
 async fn a_program_that_does_not_start_stops_nobody_else() {
     let program = Program::ledger(&["--personality", "legacy"]);

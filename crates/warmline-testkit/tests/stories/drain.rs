@@ -156,7 +156,7 @@ async fn sessions_are_closed_side_by_side() {
     assert_eq!(count(&other.server("s0").unwrap()).await, 2);
     ending.await.unwrap();
     let took = began.elapsed();
-    assert!(took < secs(10), "20 s in a row, {took:?} side by side");
+    assert!(took < secs(6), "20 s in a row, {took:?} side by side");
     for (number, server) in servers.iter().enumerate() {
         let left = u64::from(number == 7 || number == 0);
         assert_eq!(server.counts().open_sessions, left, "s{number}");
@@ -165,7 +165,7 @@ async fn sessions_are_closed_side_by_side() {
     warm.close().await;
 }
 
-/// A46, P11, P73: what is dead already is closed at once, by any task, any number of times.
+/// A46, P73: what is dead already is closed at once, by any task, any number of times.
 #[tokio::test]
 async fn what_is_dead_is_closed_at_once() {
     let world = World::new(Personality::legacy());
@@ -316,7 +316,7 @@ async fn what_was_ended_can_be_ended_again_and_begun_again() {
     world.finish().await;
 }
 
-/// A28, A133: an opening that fails at any step leaves nothing.
+/// A28, A133, P11: an opening that fails at any step leaves nothing that blocks the next.
 #[tokio::test]
 async fn a_failed_opening_leaves_nothing_at_any_step() {
     use warmline_testkit::{CutAt, End};
@@ -380,7 +380,7 @@ async fn a_close_does_not_wait_for_openings() {
     assert!(began.elapsed() < secs(12), "{:?}", began.elapsed());
 }
 
-/// A45, P11: the end of a run waits for no opening that nobody waits for.
+/// A45: the end of a run waits for no opening that nobody waits for.
 #[tokio::test]
 async fn the_end_of_a_run_does_not_wait_for_an_opening() {
     let world = World::new(Personality::legacy());

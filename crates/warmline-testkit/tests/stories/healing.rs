@@ -37,7 +37,7 @@ async fn a_404_costs_a_handshake_and_the_call_once_more() {
     world.finish().await;
 }
 
-/// A123, P14, reliability P14: a hundred calls that are refused together make one new session.
+/// A123, reliability P14: a hundred calls that are refused together make one new session.
 #[tokio::test]
 async fn a_hundred_refusals_make_one_new_session() {
     let world = World::new(Personality::legacy());
@@ -399,7 +399,7 @@ async fn the_tool_list_is_read_again_after_a_heal() {
     world.finish().await;
 }
 
-/// E20, P122: a server that holds one session only is named so, and never asked in a loop.
+/// E20, P13: a server that holds one session only is named so, and never asked in a loop.
 #[tokio::test]
 async fn a_single_session_server_is_never_looped_on() {
     let world = World::new(Personality::legacy());

@@ -20,7 +20,7 @@ fn up_to(times: i64) -> Vec<i64> {
     (1..=times).collect()
 }
 
-/// A15, A70, P2, P96, reliability P2, reliability I3: two runs of one identity never see each
+/// A15, A70, P96, reliability P2, reliability I3: two runs of one identity never see each
 /// other's counter.
 #[tokio::test]
 async fn two_runs_of_one_identity_never_meet() {
@@ -59,7 +59,7 @@ async fn two_identities_with_equal_credentials_and_run_names_never_meet() {
     world.finish().await;
 }
 
-/// A69, P97: a run of another identity is like one that never was.
+/// reliability P1: a run of another identity is like one that never was.
 #[tokio::test]
 async fn a_run_of_another_identity_is_like_none() {
     let world = World::new(Personality::legacy());
@@ -135,7 +135,7 @@ async fn sharing_is_said_by_name() {
     everybody.finish().await;
 }
 
-/// A63, A65, A112, A200, P106: what changes how a server is reached changes the session; what is
+/// A63, A65, A200, P106: what changes how a server is reached changes the session; what is
 /// decided about it does not.
 #[tokio::test]
 async fn another_way_to_a_server_is_another_session() {

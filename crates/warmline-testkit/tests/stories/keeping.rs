@@ -122,7 +122,7 @@ async fn a_shared_session_ages_between_calls() {
     world.finish().await;
 }
 
-/// A79, P5: without any traffic, what is too old or rested too long is closed.
+/// A79: without any traffic, what is too old or rested too long is closed.
 #[tokio::test]
 async fn the_keeper_closes_what_nobody_asks_for() {
     for idle in [None, Some(secs(60))] {
@@ -228,7 +228,7 @@ async fn a_dead_session_is_not_seen_though_nobody_checked() {
     world.finish().await;
 }
 
-/// A193, P89, P90, P127: the session of a live run is kept alive, and that is no use of the run.
+/// A193, P89: the session of a live run is kept alive, and that is no use of the run.
 #[tokio::test]
 async fn sessions_of_live_runs_are_kept_alive() {
     let world = World::with(Personality::legacy(), |server| {

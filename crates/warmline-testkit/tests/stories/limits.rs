@@ -104,7 +104,7 @@ async fn serial_lets_one_call_at_a_time() {
     world.finish().await;
 }
 
-/// A75, P132: whoever holds a lease is alone; when it is dropped, in the middle or not, the next
+/// A75: whoever holds a lease is alone; when it is dropped, in the middle or not, the next
 /// one goes on.
 #[tokio::test]
 async fn a_lease_is_for_one_holder_and_is_given_back_however_it_ends() {

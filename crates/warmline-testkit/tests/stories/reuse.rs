@@ -148,7 +148,7 @@ async fn a_tool_that_is_not_there_is_named_with_its_server() {
     world.finish().await;
 }
 
-/// A19, A130: outside a run every call has a session of its own, and nothing of it stays.
+/// A19: outside a run every call has a session of its own, and nothing of it stays.
 #[tokio::test]
 async fn outside_a_run_a_session_serves_one_call() {
     let world = World::new(Personality::legacy());

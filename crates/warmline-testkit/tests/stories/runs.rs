@@ -267,7 +267,7 @@ async fn an_identity_has_so_many_runs_at_a_time() {
     world.finish().await;
 }
 
-/// P74: a server that is unknown is named with the nearest one.
+/// A server that is unknown is named with the nearest one.
 #[tokio::test]
 async fn an_unknown_server_is_named_with_the_nearest() {
     let world = World::new(Personality::legacy());

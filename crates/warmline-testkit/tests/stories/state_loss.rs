@@ -26,7 +26,7 @@ fn world(on_state_loss: Option<OnStateLoss>) -> World {
     })
 }
 
-/// A48, P11, reliability P11: by default the result begins with a sentence that a model can read,
+/// A48, reliability P11: by default the result begins with a sentence that a model can read,
 /// once.
 #[tokio::test]
 async fn the_loss_is_told_once_in_words_that_a_model_reads() {
@@ -103,7 +103,7 @@ async fn nothing_is_told_where_nothing_was_left() {
     world.finish().await;
 }
 
-/// P11, reliability P11: `continue` says it in `_meta` alone.
+/// reliability P11: `continue` says it in `_meta` alone.
 #[tokio::test]
 async fn continue_says_it_in_meta_alone() {
     let world = world(Some(OnStateLoss::Continue));
@@ -121,7 +121,7 @@ async fn continue_says_it_in_meta_alone() {
     world.finish().await;
 }
 
-/// P11, reliability P11: `fail`, and `sessions = "always"` without a word, end the call refused;
+/// reliability P11: `fail`, and `sessions = "always"` without a word, end the call refused;
 /// the next one works.
 #[tokio::test]
 async fn fail_ends_the_call_and_the_next_one_works() {
@@ -146,7 +146,7 @@ async fn fail_ends_the_call_and_the_next_one_works() {
     }
 }
 
-/// P11, reliability P11: `end_run` ends the run with the call.
+/// reliability P11: `end_run` ends the run with the call.
 #[tokio::test]
 async fn end_run_ends_the_run() {
     let world = world(Some(OnStateLoss::EndRun));
@@ -188,7 +188,7 @@ async fn a_program_that_died_is_started_again_and_its_loss_is_told() {
     warm.close().await;
 }
 
-/// A48, P132: each run is told of its own loss, and only of its own.
+/// A48: each run is told of its own loss, and only of its own.
 #[tokio::test]
 async fn each_run_is_told_of_its_own_loss() {
     let world = world(None);
@@ -233,7 +233,7 @@ async fn nothing_is_healed_under_a_lease() {
     world.finish().await;
 }
 
-/// P11, reliability P11: a server that keeps no sessions any more took the state with it, too.
+/// reliability P11: a server that keeps no sessions any more took the state with it, too.
 #[tokio::test]
 async fn the_loss_is_told_when_a_server_goes_stateless() {
     let dialect = warmline_testkit::dialects::named("a23").unwrap();

@@ -49,7 +49,7 @@ async fn while_away(dice: &mut fastrand::Rng, most_ms: u64) {
     tokio::time::sleep(Duration::from_micros(dice.u64(0..most_ms * 1000))).await;
 }
 
-/// A120, A128, P1, P8, P84, reliability P6, reliability P7, reliability P8: a thousand payments to
+/// A120, A128, P1, P84, reliability P6, reliability P7, reliability P8: a thousand payments to
 /// a server that is killed fifty times.
 #[tokio::test]
 async fn a_server_that_is_killed_fifty_times_makes_no_payment_twice() {
