@@ -84,7 +84,8 @@ pub struct Asking {
 /// Decides which session a call gets.
 pub fn plan(leg: Leg, policy: &Policy, asking: Asking) -> Plan {
     // A verdict is all there is to hold, so it serves everybody with the same credential.
-    if !leg.keeps_session || policy.sessions == Sessions::Never {
+    let asks_for_none = policy.sessions == Sessions::Never && leg.transport != Transport::Stdio;
+    if !leg.keeps_session || asks_for_none {
         return held(
             Ownership::Everybody,
             Reach::Shared,

@@ -89,6 +89,11 @@ impl RunLife {
         }
     }
 
+    /// The same, if it rested that long; none if it did not.
+    pub fn end_if_idle(&mut self, now: Tick, limit: Duration) -> Option<EndAsked> {
+        self.is_idle(now, limit).then(|| self.end())
+    }
+
     /// Everything of the run is closed.
     pub fn closed(&mut self) {
         self.phase = Phase::Ended;

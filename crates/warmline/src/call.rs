@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
-use warmline_core::code::Reason;
+use warmline_core::code::{Code, Reason};
 use warmline_core::delivery::{Delivery, Repeat, SoFar};
 use warmline_core::exchange::{Ending, Fate, Patience, Reply, Request, Trouble};
 use warmline_core::key::{Owner, RunId};
@@ -116,7 +116,53 @@ pub(crate) fn allowed(caller: &Caller, entry: &Entry, job: &Job) -> Result<(), T
     Err(Trouble::new(Reason::NotAllowed, what))
 }
 
+/// The request of a job.
+pub(crate) fn request_of(entry: &Entry, job: &Job) -> Request {
+    let params = match &job.call_id {
+        Some(id) => repeat::marked(&job.params, id, 1),
+        None if entry.policy().dedupe_by_call_id => {
+            repeat::marked(&job.params, &fresh_call_id(), 1)
+        },
+        None => job.params.clone(),
+    };
+    let request = Request::new(job.method.clone(), params).patient(job.patience);
+    job.headers.iter().fold(request, |request, (name, value)| {
+        request.header(name.clone(), value.clone())
+    })
+}
+
+/// Whether an answer to this job may have left something in the session, as far as is known.
+pub(crate) fn leaves_state(entry: &Entry, job: &Job) -> bool {
+    let asked = Asked {
+        method: &job.method,
+        params: &job.params,
+        hints: None,
+        said: job.said,
+    };
+    job.tool.is_some() && repeat::of(&asked, &entry.policy()) == Repeat::Unsafe
+}
+
+/// The error of whoever may not go on because state was lost.
+pub(crate) fn state_lost(caller: &Caller, entry: &Arc<Entry>, reaction: Reaction) -> Error {
+    if reaction == Reaction::EndRun
+        && let Some(run) = &caller.run
+    {
+        let end = run::end_state_lost(Arc::clone(&caller.engine), Arc::clone(run));
+        clock::spawn_if_running("run-end", end);
+    }
+    let notes = Notes {
+        generation: None,
+        state_lost: true,
+        attempts: 1,
+    };
+    Error::new(loss::refusal(&entry.name, &notes), Delivery::Refused)
+}
+
 /// A call on its way.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own that only grows truer"
+)]
 struct Way<'a> {
     caller: &'a Caller,
     entry: &'a Arc<Entry>,
@@ -131,6 +177,10 @@ struct Way<'a> {
     healing: Option<HealCause>,
     /// State died with a key that is no more: nobody else will be told.
     state_is_gone: bool,
+    /// This call saw a session go that had state.
+    saw_it_go: bool,
+    /// What is known of the last attempt, until the next one begins.
+    last: Option<Delivery>,
     want: Want,
     counted: Option<CallUnderWay>,
 }
@@ -156,10 +206,16 @@ impl<'a> Way<'a> {
             rerouted: false,
             healing: None,
             state_is_gone: false,
+            saw_it_go: false,
+            last: None,
             want: Want::Shared,
             counted: Some(counted),
         };
         if let Err(trouble) = allowed(caller, entry, &way.job) {
+            return Err(way.over(trouble, Delivery::Unsent));
+        }
+        if way.job.patience.total.is_zero() {
+            let trouble = way.late("there was none to begin with");
             return Err(way.over(trouble, Delivery::Unsent));
         }
         entry.calls.fetch_add(1, Ordering::Relaxed);
@@ -211,20 +267,7 @@ impl<'a> Way<'a> {
     }
 
     fn request(&self) -> Request {
-        let params = match &self.job.call_id {
-            Some(id) => repeat::marked(&self.job.params, id, 1),
-            None if self.entry.policy().dedupe_by_call_id => {
-                repeat::marked(&self.job.params, &fresh_call_id(), 1)
-            },
-            None => self.job.params.clone(),
-        };
-        let request = Request::new(self.job.method.clone(), params).patient(self.job.patience);
-        self.job
-            .headers
-            .iter()
-            .fold(request, |request, (name, value)| {
-                request.header(name.clone(), value.clone())
-            })
+        request_of(self.entry, &self.job)
     }
 
     /// A lease on a session of this call's key.
@@ -233,8 +276,13 @@ impl<'a> Way<'a> {
             let seen = self.entry.contacts_seen();
             match self.try_lease().await {
                 Ok(leased) => return Ok(leased),
-                // What was known of the server turned out wrong: found out anew, once.
-                Err(_) if !self.rerouted && self.entry.contacts_seen() != seen => {
+                // What was known of the server turned out wrong, or what was remembered of the way
+                // was closed: found out anew, once.
+                Err(trouble)
+                    if !self.rerouted
+                        && (self.entry.contacts_seen() != seen
+                            || trouble.reason == Reason::Closed) =>
+                {
                     self.rerouted = true;
                     route::forget(self.caller, self.entry);
                 },
@@ -247,17 +295,27 @@ impl<'a> Way<'a> {
     }
 
     async fn try_lease(&self) -> Result<(Route, Lease<Connect>), Trouble> {
-        let by = clock::after(self.entry.policy().wait).min(self.by);
         let finding = route::route(self.caller, self.entry, self.job.tool.as_deref());
         let Ok(route) = clock::timeout_at(self.by, finding).await else {
             return Err(self.late("while the way to the server was looked for"));
         };
         let route = route?;
         if let Some(credential) = &route.setup().credential {
-            credential.ready().await?;
+            let Ok(ready) = clock::timeout_at(self.by, credential.ready()).await else {
+                return Err(self.late("while the source of the credential was asked"));
+            };
+            ready?;
         }
-        let lease = route.lease(self.caller, self.want, by).await?;
-        Ok((route, lease))
+        // From here on it is waited for a session: finding the way has limits of its own.
+        let by = clock::after(self.entry.policy().wait).min(self.by);
+        match route.lease(self.caller, self.want, by).await {
+            Ok(lease) => Ok((route, lease)),
+            // It was the call's own time that ran out, not the time for waiting.
+            Err(trouble) if trouble.code == Code::PoolFull && clock::now() >= self.by => {
+                Err(self.late("while it waited for a session"))
+            },
+            Err(trouble) => Err(trouble),
+        }
     }
 
     fn late(&self, when: &str) -> Trouble {
@@ -272,11 +330,7 @@ impl<'a> Way<'a> {
         mut lease: Lease<Connect>,
         request: Request,
     ) -> Step {
-        let reaction = if lease.loss().is_some() || self.state_is_gone {
-            loss::plan(self.entry.policy().state_loss(), &self.job.method)
-        } else {
-            Reaction::Nothing
-        };
+        let reaction = self.reaction(&lease);
         if matches!(reaction, Reaction::Fail | Reaction::EndRun) {
             lease.told();
             lease.settle(Outcome::Unused);
@@ -284,11 +338,6 @@ impl<'a> Way<'a> {
         }
         let repeat = self.repeat(None);
         let copy = (repeat == Repeat::Safe).then(|| request.clone());
-        let left = self.by.saturating_duration_since(clock::now());
-        let patience = Patience {
-            idle: self.job.patience.idle,
-            total: left.min(self.job.patience.total),
-        };
         let hearing = Hearing::new(self.job.listener.as_deref());
         let epoch = route.setup().credential.as_ref().map(|it| it.epoch());
         if let Err(trouble) = self.cooled().await {
@@ -296,9 +345,16 @@ impl<'a> Way<'a> {
             let delivery = self.so_far.delivery(Delivery::Unsent);
             return Step::Over(Err(self.over(trouble, delivery)));
         }
+        let left = self.by.saturating_duration_since(clock::now());
+        let patience = Patience {
+            idle: self.job.patience.idle,
+            total: left.min(self.job.patience.total),
+        };
+        let had_state = route.setup().has_left_state();
         if let Some(counted) = &mut self.counted {
             counted.attempt();
         }
+        self.last = None;
         self.under_way = true;
         let ending = lease
             .session()
@@ -313,6 +369,9 @@ impl<'a> Way<'a> {
                     Fate::Refused(request) => (Delivery::Refused, Some(request)),
                     Fate::Unknown => (Delivery::Unknown, copy),
                 };
+                // Whatever happens from here on: this much is known.
+                self.last = Some(delivery);
+                self.saw_it_go |= had_state && failure.trouble.gone.is_some();
                 let failed = Failed {
                     delivery,
                     back,
@@ -324,6 +383,18 @@ impl<'a> Way<'a> {
                 // On the heap: a call that fails may well pay for it.
                 Box::pin(self.failed(route, lease, failed)).await
             },
+        }
+    }
+
+    /// What a loss of state means for this call. Of those that saw it happen, one tells it; where
+    /// the policy forbids going on, none of them does.
+    fn reaction(&self, lease: &Lease<Connect>) -> Reaction {
+        let planned = loss::plan(self.entry.policy().state_loss(), &self.job.method);
+        let forbids = matches!(planned, Reaction::Fail | Reaction::EndRun);
+        if lease.loss().is_some() || self.state_is_gone || (self.saw_it_go && forbids) {
+            planned
+        } else {
+            Reaction::Nothing
         }
     }
 
@@ -433,10 +504,11 @@ impl<'a> Way<'a> {
 
     /// The error of a call that was cut: its run, or the engine, has ended.
     fn cut(&mut self, trouble: Trouble) -> Error {
+        let last = self.last.unwrap_or(Delivery::Unsent);
         let delivery = if self.under_way {
             Delivery::Unknown
         } else {
-            self.so_far.delivery(Delivery::Unsent)
+            self.so_far.delivery(last)
         };
         self.over(trouble, delivery)
     }

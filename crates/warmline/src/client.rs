@@ -10,12 +10,13 @@ use arc_swap::ArcSwap;
 use http::HeaderMap;
 use warmline_core::code::Reason;
 use warmline_core::exchange::Trouble;
+use warmline_core::key::{Digest, RunId};
 use warmline_core::policy::Ceilings;
 
 use crate::clock;
 use crate::connect::Connect;
 use crate::engine::{
-    Caller, Engine, OPEN, Shared, Who, misconfigured, misconfigured_at, random_hex,
+    Caller, Engine, OPEN, Shared, Who, misconfigured, misconfigured_at, random_bytes, random_hex,
 };
 use crate::entry::Said;
 use crate::error::{Error, Result};
@@ -406,13 +407,27 @@ impl IdentityHandle {
     }
 
     fn enter(&self, name: &str) -> Run {
-        let id = self.engine.run_id(&self.who, name);
+        let named = self.engine.run_id(&self.who, name);
         let mut runs = self.engine.runs.lock();
-        if let Some(live) = runs.get(&id).filter(|run| run.is_live()) {
-            return Run::new(Arc::clone(&self.engine), Arc::clone(live), Role::Joined);
-        }
-        let shared = RunShared::new(id, Arc::from(name), Arc::clone(&self.who), &self.engine);
-        runs.insert(id, Arc::clone(&shared));
+        let id = match runs.get(&named) {
+            Some(live) if live.is_live() => {
+                return Run::new(Arc::clone(&self.engine), Arc::clone(live), Role::Joined);
+            },
+            // The old one is closing. What it had must not become the new one's.
+            Some(_) => RunId(Digest::new(random_bytes())),
+            None => named,
+        };
+        let most = self.engine.ceilings().runs_per_identity as usize;
+        let mine = |run: &&Arc<RunShared>| run.who.id == self.who.id && run.is_live();
+        let too_many = runs.len() >= most && runs.values().filter(mine).count() >= most;
+        let shared = RunShared::new(
+            (named, id),
+            Arc::from(name),
+            Arc::clone(&self.who),
+            too_many,
+            &self.engine,
+        );
+        runs.insert(named, Arc::clone(&shared));
         drop(runs);
         self.engine.shared.metrics.engine.runs.up();
         self.engine.shared.events.tell(Event::RunBegan {

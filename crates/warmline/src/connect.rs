@@ -360,6 +360,7 @@ impl Connector for Connect {
     async fn move_in(&self, order: &Order<Self>, line: Arc<Line>) -> Opened<Line> {
         line.generation
             .store(order.generation.number(), Ordering::Relaxed);
+        order.setup.left_state.store(false, Ordering::Relaxed);
         Self::say_again(&order.setup, &line).await;
         self.write_down(order, line).await
     }

@@ -201,6 +201,8 @@ impl Engine {
         });
         if let Some(old) = old.get(&entry.name) {
             self.pool.end_shared_of(&old.name, Why::Reloaded);
+            // The store is chosen by the server's card, which may be another now.
+            self.shared.records.lock().remove(&old.name);
         }
         Ok(())
     }
@@ -230,6 +232,8 @@ impl Engine {
         let was_there = old.contains_key(name);
         if was_there {
             self.pool.end_shared_of(name, Why::Reloaded);
+            self.shared.records.lock().remove(name);
+            self.shared.metrics.forget(name);
         }
         was_there
     }
@@ -248,10 +252,10 @@ impl Engine {
     pub(crate) fn forget_run(&self, run: &Arc<RunShared>) {
         let mut runs = self.runs.lock();
         if runs
-            .get(&run.id)
+            .get(&run.named)
             .is_some_and(|known| Arc::ptr_eq(known, run))
         {
-            runs.remove(&run.id);
+            runs.remove(&run.named);
         }
     }
 
@@ -270,22 +274,6 @@ impl Engine {
 
     pub(crate) fn connector(&self) -> &Arc<Connect> {
         &self.connect
-    }
-
-    /// Whether one more run of an identity may open sessions.
-    pub(crate) fn check_runs(&self, who: &Who) -> Result<(), Trouble> {
-        let most = self.ceilings().runs_per_identity as usize;
-        let live = self.runs.lock();
-        if live.len() <= most {
-            return Ok(());
-        }
-        let of_them = live.values().filter(|run| run.who.id == who.id).count();
-        if of_them <= most {
-            return Ok(());
-        }
-        let what = format!("{of_them} runs of this identity are live, and {most} may be");
-        Err(Trouble::new(Reason::Overloaded, what)
-            .hint("end runs that are over, or raise `runs_per_identity`"))
     }
 
     pub(crate) fn live_runs(&self) -> Vec<Arc<RunShared>> {
@@ -378,10 +366,15 @@ pub(crate) fn misconfigured_at(server: &str, error: ConfigError) -> Error {
 
 /// 128 random bits, in hexadecimal.
 pub(crate) fn random_hex() -> String {
+    Digest::new(random_bytes()).hex()
+}
+
+/// 128 random bits.
+pub(crate) fn random_bytes() -> [u8; 16] {
     let mut bytes = [0; 16];
     // Where the system has no randomness at all, names that differ are the best there is.
     if aws_lc_rs::rand::fill(&mut bytes).is_err() {
         fastrand::fill(&mut bytes);
     }
-    Digest::new(bytes).hex()
+    bytes
 }

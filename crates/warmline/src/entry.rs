@@ -120,6 +120,8 @@ impl Contact {
 const DROPS: usize = 3;
 /// From so many pauses on, those that are over are forgotten.
 const MAX_PAUSES: usize = 1_000;
+/// From so many findings on, all are found out anew.
+const MAX_CONTACTS: usize = 10_000;
 /// From so many credentials on, those that nobody uses are forgotten.
 const MAX_CREDENTIALS: usize = 10_000;
 
@@ -289,7 +291,11 @@ impl Entry {
     }
 
     pub(crate) fn learn(&self, key: ContactKey, contact: Arc<Contact>) {
-        self.contacts.pin().insert(key, contact);
+        let contacts = self.contacts.pin();
+        if contacts.len() >= MAX_CONTACTS {
+            contacts.clear();
+        }
+        contacts.insert(key, contact);
     }
 
     /// Something spoke against what was found out; the next call finds out anew.

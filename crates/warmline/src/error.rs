@@ -156,8 +156,12 @@ impl Error {
     }
 }
 
+/// The first line; `{:#}` gives the whole page, as `Debug` does.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() {
+            return fmt::Debug::fmt(self, f);
+        }
         f.write_str(&self.0.trouble.what)
     }
 }

@@ -16,6 +16,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use serde::Serialize;
 use serde_json::json;
+use serde_json::value::{RawValue, to_raw_value};
 use warmline_core::code::Reason;
 use warmline_core::delivery::Delivery;
 use warmline_core::exchange::{Patience, Trouble};
@@ -99,10 +100,7 @@ impl ServerHandle {
     /// Calls a tool. `arguments` is anything that serializes to an object.
     pub fn call(&self, tool: impl Into<String>, arguments: impl Serialize) -> Call<ToolResult> {
         let tool = tool.into();
-        let params = Params::of(&ToolCall {
-            name: &tool,
-            arguments,
-        });
+        let params = named_params(&tool, arguments);
         let mut call = self.build("tools/call", params);
         call.options.tool = Some(tool);
         call
@@ -175,8 +173,7 @@ impl ServerHandle {
 
     /// Gets a prompt, filled in.
     pub fn prompt(&self, name: &str, arguments: impl Serialize) -> Call<Bytes> {
-        let params = Params::of(&ToolCall { name, arguments });
-        self.build("prompts/get", params)
+        self.build("prompts/get", named_params(name, arguments))
     }
 
     /// Asks for completions; `params` as the protocol has them.
@@ -274,10 +271,27 @@ pub struct HeldSession {
     pub generation: u32,
 }
 
-#[derive(Serialize)]
-struct ToolCall<'a, A> {
-    name: &'a str,
-    arguments: A,
+/// The parameters of a call by name. Arguments are an object; what is nothing becomes an empty one.
+pub(crate) fn named_params(name: &str, arguments: impl Serialize) -> Result<Params, String> {
+    #[derive(Serialize)]
+    struct Named<'a> {
+        name: &'a str,
+        arguments: &'a RawValue,
+    }
+    let written = to_raw_value(&arguments).map_err(|error| error.to_string())?;
+    let arguments = match written.get() {
+        "null" => RawValue::from_string("{}".to_owned()).map_err(|error| error.to_string())?,
+        text if text.starts_with('{') => written,
+        other => {
+            let shown: String = other.chars().take(40).collect();
+            return Err(format!("the arguments are no object: {shown}"));
+        },
+    };
+    let params = Params::of(&Named {
+        name,
+        arguments: &arguments,
+    });
+    params.map_err(|malformed| malformed.to_string())
 }
 
 /// A call that is being built: awaited, it is sent.
@@ -420,11 +434,11 @@ impl<T> Call<T> {
             Target::Server(handle) => handle.entry()?.policy(),
             Target::Leased(lease) => lease.entry().policy(),
         };
-        let decided = self
-            .options
-            .tool
-            .as_ref()
-            .and_then(|tool| policy.tools.get(tool));
+        // Whoever calls a tool calls it by its name, however the call was built.
+        let tool = (self.method == "tools/call")
+            .then(|| params.name())
+            .flatten();
+        let decided = tool.as_ref().and_then(|tool| policy.tools.get(tool));
         let patience = Patience {
             idle: self
                 .options
@@ -444,7 +458,7 @@ impl<T> Call<T> {
             headers: self.options.headers,
             said: self.options.said,
             call_id: self.options.call_id,
-            tool: self.options.tool,
+            tool,
             listener: match self.options.functions {
                 Some(functions) => Some(Arc::new(functions)),
                 None => self.options.listener,

@@ -13,17 +13,19 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream;
-use tokio::task::{AbortHandle, JoinHandle};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use warmline_core::key::{Identity, Owner, Transport};
 use warmline_core::plan;
 use warmline_core::pool::breaker::{Blame, Stance};
 use warmline_core::tick::Tick;
 
 use crate::clock::{self, Instant};
+use crate::connect::Connect;
 use crate::engine::Engine;
 use crate::entry::Entry;
 use crate::events::{Event, Fingerprint};
 use crate::metrics::{BreakerState, RunLine, ServerMetrics, SessionLine, SessionState, Snapshot};
+use crate::pool::KeepAlive;
 use crate::run::{self, RunShared};
 use crate::sync::Mutex;
 use crate::upstream::Reach;
@@ -82,7 +84,7 @@ impl Drop for Running {
 }
 
 async fn keep(engine: Weak<Engine>, running: Running) {
-    let mut stores = StoreRounds::default();
+    let mut background = Background::default();
     let mut healthy = HashMap::new();
     while let Some(every) = engine.upgrade().map(|engine| engine.ceilings().sweep_every) {
         clock::sleep(every).await;
@@ -90,30 +92,26 @@ async fn keep(engine: Weak<Engine>, running: Running) {
         let Some(engine) = engine.upgrade() else {
             break;
         };
-        round(&engine, &mut stores, &mut healthy).await;
+        round(&engine, &mut background, &mut healthy).await;
     }
     drop(running);
 }
 
 async fn round(
     engine: &Arc<Engine>,
-    stores: &mut StoreRounds,
+    background: &mut Background,
     healthy: &mut HashMap<Arc<str>, Instant>,
 ) {
     hold_processes_of_live_runs(engine);
     let due = engine.pool().sweep().await;
-    let keep_alive = stream::iter(due).for_each_concurrent(SIDE_BY_SIDE, |due| due.run());
-    let (now, idle) = (engine.tick(), engine.ceilings().run_idle);
+    keep_alive(&mut background.pings, due);
+    let idle = engine.ceilings().run_idle;
     for rested in engine.live_runs() {
-        if rested.life().is_idle(now, idle) {
-            let end = run::end_idle(Arc::clone(engine), rested);
-            drop(clock::spawn("run-idle", end));
-        }
+        run::end_if_idle(engine, rested, idle);
     }
-    keep_alive.await;
     name_long_leases(engine);
     check_servers(engine, healthy).await;
-    stores.begin_if_due(engine);
+    background.stores.begin_if_due(engine);
 }
 
 /// A process that an identity shares over its runs does not idle away while one of them is live.
@@ -164,6 +162,19 @@ fn name_long_leases(engine: &Engine) {
     }
 }
 
+/// Keeps sessions alive, each server's apart: one that hangs holds up nobody else's.
+fn keep_alive(pings: &mut JoinSet<()>, due: Vec<KeepAlive<Connect>>) {
+    while pings.try_join_next().is_some() {}
+    let mut by_server: HashMap<Arc<str>, Vec<KeepAlive<Connect>>> = HashMap::new();
+    for one in due {
+        by_server.entry(one.server()).or_default().push(one);
+    }
+    for due in by_server.into_values() {
+        let asked = stream::iter(due).for_each_concurrent(SIDE_BY_SIDE, |due| due.run());
+        clock::spawn_in("keep-alive", pings, asked);
+    }
+}
+
 /// Looks at every HTTP server that is in use, without touching its sessions.
 async fn check_servers(engine: &Arc<Engine>, healthy: &mut HashMap<Arc<str>, Instant>) {
     let now = clock::now();
@@ -189,6 +200,13 @@ async fn check_servers(engine: &Arc<Engine>, healthy: &mut HashMap<Arc<str>, Ins
     for checked in join_all(checks).await.into_iter().flatten() {
         healthy.insert(checked, now);
     }
+}
+
+/// What the keeper does beside its rounds; it ends with the keeper.
+#[derive(Default)]
+struct Background {
+    stores: StoreRounds,
+    pings: JoinSet<()>,
 }
 
 /// Rounds through the stores, one at a time. A slow store must not hold up the keeper.

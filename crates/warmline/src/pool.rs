@@ -41,6 +41,7 @@ pub(crate) use cell::CellOf;
 pub(crate) use connector::{Connector, Happened, Heals, How, Opened, Order, Purpose, What};
 pub(crate) use doors::Pool;
 pub(crate) use lease::Lease;
+pub(crate) use sweeping::KeepAlive;
 
 #[cfg(test)]
 mod tests;

@@ -78,7 +78,9 @@ pub(crate) async fn route(
 /// The cell that served this run before, if one did.
 pub(crate) fn remembered(caller: &Caller, entry: &Entry) -> Option<Arc<CellOf<Connect>>> {
     let run = caller.run.as_ref()?;
-    run.routes.find(&entry.name)
+    run.routes
+        .find(&entry.name)
+        .filter(|cell| cell.key().run().is_some() || cell.is_live())
 }
 
 /// What was remembered turned out wrong.
@@ -94,8 +96,8 @@ async fn find(
     per_tool: Option<SessionPer>,
 ) -> Result<Route, Trouble> {
     let shared = caller.engine.shared();
-    if caller.run.is_some() {
-        caller.engine.check_runs(&caller.who)?;
+    if let Some(run) = &caller.run {
+        run.check_place(caller.engine.ceilings().runs_per_identity)?;
     }
     let found = entry.found(&shared.vault).await?;
     let credential = entry.credential(&caller.who, &shared.vault);
@@ -148,6 +150,10 @@ fn remember(
     let Some(run) = &caller.run else { return };
     if per_tool.is_none() {
         run.routes.insert(&entry.name, cell);
+    } else if cell.key().run().is_some() {
+        // Found anew by every call of its tool, and remembered so that it ends with the run.
+        let by_tool = format!("{} (by tool)", entry.name);
+        run.routes.insert(&Arc::from(by_tool), cell);
     }
     // Either the end of the run sees what was put there, or we see that the run was cut: the one
     // who comes second in this order ends the cell.

@@ -45,6 +45,7 @@ tokio::task_local! {
 /// One piece of agent work, sub-agents included: what its sessions live for.
 ///
 /// A clone is a way to join: it closes nothing when it is dropped.
+#[must_use = "what began a run ends it when it is dropped"]
 pub struct Run {
     engine: Arc<Engine>,
     pub(crate) shared: Arc<RunShared>,
@@ -62,7 +63,12 @@ pub(crate) enum Role {
 
 /// What all handles of a run share.
 pub(crate) struct RunShared {
+    /// What its sessions belong to.
     pub(crate) id: RunId,
+    /// What its name alone comes to: two runs of one name, one of them closing, share it.
+    pub(crate) named: RunId,
+    /// Whether it began beyond the limit of its identity.
+    too_many: bool,
     pub(crate) name: Arc<str>,
     pub(crate) who: Arc<Who>,
     pub(crate) began: Tick,
@@ -109,9 +115,17 @@ impl Cut {
 }
 
 impl RunShared {
-    pub(crate) fn new(id: RunId, name: Arc<str>, who: Arc<Who>, engine: &Engine) -> Arc<Self> {
+    pub(crate) fn new(
+        (named, id): (RunId, RunId),
+        name: Arc<str>,
+        who: Arc<Who>,
+        too_many: bool,
+        engine: &Engine,
+    ) -> Arc<Self> {
         Arc::new(Self {
             id,
+            named,
+            too_many,
             name,
             who,
             began: engine.tick(),
@@ -121,6 +135,19 @@ impl RunShared {
             routes: Routes::default(),
             over: Cut::default(),
         })
+    }
+
+    /// Whether it may open sessions: the newest of too many runs may not.
+    pub(crate) fn check_place(&self, most: u32) -> Result<(), Trouble> {
+        if !self.too_many {
+            return Ok(());
+        }
+        let what = format!(
+            "{most} runs of this identity were live when run `{}` began",
+            self.name
+        );
+        Err(Trouble::new(Reason::Overloaded, what)
+            .hint("end runs that are over, or raise `runs_per_identity`"))
     }
 
     /// Lets a call in, or says that the run is over.
@@ -327,15 +354,23 @@ impl Drop for Run {
             return;
         }
         let (engine, run) = (Arc::clone(&self.engine), Arc::clone(&self.shared));
-        let why = (RunEnd::Dropped, Why::RunEnded);
-        clock::spawn_if_running("run-end", end(engine, run, why, Duration::ZERO));
+        // Asked for at once: whoever names the run from here on begins another.
+        if let EndAsked::Yours { .. } = run.life.lock().end() {
+            let why = (RunEnd::Dropped, Why::RunEnded);
+            let work = carry_out_end(engine, Arc::clone(&run), why, Duration::ZERO);
+            clock::spawn_if_running("run-end", work);
+        }
     }
 }
 
-/// A run that rested too long.
-pub(crate) async fn end_idle(engine: Arc<Engine>, run: Arc<RunShared>) {
-    let why = (RunEnd::IdleTooLong, Why::RunEnded);
-    end(engine, run, why, Duration::ZERO).await;
+/// Ends a run if it rested too long.
+pub(crate) fn end_if_idle(engine: &Arc<Engine>, run: Arc<RunShared>, limit: Duration) {
+    let asked = run.life.lock().end_if_idle(engine.tick(), limit);
+    if let Some(EndAsked::Yours { .. }) = asked {
+        let why = (RunEnd::IdleTooLong, Why::RunEnded);
+        let work = carry_out_end(Arc::clone(engine), run, why, Duration::ZERO);
+        drop(clock::spawn("run-idle", work));
+    }
 }
 
 /// A run whose server lost its state, where the policy ends the run then.
@@ -387,11 +422,12 @@ async fn carry_out_end(
     fence(Ordering::SeqCst);
     let cells = run.own_cells();
     let sessions = u32::try_from(cells.len()).unwrap_or(u32::MAX);
-    engine.forget_run(&run);
     let by = clock::after(engine.ceilings().drain);
     engine.pool().end_all_of(&cells, why, by).await;
     run.routes.clear();
     run.life.lock().closed();
+    // Only now: until everything is closed, the name leads to another key.
+    engine.forget_run(&run);
     engine.run_ended(&run, ended, sessions);
     drop(over);
 }

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use warmline_core::code::Reason;
 use warmline_core::delivery::Delivery;
 use warmline_core::era::Era;
 use warmline_core::key::Transport;
@@ -41,13 +42,27 @@ pub(crate) fn tools<'a>(caller: &'a Caller, entry: &'a Arc<Entry>) -> Listing<'a
         if let Some(known) = entry.tools.peek(&whose) {
             return Ok(known);
         }
+        let own = caller.clone();
         let (caller, listed) = (caller.clone(), Arc::clone(entry));
         let work = async move {
             let items = list(&caller, &listed, List::Tools).await?;
             Ok(ToolList::of(&listed.server.card, items, &listed.policy()))
         };
-        entry.tools.list(whose, work).await
+        let read = entry.tools.list(whose, work).await;
+        match read {
+            // Whoever read it for all of us was cut; that is no ending of ours.
+            Err(error) if error.reason() == Reason::RunEnded && is_live(&own) => {
+                let items = list(&own, entry, List::Tools).await?;
+                let list = ToolList::of(&entry.server.card, items, &entry.policy());
+                Ok(Arc::new(list))
+            },
+            read => read,
+        }
     })
+}
+
+fn is_live(caller: &Caller) -> bool {
+    caller.run.as_ref().is_none_or(|run| run.is_live())
 }
 
 type Listing<'a> = Pin<Box<dyn Future<Output = Result<Arc<ToolList>>> + Send + 'a>>;

@@ -18,7 +18,7 @@ use warmline_core::repeat;
 use super::{Step, Way, fresh_call_id, tools};
 use crate::clock;
 use crate::connect::Connect;
-use crate::credentials::Refreshed;
+use crate::credentials::{Credential, Refreshed};
 use crate::error::{Error, Result};
 use crate::events::{Event, Fingerprint, Which};
 use crate::metrics::{HealCause, HealResult, RefreshResult};
@@ -80,7 +80,7 @@ impl Way<'_> {
         let again = failed.back.clone().unwrap_or_else(|| self.request());
         if first == First::RenewCredential
             && let (Some(credential), Some(epoch)) = (credential, failed.epoch)
-            && !self.refreshed(credential.refresh(epoch).await)
+            && !self.refreshed(self.renewed(credential, epoch).await)
         {
             return Step::Over(Err(self.surface(failed)));
         }
@@ -117,6 +117,12 @@ impl Way<'_> {
             return Hurdle::Final;
         }
         repeat::hurdle(trouble, retired)
+    }
+
+    /// Asks for a fresh credential, for as long as the caller waits.
+    async fn renewed(&self, credential: &Credential, epoch: u64) -> Result<Refreshed, Trouble> {
+        let asked = clock::timeout_at(self.by, credential.refresh(epoch)).await;
+        asked.unwrap_or_else(|_| Err(self.late("while a fresh credential was asked for")))
     }
 
     /// Counts what came of asking for a fresh credential; true if there is one to try.
@@ -182,6 +188,10 @@ impl Way<'_> {
     /// The hints of the tool that was called, from a list that is read now.
     async fn hints_now(&self) -> Option<repeat::Hints> {
         let tool = self.job.tool.as_ref()?;
+        // The caller's own word needs no other.
+        if self.job.said.is_some() {
+            return None;
+        }
         if !self.entry.policy().trust_read_only_hint
             && self.entry.policy().trust_idempotent_hint.is_empty()
         {

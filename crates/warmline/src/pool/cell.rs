@@ -208,7 +208,8 @@ impl<C: Connector> CellOf<C> {
         self.purpose == Purpose::Held
     }
 
-    pub(super) fn is_live(&self) -> bool {
+    /// Whether it takes callers.
+    pub(crate) fn is_live(&self) -> bool {
         self.inside.lock().core.is_live()
     }
 

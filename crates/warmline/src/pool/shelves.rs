@@ -210,8 +210,19 @@ impl<C: Connector> Shelves<C> {
 
     /// Closes all of them, and wants none any more.
     pub(super) fn clear(&self, ground: &Arc<Ground<C>>, why: Why) {
+        self.clear_where(ground, why, |_| true);
+    }
+
+    /// Closes what lies on the shelves of a server, and forgets how it was opened.
+    pub(super) fn clear_of(&self, ground: &Arc<Ground<C>>, server: &str, why: Why) {
+        self.clear_where(ground, why, |key| &*key.place.server == server);
         let all = self.all.pin();
-        for (key, rack) in all.iter() {
+        all.retain(|key, _| &*key.place.server != server);
+    }
+
+    fn clear_where(&self, ground: &Arc<Ground<C>>, why: Why, is_meant: impl Fn(&SpareKey) -> bool) {
+        let all = self.all.pin();
+        for (key, rack) in all.iter().filter(|(key, _)| is_meant(key)) {
             let spares: Vec<Spare<C>> = {
                 let mut inside = rack.inside.lock();
                 let cleared = inside.shelf.clear();
@@ -394,7 +405,9 @@ impl<C: Connector> Refill<C> {
 async fn given_up<C: Connector>(ground: &Ground<C>) {
     ground.going_down().await;
     let never = std::future::pending::<()>();
-    clock::timeout_at(clock::after(NEARLY_OPEN), never).await.ok();
+    clock::timeout_at(clock::after(NEARLY_OPEN), never)
+        .await
+        .ok();
 }
 
 impl<C: Connector> Drop for Refill<C> {

@@ -31,6 +31,11 @@ pub(crate) struct KeepAlive<C: Connector> {
 }
 
 impl<C: Connector> KeepAlive<C> {
+    /// Whose session it is.
+    pub(crate) fn server(&self) -> Arc<str> {
+        Arc::clone(&self.cell.key().place().server)
+    }
+
     /// Asks, and tells the cell.
     pub(crate) async fn run(self) {
         let (cell, generation) = (&self.cell, self.generation);
@@ -82,6 +87,7 @@ impl<C: Connector> Pool<C> {
                 self.end(&cell, why);
             }
         }
+        self.ground.shelves.clear_of(&self.ground, server, why);
     }
 
     /// Ends keys side by side, and waits until nothing is left of them; what is in use then is
