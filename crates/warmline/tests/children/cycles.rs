@@ -119,7 +119,8 @@ fn engine(mark: &str) -> Result<(Warmline, Vec<&'static str>), String> {
 
 async fn call(server: &ServerHandle) {
     let called = server.call("any", serde_json::json!({})).await;
-    called.expect("a tree that was just started answers");
+    let answer = called.expect("a tree that was just started answers");
+    assert!(!answer.is_error(), "{answer:?}");
 }
 
 /// Has one run and ends it.

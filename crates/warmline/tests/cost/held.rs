@@ -70,7 +70,8 @@ fn engine(server: &PlainServer, most: u32) -> Warmline {
 
 async fn call(run: &Run) {
     let server = run.server("plain").unwrap();
-    server.call("pay", serde_json::json!({})).await.unwrap();
+    let called = server.call("pay", serde_json::json!({})).await;
+    assert!(!called.unwrap().is_error());
 }
 
 fn tasks() -> usize {
