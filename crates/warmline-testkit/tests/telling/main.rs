@@ -9,5 +9,6 @@ mod census;
 #[expect(dead_code, reason = "the stories use more of it")]
 mod world;
 
+mod attacked;
 mod numbers;
 mod tools;

@@ -1,0 +1,386 @@
+//! Histories that somebody found by attacking the engine: each was wrong once.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use serde_json::json;
+use warmline::core::exchange::Trouble;
+use warmline::credentials::{Asked, Stepping, Token};
+use warmline::{CredentialProvider, Delivery, OnStateLoss, Server, SessionPer, ToolPolicy};
+use warmline_testkit::{Canned, CutAt, End, Fault, LedgerServer, Moment, Personality, Rule};
+
+use super::census::until;
+use super::world::{LEDGER, World, count, counted, secs};
+
+const SOON: Duration = Duration::from_millis(50);
+
+/// reliability P6, reliability P7: a payment that was made is never told to be unsent, also not if
+/// its run ends while its tools are listed.
+#[tokio::test]
+async fn a_run_that_ends_while_hints_are_read_tells_no_executed_call_unsent() {
+    let world = World::built(
+        Personality::legacy(),
+        |server| server,
+        |builder| builder.limits(|limits| limits.grace = SOON),
+    );
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    count(&ledger).await;
+    let cut = Fault::Cut(CutAt::AfterExecuting, End::Rst);
+    world.server.inject(Rule::new(cut).on_tool("pay"));
+    let silence = Fault::Silence(Moment::BeforeExecuting);
+    world
+        .server
+        .inject(Rule::new(silence).on("tools/list").always());
+    let paying = tokio::spawn(async move {
+        let arguments = json!({ "amount": 1, "account": "a" });
+        ledger.call("pay", arguments).await
+    });
+    until("the tools are listed", || {
+        world.server.ledger().received("tools/list") > 0
+    })
+    .await;
+    run.end().await;
+    let error = paying.await.unwrap().unwrap_err();
+    assert_eq!(error.delivery(), Delivery::Unknown, "{error:?}");
+    assert_eq!(world.payments("a"), 1);
+}
+
+/// A190: a tool is a tool however its call was built: rules and state loss hold for it.
+#[tokio::test]
+async fn a_raw_request_for_a_tool_is_a_call_of_that_tool() {
+    let world = World::with(Personality::legacy(), |server| server.deny(["pay"]));
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    let pay = || json!({ "name": "pay", "arguments": { "amount": 1, "account": "a" } });
+    let raw = ledger.request("tools/call", pay()).await.unwrap_err();
+    assert_eq!(raw.code().word(), "not-allowed");
+    let lease = run.lease(LEDGER).await.unwrap();
+    let raw = lease.request("tools/call", pay()).await.unwrap_err();
+    assert_eq!(raw.code().word(), "not-allowed");
+    drop(lease);
+    assert_eq!(world.payments("a"), 0);
+
+    let counter = json!({ "name": "counter", "arguments": {} });
+    ledger.request("tools/call", counter).await.unwrap();
+    world.server.control().forget_sessions();
+    let told = ledger.call("counter", json!({})).await.unwrap();
+    assert!(told.state_lost(), "{told:?}");
+    run.end().await;
+    world.finish().await;
+}
+
+/// reliability P11: a lease that begins on a new session says that the old one's state is gone.
+#[tokio::test]
+async fn a_lease_tells_of_the_state_that_was_lost_before_it() {
+    let world = World::with(Personality::legacy(), |server| {
+        server.with_policy(|policy| policy.check_after = Duration::from_millis(1))
+    });
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    count(&ledger).await;
+    world.server.control().forget_sessions();
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let lease = run.lease(LEDGER).await.unwrap();
+    assert!(lease.state_lost());
+    let told = lease.call("counter", json!({})).await.unwrap();
+    assert!(told.text().contains("lost"), "{told:?}");
+    drop(lease);
+    let next = ledger.call("counter", json!({})).await.unwrap();
+    assert!(!next.state_lost(), "it was told once");
+    run.end().await;
+    world.finish().await;
+}
+
+/// A38: a session that only one tool of the server holds for a run ends with it, too.
+#[tokio::test]
+async fn the_session_of_one_tool_ends_with_its_run() {
+    let per_run = ToolPolicy {
+        session_per: Some(SessionPer::Run),
+        ..ToolPolicy::default()
+    };
+    let world = World::with(Personality::legacy(), |server| {
+        server
+            .session_per(SessionPer::Identity)
+            .tool("counter", per_run)
+    });
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    assert_eq!((count(&ledger).await, count(&ledger).await), (1, 2));
+    run.end().await;
+    let held = world.warm.snapshot().sessions;
+    assert!(held.iter().all(|line| line.run.is_none()), "{held:?}");
+    world.finish().await;
+}
+
+/// A9, reliability P2: a name that is taken again while its run still ends is another run.
+#[tokio::test]
+async fn a_name_that_is_taken_again_is_another_run() {
+    let world = World::built(
+        Personality::legacy(),
+        |server| server,
+        |builder| builder.limits(|limits| limits.grace = secs(20)),
+    );
+    let run = world.warm.named("x").unwrap();
+    let ledger = run.server(LEDGER).unwrap();
+    assert_eq!(count(&ledger).await, 1);
+    let busy = ledger.clone();
+    let slow = tokio::spawn(async move { busy.call("slow", json!({ "ms": 400 })).await });
+    until("the slow call is under way", || {
+        world.server.ledger().received("tools/call") > 1
+    })
+    .await;
+    let ending = tokio::spawn(run.end());
+    until("the run ends", || world.warm.join("x").is_err()).await;
+    let again = world.warm.named("x").unwrap();
+    assert!(again.is_root());
+    let ledger = again.server(LEDGER).unwrap();
+    assert_eq!(count(&ledger).await, 1, "nothing of the old run");
+    slow.await.unwrap().unwrap();
+    ending.await.unwrap();
+    assert_eq!(
+        count(&ledger).await,
+        2,
+        "and nothing of it ended the new one"
+    );
+    drop(again);
+
+    let third = world.warm.named("x").unwrap();
+    assert!(third.is_root(), "what was dropped is not joined");
+    assert_eq!(count(&third.server(LEDGER).unwrap()).await, 1);
+    third.end().await;
+    world.finish().await;
+}
+
+/// A42: a server that is declared anew does not break the runs that use it.
+#[tokio::test]
+async fn a_run_goes_on_when_its_shared_server_is_replaced() {
+    for kind in [Personality::legacy_stateless(), Personality::modern()] {
+        let other = LedgerServer::start(kind.clone()).unwrap();
+        let world = World::new(kind);
+        let run = world.warm.begin();
+        run.server(LEDGER)
+            .unwrap()
+            .call("echo", json!({}))
+            .await
+            .unwrap();
+        world.warm.add(Server::http(LEDGER, other.url())).unwrap();
+        for _ in 0..2 {
+            let echo = run.server(LEDGER).unwrap().call("echo", json!({}));
+            echo.await.unwrap();
+        }
+        run.end().await;
+        world.warm.close().await;
+    }
+}
+
+/// A170: of two runs that share what keeps nothing, both go on when the server wants sessions.
+#[tokio::test]
+async fn two_runs_go_on_when_a_server_begins_to_want_sessions() {
+    let world = World::new(Personality::legacy_stateless());
+    let (one, other) = (world.warm.begin(), world.warm.begin());
+    for run in [&one, &other] {
+        let echo = run.server(LEDGER).unwrap().call("echo", json!({}));
+        echo.await.unwrap();
+    }
+    let body = r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request: Missing session ID"},"id":null}"#;
+    let wants = Fault::Reply(Canned::new(400, body).json());
+    world.server.inject(Rule::new(wants).on_tool("echo"));
+    for run in [&one, &other] {
+        let echo = run.server(LEDGER).unwrap().call("echo", json!({}));
+        echo.await.unwrap();
+    }
+    one.end().await;
+    other.end().await;
+    world.warm.close().await;
+}
+
+/// reliability P10: a pause that the server asked for counts within the time of a call.
+#[tokio::test]
+async fn a_pause_counts_within_the_time_of_a_call() {
+    let world = World::new(Personality::legacy());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    count(&ledger).await;
+    let busy = Canned::new(429, "").header("Retry-After", "1");
+    world
+        .server
+        .inject(Rule::new(Fault::Reply(busy)).on_tool("echo"));
+    let short = ledger.call("echo", json!({})).timeout(SOON);
+    short.await.unwrap_err();
+    let began = std::time::Instant::now();
+    let slow = ledger
+        .call("slow", json!({ "ms": 20_000 }))
+        .timeout(secs(2));
+    let error = slow.await.unwrap_err();
+    assert_eq!(error.code().word(), "deadline", "{error:?}");
+    // The pause and the wait together, not one after the other: a generous half more.
+    assert!(began.elapsed() < secs(3), "{:?}", began.elapsed());
+    run.end().await;
+    world.warm.close().await;
+}
+
+/// A84, reliability P10: a call without time is not sent, and is told so.
+#[tokio::test]
+async fn a_call_without_time_is_not_sent() {
+    let world = World::new(Personality::legacy());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    count(&ledger).await;
+    for _ in 0..5 {
+        let arguments = json!({ "amount": 1, "account": "none" });
+        let call = ledger.call("pay", arguments).timeout(Duration::ZERO);
+        let error = call.await.unwrap_err();
+        assert_eq!(error.code().word(), "deadline");
+        assert_eq!(error.delivery(), Delivery::Unsent);
+    }
+    assert_eq!(world.payments("none"), 0);
+    run.end().await;
+    world.finish().await;
+}
+
+#[derive(Debug, Default)]
+struct Numbered(AtomicU32);
+
+impl CredentialProvider for Numbered {
+    fn fetch<'a>(&'a self, _: Asked<'a>) -> Stepping<'a, Result<Token, Trouble>> {
+        let number = self.0.fetch_add(1, Ordering::Relaxed);
+        Box::pin(std::future::ready(Ok(Token::new(format!("t{number}")))))
+    }
+
+    fn label(&self) -> String {
+        "numbered".to_owned()
+    }
+}
+
+/// A104: a token that is refused on a lease is renewed, as everywhere.
+#[tokio::test]
+async fn a_lease_renews_a_refused_token() {
+    let world = World::with(Personality::legacy(), |server| {
+        server.provider(Numbered::default())
+    });
+    let run = world.warm.begin();
+    let lease = run.lease(LEDGER).await.unwrap();
+    lease.call("counter", json!({})).await.unwrap();
+    world.server.control().demand_token("t1");
+    let result = lease.call("counter", json!({})).await.unwrap();
+    assert_eq!(counted(&result), 2);
+    drop(lease);
+    run.end().await;
+    world.finish().await;
+}
+
+/// P102: a first contact that takes longer than the wait for a free session is not cut by it.
+#[tokio::test]
+async fn a_slow_first_contact_is_not_cut_by_the_wait_for_a_session() {
+    let world = World::with(Personality::legacy(), |server| {
+        server.with_policy(|policy| policy.wait = Duration::from_millis(300))
+    });
+    let slow = Fault::Delay(900, Moment::BeforeExecuting);
+    world.server.inject(Rule::new(slow).on("initialize"));
+    let run = world.warm.begin();
+    assert_eq!(count(&run.server(LEDGER).unwrap()).await, 1);
+    run.end().await;
+    world.finish().await;
+}
+
+/// A42, P24: the end of one run does not end the list that another waits for.
+#[tokio::test]
+async fn the_end_of_a_run_does_not_end_what_another_waits_for() {
+    let world = World::built(
+        Personality::legacy(),
+        |server| server,
+        |builder| builder.limits(|limits| limits.grace = SOON),
+    );
+    let (one, other) = (world.warm.begin(), world.warm.begin());
+    let (first, second) = (one.server(LEDGER).unwrap(), other.server(LEDGER).unwrap());
+    count(&first).await;
+    count(&second).await;
+    let slow = Fault::Delay(800, Moment::BeforeExecuting);
+    world.server.inject(Rule::new(slow).on("tools/list"));
+    let reading = tokio::spawn(async move { first.tools().await.map(drop) });
+    until("the list is read", || {
+        world.server.ledger().received("tools/list") > 0
+    })
+    .await;
+    let waiting = tokio::spawn(async move { second.tools().await.map(drop) });
+    tokio::task::yield_now().await;
+    one.end().await;
+    reading.await.unwrap().ok();
+    waiting.await.unwrap().unwrap();
+    other.end().await;
+    world.warm.close().await;
+}
+
+/// reliability P11: where the policy forbids going on, no call that saw the loss goes on.
+#[tokio::test]
+async fn no_call_that_saw_the_loss_goes_on_where_it_may_not() {
+    let world = World::with(Personality::legacy(), |server| {
+        server.on_state_loss(OnStateLoss::Fail)
+    });
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    count(&ledger).await;
+    world.server.control().forget_sessions();
+    let calls: Vec<_> = (0..5)
+        .map(|number| {
+            let ledger = ledger.clone();
+            let account = format!("a{number}");
+            tokio::spawn(async move {
+                let arguments = json!({ "amount": 1, "account": account });
+                ledger.call("pay", arguments).await.map(drop)
+            })
+        })
+        .collect();
+    let mut refused = 0;
+    for call in calls {
+        if let Err(error) = call.await.unwrap() {
+            assert_eq!(error.code().word(), "session-lost");
+            assert_eq!(error.delivery(), Delivery::Refused);
+            refused += 1;
+        }
+    }
+    assert_eq!(refused, 5);
+    assert_eq!(count(&ledger).await, 1, "the next one works");
+    run.end().await;
+    world.finish().await;
+}
+
+/// reliability P18: only the newest of too many runs is turned away.
+#[tokio::test]
+async fn only_the_newest_of_too_many_runs_is_turned_away() {
+    let world = World::built(
+        Personality::legacy(),
+        |server| server,
+        |builder| builder.limits(|limits| limits.runs_per_identity = 2),
+    );
+    let runs: Vec<_> = (0..3).map(|_| world.warm.begin()).collect();
+    let mut outcomes = Vec::new();
+    for run in &runs {
+        let called = run.server(LEDGER).unwrap().call("counter", json!({})).await;
+        outcomes.push(called.map(drop).map_err(|error| error.code().word()));
+    }
+    assert_eq!(outcomes, [Ok(()), Ok(()), Err("overloaded")]);
+    for run in runs {
+        run.end().await;
+    }
+    world.finish().await;
+}
+
+/// A29: arguments that are no object are refused before anything is sent, and none are none.
+#[tokio::test]
+async fn arguments_are_an_object_or_nothing() {
+    let world = World::new(Personality::legacy());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    for wrong in [json!(5), json!([1, 2]), json!("{}")] {
+        let error = ledger.call("echo", wrong).await.unwrap_err();
+        assert_eq!(error.code().word(), "bad-message");
+        assert_eq!(error.delivery(), Delivery::Unsent);
+    }
+    assert_eq!(world.server.counts().requests, 0);
+    let result = ledger.call("counter", ()).await.unwrap();
+    assert_eq!(counted(&result), 1);
+    run.end().await;
+    world.finish().await;
+}
