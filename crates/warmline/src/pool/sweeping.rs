@@ -155,9 +155,8 @@ impl<C: Connector> Pool<C> {
     /// Waits until nothing is left, at the latest until then.
     async fn rests(&self, by: Instant) -> bool {
         loop {
-            let mut rested = std::pin::pin!(self.ground.rested.notified());
             // Before the look, so that nothing is missed in between.
-            rested.as_mut().enable();
+            let rested = self.ground.rested.notified();
             for cell in self.cells() {
                 self.end(&cell, Why::Drained);
             }

@@ -64,6 +64,12 @@ impl Fake {
         })
     }
 
+    /// A session that was opened outside the pool.
+    pub(crate) fn contact(&self) -> Arc<Session> {
+        self.live.fetch_add(1, Ordering::Relaxed);
+        Arc::default()
+    }
+
     fn goes_wrong(&self) -> bool {
         thread_rng().gen_bool(self.trouble)
     }

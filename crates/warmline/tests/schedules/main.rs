@@ -20,7 +20,7 @@ use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, Runner};
 
 /// Schedules of each kind, if nobody says otherwise.
-const USUALLY: usize = 250;
+const USUALLY: usize = 100;
 /// How many turns at the most are taken out of order, for the scheduler that looks for bugs which
 /// need few of them.
 const DEPTH: usize = 4;
@@ -28,7 +28,7 @@ const DEPTH: usize = 4;
 /// A story that is told under many schedules: its name, and what happens.
 type Story = (&'static str, fn());
 
-const STORIES: [Story; 4] = [
+const STORIES: [Story; 5] = [
     (
         "calls, losses and ends leave nothing behind, in any order",
         tasks::everything_at_once,
@@ -39,6 +39,10 @@ const STORIES: [Story; 4] = [
     ),
     ("room is neither lost nor given twice", tasks::little_room),
     ("spares are given to one caller each", tasks::few_spares),
+    (
+        "a drain at any time leaves nothing behind",
+        tasks::a_drain_at_any_time,
+    ),
 ];
 
 fn main() {

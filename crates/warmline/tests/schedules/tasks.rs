@@ -233,3 +233,26 @@ pub(crate) fn few_spares() {
     tasks.push(world.beside(|world| async move { world.keep().await }));
     world.finish(tasks);
 }
+
+pub(crate) fn a_drain_at_any_time() {
+    let world = World::new(0.05, 1, 3);
+    let shelf = SpareKey::of(&key(0, Ends::ByLimits), world.fake.declared(&()));
+    let mut tasks: Vec<_> = (0..3_u8)
+        .map(|number| {
+            let shelf = shelf.clone();
+            world.beside(move |world| async move {
+                let cell = world.cell(number, Sharing::SideBySide, Ends::ByLimits);
+                world.call(&cell).await;
+                let (setup, contact) = (Arc::new(()), world.fake.contact());
+                world.pool.shelve(&shelf, &setup, contact);
+                world.call(&cell).await;
+            })
+        })
+        .collect();
+    tasks.push(world.beside(|world| async move {
+        turns(12).await;
+        let drain = world.pool.drain(clock::after(Duration::from_millis(80)));
+        give_up_after(some_polls(), drain).await;
+    }));
+    world.finish(tasks);
+}
