@@ -189,7 +189,11 @@ impl Said {
 /// How long the server keeps the session, in seconds, where it says so. The protocol has no word
 /// for it; these are the members of `_meta` that are believed.
 fn lifetime(meta: &str) -> Option<Duration> {
-    let said = ["dev.warmline/sessionExpiresIn", "sessionExpiresIn", "expiresIn"];
+    let said = [
+        "dev.warmline/sessionExpiresIn",
+        "sessionExpiresIn",
+        "expiresIn",
+    ];
     let seconds = |name: &&str| object::member(meta, name).ok()??.parse::<u32>().ok();
     let seconds = said.iter().find_map(seconds).filter(|left| *left > 0)?;
     Some(Duration::from_secs(u64::from(seconds)))

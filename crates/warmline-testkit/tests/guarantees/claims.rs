@@ -271,7 +271,7 @@ fn cases_of(items: &[Item]) -> Result<Vec<Case>, String> {
         match item {
             Item::One(case) => cases.push(*case),
             Item::Range(first, last) => {
-                cases.extend((first.number..=last.number).map(|number| Case { number, ..*first }))
+                cases.extend((first.number..=last.number).map(|number| Case { number, ..*first }));
             },
             Item::Elsewhere => {},
         }
