@@ -16,6 +16,8 @@ use crate::tick::Tick;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Breaker {
     state: State,
+    /// When something last failed.
+    failed: Tick,
 }
 
 /// What a breaker is.
@@ -74,6 +76,9 @@ pub enum Change {
     Probing,
 }
 
+/// What failed this long ago, after every pause, says nothing any more.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(10 * 60);
+
 /// Passing, and nothing failed.
 const FRESH: State = State::Passing {
     failures: 0,
@@ -83,7 +88,10 @@ const FRESH: State = State::Passing {
 impl Breaker {
     /// One that passes.
     pub const fn new() -> Self {
-        Self { state: FRESH }
+        Self {
+            state: FRESH,
+            failed: Tick::START,
+        }
     }
 
     /// What it does now.
@@ -141,6 +149,7 @@ impl Breaker {
 
     /// An opening failed, or a session was lost before it served anything.
     pub fn failed(&mut self, now: Tick, policy: &BreakerPolicy) -> Option<Change> {
+        self.failed = now;
         let paused = match self.state {
             State::Passing { failures, paused } => {
                 let failures = failures.saturating_add(1);
@@ -172,9 +181,15 @@ impl Breaker {
         Some(Change::Tripped(Duration::ZERO))
     }
 
-    /// Whether nothing is remembered that a new one would not know.
-    pub fn is_fresh(&self) -> bool {
-        self.state == FRESH
+    /// Whether nothing is remembered that is worth it: identities that failed once and never came
+    /// back must not be remembered for ever.
+    pub fn is_forgettable(&self, now: Tick) -> bool {
+        let paused = match self.state {
+            FRESH => return true,
+            State::Probing { .. } => return false,
+            State::Passing { paused, .. } | State::Tripped { paused, .. } => paused,
+        };
+        now.since(self.failed) >= paused.saturating_add(FORGOTTEN_AFTER)
     }
 }
 

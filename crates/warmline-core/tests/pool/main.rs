@@ -10,6 +10,7 @@ mod moves;
 mod properties;
 mod states;
 mod stories;
+mod times;
 mod world;
 
 use std::hash::{BuildHasher, Hasher};

@@ -146,9 +146,9 @@ impl Breakers {
 
     /// Forgets what need not be remembered.
     pub(super) fn sweep(&self) {
-        self.all
-            .pin()
-            .retain(|_, breaker| !breaker.lock().is_fresh());
+        let now = self.now();
+        let all = self.all.pin();
+        all.retain(|_, breaker| !breaker.lock().is_forgettable(now));
     }
 
     fn blamed(&self, opener: &Opener, whom: Blame, policy: &BreakerPolicy) -> Changes {

@@ -72,7 +72,7 @@ fn a_session_that_serves_starts_the_count_anew() {
     }
     assert_eq!(breaker.opened(&POLICY), None);
     assert_eq!(breaker.proven(), None);
-    assert!(breaker.is_fresh());
+    assert!(breaker.is_forgettable(at(0)));
     assert_eq!(breaker.failed(at(0), &POLICY), None);
 }
 
@@ -111,6 +111,21 @@ fn late_failures_say_nothing_new() {
     assert_eq!(breaker.failed(at(5), &POLICY), None);
     assert_eq!(breaker.pause(at(5)), Some(secs(5)));
     assert_eq!(breaker.gave_up(at(5)), None, "nothing was tried");
+}
+
+/// A81: what failed long ago is forgotten, also where nobody came back.
+#[test]
+fn old_failures_are_forgotten() {
+    let mut once = Breaker::new();
+    once.failed(at(100), &POLICY);
+    assert!(!once.is_forgettable(at(699)) && once.is_forgettable(at(700)));
+    let mut breaker = tripped(at(100));
+    assert!(!breaker.is_forgettable(at(709)) && breaker.is_forgettable(at(710)));
+    assert_eq!(breaker.ask(at(110), &POLICY).0, Pass::Probe);
+    assert!(
+        !breaker.is_forgettable(at(9_999)),
+        "somebody is finding out"
+    );
 }
 
 /// A92, A93: who is blamed for a failed opening.
