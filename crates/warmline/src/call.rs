@@ -514,6 +514,9 @@ impl<'a> Way<'a> {
     }
 
     fn error(&self, trouble: Trouble, delivery: Delivery) -> Error {
+        let vault = &self.caller.engine.shared().vault;
+        let whose = (&*self.caller.who, &**vault);
+        let trouble = self.entry.struck_out(whose, &self.job.headers, trouble);
         Error::new(trouble, delivery)
             .at(self.at())
             .after(self.so_far.attempts())

@@ -375,6 +375,10 @@ impl Connector for Connect {
             self.leave_to_record(setup).await;
             return;
         }
+        // Asked before it is ended: from then on nobody can tell who ended it.
+        if let Some(report) = line.child() {
+            self.child_ended(setup, key, &report);
+        }
         // What the server itself does not know any more it need not be asked to delete: a heal
         // costs no request more than it must.
         let is_over = why == Why::Gone && line.facts().transport == Transport::Http;

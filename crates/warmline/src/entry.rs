@@ -5,6 +5,7 @@
 //! first callers.
 
 mod digests;
+mod struck;
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Deref;

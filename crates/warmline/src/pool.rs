@@ -12,7 +12,7 @@
 //! | Who opens, checks and closes? | `connector.rs` |
 //! | What stands under a cell's lock? | `cell.rs`, `busy.rs` |
 //! | How are effects carried out? | `steps.rs` |
-//! | How is a session opened? | `opening.rs` |
+//! | How is a session opened? | `opening.rs`, `wire.rs` |
 //! | How does a caller wait? | `waiting.rs` |
 //! | How is room found? | `rooms.rs`, `ground.rs` |
 //! | What runs in the background, what happens at the end? | `sweeping.rs` |
@@ -31,6 +31,7 @@ mod steps;
 mod sweeping;
 mod tally;
 mod waiting;
+mod wire;
 mod wording;
 
 pub(crate) use warmline_core::pool::spares::SpareKey;

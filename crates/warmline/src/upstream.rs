@@ -70,6 +70,7 @@ pub(crate) use self::lists::{Pages, is_usable};
 pub use self::notices::Notices;
 pub use self::path::FoundBy;
 pub use self::probe::{Probe, Probed};
+pub use self::process::ChildEnded;
 pub use self::server::{HeaderSource, HttpReach, Reach, Server, Sizes, StdioReach, Times};
 pub use self::session::{Declared, Session};
 pub use self::stdio::ChildReport;

@@ -7,6 +7,7 @@ use warmline::core::code::Code;
 use warmline::core::delivery::Delivery;
 use warmline::{ServerHandle, Warmline};
 
+use super::census::until;
 use super::program::Program;
 use super::world::{agrees, count, nothing_left, number, secs};
 
@@ -46,10 +47,16 @@ async fn processes_are_counted() {
     assert_eq!(of(&warm, "children", &[]), 1);
     assert_eq!(of(&warm, "child_starts_total", &[]), 2);
     assert_eq!(of(&warm, "child_restarts_total", &[]), 1);
-    assert_eq!(of(&warm, "child_exits_total", &["failed"]), 1);
+    until("the end of the first is counted", || {
+        of(&warm, "child_exits_total", &["failed"]) == 1
+    })
+    .await;
     run.end().await;
     assert_eq!(of(&warm, "children", &[]), 0);
-    assert_eq!(of(&warm, "child_exits_total", &["closed"]), 1);
+    until("the end of the second is counted", || {
+        of(&warm, "child_exits_total", &["closed"]) == 1
+    })
+    .await;
     assert_eq!(program.starts(), 2);
     finish(&program, warm).await;
 }

@@ -39,12 +39,9 @@ fn faults() -> [Fault; 7] {
     ]
 }
 
-/// An error as it is printed. Where the server itself repeats a secret, its words are the server's.
+/// An error as it is printed, the server's own words included.
 fn printed(error: &Error) -> String {
-    match error.why() {
-        Some(why) => format!("{error} {error:?}").replace(why, ""),
-        None => format!("{error} {error:?}"),
-    }
+    format!("{error} {error:?}")
 }
 
 /// reliability P30, A66: neither tokens, headers, cookies, variables nor session ids stand in a line

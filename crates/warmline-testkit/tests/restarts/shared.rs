@@ -29,7 +29,7 @@ async fn two_programs_share_the_session_of_a_run() {
     assert_eq!(server.violations(), Vec::<String>::new());
 }
 
-/// A144: an id is only used with the identity and the run it was made for.
+/// A144, reliability P32: an id is only used with the identity and the run it was made for.
 #[tokio::test]
 async fn another_identity_never_gets_a_stored_session() {
     let (server, store) = (server(), Kept::new());

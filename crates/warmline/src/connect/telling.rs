@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use warmline_core::code::{Code, Reason};
 use warmline_core::exchange::Trouble;
+use warmline_core::key::Key;
 use warmline_core::key::{Identity, Owner};
 use warmline_core::pool::breaker::{Blame, Change};
 use warmline_core::pool::{Generation, Health, Why};
@@ -21,6 +22,7 @@ use crate::metrics::{
     StoreOperation, StoreResult,
 };
 use crate::pool::{Changes, Happened, Heals, How, Purpose, What};
+use crate::upstream::{ChildEnded, ChildReport};
 
 impl Connect {
     pub(super) fn tell(&self, setup: &Setup, happened: &Happened<'_>) {
@@ -138,7 +140,6 @@ impl Connect {
             HealCause::NotFound
         };
         if setup.is_process() {
-            setup.entry.metrics.child_ends.one_more(ChildEnd::Failed);
             setup.entry.metrics.child_restarts.one_more();
         }
         setup.entry.tools.forget_all();
@@ -172,14 +173,28 @@ impl Connect {
         generation: Option<Generation>,
         why: Why,
     ) {
-        let metrics = &setup.entry.metrics;
-        metrics.closes.one_more(why);
-        if setup.is_process() && why != Why::Gone {
-            metrics.child_ends.one_more(ChildEnd::Closed);
-        }
+        setup.entry.metrics.closes.one_more(why);
         self.shared.events.tell(Event::SessionClosed {
             session: which(happened, generation),
             why,
+        });
+    }
+
+    /// Counts how a child ended, and tells of one that ended by itself.
+    pub(super) fn child_ended(&self, setup: &Setup, key: Option<&Key>, report: &ChildReport) {
+        let how = match report.ended {
+            None => ChildEnd::Closed,
+            Some(ChildEnded::Finished) => ChildEnd::Finished,
+            Some(ChildEnded::Failed | ChildEnded::Untold) => ChildEnd::Failed,
+            Some(ChildEnded::Killed) => ChildEnd::Killed,
+        };
+        setup.entry.metrics.child_ends.one_more(how);
+        let Some(exit) = &report.exit else { return };
+        let last_words = report.stderr_tail.lines().last().unwrap_or_default();
+        self.shared.events.tell(Event::ChildExited {
+            session: key.map_or_else(|| Which::of(Arc::clone(&setup.entry.name)), Which::of_key),
+            how,
+            what: Arc::from(format!("{exit} {last_words}").trim_end()),
         });
     }
 

@@ -21,6 +21,7 @@ use super::cell::CellOf;
 use super::rooms::Rooms;
 use super::shelves::Shelves;
 use super::tally::Tally;
+use super::wire::Gates;
 use super::{Connector, Happened, What, wording};
 use crate::clock::{self, Instant};
 use crate::sync::Mutex;
@@ -36,6 +37,7 @@ pub(super) struct Ground<C: Connector> {
     pub(super) tally: Tally,
     pub(super) rooms: Arc<Rooms>,
     pub(super) breakers: Arc<Breakers>,
+    pub(super) gates: Gates,
     pub(super) shelves: Shelves<C>,
     pub(super) table: Weak<Table<C>>,
     /// Closings wait for one another here.
@@ -82,6 +84,7 @@ impl<C: Connector> Ground<C> {
             tally: Tally::default(),
             rooms: Rooms::new(ceilings),
             breakers: Breakers::new(started),
+            gates: Gates::new(),
             shelves: Shelves::new(ceilings.max_spares),
             table,
             closings: Semaphore::new(CLOSINGS),

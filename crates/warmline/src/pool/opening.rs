@@ -168,7 +168,10 @@ impl<C: Connector> Permit<C> {
         }
         let (session, origin, rested) = match cell.ground.shelves.take(&cell.ground, shelf) {
             Some((spare, rested)) => (spare, Origin::Spare, rested),
-            None => (self.fresh(order).await?, Origin::Fresh, Duration::ZERO),
+            None => {
+                let fresh = cell.ground.open(order, cell.any_key()).await?;
+                (fresh, Origin::Fresh, Duration::ZERO)
+            },
         };
         let opened = if held {
             connector.move_in(order, session).await
@@ -176,22 +179,6 @@ impl<C: Connector> Permit<C> {
             Opened::of(session)
         };
         Ok(Arrived::new(opened, origin, rested))
-    }
-
-    /// A session opened now, if the breaker lets it pass.
-    async fn fresh(&self, order: &Order<C>) -> Result<Arc<C::Session>, Trouble> {
-        let (cell, ground) = (&self.cell, &self.cell.ground);
-        let (setup, key) = (cell.setup(), cell.any_key());
-        let policy = cell.connector().breaker(setup);
-        let (passing, changes) = ground.breakers.pass(Opener::of(key), policy)?;
-        ground.breakers_changed(setup, key, changes);
-        let opened = cell.connector().open(order).await;
-        let changes = match &opened {
-            Ok(_) => passing.succeeded(),
-            Err(trouble) => passing.failed(trouble),
-        };
-        ground.breakers_changed(setup, key, changes);
-        opened
     }
 
     fn order(&self, replaces: Option<Arc<C::Session>>) -> Order<C> {

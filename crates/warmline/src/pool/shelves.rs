@@ -14,7 +14,6 @@ use warmline_core::pool::Why;
 use warmline_core::pool::spares::{Need, Shelf, SpareId, SpareKey};
 use warmline_core::tick::Tick;
 
-use super::breakers::Opener;
 use super::ground::{Errand, Ground};
 use super::tally::Seldom;
 use super::{Connector, Generation, Happened, Order, Purpose, What};
@@ -376,13 +375,9 @@ impl<C: Connector> Refill<C> {
         key: &SpareKey,
         setup: &Arc<C::Setup>,
     ) -> Result<Arc<C::Session>, Trouble> {
-        let ground = &self.ground;
         // A spare belongs to nobody yet: failures of a credential are remembered apart.
         let scope = Scope::Shared(key.declared);
         let nobody = Key::of(key.place.clone(), Owner::Everybody, key.credential, scope);
-        let policy = ground.connector.breaker(setup);
-        let (passing, changes) = ground.breakers.pass(Opener::of(&nobody), policy)?;
-        ground.breakers_changed(setup, &nobody, changes);
         let order = Order {
             setup: Arc::clone(setup),
             key: None,
@@ -390,13 +385,7 @@ impl<C: Connector> Refill<C> {
             purpose: Purpose::Spare,
             replaces: None,
         };
-        let opened = ground.connector.open(&order).await;
-        let changes = match &opened {
-            Ok(_) => passing.succeeded(),
-            Err(trouble) => passing.failed(trouble),
-        };
-        ground.breakers_changed(setup, &nobody, changes);
-        opened
+        self.ground.open(&order, &nobody).await
     }
 }
 

@@ -224,6 +224,30 @@ impl Exit {
     }
 }
 
+/// How a child ended, as a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChildEnded {
+    /// By itself, and well.
+    Finished,
+    /// By itself, with an error.
+    Failed,
+    /// By a signal.
+    Killed,
+    /// Nobody could tell.
+    Untold,
+}
+
+impl Exit {
+    pub(crate) const fn kind(&self) -> ChildEnded {
+        match self {
+            Self::Code(0) => ChildEnded::Finished,
+            Self::Code(_) => ChildEnded::Failed,
+            Self::Signal(_) => ChildEnded::Killed,
+            Self::Untold => ChildEnded::Untold,
+        }
+    }
+}
+
 impl std::fmt::Display for Exit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -303,3 +327,22 @@ const WARDEN_START: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod ending_tests {
+    use super::{ChildEnded, Exit};
+
+    /// M11: a child that finished, failed or was killed is told apart.
+    #[test]
+    fn the_ends_of_children_are_told_apart() {
+        let table = [
+            (Exit::Code(0), ChildEnded::Finished),
+            (Exit::Code(70), ChildEnded::Failed),
+            (Exit::Signal(9), ChildEnded::Killed),
+            (Exit::Untold, ChildEnded::Untold),
+        ];
+        for (exit, kind) in table {
+            assert_eq!(exit.kind(), kind);
+        }
+    }
+}

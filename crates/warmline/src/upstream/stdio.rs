@@ -23,6 +23,7 @@ use warmline_core::protocol::envelope::Message;
 use warmline_core::protocol::splice::one_line;
 
 use super::notices::Hearing;
+use super::process::ChildEnded;
 use super::path::FoundBy;
 use super::server::{Server, StdioReach};
 use super::stderr::{self, StderrTail};
@@ -74,6 +75,8 @@ pub struct ChildReport {
     pub stderr_tail: String,
     /// How it ended, once it has.
     pub exit: Option<String>,
+    /// The same as a kind, for whoever counts.
+    pub ended: Option<ChildEnded>,
     /// How many lines of its output were no messages.
     pub skipped_lines: u64,
     /// The beginning of the last such line, as harmless text.
@@ -221,6 +224,7 @@ impl Pipe {
             path: child.path.clone(),
             stderr_tail: stderr.text(),
             exit: desk.exit().map(|exit| exit.to_string()),
+            ended: desk.exit().map(|exit| exit.kind()),
             skipped_lines,
             skipped_line: (skipped_lines > 0).then_some(skipped_line),
             warden: child.warden,

@@ -28,6 +28,8 @@ mod sweeping;
 mod tally;
 #[path = "../../src/pool/waiting.rs"]
 mod waiting;
+#[path = "../../src/pool/wire.rs"]
+mod wire;
 #[path = "../../src/pool/wording.rs"]
 mod wording;
 

@@ -191,6 +191,28 @@ async fn a_run_keeps_its_room_while_it_is_healed() {
     assert_eq!(world.settle().await.rooms, 1);
 }
 
+/// reliability P17: a thousand runs that begin at once do not open a thousand sessions at once.
+#[tokio::test(start_paused = true)]
+async fn openings_of_one_server_have_a_limit() {
+    let world = World::new();
+    world.server("a", |server| server.open_takes = Duration::from_secs(1));
+    let asked: Vec<_> = (0..200)
+        .map(|run| world.ask(&world.run("a", run)))
+        .collect();
+    clock::sleep(Duration::from_millis(500)).await;
+    assert_eq!(world.fake.ledger().opens, 64);
+    let began = clock::now();
+    assert!(world.lease(&world.run("b", 1)).await.is_ok());
+    assert!(
+        began.elapsed() < Duration::from_millis(100),
+        "another server"
+    );
+    for ask in asked {
+        ask.await.unwrap().unwrap().settle(FINE);
+    }
+    assert_eq!(world.fake.ledger().opens, 201);
+}
+
 /// A89, A90, A91, A94, A95: five failures pause openings; one probe ends the pause; sessions that
 /// are open serve all the time; each change is told once.
 #[tokio::test(start_paused = true)]
