@@ -24,6 +24,9 @@
 //! # }
 //! ```
 //!
+//! A program that starts stdio servers calls [`warden::run_if_asked`] first in its `main`, so that
+//! its children end with it, whatever ends it.
+//!
 //! What a call's future was dropped or failed with is never a guess: [`Error::delivery`] says
 //! whether it may have been executed.
 

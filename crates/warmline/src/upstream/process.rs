@@ -262,6 +262,12 @@ impl std::fmt::Display for Exit {
 /// binary for it.
 fn launch_warden(start: Start<'_>) -> io::Result<Option<(Child, UnixStream)>> {
     let Some(binary) = warden::binary() else {
+        static TOLD: std::sync::Once = std::sync::Once::new();
+        TOLD.call_once(|| {
+            tracing::warn!(
+                "child processes have no warden: if this program is killed, they may live on; call `warmline::warden::run_if_asked()` first in `main`"
+            );
+        });
         return Ok(None);
     };
     let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;

@@ -23,8 +23,8 @@ use warmline_core::protocol::envelope::Message;
 use warmline_core::protocol::splice::one_line;
 
 use super::notices::Hearing;
-use super::process::ChildEnded;
 use super::path::FoundBy;
+use super::process::ChildEnded;
 use super::server::{Server, StdioReach};
 use super::stderr::{self, StderrTail};
 use super::{environment, path, process};
