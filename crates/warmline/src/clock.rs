@@ -28,6 +28,11 @@ pub(crate) async fn sleep(duration: Duration) {
     tokio::time::sleep(duration).await;
 }
 
+/// Lets others have their turn, the timers included.
+pub(crate) async fn yield_now() {
+    tokio::task::yield_now().await;
+}
+
 /// A wait that can be moved, to be pinned by its owner.
 pub(crate) fn sleep_until(deadline: Instant) -> tokio::time::Sleep {
     tokio::time::sleep_until(deadline)

@@ -70,6 +70,9 @@ pub(crate) struct Asking {
     pub(crate) params: Bytes,
 }
 
+/// So many bytes of a stream are read before others have their turn.
+const FAIR_SHARE: usize = 256 << 10;
+
 impl<'a> Watch<'a> {
     pub(crate) fn new(id: u64, limits: Limits, listener: &'a dyn Listener) -> Self {
         Self {
@@ -88,7 +91,13 @@ impl<'a> Watch<'a> {
 
     /// Reads until something happens that the driver must act on.
     pub(crate) async fn read(&mut self, arrival: &mut Arrival, parser: &mut SseParser) -> Pause {
+        let mut taken = 0;
         loop {
+            // A stream that always has more would keep the timers of everybody else waiting.
+            if taken >= FAIR_SHARE {
+                taken = 0;
+                clock::yield_now().await;
+            }
             for event in &mut *parser {
                 let event = match event {
                     Ok(event) => event,
@@ -122,7 +131,10 @@ impl<'a> Watch<'a> {
                     }
                 },
                 piece = arrival.piece() => match piece {
-                    Some(Ok(bytes)) => parser.push(&bytes),
+                    Some(Ok(bytes)) => {
+                        taken += bytes.len();
+                        parser.push(&bytes);
+                    },
                     Some(Err(Cut::Broken(why))) => return Pause::Broken(why),
                     Some(Err(Cut::TooLarge { limit })) => return Pause::TooLarge { limit },
                     Some(Err(Cut::Late)) => return Pause::Late,
