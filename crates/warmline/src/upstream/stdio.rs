@@ -24,7 +24,7 @@ use warmline_core::protocol::splice::one_line;
 
 use super::notices::Hearing;
 use super::path::FoundBy;
-use super::process::ChildEnded;
+pub use super::process::ChildEnded;
 use super::server::{Server, StdioReach};
 use super::stderr::{self, StderrTail};
 use super::{environment, path, process};
