@@ -10,7 +10,7 @@ use warmline::core::era::Era;
 use warmline::{Run, Server, ServerHandle, Warmline};
 
 use crate::owner::{SERVER, STUBBORN};
-use crate::stories::{expect, expect_gone, killed_owner};
+use crate::stories::{expect_gone, killed_owner};
 use crate::{Story, on_runtime, tree, until};
 
 pub(crate) const ALL: &[Story] = &[
