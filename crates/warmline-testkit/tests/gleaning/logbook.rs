@@ -24,13 +24,6 @@ impl Logbook {
     pub(crate) fn lines(&self) -> Vec<String> {
         self.0.lock().unwrap().clone()
     }
-
-    /// The lines that hold this.
-    pub(crate) fn with(&self, word: &str) -> Vec<String> {
-        let mut lines = self.lines();
-        lines.retain(|line| line.contains(word));
-        lines
-    }
 }
 
 struct Line(String);
