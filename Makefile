@@ -19,7 +19,7 @@ TESTS := $(notdir $(patsubst %/main.rs,%,$(wildcard crates/*/tests/*/main.rs))) 
 FAST_TESTS := $(sort $(filter-out servers conformance orphans,$(TESTS)))
 BENCHES := $(basename $(notdir $(wildcard crates/warmline/benches/*.rs)))
 
-.PHONY: help check fmt lint test test-fast parts conformance snap docs demo bench soak fuzz audit tidy fmt-check test-all
+.PHONY: help check fmt lint test test-fast parts conformance snap docs demo bench soak pages fuzz audit tidy fmt-check test-all
 
 help:        ## list the targets
 	@sed -n 's/^\([a-z-]*\): .*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -85,6 +85,12 @@ soak:        ## what runs for long: schedules, state machines, storms, thousands
 	WARMLINE_RUNS=10000 $(CARGO) test $(LOCKED) --release -p warmline-testkit --test endurance -- --nocapture
 	@echo '== soak: storms of restarts'
 	WARMLINE_STORM=10 $(CARGO) test $(LOCKED) --release -p warmline-testkit --test stories storm
+
+pages:       ## write the generated pages of docs/ anew, and list the cases that no test shows whole
+	$(CARGO) test $(LOCKED) -q -p warmline-core --test pool -- --ignored write_the_page_of_states
+	$(CARGO) test $(LOCKED) -q -p warmline --lib -- --ignored write_the_reference_page
+	WARMLINE_BLESS=1 $(CARGO) test $(LOCKED) -q -p warmline-testkit --test guarantees
+	$(CARGO) test $(LOCKED) -q -p warmline-testkit --test guarantees -- --ignored --nocapture what_is_open
 
 fuzz:        ## a minute of each fuzz target
 	@for target in $(basename $(notdir $(wildcard fuzz/targets/*.rs))); do \
