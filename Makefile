@@ -24,8 +24,8 @@ BENCHES := $(basename $(notdir $(wildcard crates/warmline/benches/*.rs)))
 help:        ## list the targets
 	@sed -n 's/^\([a-z-]*\): .*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
-check:       ## before a commit, no network: fmt, clippy, fast tests, docs
-check: fmt-check lint test-fast docs
+check:       ## before a commit, no network: fmt, clippy, docs, fast tests
+check: fmt-check lint docs test-fast
 
 fmt:         ## format the code
 	$(CARGO) fmt --all
@@ -35,8 +35,8 @@ lint:        ## clippy, warnings denied
 	$(CARGO) clippy $(LOCKED) --workspace --all-targets -- -D warnings
 
 test:        ## what .ci/run runs: all tests, real servers and the conformance suite included
-test: parts fmt-check lint test-all docs
-	@echo '== all of it passed: format, clippy, tests with real servers and the conformance suite, docs'
+test: parts fmt-check lint docs test-all
+	@echo '== all of it passed: format, clippy, docs, tests with real servers and the conformance suite'
 
 test-fast:   ## the tests that need no real servers and nothing installed
 	@echo '== tests without the real parts'

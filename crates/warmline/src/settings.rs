@@ -4,7 +4,7 @@
 //! Told by: an embedding program's builder, the environment, a configuration file.
 //!
 //! Order: builder or command line, environment, file, default. The environment is looked at only
-//! when somebody asks for it. A setting stands in one table ([`of_server`], [`of_engine`]) with its
+//! when somebody asks for it. A setting stands in one table (`of_server`, `of_engine`) with its
 //! name, its form, its help and the place it fills; its default is that place's own.
 
 use std::collections::BTreeMap;
