@@ -14,7 +14,7 @@ use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream;
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
-use warmline_core::key::{Identity, Owner, Transport};
+use warmline_core::key::{Identity, Key, Owner, Transport};
 use warmline_core::plan;
 use warmline_core::pool::breaker::{Blame, Stance};
 use warmline_core::tick::Tick;
@@ -26,6 +26,7 @@ use crate::entry::Entry;
 use crate::events::{Event, Fingerprint};
 use crate::metrics::{BreakerState, RunLine, ServerMetrics, SessionLine, SessionState, Snapshot};
 use crate::pool::KeepAlive;
+use crate::route::told;
 use crate::run::{self, RunShared};
 use crate::sync::Mutex;
 use crate::upstream::Reach;
@@ -258,7 +259,9 @@ async fn look_through_stores(engine: &Arc<Engine>) {
         let left = records
             // Another server's session id is not for this one: a store may be shared.
             .abandoned(shared.ceilings.run_idle, |key| {
-                key.place().server != entry.name || engine.pool().holds(key)
+                key.place().server != entry.name
+                    || engine.pool().holds(key)
+                    || is_still_true(&entry, key)
             })
             .await;
         for record in left {
@@ -268,6 +271,12 @@ async fn look_through_stores(engine: &Arc<Engine>) {
                 .await;
         }
     }
+}
+
+/// What a record tells of a server holds as long as the server is reached the same way.
+fn is_still_true(entry: &Entry, key: &Key) -> bool {
+    let reached = entry.known_place();
+    told::is_of_a_server(key) && reached.is_none_or(|found| found.revision == key.place().revision)
 }
 
 /// Ends everything: runs first, so that their calls get the grace, then what is left.

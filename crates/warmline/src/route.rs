@@ -3,11 +3,12 @@
 //! Asked by: [`call`](crate::call), at every attempt. Inside a run the answer is remembered, so
 //! that a call on a held session finds its cell with one look into the run's own table.
 
+pub(crate) mod told;
+
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use warmline_core::code::Reason;
-use warmline_core::era::Era;
 use warmline_core::exchange::Trouble;
 use warmline_core::key::{Key, Owner, Scope};
 use warmline_core::plan::{self, Asking, Leg, Ownership, Plan, Reach};
@@ -211,7 +212,7 @@ async fn meet(
     if let Some(contact) = entry.contact(&key) {
         return Ok(contact);
     }
-    if let Some(leg) = told_by_record(caller, entry, speaking).await {
+    if let Some(leg) = told::leg(caller, entry, speaking, key).await {
         let contact = Arc::new(Contact { leg });
         entry.learn(key, Arc::clone(&contact));
         return Ok(contact);
@@ -234,29 +235,6 @@ impl Clone for Speaking {
             credential: self.credential.clone(),
         }
     }
-}
-
-/// A run that goes on after a restart finds its session by its record, with nothing on the wire.
-async fn told_by_record(caller: &Caller, entry: &Arc<Entry>, speaking: &Speaking) -> Option<Leg> {
-    let run = caller.run.as_ref()?;
-    let records = caller.engine.shared().records_of(entry)?;
-    // Something spoke against what was known of this server: it is asked, not its records.
-    if entry.contacts_seen() > 0 {
-        return None;
-    }
-    let leg = Leg {
-        era: Era::Legacy,
-        transport: crate::entry::transport_of(&speaking.found.reach),
-        keeps_session: true,
-    };
-    let key = Key::of(
-        entry.place(&speaking.found, leg),
-        Owner::Identity(caller.who.id),
-        speaking.id(),
-        Scope::Run(run.id),
-    );
-    let record = records.load(&key).await.ok().flatten();
-    record.map(|_| leg)
 }
 
 /// Meets the server, if the breakers let it pass, and tells what came of it.
@@ -308,7 +286,8 @@ async fn contact(
         return Ok(contact);
     }
     let (session, other) = met(&caller, &entry, &speaking, key).await?;
-    let contact = Contact::of(session.facts());
+    let facts = Arc::clone(session.shared_facts());
+    let contact = Contact::of(&facts);
     if let Some(other) = other
         && !contact.leg.keeps_session
         && other.keeps_session
@@ -321,6 +300,7 @@ async fn contact(
         .engine
         .pool()
         .shelve(&shelf, &setup, Line::new(session));
+    told::write_down(&caller, &entry, &speaking, key, &facts).await;
     // Last: whoever finds the contact finds the session on the shelf, and opens no second one.
     entry.learn(key, Arc::clone(&contact));
     Ok(contact)

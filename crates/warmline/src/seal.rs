@@ -58,6 +58,8 @@ pub enum Purpose {
     Ticket,
     /// A sealed state of a request that is parked.
     RequestState,
+    /// The digest that stands in for a run where a record tells of a server.
+    Contact,
 }
 
 impl Purpose {
@@ -73,6 +75,7 @@ impl Purpose {
             Self::Record => "record",
             Self::Ticket => "ticket",
             Self::RequestState => "request-state",
+            Self::Contact => "contact",
         }
     }
 }

@@ -13,7 +13,7 @@ use warmline::seal::Vault;
 use warmline::store::{FileStore, ServerCard, Stepping};
 use warmline::upstream::List;
 use warmline::{Server, Warmline};
-use warmline_testkit::{Fault, LedgerServer, Personality, Rule};
+use warmline_testkit::{Fault, FaultProxy, LedgerServer, Personality, Rule};
 
 use super::world::{LEDGER, World, count};
 
@@ -142,17 +142,9 @@ async fn every_version_is_spoken_as_it_is_written() {
 async fn what_was_found_out_is_known_after_a_restart() {
     let server = LedgerServer::start(Personality::legacy()).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let life = || {
-        Warmline::builder()
-            .server(Server::http(LEDGER, server.url()))
-            .vault(Vault::in_folder(folder.path()).unwrap())
-            .store(FileStore::in_folder(folder.path().join("sessions")))
-            .build()
-            .unwrap()
-    };
     for number in 1..=3 {
         let before = server.ledger().methods().len();
-        let warm = life();
+        let warm = a_life(&folder, &server.url());
         let run = warm.named("chat").unwrap();
         assert_eq!(count(&run.server(LEDGER).unwrap()).await, number);
         if number > 1 {
@@ -167,6 +159,70 @@ async fn what_was_found_out_is_known_after_a_restart() {
         warm.close().await;
     }
     assert_eq!(server.violations(), Vec::<String>::new());
+}
+
+/// A171: what was found out is known to a later start, also in a run that is new: its session is
+/// opened at once, and nobody probes.
+#[tokio::test]
+async fn a_new_run_of_a_later_start_opens_its_session_at_once() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for number in 0..4 {
+        let before = server.ledger().methods().len();
+        let warm = a_life(&folder, &server.url());
+        let run = warm.begin();
+        assert_eq!(count(&run.server(LEDGER).unwrap()).await, 1);
+        run.end().await;
+        // Outside a run, too.
+        assert_eq!(count(&warm.server(LEDGER).unwrap()).await, 1);
+        let sent = server.ledger().methods().split_off(before);
+        let probes = sent.iter().filter(|method| *method == "server/discover");
+        assert_eq!(probes.count(), usize::from(number == 0), "{sent:?}");
+        warm.close().await;
+    }
+    assert_eq!(server.violations(), Vec::<String>::new());
+}
+
+/// A171: a server that became something else is not taken for what it was, and the next start
+/// knows.
+#[tokio::test]
+async fn a_server_that_became_another_is_found_out_after_a_restart() {
+    let old = LedgerServer::start(Personality::legacy()).unwrap();
+    let new = LedgerServer::start(Personality::modern()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let proxy = FaultProxy::start(old.address()).unwrap();
+    let (address, url) = (proxy.address(), proxy.url(&old.url()));
+    let speaks = async || {
+        let warm = a_life(&folder, &url);
+        let run = warm.begin();
+        let ledger = run.server(LEDGER).unwrap();
+        ledger.call("echo", json!({})).await.unwrap().ok().unwrap();
+        let era = ledger.facts().await.unwrap().era;
+        run.end().await;
+        warm.close().await;
+        era
+    };
+    assert_eq!(speaks().await, Era::Legacy);
+    drop(proxy);
+    let proxy = FaultProxy::start_on(address, new.address()).unwrap();
+    for number in 0..2 {
+        let before = new.ledger().methods().len();
+        assert_eq!(speaks().await, Era::Modern);
+        let sent = new.ledger().methods().split_off(before);
+        // At first it is taken for what it was; then it is asked.
+        let first = ["initialize", "server/discover"][number];
+        assert_eq!(sent.first().unwrap(), first, "{sent:?}");
+    }
+    drop(proxy);
+}
+
+fn a_life(folder: &tempfile::TempDir, url: &str) -> Warmline {
+    Warmline::builder()
+        .server(Server::http(LEDGER, url))
+        .vault(Vault::in_folder(folder.path()).unwrap())
+        .store(FileStore::in_folder(folder.path().join("sessions")))
+        .build()
+        .unwrap()
 }
 
 /// Knows servers by their folder and short name.

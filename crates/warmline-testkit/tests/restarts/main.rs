@@ -23,6 +23,9 @@ use self::kept::Kept;
 /// The name of the server in every story.
 const LEDGER: &str = "ledger";
 
+/// Beside those of sessions, one record says what the server is.
+const OF_THE_SERVER: usize = 1;
+
 /// A server with sessions.
 fn server() -> LedgerServer {
     LedgerServer::start(Personality::legacy()).unwrap()
