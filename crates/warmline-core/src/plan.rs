@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::era::Era;
 use crate::key::Transport;
 use crate::policy::{Calls, Policy, SessionPer, Sessions};
-use crate::pool::{CellPolicy, Ends, Sharing};
+use crate::pool::{CellPolicy, Ends, Proof, Sharing};
 
 /// What detection found out about the way that is taken to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,6 +178,7 @@ pub fn cell_policy(leg: Leg, holding: Holding, policy: &Policy, waiters: u32) ->
         },
         keep_alive,
         waiters,
+        proof: Proof::over(leg.transport),
         ends,
     }
 }

@@ -11,12 +11,14 @@
 //! | How many sessions may there be? | `limits.rs` |
 //! | How many spares are opened? | `spares.rs` |
 //! | When does opening pause? | `breaker.rs` |
+//! | Which openings were in vain? | `proof.rs` |
 
 mod ages;
 pub mod breaker;
 mod cell;
 mod event;
 pub mod limits;
+mod proof;
 mod session;
 pub mod spares;
 mod waiters;
@@ -26,6 +28,7 @@ use std::time::Duration;
 
 pub use cell::Cell;
 pub use event::{Arrival, Counts, Effect, Effects, Event, Refusal};
+pub use proof::Proof;
 pub use session::{Hold, Origin, Past, Session, State};
 pub use waiters::{Turn, WaiterId};
 
@@ -100,6 +103,8 @@ pub struct CellPolicy {
     pub keep_alive: Option<Duration>,
     /// Most callers in line.
     pub waiters: u32,
+    /// What shows that it was worth it to open a session.
+    pub proof: Proof,
     /// What ends its sessions.
     pub ends: Ends,
 }

@@ -32,7 +32,7 @@ use warmline_core::key::{
     Transport,
 };
 use warmline_core::policy::Ceilings;
-use warmline_core::pool::{Health, Outcome};
+use warmline_core::pool::{Health, Outcome, Proof};
 
 const ROUNDS: usize = 400_000;
 const GOAL: Duration = Duration::from_micros(2);
@@ -77,6 +77,7 @@ const POLICY: CellPolicy = CellPolicy {
     check_after: Duration::from_secs(3_600),
     keep_alive: Some(Duration::from_secs(120)),
     waiters: 1_024,
+    proof: Proof::Serving,
     ends: Ends::WithRun,
 };
 

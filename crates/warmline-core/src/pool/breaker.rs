@@ -1,6 +1,7 @@
 //! The breaker: when too many openings fail, opening pauses.
 //!
-//! Asked by: the shell, before it opens a session.  Told by: how the opening ended.
+//! Asked by: the shell, before it opens a session.  Told by: how the opening ended, and what the
+//! session was worth (`proof.rs`).
 //!
 //! There is one for each server and one for each credential of an owner, so that one tenant's bad
 //! token never blocks another. Sessions that are open are not touched by either (A94), and calls
@@ -79,6 +80,10 @@ pub enum Change {
 /// What failed this long ago, after every pause, says nothing any more.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(10 * 60);
 
+/// Failures are in a row also with openings between them that succeeded, if they follow one another
+/// this closely, not counting the pause: a process that starts well and soon dies is no success.
+const IN_A_ROW: Duration = Duration::from_secs(60);
+
 /// Passing, and nothing failed.
 const FRESH: State = State::Passing {
     failures: 0,
@@ -128,18 +133,24 @@ impl Breaker {
         }
     }
 
-    /// An opening succeeded. Whether the session is any good is not known yet: if it is lost
-    /// before it served anything, that is one more failure in a row.
-    pub fn opened(&mut self, policy: &BreakerPolicy) -> Option<Change> {
-        let (State::Tripped { paused, .. } | State::Probing { paused, .. }) = self.state else {
-            return None;
+    /// An opening succeeded. Whether the session is any good is not known yet: if it was opened in
+    /// vain, that is one more failure in a row.
+    pub fn opened(&mut self, now: Tick, policy: &BreakerPolicy) -> Option<Change> {
+        let paused = match self.state {
+            State::Passing { paused, .. } => {
+                if now.since(self.failed) > paused.saturating_add(IN_A_ROW) {
+                    self.state = FRESH;
+                }
+                return None;
+            },
+            State::Tripped { paused, .. } | State::Probing { paused, .. } => paused,
         };
         let failures = policy.threshold.saturating_sub(1);
         self.state = State::Passing { failures, paused };
         Some(Change::Passing)
     }
 
-    /// A session served for the first time.
+    /// A session showed that it was worth it to open it.
     pub fn proven(&mut self) -> Option<Change> {
         match std::mem::replace(&mut self.state, FRESH) {
             State::Passing { .. } => None,
@@ -147,7 +158,7 @@ impl Breaker {
         }
     }
 
-    /// An opening failed, or a session was lost before it served anything.
+    /// An opening failed, or a session was opened in vain.
     pub fn failed(&mut self, now: Tick, policy: &BreakerPolicy) -> Option<Change> {
         self.failed = now;
         let paused = match self.state {

@@ -300,6 +300,10 @@ impl Cell {
         self.learn(at, outcome, now, out);
         if let Outcome::Gone(why) = outcome {
             self.lose(at, why, now, out);
+            // Also where its key ended meanwhile, as that of a single call has.
+            if let Some(at) = self.at(generation, |_| true) {
+                self.note_in_vain(at, now, out);
+            }
         }
         // Losing it may only have marked it: the lease itself still counts.
         if let Some(at) = self.at(generation, |_| true) {
@@ -312,6 +316,8 @@ impl Cell {
         if let Some(at) = self.at(generation, State::is_usable) {
             self.lose(at, why, now, out);
             self.serve(now, out);
+        } else if let Some(at) = self.at(generation, |state| *state != State::Opening) {
+            self.note_in_vain(at, now, out);
         }
     }
 

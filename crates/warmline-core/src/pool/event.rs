@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::session::{Origin, Past, State};
+use super::session::{Origin, State};
 use super::waiters::{Turn, WaiterId};
 use super::{CellPolicy, Generation, Health, Loss, Outcome, Want, Why};
 use crate::tick::Tick;
@@ -183,8 +183,13 @@ pub enum Effect {
         /// Which.
         generation: Generation,
     },
-    /// A session answered for the first time: its opening was good.
+    /// It was worth it to open this session. News, told once.
     Proven {
+        /// Which.
+        generation: Generation,
+    },
+    /// A session was opened in vain: it is over before it showed its worth. News, told once.
+    InVain {
         /// Which.
         generation: Generation,
     },
@@ -194,10 +199,6 @@ pub enum Effect {
         generation: Generation,
         /// In which way.
         why: Why,
-        /// What it did before.
-        past: Past,
-        /// Where it came from.
-        origin: Origin,
     },
     /// Close a session.
     Close {

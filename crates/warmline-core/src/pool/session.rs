@@ -4,6 +4,7 @@
 
 use std::num::NonZeroU32;
 
+use super::proof::Worth;
 use super::{Generation, Why};
 use crate::tick::Tick;
 
@@ -134,6 +135,7 @@ pub struct Session {
     pub(super) past: Past,
     pub(super) trust: Trust,
     pub(super) origin: Origin,
+    pub(super) worth: Worth,
     /// Checks in a row that got no answer.
     pub(super) silent: u8,
 }
@@ -152,6 +154,7 @@ impl Session {
             past: Past::Unused,
             trust: Trust::Sure,
             origin: Origin::Fresh,
+            worth: Worth::Open,
             silent: 0,
         }
     }

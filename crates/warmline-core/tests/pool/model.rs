@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use warmline_core::pool::{Ends, Event, Generation, Health, Loss, Outcome, Sharing, Want, Why};
+use warmline_core::pool::{
+    CellPolicy, Ends, Event, Generation, Health, Loss, Outcome, Proof, Sharing, Want, Why,
+};
 
 /// What the model says is to be done. Order does not matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,6 +16,8 @@ pub(crate) enum Said {
     Abandon(u32),
     Check(u32),
     Close(u32),
+    Proven(u32),
+    InVain(u32),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,9 +44,14 @@ pub(crate) struct One {
     trust: Trust,
     silent: u32,
     left_state: bool,
+    opened: u64,
+    served: bool,
+    in_vain: bool,
+    proven: bool,
 }
 
 pub(crate) struct Model {
+    proof: Proof,
     pub(crate) sharing: Sharing,
     pub(crate) ends: Ends,
     pub(crate) max: u32,
@@ -68,15 +77,20 @@ const OPENING: One = One {
     trust: Trust::Sure,
     silent: 0,
     left_state: false,
+    opened: 0,
+    served: false,
+    in_vain: false,
+    proven: false,
 };
 
 impl Model {
-    pub(crate) fn new(sharing: Sharing, ends: Ends, max: u32, most_waiters: u32) -> Self {
+    pub(crate) fn new(policy: &CellPolicy) -> Self {
         Self {
-            sharing,
-            ends,
-            max,
-            most_waiters,
+            proof: policy.proof,
+            sharing: policy.sharing,
+            ends: policy.ends,
+            max: policy.max,
+            most_waiters: policy.waiters,
             now: 0,
             line: Vec::new(),
             all: BTreeMap::new(),
@@ -151,7 +165,7 @@ impl Model {
         let Some(one) = self.all.get_mut(&number) else {
             return self.said.push(Said::Close(number));
         };
-        (one.opening, one.heard, one.used) = (false, now, now);
+        (one.opening, one.heard, one.used, one.opened) = (false, now, now, now);
         if self.ended || taken > self.places() {
             self.close(number);
         }
@@ -184,6 +198,11 @@ impl Model {
         match outcome {
             Outcome::Fine { left_state } => {
                 (one.heard, one.silent, one.trust) = (now, 0, Trust::Sure);
+                one.served = true;
+                if !one.proven && self.proof.is_shown_by(one, now) {
+                    one.proven = true;
+                    self.said.push(Said::Proven(number));
+                }
                 let is_new = left_state && !one.left_state;
                 one.left_state |= left_state;
                 if is_new && one.over && one.gone && !self.ended {
@@ -199,10 +218,15 @@ impl Model {
     }
 
     fn gone(&mut self, number: u32) {
-        let Some(one) = self.all.get_mut(&number) else {
+        let (now, proof) = (self.now, self.proof);
+        let Some(one) = self.all.get_mut(&number).filter(|one| !one.opening) else {
             return;
         };
-        if one.over || one.opening {
+        if !one.proven && !one.in_vain && !proof.is_shown_by(one, now) {
+            one.in_vain = true;
+            self.said.push(Said::InVain(number));
+        }
+        if one.over {
             return;
         }
         (one.over, one.gone) = (true, true);
@@ -381,6 +405,20 @@ impl Model {
         match self.sharing {
             Sharing::OneEach => self.max,
             Sharing::SideBySide | Sharing::Serial => 1,
+        }
+    }
+}
+
+/// Whether it was worth it to open a session: it served, or it is a minute old.
+trait Shown {
+    fn is_shown_by(&self, one: &One, now: u64) -> bool;
+}
+
+impl Shown for Proof {
+    fn is_shown_by(&self, one: &One, now: u64) -> bool {
+        match self {
+            Self::Serving => one.served,
+            Self::Lasting(_) => now - one.opened >= 60,
         }
     }
 }

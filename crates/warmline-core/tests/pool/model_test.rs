@@ -8,7 +8,7 @@ use super::moves::{Move, history, policy};
 use super::world::World;
 
 /// A24, A25, A74, A82, reliability I8, reliability I9, reliability I11 to I13, reliability I15,
-/// reliability I17, reliability I20: whatever happens, the machine does what the model does.
+/// reliability I17, reliability I20, reliability I34: whatever happens, the machine does what the model does.
 #[test]
 fn the_machine_does_what_its_model_does_whatever_happens() {
     super::check((policy(), history()), |(policy, history)| {
@@ -18,7 +18,7 @@ fn the_machine_does_what_its_model_does_whatever_happens() {
 
 fn agree(policy: CellPolicy, history: &[Move]) -> Result<(), TestCaseError> {
     let mut world = World::new(policy, 7);
-    let mut model = Model::new(policy.sharing, policy.ends, policy.max, policy.waiters);
+    let mut model = Model::new(&policy);
     for (at, one) in history.iter().enumerate() {
         let event = world.event(*one);
         model.now = world.now.since_start().as_secs();
@@ -59,11 +59,12 @@ fn said(effects: &Effects) -> Vec<Said> {
         Effect::Abandon { generation } => Some(Said::Abandon(generation.number())),
         Effect::Check { generation } => Some(Said::Check(generation.number())),
         Effect::Close { generation, .. } => Some(Said::Close(generation.number())),
+        Effect::Proven { generation } => Some(Said::Proven(generation.number())),
+        Effect::InVain { generation } => Some(Said::InVain(generation.number())),
         // Hints and news.
         Effect::Unwanted { .. }
         | Effect::Renumber { .. }
         | Effect::KeepAlive { .. }
-        | Effect::Proven { .. }
         | Effect::Lost { .. }
         | Effect::Forget => None,
     };

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use warmline_core::pool::{CellPolicy, Ends, Health, Outcome, Sharing, Want, Why};
+use warmline_core::key::Transport;
+use warmline_core::pool::{CellPolicy, Ends, Health, Outcome, Proof, Sharing, Want, Why};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Move {
@@ -84,7 +85,9 @@ pub(crate) fn policy() -> impl Strategy<Value = CellPolicy> {
         Just(Sharing::OneEach)
     ];
     let ends = prop_oneof![Just(Ends::ByLimits), Just(Ends::WithRun)];
-    (sharing, ends, 1_u32..4, 1_u32..7).prop_map(|(sharing, ends, max, waiters)| CellPolicy {
+    let proof = prop_oneof![Just(Proof::Serving), Just(Proof::over(Transport::Stdio))];
+    let drawn = (sharing, ends, 1_u32..4, 1_u32..7, proof);
+    drawn.prop_map(|(sharing, ends, max, waiters, proof)| CellPolicy {
         sharing,
         max,
         max_age: None,
@@ -92,6 +95,7 @@ pub(crate) fn policy() -> impl Strategy<Value = CellPolicy> {
         check_after: Duration::from_secs(60),
         keep_alive: None,
         waiters,
+        proof,
         ends,
     })
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use warmline_core::pool::{
-    Arrival, CellPolicy, Effect, Effects, Ends, Event, Generation, Hold, Origin, Outcome, Sharing,
-    State, Turn, WaiterId, Want, Why,
+    Arrival, CellPolicy, Effect, Effects, Ends, Event, Generation, Hold, Origin, Outcome, Proof,
+    Sharing, State, Turn, WaiterId, Want, Why,
 };
 
 use super::moves::{Move, history, policy};
@@ -184,6 +184,7 @@ impl Witness {
             | Effect::Renumber { .. }
             | Effect::Check { .. }
             | Effect::Proven { .. }
+            | Effect::InVain { .. }
             | Effect::Lost { .. }
             | Effect::Forget => {},
         }
@@ -363,6 +364,7 @@ pub(crate) fn side_by_side(ends: Ends) -> CellPolicy {
         check_after: Duration::from_secs(60),
         keep_alive: None,
         waiters: 2_000,
+        proof: Proof::Serving,
         ends,
     }
 }

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use warmline_core::pool::{
-    Arrival, Cell, CellPolicy, Effect, Ends, Event, Generation, Health, Hold, Outcome, Refusal,
-    Sharing, State, Turn, WaiterId, Want, Why,
+    Arrival, Cell, CellPolicy, Effect, Ends, Event, Generation, Health, Hold, Outcome, Proof,
+    Refusal, Sharing, State, Turn, WaiterId, Want, Why,
 };
 use warmline_core::tick::Tick;
 
@@ -34,7 +34,8 @@ state and every event. It is written by a test that walks all of them \
 
 A check is a lease that nobody else shares. A spare lies on a shelf until an opening takes it. \
 Closed is final: the cell forgets the session in that moment. One more caller stands in line wherever a row says so; \
-\"you\" is the caller of the row.
+\"you\" is the caller of the row. A session that is lost before it answered anything was opened in vain, and so was \
+a process that is lost before it is a minute old, whatever it answered; openings in vain count for the breaker.
 ";
 
 /// A key in one state, with one session of generation 1 at most.
@@ -56,6 +57,7 @@ fn policy(sharing: Sharing, ends: Ends) -> CellPolicy {
         check_after: Duration::from_secs(60),
         keep_alive: (ends == Ends::WithRun).then(|| Duration::from_secs(120)),
         waiters: 8,
+        proof: Proof::Serving,
         ends,
     }
 }
@@ -298,10 +300,9 @@ fn effect_words(effect: Effect) -> String {
         Effect::Renumber { from, to } => format!("{from} is {to}"),
         Effect::Check { generation } => format!("check {generation}"),
         Effect::KeepAlive { generation } => format!("keep {generation} alive"),
-        Effect::Proven { generation } => format!("{generation} served"),
-        Effect::Lost {
-            generation, why, ..
-        } => format!("{generation} was lost ({why})"),
+        Effect::Proven { generation } => format!("{generation} was worth it"),
+        Effect::InVain { generation } => format!("{generation} was opened in vain"),
+        Effect::Lost { generation, why } => format!("{generation} was lost ({why})"),
         Effect::Close { generation, why } => format!("close {generation} ({why})"),
         Effect::Forget => "forget the key".to_owned(),
     }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use warmline_core::pool::{
-    Arrival, CellPolicy, Effect, Effects, Ends, Event, Generation, Loss, Origin, Outcome, Refusal,
-    Sharing, State, Turn, WaiterId, Want, Why,
+    Arrival, CellPolicy, Effect, Effects, Ends, Event, Generation, Loss, Origin, Outcome, Proof,
+    Refusal, Sharing, State, Turn, WaiterId, Want, Why,
 };
 
 use super::moves::Move;
@@ -337,6 +337,7 @@ fn who_got_a_dead_session_is_the_next_again() {
 fn a_full_line_is_said_at_once() {
     let policy = CellPolicy {
         waiters: 3,
+        proof: Proof::Serving,
         ..one_each(1)
     };
     let mut world = World::new(policy, 1);

@@ -1,7 +1,9 @@
 //! What time does to sessions: checks, ages, rests, keeping alive, forgetting.
 
+use warmline_core::key::Transport;
 use warmline_core::pool::{
-    Arrival, CellPolicy, Effect, Ends, Event, Generation, Health, Loss, Outcome, Refusal, Why,
+    Arrival, CellPolicy, Effect, Effects, Ends, Event, Generation, Health, Loss, Origin, Outcome,
+    Proof, Refusal, Why,
 };
 
 use super::moves::Move;
@@ -218,5 +220,83 @@ fn a_session_that_will_die_soon_is_renewed_while_it_has_no_state() {
         world.make(Move::Settle(0, outcome));
         let last = world.make(Move::Settle(0, outcome));
         assert_eq!(closed(&last) == [(1, Why::Expired)], renewed);
+    }
+}
+
+/// What was said of the worth of openings.
+fn worth(effects: &Effects) -> Vec<&'static str> {
+    let word = |effect: &Effect| match effect {
+        Effect::Proven { .. } => Some("worth it"),
+        Effect::InVain { .. } => Some("in vain"),
+        Effect::Lease { .. }
+        | Effect::Refuse { .. }
+        | Effect::Open { .. }
+        | Effect::Unwanted { .. }
+        | Effect::Abandon { .. }
+        | Effect::Renumber { .. }
+        | Effect::Check { .. }
+        | Effect::KeepAlive { .. }
+        | Effect::Lost { .. }
+        | Effect::Close { .. }
+        | Effect::Forget => None,
+    };
+    effects.iter().filter_map(word).collect()
+}
+
+/// reliability P35, reliability I34: a session over HTTP shows its worth by answering, a process
+/// by living for a minute, whatever it answers and wherever it came from.
+#[test]
+fn a_process_shows_its_worth_by_lasting() {
+    use Origin::{Fresh, Spare};
+    use Transport::{Http, Stdio};
+    let (vain, good, none): (&[_], &[_], &[_]) = (&["in vain"], &["worth it"], &[]);
+    #[rustfmt::skip]
+    let table = [
+        // it came from, rested, answers after seconds; said then; is lost a second later; said then
+        (Http,  Fresh, 0,  None,     none, vain),
+        (Http,  Fresh, 0,  Some(0),  good, none),
+        (Http,  Spare, 5,  None,     none, none),
+        (Stdio, Fresh, 0,  None,     none, vain),
+        (Stdio, Fresh, 0,  Some(0),  none, vain),
+        (Stdio, Fresh, 0,  Some(58), none, vain),
+        (Stdio, Fresh, 0,  Some(59), none, none),
+        (Stdio, Fresh, 0,  Some(60), good, none),
+        (Stdio, Spare, 0,  Some(0),  none, vain),
+        (Stdio, Spare, 50, Some(10), good, none),
+        (Stdio, Spare, 90, None,     none, none),
+    ];
+    for (at, (transport, origin, rested, answers, then, lost)) in table.into_iter().enumerate() {
+        for ended in [false, true] {
+            let policy = CellPolicy {
+                check_after: secs(10_000),
+                proof: Proof::over(transport),
+                ..side_by_side(Ends::WithRun)
+            };
+            let mut world = World::new(policy, 1);
+            world.ask();
+            world.opening.clear();
+            let (generation, rested) = (Generation::FIRST, secs(rested));
+            let arrival = Arrival {
+                origin,
+                rested,
+                ..Arrival::FRESH
+            };
+            world.tell(Event::Opened {
+                generation,
+                arrival,
+            });
+            world.ask();
+            if let Some(answers) = answers {
+                world.wait(answers);
+                assert_eq!(worth(&world.make(Move::Settle(0, FINE))), then, "row {at}");
+            }
+            world.wait(1);
+            // That nobody else will ask for it makes no difference.
+            if ended {
+                world.make(Move::End);
+            }
+            let gone = Move::Settle(0, Outcome::Gone(Why::Gone));
+            assert_eq!(worth(&world.make(gone)), lost, "row {at}");
+        }
     }
 }

@@ -169,6 +169,7 @@ impl World {
             Effect::Unwanted { .. }
             | Effect::KeepAlive { .. }
             | Effect::Proven { .. }
+            | Effect::InVain { .. }
             | Effect::Lost { .. }
             | Effect::Forget => {},
         }

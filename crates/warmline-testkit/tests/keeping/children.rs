@@ -118,27 +118,49 @@ async fn a_program_that_keeps_dying_is_started_ever_more_slowly() {
     finish(warm, &[&program]).await;
 }
 
-/// The same for one that dies of every call: that it starts and lists its tools proves nothing.
+/// reliability P35, reliability I34: the same for one that dies of every call; that it starts and
+/// lists its tools proves nothing.
 #[tokio::test]
-#[ignore = "a process that answered anything counts as good, however soon it dies"]
 async fn a_program_that_dies_of_every_call_is_given_up_for_a_while() {
-    let program = legacy();
-    let server = program.declared("child");
-    let warm = Warmline::builder().server(server).build().unwrap();
-    let run = warm.begin();
-    let child = run.server("child").unwrap();
-    let mut codes = Vec::new();
-    for _ in 0..12 {
-        let error = child.call("crash", json!({})).await.unwrap_err();
-        codes.push(error.code().word());
+    for per in [SessionPer::Run, SessionPer::Identity, SessionPer::Call] {
+        let program = legacy();
+        let server = program.declared("child").session_per(per);
+        let warm = Warmline::builder().server(server).build().unwrap();
+        let run = warm.begin();
+        let child = run.server("child").unwrap();
+        let crash = async || child.call("crash", json!({})).await.unwrap_err();
+        // What dies now and then is there again at once.
+        for _ in 0..2 {
+            assert_ne!(crash().await.code().word(), "breaker-open");
+            assert_eq!(count(&child).await, 1);
+        }
+        let mut codes = Vec::new();
+        for _ in 0..12 {
+            codes.push(crash().await.code().word());
+        }
+        assert_eq!(codes[11], "breaker-open", "{per:?}: {codes:?}");
+        let before = program.starts();
+        assert!(before <= 12, "{per:?}: {before} starts");
+        child.call("counter", json!({})).await.unwrap_err();
+        assert_eq!(program.starts(), before);
+        pass(secs(10)).await;
+        assert_eq!(count(&child).await, 1);
+        // It was given up once, and one more death is enough now: it waits for longer.
+        crash().await;
+        let wait = crash().await.retry_after();
+        assert!(wait > Some(secs(10)), "{per:?}: {wait:?}");
+        // A minute of life makes up for all of it.
+        pass(secs(20)).await;
+        if per != SessionPer::Call {
+            assert_eq!(count(&child).await, 1);
+            pass(secs(60)).await;
+            count(&child).await;
+            for _ in 0..4 {
+                assert_ne!(crash().await.code().word(), "breaker-open", "{per:?}");
+            }
+            assert_eq!(count(&child).await, 1);
+        }
+        run.end().await;
+        finish(warm, &[&program]).await;
     }
-    assert!(codes.contains(&"breaker-open"), "{codes:?}");
-    assert!(program.starts() <= 12, "{} starts", program.starts());
-    let before = program.starts();
-    child.call("counter", json!({})).await.unwrap_err();
-    assert_eq!(program.starts(), before);
-    pass(secs(10)).await;
-    assert_eq!(count(&child).await, 1);
-    run.end().await;
-    finish(warm, &[&program]).await;
 }

@@ -1,7 +1,6 @@
 //! Breakers: whether an opening may be tried, for each server and for each who asks there.
 //!
-//! Asked by: openings.  Told by: how they ended, and by sessions that served, or were lost before
-//! they did. Only breakers that have something to remember are kept.
+//! Asked by: openings.  Told by: how they ended, and what the sessions were worth. Only breakers that have something to remember are kept.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -119,13 +118,13 @@ impl Breakers {
         Ok((passing, changes))
     }
 
-    /// A session of theirs served for the first time.
+    /// It was worth it to open a session of theirs.
     pub(super) fn proven(&self, opener: &Opener) -> Changes {
         self.each_known(opener, |_, breaker| breaker.proven())
     }
 
-    /// A session of theirs was lost before it served anything.
-    pub(super) fn lost_early(&self, opener: &Opener, policy: &BreakerPolicy) -> Changes {
+    /// A session of theirs was opened in vain.
+    pub(super) fn in_vain(&self, opener: &Opener, policy: &BreakerPolicy) -> Changes {
         self.blamed(opener, Blame::Server, policy)
     }
 
@@ -193,9 +192,9 @@ impl Passing {
     /// The opening succeeded.
     pub(crate) fn succeeded(mut self) -> Changes {
         self.probes.clear();
-        let policy = &self.policy;
+        let (now, policy) = (self.breakers.now(), &self.policy);
         self.breakers
-            .each_known(&self.opener, |_, breaker| breaker.opened(policy))
+            .each_known(&self.opener, |_, breaker| breaker.opened(now, policy))
     }
 
     /// The opening failed.
@@ -206,9 +205,9 @@ impl Passing {
         if whom == Blame::Identity && self.probes.contains(&Blame::Server) {
             // The server was there, and turned this one away.
             self.probes.clear();
-            let policy = &self.policy;
+            let (now, policy) = (self.breakers.now(), &self.policy);
             let server = |whose: Blame, breaker: &mut Breaker| match whose {
-                Blame::Server => breaker.opened(policy),
+                Blame::Server => breaker.opened(now, policy),
                 Blame::Identity | Blame::Nobody => None,
             };
             changes.extend(self.breakers.each_known(&self.opener, server));

@@ -356,14 +356,10 @@ impl<C: Connector> Inside<C> {
                 Some(Step::KeepAlive(generation, session))
             },
             Effect::Proven { .. } => Some(Step::Proven),
-            Effect::Lost {
-                generation,
-                why,
-                past,
-                origin,
-            } => {
+            Effect::InVain { .. } => Some(Step::InVain),
+            Effect::Lost { generation, why } => {
                 self.keep(generation);
-                Some(Step::Lost(generation, why, past, origin))
+                Some(Step::Lost(generation, why))
             },
             Effect::Close { generation, why } => {
                 let at = self

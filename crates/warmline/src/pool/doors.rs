@@ -7,7 +7,7 @@ use warmline_core::exchange::Trouble;
 use warmline_core::key::{CredentialId, Key, Owner, Revision, Scope};
 use warmline_core::policy::{BreakerPolicy, Ceilings};
 use warmline_core::pool::breaker::{Blame, Stance};
-use warmline_core::pool::{Event, Refusal, Turn};
+use warmline_core::pool::{Event, Proof, Refusal, Turn};
 use warmline_core::tick::Tick;
 
 use super::cell::{Asked, CellOf};
@@ -115,7 +115,8 @@ impl<C: Connector> Pool<C> {
     ) -> Result<Lease<C>, Trouble> {
         let scope = Scope::Shared(shelf.declared);
         let key = Arc::new(Key::of(shelf.place.clone(), owner, shelf.credential, scope));
-        let made_of = (ONCE, Arc::clone(setup));
+        let proof = Proof::over(shelf.place.transport);
+        let made_of = (CellPolicy { proof, ..ONCE }, Arc::clone(setup));
         let cell = CellOf::new(&self.ground, &self.table, key, Purpose::Call, made_of);
         self.table
             .leaving
@@ -262,7 +263,7 @@ impl<C: Connector> Pool<C> {
     }
 }
 
-/// The policy of a session that serves one call.
+/// The policy of a session that serves one call; what it has to show follows from its transport.
 const ONCE: CellPolicy = CellPolicy {
     sharing: Sharing::OneEach,
     max: 1,
@@ -271,6 +272,7 @@ const ONCE: CellPolicy = CellPolicy {
     check_after: CHECK_SPARES_AFTER,
     keep_alive: None,
     waiters: 1,
+    proof: Proof::Serving,
     ends: Ends::ByLimits,
 };
 

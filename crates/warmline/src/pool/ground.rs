@@ -172,9 +172,16 @@ impl<C: Connector> Ground<C> {
         );
     }
 
-    /// A session that came to nothing, or served, tells the breakers.
+    /// It was worth it to open a session of this key.
     pub(super) fn proven(&self, setup: &C::Setup, key: &Key) {
         let changes = self.breakers.proven(&Opener::of(key));
+        self.breakers_changed(setup, key, changes);
+    }
+
+    /// A session of this key was opened in vain.
+    pub(super) fn in_vain(&self, setup: &C::Setup, key: &Key) {
+        let policy = self.connector.breaker(setup);
+        let changes = self.breakers.in_vain(&Opener::of(key), &policy);
         self.breakers_changed(setup, key, changes);
     }
 

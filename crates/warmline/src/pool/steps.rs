@@ -7,9 +7,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 use warmline_core::exchange::Trouble;
-use warmline_core::pool::{Event, Generation, Health, Origin, Past, Refusal, Why};
+use warmline_core::pool::{Event, Generation, Health, Refusal, Why};
 
-use super::breakers::Opener;
 use super::cell::{Answer, CellOf, Kept, Slot};
 use super::ground::Errand;
 use super::lease::Handed;
@@ -29,7 +28,8 @@ pub(super) enum Step<C: Connector> {
     Check(Generation, Arc<C::Session>),
     KeepAlive(Generation, Arc<C::Session>),
     Proven,
-    Lost(Generation, Why, Past, Origin),
+    InVain,
+    Lost(Generation, Why),
     Close(Slot<C>, Why),
     Release(Kept<C>),
     Forget,
@@ -66,9 +66,8 @@ impl<C: Connector> CellOf<C> {
                 Step::Open(generation, kept, stopped) => self.open(generation, kept, stopped),
                 Step::Check(generation, session) => self.check(generation, session),
                 Step::Proven => self.ground.proven(self.setup(), self.any_key()),
-                Step::Lost(generation, why, past, origin) => {
-                    self.lost(generation, why, past, origin);
-                },
+                Step::InVain => self.ground.in_vain(self.setup(), self.any_key()),
+                Step::Lost(generation, why) => self.happened(What::Lost { generation, why }),
                 Step::Close(slot, why) => self.close(slot, why),
                 Step::Release(kept) => drop(kept),
                 Step::Forget => self.forget(),
@@ -119,19 +118,6 @@ impl<C: Connector> CellOf<C> {
                 took: clock::now().saturating_duration_since(began),
             });
         });
-    }
-
-    fn lost(self: &Arc<Self>, generation: Generation, why: Why, past: Past, origin: Origin) {
-        // A session that never served anything was opened in vain. One that was opened long ago
-        // and only now taken into use says nothing about opening.
-        if past == Past::Unused && origin == Origin::Fresh {
-            let policy = self.connector().breaker(self.setup());
-            let opener = Opener::of(self.any_key());
-            let changes = self.ground.breakers.lost_early(&opener, &policy);
-            self.ground
-                .breakers_changed(self.setup(), self.any_key(), changes);
-        }
-        self.happened(What::Lost { generation, why });
     }
 
     /// Ends a session in the background. Its room goes back when the server was told.

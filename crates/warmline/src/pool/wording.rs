@@ -9,7 +9,7 @@ use warmline_core::pool::{CellPolicy, Counts, Sharing, Why};
 /// Opening pauses.
 pub(super) fn breaker_open(server: &str, pause: Duration) -> Trouble {
     let what = format!(
-        "`{server}` is not tried for another {} s: its last openings failed",
+        "`{server}` is not tried for another {} s: its last openings failed, or did not last",
         seconds(pause)
     );
     let mut trouble = Trouble::new(Reason::BreakerOpen, what).hint(format!(

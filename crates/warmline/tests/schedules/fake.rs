@@ -12,7 +12,7 @@ use warmline_core::key::{
     CredentialId, DeclaredId, Digest, Identity, Key, Owner, Place, Revision, RunId, Scope,
     Transport,
 };
-use warmline_core::pool::{CellPolicy, Ends, Health, Sharing, Why};
+use warmline_core::pool::{CellPolicy, Ends, Health, Proof, Sharing, Why};
 
 use crate::pool::{Connector, Happened, Order};
 
@@ -156,6 +156,7 @@ pub(crate) fn policy(sharing: Sharing, ends: Ends, max: u32) -> CellPolicy {
         check_after: secs(60),
         keep_alive: Some(secs(120)),
         waiters: 16,
+        proof: Proof::Serving,
         ends,
     }
 }

@@ -59,7 +59,7 @@ fn one_probe_at_a_time_and_longer_pauses() {
         now += pause;
     }
     assert_eq!(breaker.ask(at(now), &POLICY).0, Pass::Probe);
-    assert_eq!(breaker.opened(&POLICY), Some(Change::Passing));
+    assert_eq!(breaker.opened(at(now), &POLICY), Some(Change::Passing));
     assert_eq!(breaker.ask(at(now), &POLICY).0, Pass::Free);
 }
 
@@ -70,7 +70,7 @@ fn a_session_that_serves_starts_the_count_anew() {
     for _ in 0..4 {
         breaker.failed(at(0), &POLICY);
     }
-    assert_eq!(breaker.opened(&POLICY), None);
+    assert_eq!(breaker.opened(at(0), &POLICY), None);
     assert_eq!(breaker.proven(), None);
     assert!(breaker.is_forgettable(at(0)));
     assert_eq!(breaker.failed(at(0), &POLICY), None);
@@ -82,17 +82,53 @@ fn sessions_lost_before_they_served_count_as_failed_openings() {
     let mut breaker = Breaker::new();
     let mut changes = Vec::new();
     for _ in 0..5 {
-        assert_eq!(breaker.opened(&POLICY), None);
+        assert_eq!(breaker.opened(at(0), &POLICY), None);
         changes.extend(breaker.failed(at(0), &POLICY));
     }
     assert_eq!(changes, [Change::Tripped(secs(10))]);
     // The probe opens one, and that is lost too: the pause grows.
     assert_eq!(breaker.ask(at(10), &POLICY).0, Pass::Probe);
-    assert_eq!(breaker.opened(&POLICY), Some(Change::Passing));
+    assert_eq!(breaker.opened(at(10), &POLICY), Some(Change::Passing));
     assert_eq!(
         breaker.failed(at(10), &POLICY),
         Some(Change::Tripped(secs(20)))
     );
+}
+
+/// reliability P35, reliability I34: five that were opened in vain within a minute of one another
+/// trip it, and the pause grows as long as they go on; what lies further apart says nothing.
+#[test]
+fn what_was_opened_in_vain_counts_while_it_goes_on() {
+    let (apart, mut close, mut far) = (61, Breaker::new(), Breaker::new());
+    for round in 0..5 {
+        assert_eq!(close.opened(at(round * 60), &POLICY), None);
+        let tripped = close.failed(at(round * 60), &POLICY).is_some();
+        assert_eq!(tripped, round == 4);
+    }
+    for round in 0..20 {
+        assert_eq!(far.opened(at(round * apart), &POLICY), None);
+        assert_eq!(far.failed(at(round * apart), &POLICY), None);
+    }
+    // After a pause of ten seconds: one more within the time, and one long after.
+    assert_eq!(close.ask(at(250), &POLICY).0, Pass::Probe);
+    assert_eq!(close.opened(at(250), &POLICY), Some(Change::Passing));
+    let mut healed = close;
+    assert_eq!(
+        close.failed(at(290), &POLICY),
+        Some(Change::Tripped(secs(20)))
+    );
+    assert_eq!(healed.opened(at(311), &POLICY), None);
+    assert_eq!(
+        healed,
+        Breaker {
+            state: FRESH,
+            ..healed
+        }
+    );
+    // Without a single opening between them they are in a row, however far apart (A89).
+    let mut silent = Breaker::new();
+    let changes = (0..5).filter_map(|round| silent.failed(at(round * 300), &POLICY));
+    assert_eq!(changes.count(), 1);
 }
 
 /// A probe that is given up lets the next one through at once.

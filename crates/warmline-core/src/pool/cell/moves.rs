@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 
 use super::{Cell, Phase};
 use crate::pool::event::{Effect, Effects, Refusal};
+use crate::pool::proof::Worth;
 use crate::pool::session::{Hold, Past, Session, State, Trust};
 use crate::pool::waiters::Waiter;
 use crate::pool::{Ends, Generation, Health, Loss, Outcome, Sharing, Want, Why, ages};
@@ -56,12 +57,9 @@ impl Cell {
         let Some(session) = self.sessions.get(at).filter(|one| one.state.is_usable()) else {
             return;
         };
-        out.push(Effect::Lost {
-            generation: session.generation,
-            why,
-            past: session.past,
-            origin: session.origin,
-        });
+        let generation = session.generation;
+        out.push(Effect::Lost { generation, why });
+        self.note_in_vain(at, now, out);
         self.retire(at, why, now, out);
         for sibling in &mut self.sessions {
             if sibling.state.is_usable() {
@@ -70,9 +68,22 @@ impl Cell {
         }
     }
 
+    /// Says that a session was opened in vain, if it was: it is over, and not by our will.
+    pub(super) fn note_in_vain(&mut self, at: usize, now: Tick, out: &mut Effects) {
+        let proof = self.policy.proof;
+        if let Some(session) = self.sessions.get_mut(at)
+            && session.worth == Worth::Open
+            && proof.is_missed(session, now)
+        {
+            session.worth = Worth::InVain;
+            let generation = session.generation;
+            out.push(Effect::InVain { generation });
+        }
+    }
+
     /// What a lease tells of its session.
     pub(super) fn learn(&mut self, at: usize, outcome: Outcome, now: Tick, out: &mut Effects) {
-        let sharing = self.policy.sharing;
+        let (sharing, proof) = (self.policy.sharing, self.policy.proof);
         let Some(session) = self.sessions.get_mut(at) else {
             return;
         };
@@ -89,6 +100,11 @@ impl Cell {
                 session.heard = now;
                 session.silent = 0;
                 session.trust = Trust::Sure;
+                if session.worth != Worth::Proven && proof.is_given(session, now) {
+                    session.worth = Worth::Proven;
+                    let generation = session.generation;
+                    out.push(Effect::Proven { generation });
+                }
             },
             Outcome::Broken => session.trust = Trust::Doubted,
             // Beside others a caller who left says nothing. Alone it may have left a mess.
@@ -97,10 +113,7 @@ impl Cell {
             Outcome::Gone(_) => {},
         }
         session.used = now;
-        let (generation, state, past) = (session.generation, session.state, session.past);
-        if before == Past::Unused && past > before {
-            out.push(Effect::Proven { generation });
-        }
+        let (state, past) = (session.state, session.past);
         // Answered after it was given up: what it left is lost all the same.
         if let State::Retiring { why, .. } = state
             && past > before

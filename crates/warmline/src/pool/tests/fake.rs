@@ -18,7 +18,7 @@ use super::super::tally::Census;
 use super::super::*;
 use crate::clock::{self, Instant};
 use crate::sync::Mutex;
-use warmline_core::pool::{Health, Outcome};
+use warmline_core::pool::{Health, Outcome, Proof};
 
 /// What a server does.
 #[derive(Clone, Copy, Debug)]
@@ -288,6 +288,7 @@ pub(crate) const SHARED: CellPolicy = CellPolicy {
     check_after: Duration::from_secs(60),
     keep_alive: None,
     waiters: 1_024,
+    proof: Proof::Serving,
     ends: Ends::ByLimits,
 };
 
