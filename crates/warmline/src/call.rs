@@ -345,7 +345,8 @@ impl<'a> Way<'a> {
             let delivery = self.so_far.delivery(Delivery::Unsent);
             return Step::Over(Err(self.over(trouble, delivery)));
         }
-        let left = self.by.saturating_duration_since(clock::now());
+        let began = clock::now();
+        let left = self.by.saturating_duration_since(began);
         let patience = Patience {
             idle: self.job.patience.idle,
             total: left.min(self.job.patience.total),
@@ -362,7 +363,11 @@ impl<'a> Way<'a> {
             .await;
         self.under_way = false;
         match ending {
-            Ending::Answered(reply) => self.answered(route, lease, reply, reaction, repeat),
+            Ending::Answered(reply) => {
+                let took = clock::now().saturating_duration_since(began);
+                self.entry.answers.took(took);
+                self.answered(route, lease, reply, reaction, repeat)
+            },
             Ending::Failed(failure) => {
                 let (delivery, back) = match failure.fate {
                     Fate::Unsent(request) => (Delivery::Unsent, Some(request)),

@@ -89,6 +89,26 @@ where
     }
 }
 
+/// The runtime that something lives in, for those who want it done there and are elsewhere.
+#[derive(Clone, Debug)]
+pub(crate) struct Home(tokio::runtime::Handle);
+
+impl Home {
+    /// The runtime that this code runs in, if it runs in one.
+    pub(crate) fn here() -> Option<Self> {
+        tokio::runtime::Handle::try_current().ok().map(Self)
+    }
+
+    /// Starts a task there. If it is no more, the work is dropped.
+    pub(crate) fn spawn<F>(&self, name: &'static str, future: F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        tracing::trace!(task = name, "task began");
+        drop(self.0.spawn(future));
+    }
+}
+
 /// Runs something that blocks (a file, a lookup) on a thread made for it.
 pub(crate) fn spawn_blocking<F, T>(name: &'static str, work: F) -> JoinHandle<T>
 where

@@ -384,10 +384,11 @@ impl Connector for Connect {
         let is_over = why == Why::Gone && line.facts().transport == Transport::Http;
         let closing = async {
             setup.freshen().await;
-            line.close().await;
+            line.end().await
         };
-        if !is_over && clock::timeout(CLOSE_WITHIN, closing).await.is_err() {
-            tracing::warn!(server = %setup.entry.name, why = why.word(), "a session did not close in time");
+        if !is_over {
+            let ended = clock::timeout(CLOSE_WITHIN, closing).await;
+            self.ended(key, &line, &setup.entry.name, ended.ok());
         }
         self.cross_out(setup, key, &line, why).await;
     }

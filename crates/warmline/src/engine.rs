@@ -17,7 +17,7 @@ use warmline_core::policy::Ceilings;
 use warmline_core::pool::Why;
 use warmline_core::tick::Tick;
 
-use crate::clock::{self, Instant};
+use crate::clock::{self, Home, Instant};
 use crate::connect::Connect;
 use crate::entry::{Entry, Said};
 use crate::error::{Error, Result};
@@ -317,8 +317,12 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         if self.phase.load(Ordering::Acquire) == OPEN {
-            let (pool, by) = (self.pool.clone(), clock::after(self.shared.ceilings.drain));
-            clock::spawn_if_running("engine-drop", async move { pool.drain(by).await });
+            let (pool, time) = (self.pool.clone(), self.shared.ceilings.drain);
+            let drain = async move { pool.drain(clock::after(time)).await };
+            match Home::here() {
+                Some(here) => here.spawn("engine-drop", drain),
+                None => self.keeper.spawn_at_home("engine-drop", drain),
+            }
         }
     }
 }

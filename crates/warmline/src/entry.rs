@@ -4,6 +4,7 @@
 //! looked up before the first call (A115), and each thing is looked up once for any number of
 //! first callers.
 
+mod answers;
 mod digests;
 mod struck;
 
@@ -38,6 +39,7 @@ use crate::sync::Mutex;
 use crate::tools::ToolCache;
 use crate::upstream::{self, Facts, HttpReach, Notices, Probe, Reach};
 
+use answers::AnswerTimes;
 use digests::revision;
 pub(crate) use digests::{NO_CREDENTIAL, Said, transport_of};
 
@@ -69,6 +71,7 @@ pub(crate) struct Entry {
     pauses: Mutex<HashMap<Identity, Cooldown>>,
     /// Calls that the budget of resends has not heard of yet.
     pub(crate) calls: AtomicU32,
+    pub(crate) answers: AnswerTimes,
     credentials: Mutex<HashMap<Option<Identity>, Arc<Credential>>>,
 }
 
@@ -161,6 +164,7 @@ impl Entry {
             has_paused: AtomicBool::new(false),
             pauses: Mutex::default(),
             calls: AtomicU32::new(0),
+            answers: AnswerTimes::default(),
             lookup,
             credentials: Mutex::default(),
         })

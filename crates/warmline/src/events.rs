@@ -147,6 +147,14 @@ pub enum Event {
         #[serde(serialize_with = "as_word")]
         why: Why,
     },
+    /// A session is over here, and its server did not end it: it may hold it still.
+    NotEnded {
+        /// Which one.
+        #[serde(flatten)]
+        session: Which,
+        /// What happened, with names and numbers.
+        what: Arc<str>,
+    },
     /// A server does not know a session any more, or what carried it is gone.
     SessionGone {
         /// Which one.
@@ -332,6 +340,7 @@ impl Event {
             Self::SessionOpened { .. } => "session-opened",
             Self::OpeningFailed { .. } => "opening-failed",
             Self::SessionClosed { .. } => "session-closed",
+            Self::NotEnded { .. } => "not-ended",
             Self::SessionGone { .. } => "session-gone",
             Self::Healed { .. } => "healed",
             Self::CheckFailed { .. } => "check-failed",
@@ -360,6 +369,7 @@ impl Event {
             Self::SessionOpened { session, .. }
             | Self::OpeningFailed { session, .. }
             | Self::SessionClosed { session, .. }
+            | Self::NotEnded { session, .. }
             | Self::SessionGone { session, .. }
             | Self::Healed { session, .. }
             | Self::CheckFailed { session, .. }

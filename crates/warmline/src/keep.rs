@@ -5,6 +5,7 @@
 //! store says what nobody came back for.
 
 use std::collections::{HashMap, HashSet};
+use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -13,13 +14,14 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream;
+use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use warmline_core::key::{Identity, Key, Owner, Transport};
 use warmline_core::plan;
 use warmline_core::pool::breaker::{Blame, Stance};
 use warmline_core::tick::Tick;
 
-use crate::clock::{self, Instant};
+use crate::clock::{self, Home, Instant};
 use crate::connect::Connect;
 use crate::engine::Engine;
 use crate::entry::Entry;
@@ -27,7 +29,7 @@ use crate::events::{Event, Fingerprint};
 use crate::metrics::{BreakerState, RunLine, ServerMetrics, SessionLine, SessionState, Snapshot};
 use crate::pool::KeepAlive;
 use crate::route::told;
-use crate::run::{self, RunShared};
+use crate::run::{self, LeftOver, RunShared};
 use crate::sync::Mutex;
 use crate::upstream::Reach;
 
@@ -42,11 +44,19 @@ const KEYS_SERVE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// How often the store is looked through for what nobody came back for.
 const LOOK_THROUGH_STORE: Duration = Duration::from_secs(60);
 
-/// Whether the keeper runs, and how to stop it.
+/// Whether the keeper runs, where, and how to stop it.
 #[derive(Debug, Default)]
 pub(crate) struct Started {
     running: Arc<AtomicBool>,
-    task: Mutex<Option<AbortHandle>>,
+    task: Mutex<Option<(AbortHandle, Home)>>,
+    left: Arc<LeftOvers>,
+}
+
+/// Ends of runs that were dropped where nothing could carry them out.
+#[derive(Debug, Default)]
+struct LeftOvers {
+    ends: Mutex<Vec<LeftOver>>,
+    told: Notify,
 }
 
 impl Started {
@@ -56,13 +66,33 @@ impl Started {
             return;
         }
         let running = Running(Arc::clone(&self.running));
-        let task = clock::spawn("keeper", keep(Arc::downgrade(engine), running));
-        *self.task.lock() = Some(task.abort_handle());
+        let left = Arc::clone(&self.left);
+        let task = clock::spawn("keeper", keep(Arc::downgrade(engine), left, running));
+        let home = Home::here();
+        *self.task.lock() = home.map(|home| (task.abort_handle(), home));
+    }
+
+    /// Takes over the end of a run that was dropped where nothing could carry it out. A keeper that
+    /// starts later finds it too.
+    pub(crate) fn hand_over(&self, left: LeftOver) {
+        self.left.ends.lock().push(left);
+        self.left.told.notify_one();
+    }
+
+    /// Starts a task where the keeper lives, for whoever is elsewhere.
+    pub(crate) fn spawn_at_home<F>(&self, name: &'static str, work: F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let home = self.task.lock().as_ref().map(|(_, home)| home.clone());
+        if let Some(home) = home {
+            home.spawn(name, work);
+        }
     }
 
     /// Stops it.
     pub(crate) fn stop(&self) {
-        if let Some(task) = self.task.lock().take() {
+        if let Some((task, _)) = self.task.lock().take() {
             task.abort();
         }
     }
@@ -84,11 +114,14 @@ impl Drop for Running {
     }
 }
 
-async fn keep(engine: Weak<Engine>, running: Running) {
+async fn keep(engine: Weak<Engine>, left: Arc<LeftOvers>, running: Running) {
     let mut background = Background::default();
     let mut healthy = HashMap::new();
     while let Some(every) = engine.upgrade().map(|engine| engine.ceilings().sweep_every) {
-        clock::sleep(every).await;
+        let next = clock::after(every);
+        while clock::timeout_at(next, left.told.notified()).await.is_ok() {
+            end_left_over(&engine, &left);
+        }
         // Held for one round only: an engine that everybody dropped ends between two.
         let Some(engine) = engine.upgrade() else {
             break;
@@ -96,6 +129,16 @@ async fn keep(engine: Weak<Engine>, running: Running) {
         round(&engine, &mut background, &mut healthy).await;
     }
     drop(running);
+}
+
+/// Ends the runs that were dropped where nothing could do that.
+fn end_left_over(engine: &Weak<Engine>, left: &LeftOvers) {
+    let ends = std::mem::take(&mut *left.ends.lock());
+    if let Some(engine) = engine.upgrade() {
+        for end in ends {
+            run::end_left_over(&engine, end);
+        }
+    }
 }
 
 async fn round(

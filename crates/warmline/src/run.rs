@@ -7,12 +7,13 @@
 //! what joined it closes nothing. Sub-agents join through a task-local that follows `.await`, and
 //! through [`InCurrentRun::in_current_run`] where a future is handed to another task.
 
+mod ending;
 mod routes;
 
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -33,6 +34,8 @@ use crate::handle::ServerHandle;
 use crate::lease::Leased;
 use crate::pool::CellOf;
 use crate::sync::Mutex;
+pub(crate) use ending::{LeftOver, end_closed, end_if_idle, end_left_over, end_state_lost};
+use ending::{OwedEnd, end};
 use routes::Routes;
 
 /// Longer names are not taken.
@@ -355,88 +358,11 @@ impl Drop for Run {
         }
         let (engine, run) = (Arc::clone(&self.engine), Arc::clone(&self.shared));
         // Asked for at once: whoever names the run from here on begins another.
-        if let EndAsked::Yours { .. } = run.life.lock().end() {
-            let why = (RunEnd::Dropped, Why::RunEnded);
-            let work = carry_out_end(engine, Arc::clone(&run), why, Duration::ZERO);
-            clock::spawn_if_running("run-end", work);
+        let asked = run.life.lock().end();
+        if let EndAsked::Yours { .. } = asked {
+            let owed = OwedEnd::new(engine, run, (RunEnd::Dropped, Why::RunEnded));
+            clock::spawn_if_running("run-end", owed.carry_out(Duration::ZERO));
         }
-    }
-}
-
-/// Ends a run if it rested too long.
-pub(crate) fn end_if_idle(engine: &Arc<Engine>, run: Arc<RunShared>, limit: Duration) {
-    let asked = run.life.lock().end_if_idle(engine.tick(), limit);
-    if let Some(EndAsked::Yours { .. }) = asked {
-        let why = (RunEnd::IdleTooLong, Why::RunEnded);
-        let work = carry_out_end(Arc::clone(engine), run, why, Duration::ZERO);
-        drop(clock::spawn("run-idle", work));
-    }
-}
-
-/// A run whose server lost its state, where the policy ends the run then.
-pub(crate) async fn end_state_lost(engine: Arc<Engine>, run: Arc<RunShared>) {
-    let why = (RunEnd::StateLost, Why::RunEnded);
-    end(engine, run, why, Duration::ZERO).await;
-}
-
-/// A run of an engine that is closed: with a store that outlives the process its sessions are
-/// left to their records.
-pub(crate) async fn end_closed(engine: Arc<Engine>, run: Arc<RunShared>, grace: Duration) {
-    end(engine, run, (RunEnd::Closed, Why::Drained), grace).await;
-}
-
-/// Carries the end of a run out, or waits for whoever does.
-///
-/// # Cancel safety
-/// Dropping it does not stop the end: what has to be done runs in a task of its own.
-async fn end(engine: Arc<Engine>, run: Arc<RunShared>, why: (RunEnd, Why), grace: Duration) {
-    let asked = run.life.lock().end();
-    if let EndAsked::Yours { .. } = asked {
-        let work = carry_out_end(engine, Arc::clone(&run), why, grace);
-        drop(clock::spawn("run-end", work));
-    }
-    run.over.wait().await;
-}
-
-async fn carry_out_end(
-    engine: Arc<Engine>,
-    run: Arc<RunShared>,
-    (ended, why): (RunEnd, Why),
-    grace: Duration,
-) {
-    // Even a task that dies on the way leaves nobody waiting.
-    let over = TellOver(Arc::clone(&run));
-    if !grace.is_zero() && run.life().calls() > 0 {
-        let quiet = async {
-            let told = run.quiet.notified();
-            let mut told = std::pin::pin!(told);
-            told.as_mut().enable();
-            if run.life().calls() > 0 {
-                told.await;
-            }
-        };
-        // Who is not done by then is cut: its call ends `unknown`.
-        clock::timeout(grace, quiet).await.ok();
-    }
-    run.cut.cut();
-    fence(Ordering::SeqCst);
-    let cells = run.own_cells();
-    let sessions = u32::try_from(cells.len()).unwrap_or(u32::MAX);
-    let by = clock::after(engine.ceilings().drain);
-    engine.pool().end_all_of(&cells, why, by).await;
-    run.routes.clear();
-    run.life.lock().closed();
-    // Only now: until everything is closed, the name leads to another key.
-    engine.forget_run(&run);
-    engine.run_ended(&run, ended, sessions);
-    drop(over);
-}
-
-struct TellOver(Arc<RunShared>);
-
-impl Drop for TellOver {
-    fn drop(&mut self) {
-        self.0.over.cut();
     }
 }
 

@@ -123,6 +123,13 @@ pub fn read(reply: &Reply<'_>) -> Option<Dialect> {
     }
 }
 
+/// Whether a server that was asked to end a session, and answered so, has nothing left to end: it
+/// did, it knows no such session, or it lets nobody end one. Any other answer leaves the session
+/// where it was.
+pub const fn nothing_left_to_end(status: u16) -> bool {
+    matches!(status, 200..=299 | 400 | 404 | 405 | 410 | 501)
+}
+
 impl Dialect {
     /// Every dialect.
     pub const ALL: [Self; 20] = [

@@ -1,9 +1,11 @@
 //! Closing: the end of a run closes its sessions, all of them and no others, in bounded time.
 
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use serde_json::json;
 use warmline::core::delivery::Delivery;
 use warmline::core::policy::SessionPer;
+use warmline::events::{Event, Heard};
 use warmline::{Run, Server, Warmline};
 use warmline_testkit::{Canned, Fault, LedgerServer, Moment, Personality, Phase, Rule};
 
@@ -62,11 +64,13 @@ async fn the_end_of_one_run_touches_no_other() {
     world.finish().await;
 }
 
-/// A44, A131: what the server does not end keeps nothing else open, and the run's result is there.
+/// A44, A131: what the server does not end is told with its key and keeps nothing else open, and
+/// the run's result is there.
 #[tokio::test]
 async fn one_session_that_fails_to_close_keeps_no_other_open() {
     let names = names(10);
     let world = of_many_names(&names);
+    let mut told = world.warm.events();
     let broken = Fault::Reply(Canned::new(500, "no"));
     world.server.inject(Rule::new(broken).on("DELETE"));
     let result = world
@@ -80,6 +84,25 @@ async fn one_session_that_fails_to_close_keeps_no_other_open() {
     assert_eq!(world.server.counts().open_sessions, 1);
     assert_eq!(deletes(&world), 10, "each was asked once");
     assert!(world.warm.snapshot().sessions.is_empty());
+    let mut not_ended = Vec::new();
+    let mut run_of = None;
+    while let Some(Some(Heard::Event(event))) = told.next().now_or_never() {
+        if let Event::RunEnded { identity, run, .. } = event {
+            run_of = Some((identity, run));
+        } else if let Event::NotEnded { session, what } = event {
+            not_ended.push((session, what));
+        }
+    }
+    let [(session, what)] = not_ended.as_slice() else {
+        panic!("one warning for one session: {not_ended:?}");
+    };
+    assert!(names.contains(&session.server.to_string()), "{session:?}");
+    assert_eq!(
+        session.identity.zip(session.run),
+        run_of,
+        "it names the key"
+    );
+    assert!(what.contains("500"), "{what}");
     world.server.control().forget_sessions();
     world.finish().await;
 }

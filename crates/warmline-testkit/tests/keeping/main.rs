@@ -20,6 +20,7 @@ mod breaker;
 mod children;
 mod closing;
 mod draining;
+mod dropped;
 mod health;
 mod holding;
 mod limits;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use warmline_testkit::{Canned, Fault, Rule};
+
 use super::*;
 
 /// Lets the keeper work through that much time.
@@ -42,6 +44,38 @@ async fn a_session_that_nobody_came_back_for_is_ended() {
     held.end().await;
     second.close().await;
     assert_eq!(server.violations(), Vec::<String>::new());
+}
+
+/// A49: a server that could not be told, or would not, is told again; one that lets nobody end a
+/// session is not.
+#[tokio::test]
+async fn a_session_that_could_not_be_ended_is_tried_again() {
+    // What it answers at first, the tries it takes, and whether the session is there afterwards.
+    for (status, tries, open) in [(503, 2, 0), (401, 2, 0), (405, 1, 1)] {
+        let (server, store) = (server(), Kept::new());
+        let first = life(&server, &store);
+        count(&first, "left").await;
+        first.close().await;
+        let second = life(&server, &store);
+        let deletes = || server.ledger().received("DELETE");
+        // Somebody has to call, so that there is a keeper.
+        let run = second.begin();
+        counted(&run.server(LEDGER).unwrap()).await;
+        run.end().await;
+        let before = deletes();
+        let deletes = || deletes() - before;
+        let answer = Fault::Reply(Canned::new(status, "not now"));
+        server.inject(Rule::new(answer).on("DELETE"));
+        pass(45).await;
+        assert_eq!(deletes(), 1, "{status}");
+        assert_eq!(store.records().await, OF_THE_SERVER + tries - 1, "{status}");
+        pass(45).await;
+        assert_eq!(deletes(), tries, "{status}");
+        assert_eq!(store.records().await, OF_THE_SERVER, "{status}");
+        assert_eq!(server.counts().open_sessions, open, "{status}");
+        second.close().await;
+        assert_eq!(server.violations(), Vec::<String>::new());
+    }
 }
 
 /// A store that is shared by servers: nobody's session id goes to another server.

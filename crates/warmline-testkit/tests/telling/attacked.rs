@@ -3,14 +3,16 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use serde_json::json;
+use warmline::core::code::Reason;
 use warmline::core::exchange::Trouble;
 use warmline::credentials::{Asked, Stepping, Token};
 use warmline::{CredentialProvider, Delivery, OnStateLoss, Server, SessionPer, ToolPolicy};
 use warmline_testkit::{Canned, CutAt, End, Fault, LedgerServer, Moment, Personality, Rule};
 
 use super::census::until;
-use super::world::{LEDGER, World, count, counted, secs};
+use super::world::{LEDGER, World, count, counted, payment, secs};
 
 const SOON: Duration = Duration::from_millis(50);
 
@@ -218,6 +220,30 @@ async fn a_pause_counts_within_the_time_of_a_call() {
     assert!(began.elapsed() < secs(3), "{:?}", began.elapsed());
     run.end().await;
     world.warm.close().await;
+}
+
+/// reliability R2: what the server usually takes must fit into the time that is left, or the call
+/// is not sent again.
+#[tokio::test]
+async fn a_call_is_not_sent_again_where_the_usual_time_is_not_left() {
+    let world = World::new(Personality::legacy());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    count(&ledger).await;
+    let usual = || ledger.call("slow", json!({ "ms": 2_000 }));
+    join_all((0..6).map(|_| async { usual().await.unwrap() })).await;
+    world.server.control().forget_sessions();
+    let short = payment(&ledger, "short").timeout(Duration::from_millis(1_500));
+    let error = short.await.unwrap_err();
+    assert_eq!(error.reason(), Reason::SessionGone, "{error:?}");
+    assert_eq!((error.delivery(), error.attempts()), (Delivery::Refused, 1));
+    assert_eq!((world.handshakes(), world.payments("short")), (1, 0));
+    count(&ledger).await;
+    world.server.control().forget_sessions();
+    let long = payment(&ledger, "long").await.unwrap();
+    assert_eq!((long.attempts(), world.payments("long")), (2, 1));
+    run.end().await;
+    world.finish().await;
 }
 
 /// A84, reliability P10: a call without time is not sent, and is told so.

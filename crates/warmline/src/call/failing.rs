@@ -2,7 +2,6 @@
 //! and what has to be mended before the next attempt.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use warmline_core::code::{Code, Reason};
 use warmline_core::delivery::{
@@ -65,7 +64,7 @@ impl Way<'_> {
                 _ => Renewal::Pointless,
             },
             left: self.by.saturating_duration_since(clock::now()),
-            typical: Duration::ZERO,
+            typical: self.entry.answers.usual(),
             // Said by the budget itself, when it decides.
             purse: Purse::Empty,
             dice: fastrand::u32(..),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use warmline_core::code::Reason;
 use warmline_core::era::Era;
 use warmline_core::exchange::Trouble;
 use warmline_core::key::{Key, Transport};
@@ -237,34 +238,38 @@ impl Connect {
         Self::store_did(setup, StoreOperation::Clear, did, began);
     }
 
-    /// Ends a session that nobody came back for.
+    /// Ends a session that nobody came back for. While its server cannot be told, the record stays
+    /// for another try.
     pub(crate) async fn end_abandoned(
         &self,
         entry: &Arc<Entry>,
         records: &Records,
         record: Record,
     ) {
-        if let Some(id) = &record.session_id {
-            self.delete(entry, &record, id).await;
+        if let Some(id) = &record.session_id
+            && let Err(trouble) = self.delete(entry, &record, id).await
+        {
+            let server = &entry.name;
+            if records.keeps_for_another_try(&record) {
+                tracing::debug!(%server, %trouble, "a session that nobody came back for is not ended yet");
+                return;
+            }
+            tracing::warn!(%server, %trouble, "a session that nobody came back for is left to its server");
         }
         records
             .clear(&record.key, record.generation, record.session_id.as_deref())
             .await;
     }
 
-    async fn delete(&self, entry: &Arc<Entry>, record: &Record, id: &str) {
-        let Ok(found) = entry.found(&self.shared.vault).await else {
-            return;
-        };
+    async fn delete(&self, entry: &Arc<Entry>, record: &Record, id: &str) -> Result<(), Trouble> {
+        let found = entry.found(&self.shared.vault).await?;
         // The session is elsewhere than the server is now, and its id is nobody else's business.
         if found.revision != record.key.place().revision {
-            return;
+            return Ok(());
         }
         let credential = entry.own_credential(&self.shared.vault);
-        if let Some(credential) = &credential
-            && credential.ready().await.is_err()
-        {
-            return;
+        if let Some(credential) = &credential {
+            credential.ready().await?;
         }
         let target = entry.target(&found, credential.as_ref(), Some(Era::Legacy), None);
         let facts = Facts {
@@ -283,14 +288,15 @@ impl Connect {
             session_id: id.to_owned(),
             facts: Arc::new(facts),
         };
-        if let Ok(session) = self
-            .shared
-            .upstream
-            .resume(&target, &Declared::default(), &kept)
-        {
-            clock::timeout(CLOSE_WITHIN, session.close()).await.ok();
-            tracing::info!(server = %entry.name, "ended a session that nobody came back for");
-        }
+        let upstream = &self.shared.upstream;
+        let session = upstream.resume(&target, &Declared::default(), &kept)?;
+        let ended = clock::timeout(CLOSE_WITHIN, session.end()).await;
+        ended.unwrap_or_else(|_| {
+            let what = format!("`{}` did not end a session in time", entry.name);
+            Err(Trouble::new(Reason::Timeout, what))
+        })?;
+        tracing::info!(server = %entry.name, "ended a session that nobody came back for");
+        Ok(())
     }
 }
 

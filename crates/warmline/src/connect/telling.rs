@@ -4,6 +4,7 @@
 //! rare enough to be an event.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use warmline_core::code::{Code, Reason};
@@ -13,10 +14,10 @@ use warmline_core::key::{Identity, Owner};
 use warmline_core::pool::breaker::{Blame, Change};
 use warmline_core::pool::{Generation, Health, Why};
 
-use super::{Connect, Setup};
+use super::{Connect, Line, Setup};
 use crate::clock::{self, Instant};
 use crate::entry::Entry;
-use crate::events::{Event, Fingerprint, Which};
+use crate::events::{Event, Fingerprint, ShortId, Which};
 use crate::metrics::{
     Acquired, BreakerScope, BreakerState, CheckResult, ChildEnd, HealCause, OpenResult, Refusal,
     StoreOperation, StoreResult,
@@ -178,6 +179,26 @@ impl Connect {
             session: which(happened, generation),
             why,
         });
+    }
+
+    /// Tells of a session that its server may hold still. Nothing came of it within its time: none.
+    pub(super) fn ended(
+        &self,
+        key: Option<&Key>,
+        line: &Line,
+        server: &Arc<str>,
+        ended: Option<Result<(), Trouble>>,
+    ) {
+        let what = match ended {
+            Some(Ok(())) => return,
+            Some(Err(trouble)) => trouble.what,
+            None => "it did not close in time".to_owned(),
+        };
+        let mut session = key.map_or_else(|| Which::of(Arc::clone(server)), Which::of_key);
+        session.generation = Some(line.generation.load(Ordering::Relaxed));
+        session.session = line.session_id().map(ShortId::of);
+        let what = Arc::from(what);
+        self.shared.events.tell(Event::NotEnded { session, what });
     }
 
     /// Counts how a child ended, and tells of one that ended by itself.

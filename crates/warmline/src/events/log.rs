@@ -185,6 +185,9 @@ fn line_of(event: &Event) -> Line<'_> {
         Event::SessionClosed { session, why } => {
             Line::session(L::DEBUG, "session closed", session).reason(*why)
         },
+        Event::NotEnded { session, what } => {
+            Line::session(L::WARN, "session not ended", session).what(what)
+        },
         Event::SessionGone { session, cause } => {
             Line::session(L::WARN, "session gone", session).reason(*cause)
         },

@@ -59,6 +59,10 @@ fn of_sessions() -> Vec<Event> {
             session: which(),
             why: Why::RunEnded,
         },
+        Event::NotEnded {
+            session: which(),
+            what: Arc::from("`ledger` answered 500 when it was asked to end a session"),
+        },
         Event::SessionGone {
             session: which(),
             cause: HealCause::NotFound,
@@ -259,6 +263,27 @@ fn a_line_holds_the_fields_of_its_event() {
             "WARN message=breaker changed server=github identity=01010101 how=tripped reason=unauthorized scope=identity took_ms=10000"
         ]
     );
+}
+
+/// A44: a session that its server did not end is a warning that names its key.
+#[test]
+fn a_session_that_was_not_ended_is_a_warning_with_its_key() {
+    let event = Event::NotEnded {
+        session: which(),
+        what: Arc::from("`github` answered 500"),
+    };
+    let lines = lines_of(|| Events::default().tell(event));
+    let line = lines.first().unwrap();
+    assert!(line.starts_with("WARN "), "{line}");
+    for field in [
+        "server=github",
+        "identity=",
+        "run=",
+        "session=6f1ed0…",
+        "what=`github`",
+    ] {
+        assert!(line.contains(field), "no {field} in {line}");
+    }
 }
 
 #[test]

@@ -28,6 +28,9 @@ const AT_ONCE: usize = 256;
 const LOOKS: u32 = 8;
 const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(5 * 60);
 
+/// So often it is tried to end a session, each time as long after the last as it may rest.
+const TRIES: u32 = 8;
+
 /// The editions that were seen, and since when.
 #[derive(Debug, Default)]
 pub(super) struct Watch(Mutex<Watched>);
@@ -42,6 +45,8 @@ struct Watched {
 struct Seen {
     edition: u64,
     since: Instant,
+    /// How often its server could not be told.
+    tries: u32,
 }
 
 impl Watch {
@@ -69,16 +74,31 @@ impl Watch {
         for (name, edition) in stored {
             let known = watched.seen.get(&name);
             let known = known.filter(|known| known.edition == edition);
+            let tries = known.map_or(0, |known| known.tries);
             let mut since = known.map_or(now, |known| known.since);
             let is_due = now.saturating_duration_since(since) >= least;
             if is_due && unchanged.len() < AT_ONCE {
                 unchanged.push((name, edition));
                 since = now;
             }
-            next.insert(name, Seen { edition, since });
+            let seen = Seen {
+                edition,
+                since,
+                tries,
+            };
+            next.insert(name, seen);
         }
         watched.seen = next;
         unchanged
+    }
+
+    /// Counts a try that failed. What is not watched any more needs no other.
+    fn may_try_again(&self, name: RecordName) -> bool {
+        let mut watched = self.0.lock();
+        watched.seen.get_mut(&name).is_some_and(|seen| {
+            seen.tries = seen.tries.saturating_add(1);
+            seen.tries < TRIES
+        })
     }
 }
 
@@ -88,7 +108,8 @@ impl Records {
     /// the same store. The store is not looked through at every call.
     ///
     /// End each of them, then [clear](Records::clear) its record: if this process dies in between,
-    /// the next one ends it again.
+    /// the next one ends it again. What cannot be ended yet is named again after as long a time, as
+    /// long as it is [kept](Records::keeps_for_another_try).
     pub async fn abandoned(
         &self,
         idle: Duration,
@@ -115,6 +136,13 @@ impl Records {
             }
         }
         left
+    }
+
+    /// Whether the record of an abandoned session that could not be ended stays for another try; it
+    /// does a few times.
+    pub fn keeps_for_another_try(&self, record: &Record) -> bool {
+        let inner = self.inner();
+        inner.watch.may_try_again(inner.sealer.name(&record.key))
     }
 }
 

@@ -44,7 +44,7 @@ pub(super) struct Inner {
     pub(super) store: Arc<dyn SessionStore>,
     pub(super) timeout: Duration,
     pub(super) watch: Watch,
-    sealer: Sealer,
+    pub(super) sealer: Sealer,
     outage: Outage,
     owed: Owed,
     renewed: Renewed,

@@ -21,10 +21,10 @@ use warmline_core::code::Reason;
 use warmline_core::era::{Era, Version};
 use warmline_core::exchange::{Ending, Request, Trouble};
 use warmline_core::key::Transport;
-use warmline_core::protocol::handshake;
 use warmline_core::protocol::headers::{self, LAST_EVENT_ID, SESSION_ID};
 use warmline_core::protocol::splice;
 use warmline_core::protocol::sse::SseParser;
+use warmline_core::protocol::{gone, handshake};
 
 use self::half_open::HalfOpen;
 use self::listening::{Headed, Listening};
@@ -426,33 +426,27 @@ impl LegacyHttp {
         self.voice.server()
     }
 
-    /// Ends the session at the server. What it answers changes nothing.
-    pub(crate) async fn close(&self) {
+    /// Ends the session at the server, or says why that may hold it still. Here it is over anyway.
+    pub(crate) async fn end(&self) -> Result<(), Trouble> {
         self.end_listening();
         self.voice.end();
         self.standing.retire(Reason::Closed);
         if self.session_id().is_none() {
-            return;
+            return Ok(());
         }
         let by = clock::after(Duration::from_secs(2));
         let headers = || self.voice.head.headers(Form::End, &[]);
-        match self
-            .voice
-            .way()
-            .endpoint
-            .send(Method::DELETE, headers, Bytes::new(), by)
-            .await
-        {
-            Ok(arrival) => {
-                let status = arrival.status.as_u16();
-                tracing::debug!(server = %self.voice.server(), status, "session ended");
-                arrival.whole(64 << 10, by).await.ok();
-            },
-            Err(lost) => {
-                let trouble = lost.trouble;
-                tracing::debug!(server = %self.voice.server(), %trouble, "session not ended");
-            },
+        let endpoint = &self.voice.way().endpoint;
+        let arrival = endpoint.send(Method::DELETE, headers, Bytes::new(), by);
+        let arrival = arrival.await.map_err(|lost| lost.trouble)?;
+        let status = arrival.status.as_u16();
+        arrival.whole(64 << 10, by).await.ok();
+        if gone::nothing_left_to_end(status) {
+            return Ok(());
         }
+        let server = self.voice.server();
+        let what = format!("`{server}` answered {status} when it was asked to end a session");
+        Err(Trouble::new(Reason::ServerError, what))
     }
 }
 

@@ -237,12 +237,18 @@ impl Session {
     /// Ends the session: `DELETE` at the server, or the whole process tree. Takes a few seconds
     /// at most.
     pub async fn close(&self) {
+        self.end().await.ok();
+    }
+
+    /// The same, or why the server may hold the session still.
+    pub(crate) async fn end(&self) -> Result<(), Trouble> {
         match &self.driver {
-            Driver::LegacyHttp(driver) => driver.close().await,
+            Driver::LegacyHttp(driver) => return driver.end().await,
             Driver::ModernHttp(_) => {},
             Driver::Piped(driver) => driver.close().await,
             Driver::TwoEndpoints(driver) => driver.close(),
         }
+        Ok(())
     }
 }
 

@@ -258,3 +258,14 @@ fn each_dialect_says_what_helps_and_what_became_of_the_request() {
         assert_eq!(dialect.remedy(), remedy, "{dialect}");
     }
 }
+
+/// A49: only an answer that leaves nothing to end ends the tries to end a session.
+#[test]
+fn what_a_server_answers_to_delete_says_whether_anything_is_left() {
+    for over in [200, 202, 204, 400, 404, 405, 410, 501] {
+        assert!(nothing_left_to_end(over), "{over}");
+    }
+    for held in [301, 401, 403, 408, 429, 500, 502, 503, 504] {
+        assert!(!nothing_left_to_end(held), "{held}");
+    }
+}

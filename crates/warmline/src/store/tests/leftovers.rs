@@ -84,6 +84,24 @@ async fn a_wall_clock_that_jumped_ends_no_session() {
     }
 }
 
+/// A49: what cannot be ended is tried for some hours, and then left to its server.
+#[tokio::test(start_paused = true)]
+async fn a_session_that_cannot_be_ended_is_kept_for_a_few_tries() {
+    let store = MemoryStore::new();
+    let left = record(&key(ALICE, 1), 1, "abc");
+    assert_done(&records(&store).save(&left, None).await);
+    let keeper = records(&store);
+    assert!(!keeper.keeps_for_another_try(&left), "nobody watches it");
+    let mut kept = Vec::new();
+    for _ in 0..5 * 60 {
+        for named in rounds(&keeper, 1, nothing_is_held).await {
+            kept.push(keeper.keeps_for_another_try(&named));
+        }
+    }
+    let given_up = kept.iter().position(|is_kept| !is_kept);
+    assert_eq!(given_up, Some(7), "{kept:?}");
+}
+
 /// A store full of what cannot be ended does not hide the rest.
 #[tokio::test(start_paused = true)]
 async fn no_record_stands_in_the_way_of_others() {

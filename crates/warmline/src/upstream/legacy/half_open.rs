@@ -28,7 +28,7 @@ impl HalfOpen {
     }
 
     pub(super) async fn end(mut self) {
-        self.session.close().await;
+        self.session.end().await.ok();
         self.is_ours_to_end = false;
     }
 }
@@ -37,7 +37,9 @@ impl Drop for HalfOpen {
     fn drop(&mut self) {
         if self.is_ours_to_end {
             let session = Arc::clone(&self.session);
-            clock::spawn_if_running("half-open", async move { session.close().await });
+            clock::spawn_if_running("half-open", async move {
+                session.end().await.ok();
+            });
         }
     }
 }

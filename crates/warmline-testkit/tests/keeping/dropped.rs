@@ -1,0 +1,114 @@
+//! Runs and engines that are dropped where nothing runs: what they had is ended all the same.
+
+use std::thread;
+
+use futures_util::FutureExt;
+use tokio::runtime::Runtime;
+use warmline::events::{Event, Heard, RunEnd, Subscription};
+use warmline::{Run, Warmline};
+use warmline_testkit::Personality;
+
+use super::census::until;
+use super::world::{LEDGER, World, count};
+
+/// A run with a session, in a runtime that goes on.
+fn begun(runtime: &Runtime, world: &World) -> Run {
+    runtime.block_on(async {
+        let run = world.warm.begin();
+        assert_eq!(count(&run.server(LEDGER).unwrap()).await, 1);
+        run
+    })
+}
+
+/// Runs something on a thread that belongs to no runtime.
+fn elsewhere<T: Send>(work: impl FnOnce() -> T + Send) -> thread::Result<T> {
+    thread::scope(|scope| scope.spawn(work).join())
+}
+
+fn waits_for(runtime: &Runtime, what: &str, holds: impl FnMut() -> bool) {
+    runtime.block_on(until(what, holds));
+}
+
+/// Why runs ended, as it was told so far.
+fn ends(told: &mut Subscription) -> Vec<RunEnd> {
+    let mut ends = Vec::new();
+    while let Some(heard) = told.next().now_or_never().flatten() {
+        if let Heard::Event(Event::RunEnded { why, .. }) = heard {
+            ends.push(why);
+        }
+    }
+    ends
+}
+
+/// A40, P73: a run that is dropped by a thread without a runtime, or by one that panics, is ended
+/// by the engine's keeper: at once, and not when it rested too long.
+#[test]
+fn a_run_that_is_dropped_outside_of_every_runtime_is_ended() {
+    let runtime = Runtime::new().unwrap();
+    let world = World::new(Personality::legacy());
+    let mut told = world.warm.events();
+    let (quiet, panicked) = (begun(&runtime, &world), begun(&runtime, &world));
+    elsewhere(|| drop(quiet)).unwrap();
+    let thrown = elsewhere(move || {
+        let _run = panicked;
+        panic!("this thread was to fail");
+    });
+    thrown.unwrap_err();
+    waits_for(&runtime, "both sessions are ended", || {
+        world.server.counts().open_sessions == 0
+    });
+    waits_for(&runtime, "both runs are over", || {
+        world.warm.snapshot().runs.is_empty()
+    });
+    assert_eq!(ends(&mut told), [RunEnd::Dropped; 2]);
+    runtime.block_on(world.finish());
+}
+
+/// A run that never had a session is over as soon as it is dropped, with no keeper at all.
+#[test]
+fn a_run_without_sessions_is_over_as_soon_as_it_is_dropped() {
+    let warm = Warmline::builder().build().unwrap();
+    let mut told = warm.events();
+    drop(warm.begin());
+    assert!(warm.snapshot().runs.is_empty());
+    assert_eq!(ends(&mut told), [RunEnd::Dropped]);
+}
+
+/// A runtime that ends with runs in it leaves none behind in an engine that goes on in another.
+#[test]
+fn an_engine_that_outlives_a_runtime_ends_the_runs_of_that_one() {
+    let world = World::new(Personality::legacy());
+    let first = Runtime::new().unwrap();
+    let run = begun(&first, &world);
+    first.spawn(async move {
+        let _run = run;
+        std::future::pending::<()>().await;
+    });
+    drop(first);
+    let second = Runtime::new().unwrap();
+    let other = begun(&second, &world);
+    waits_for(&second, "what the first runtime left is ended", || {
+        world.server.counts().open_sessions == 1
+    });
+    waits_for(&second, "its run is over", || {
+        world.warm.snapshot().runs.len() == 1
+    });
+    second.block_on(async {
+        other.end().await;
+        world.finish().await;
+    });
+}
+
+/// P73: whoever drops the last handle of an engine outside of every runtime leaves nothing open.
+#[test]
+fn an_engine_that_is_dropped_outside_of_every_runtime_leaves_no_session() {
+    let runtime = Runtime::new().unwrap();
+    let world = World::new(Personality::legacy());
+    let run = begun(&runtime, &world);
+    let World { server, warm, .. } = world;
+    elsewhere(move || drop((warm, run))).unwrap();
+    waits_for(&runtime, "the session is ended", || {
+        server.counts().open_sessions == 0
+    });
+    assert_eq!(server.violations(), Vec::<String>::new());
+}
