@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
+use tokio::sync::Semaphore;
 use warmline_core::code::Reason;
 use warmline_core::era::Era;
 use warmline_core::exchange::{Ending, Patience, Request, Trouble};
@@ -93,6 +94,8 @@ pub(crate) struct Setup {
     /// The record of the session that is held now, as it was written last.
     written: Mutex<Option<Box<Record>>>,
     left_state: AtomicBool,
+    /// Who writes of a session has it; only one does.
+    pen: Semaphore,
     /// The highest generation whose record was crossed out: no late renewal brings it back.
     crossed_out: AtomicU32,
 }
@@ -133,6 +136,7 @@ impl Setup {
             orders: Mutex::default(),
             written: Mutex::new(None),
             left_state: AtomicBool::new(false),
+            pen: Semaphore::new(1),
             crossed_out: AtomicU32::new(0),
         }
     }

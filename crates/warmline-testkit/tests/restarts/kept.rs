@@ -1,6 +1,8 @@
 //! A store that outlives engines, writes down what it was asked, and fails as told.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use warmline::seal::Vault;
 use warmline::store::{MemoryStore, RecordName, Saved, SessionStore, Stepping, StoreError, Stored};
@@ -10,10 +12,15 @@ pub(crate) fn vault() -> Vault {
     Vault::of_text(&"0f".repeat(32)).unwrap()
 }
 
+/// What a store takes that takes its time.
+const A_WHILE: Duration = Duration::from_millis(150);
+
 /// What the store does with whatever it is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mood {
     Works,
+    /// It does what it is asked, and takes its time for it.
+    TakesTime,
     Fails,
     StaysSilent,
 }
@@ -26,6 +33,7 @@ struct Inside {
     records: MemoryStore,
     mood: Mutex<Mood>,
     asked: Mutex<Vec<&'static str>>,
+    under_way: AtomicU32,
     at_save: Mutex<Option<Box<dyn Fn() + Send>>>,
 }
 
@@ -41,6 +49,7 @@ impl Kept {
             records: MemoryStore::new(),
             mood: Mutex::new(Mood::Works),
             asked: Mutex::default(),
+            under_way: AtomicU32::new(0),
             at_save: Mutex::default(),
         }))
     }
@@ -53,6 +62,11 @@ impl Kept {
     /// What it was asked so far, and forgets it.
     pub(crate) fn asked(&self) -> Vec<&'static str> {
         std::mem::take(&mut self.0.asked.lock().unwrap())
+    }
+
+    /// How much it is still working at, where it takes its time.
+    pub(crate) fn under_way(&self) -> u32 {
+        self.0.under_way.load(Ordering::SeqCst)
     }
 
     /// Looks at the world whenever something is saved.
@@ -74,6 +88,13 @@ impl Kept {
         let mood = *self.0.mood.lock().unwrap();
         match mood {
             Mood::Works => work.await,
+            Mood::TakesTime => {
+                self.0.under_way.fetch_add(1, Ordering::SeqCst);
+                tokio::time::sleep(A_WHILE).await;
+                let done = work.await;
+                self.0.under_way.fetch_sub(1, Ordering::SeqCst);
+                done
+            },
             Mood::Fails => Err(StoreError::Unavailable("it is down".to_owned())),
             Mood::StaysSilent => std::future::pending().await,
         }

@@ -10,6 +10,7 @@ use warmline_testkit::Phase;
 
 use super::*;
 use crate::census::{marked, until};
+use crate::kept::Mood;
 
 /// Names a story to the processes that it starts.
 const MARK: &str = "WARMLINE_RESTARTS_STORY";
@@ -120,6 +121,26 @@ async fn a_record_is_there_before_its_session_and_gone_after_it() {
     assert_eq!(store.records().await, OF_THE_SERVER + 1);
     run.end().await;
     assert_eq!(server.ledger().received("DELETE"), 1);
+    assert_eq!(store.records().await, OF_THE_SERVER);
+    warm.close().await;
+}
+
+/// reliability I39: the end of a run waits for what is being written of it, which would bring its
+/// record back, and the next process with it to a session that was ended.
+#[tokio::test]
+async fn nothing_is_written_of_a_session_after_its_end() {
+    let (server, store) = (server(), Kept::new());
+    let warm = life(&server, &store);
+    let run = warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    let read = ledger.call("get", json!({"key": "a"})).repeatable();
+    read.await.unwrap();
+    store.is_now(Mood::TakesTime);
+    // From this call on there is something to lose, which is written down beside it.
+    counted(&ledger).await;
+    until("it is being written", || store.under_way() > 0).await;
+    run.end().await;
+    assert_eq!(store.under_way(), 0);
     assert_eq!(store.records().await, OF_THE_SERVER);
     warm.close().await;
 }

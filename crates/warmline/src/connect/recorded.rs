@@ -227,6 +227,8 @@ impl Connect {
         }
         let generation = line.generation.load(Ordering::Relaxed);
         setup.crossed_out.fetch_max(generation, Ordering::SeqCst);
+        // What is being written would stand there again afterwards.
+        let pen = setup.pen.acquire().await.ok();
         let id = line.session_id();
         let began = clock::now();
         let had = records.clear(key, generation, id).await;
@@ -236,6 +238,7 @@ impl Connect {
             StoreResult::Missing
         };
         Self::store_did(setup, StoreOperation::Clear, did, began);
+        drop(pen);
     }
 
     /// Ends a session that nobody came back for. While its server cannot be told, the record stays
@@ -318,10 +321,10 @@ impl Setup {
 
 /// Writes down what changed since the record was written, and says what kept it from that.
 async fn renew(setup: &Arc<Setup>, records: &Records) -> Option<Trouble> {
+    let _pen = setup.pen.acquire().await.ok();
     let mut record = setup.written.lock().clone()?;
     let generation = record.generation;
-    let is_over = || setup.crossed_out.load(Ordering::SeqCst) >= generation;
-    if is_over() {
+    if setup.crossed_out.load(Ordering::SeqCst) >= generation {
         return None;
     }
     let orders = setup.orders();
@@ -332,12 +335,6 @@ async fn renew(setup: &Arc<Setup>, records: &Records) -> Option<Trouble> {
     let written = records.touch(&record).await;
     Connect::store_did(setup, StoreOperation::Save, did_write(&written), began);
     match written {
-        // It ended meanwhile: what was crossed out before this write is crossed out again.
-        Written::Done if is_over() => {
-            let id = record.session_id.as_deref();
-            records.clear(&record.key, generation, id).await;
-            None
-        },
         Written::Done => {
             let mut written = setup.written.lock();
             // Unless another session was written down meanwhile.
