@@ -12,15 +12,15 @@ pub(crate) fn vault() -> Vault {
     Vault::of_text(&"0f".repeat(32)).unwrap()
 }
 
-/// What a store takes that takes its time.
+/// What a store takes that saves slowly.
 const A_WHILE: Duration = Duration::from_millis(150);
 
 /// What the store does with whatever it is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mood {
     Works,
-    /// It does what it is asked, and takes its time for it.
-    TakesTime,
+    /// It does what it is asked, and takes its time for what it saves.
+    SavesSlowly,
     Fails,
     StaysSilent,
 }
@@ -33,7 +33,7 @@ struct Inside {
     records: MemoryStore,
     mood: Mutex<Mood>,
     asked: Mutex<Vec<&'static str>>,
-    under_way: AtomicU32,
+    saving: AtomicU32,
     at_save: Mutex<Option<Box<dyn Fn() + Send>>>,
 }
 
@@ -49,7 +49,7 @@ impl Kept {
             records: MemoryStore::new(),
             mood: Mutex::new(Mood::Works),
             asked: Mutex::default(),
-            under_way: AtomicU32::new(0),
+            saving: AtomicU32::new(0),
             at_save: Mutex::default(),
         }))
     }
@@ -64,9 +64,9 @@ impl Kept {
         std::mem::take(&mut self.0.asked.lock().unwrap())
     }
 
-    /// How much it is still working at, where it takes its time.
-    pub(crate) fn under_way(&self) -> u32 {
-        self.0.under_way.load(Ordering::SeqCst)
+    /// How much it is saving, where it takes its time.
+    pub(crate) fn saving(&self) -> u32 {
+        self.0.saving.load(Ordering::SeqCst)
     }
 
     /// Looks at the world whenever something is saved.
@@ -87,14 +87,14 @@ impl Kept {
         self.0.asked.lock().unwrap().push(what);
         let mood = *self.0.mood.lock().unwrap();
         match mood {
-            Mood::Works => work.await,
-            Mood::TakesTime => {
-                self.0.under_way.fetch_add(1, Ordering::SeqCst);
+            Mood::SavesSlowly if what == "save" => {
+                self.0.saving.fetch_add(1, Ordering::SeqCst);
                 tokio::time::sleep(A_WHILE).await;
                 let done = work.await;
-                self.0.under_way.fetch_sub(1, Ordering::SeqCst);
+                self.0.saving.fetch_sub(1, Ordering::SeqCst);
                 done
             },
+            Mood::Works | Mood::SavesSlowly => work.await,
             Mood::Fails => Err(StoreError::Unavailable("it is down".to_owned())),
             Mood::StaysSilent => std::future::pending().await,
         }

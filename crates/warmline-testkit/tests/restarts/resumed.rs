@@ -135,12 +135,12 @@ async fn nothing_is_written_of_a_session_after_its_end() {
     let ledger = run.server(LEDGER).unwrap();
     let read = ledger.call("get", json!({"key": "a"})).repeatable();
     read.await.unwrap();
-    store.is_now(Mood::TakesTime);
+    store.is_now(Mood::SavesSlowly);
     // From this call on there is something to lose, which is written down beside it.
     counted(&ledger).await;
-    until("it is being written", || store.under_way() > 0).await;
+    until("it is being written", || store.saving() > 0).await;
     run.end().await;
-    assert_eq!(store.under_way(), 0);
+    assert_eq!(store.saving(), 0);
     assert_eq!(store.records().await, OF_THE_SERVER);
     warm.close().await;
 }
