@@ -16,7 +16,7 @@ use warmline_core::policy::Ceilings;
 use crate::clock;
 use crate::connect::Connect;
 use crate::engine::{
-    Caller, Engine, OPEN, Shared, Who, misconfigured, misconfigured_at, random_bytes, random_hex,
+    Caller, Engine, OPEN, Shared, Who, misconfigured, misconfigured_at, random_bytes,
 };
 use crate::entry::Said;
 use crate::error::{Error, Result};
@@ -376,7 +376,7 @@ impl IdentityHandle {
 
     /// Begins a run of its own; it ends when the handle is ended or dropped.
     pub fn begin(&self) -> Run {
-        let name = format!("run_{}", random_hex());
+        let name = run::fresh_name();
         self.enter(&name)
     }
 

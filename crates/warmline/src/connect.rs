@@ -32,8 +32,10 @@ use crate::route::Speaking;
 use crate::store::Records;
 use crate::sync::Mutex;
 use crate::upstream::{self, Facts, Notices, Probe, Probed, Session};
+use starts::Starts;
 
 mod recorded;
+mod starts;
 mod telling;
 
 /// Closing a session takes no longer than this, whatever the server does.
@@ -45,6 +47,7 @@ const MAX_SUBSCRIPTIONS: usize = 1_000;
 #[derive(Debug)]
 pub(crate) struct Connect {
     shared: Arc<Shared>,
+    starts: Starts,
 }
 
 /// A session as the pool holds it.
@@ -216,7 +219,10 @@ impl Notices for Entry {
 
 impl Connect {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared }
+        Self {
+            shared,
+            starts: Starts::default(),
+        }
     }
 
     /// The first contact with a server: the session on the leg that serves the caller best, and
@@ -232,6 +238,7 @@ impl Connect {
         let credential = speaking.credential.as_ref();
         let target = entry.target(&speaking.found, credential, None, Some(notices));
         let contact = || async {
+            let _turn = self.starts.turn(&target.reach).await;
             let upstream = &self.shared.upstream;
             // Opening is rare, and its future is large.
             let contacting = upstream.first_contact(&target, &said.declared, wants_state);
@@ -246,6 +253,7 @@ impl Connect {
         let setup = &order.setup;
         let target = setup.target(Some(setup.leg.era));
         let open = || async {
+            let _turn = self.starts.turn(&target.reach).await;
             let opening = self.shared.upstream.open(&target, &setup.said.declared);
             within(&setup.entry, Box::pin(opening)).await
         };

@@ -27,7 +27,7 @@ use warmline_core::tick::Tick;
 
 use crate::clock;
 use crate::connect::Connect;
-use crate::engine::{Caller, Engine, Who};
+use crate::engine::{Caller, Engine, Who, random_hex};
 use crate::error::{Error, Result};
 use crate::events::RunEnd;
 use crate::handle::ServerHandle;
@@ -366,6 +366,11 @@ impl Drop for Run {
     }
 }
 
+/// A name that no other run has: a prefix that is recognised, and 128 random bits.
+pub(crate) fn fresh_name() -> String {
+    format!("run_{}", random_hex())
+}
+
 /// Checks the name of a run: 1 to 128 of `[A-Za-z0-9._~-]`, but not `.` or `..`.
 pub(crate) fn check_name(name: &str) -> Result<(), Error> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._~-".contains(&byte);
@@ -408,5 +413,38 @@ impl<F: Future> InCurrentRun for F {
 
     fn in_run(self, run: &Run) -> impl Future<Output = F::Output> + use<F> {
         CURRENT.scope(run.clone(), self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    /// A3: a million names of runs differ, begin alike, and each bit of them is as often set as not.
+    #[test]
+    fn a_million_names_differ_in_128_even_bits() {
+        const NAMES: usize = 1_000_000;
+        const LOOKED_INTO: usize = 10_000;
+        let mut seen = HashSet::with_capacity(NAMES);
+        let mut set = [0_usize; 128];
+        for number in 0..NAMES {
+            let name = fresh_name();
+            let digits = name.strip_prefix("run_").unwrap();
+            assert_eq!(digits.len(), 32);
+            let bits = u128::from_str_radix(digits, 16).unwrap();
+            assert!(seen.insert(bits), "{name} was there before");
+            if number < LOOKED_INTO {
+                for (at, times) in set.iter_mut().enumerate() {
+                    *times += usize::from(bits >> at & 1 == 1);
+                }
+            }
+        }
+        // Ten standard deviations: it never happens by chance, and always where a bit is fixed.
+        let even = LOOKED_INTO / 2 - 500..=LOOKED_INTO / 2 + 500;
+        for (at, times) in set.iter().enumerate() {
+            assert!(even.contains(times), "bit {at} was set {times} times");
+        }
     }
 }

@@ -158,8 +158,9 @@ impl Breaker {
         }
     }
 
-    /// An opening failed, or a session was opened in vain.
-    pub fn failed(&mut self, now: Tick, policy: &BreakerPolicy) -> Option<Change> {
+    /// An opening failed, or a session was opened in vain. The dice, thrown evenly from all there are,
+    /// spread the pause.
+    pub fn failed(&mut self, now: Tick, policy: &BreakerPolicy, dice: u32) -> Option<Change> {
         self.failed = now;
         let paused = match self.state {
             State::Passing { failures, paused } => {
@@ -178,9 +179,10 @@ impl Breaker {
             .saturating_mul(2)
             .max(policy.reset)
             .min(policy.longest);
-        let until = now.after(paused);
+        let pause = spread(paused, dice);
+        let until = now.after(pause);
         self.state = State::Tripped { until, paused };
-        Some(Change::Tripped(paused))
+        Some(Change::Tripped(pause))
     }
 
     /// The probe was given up before it found anything out: the next one to ask is the probe.
@@ -202,6 +204,13 @@ impl Breaker {
         };
         now.since(self.failed) >= paused.saturating_add(FORGOTTEN_AFTER)
     }
+}
+
+/// A pause that is up to a twentieth shorter: processes that lost a server together do not come back
+/// to it together. It is never longer than was said.
+fn spread(pause: Duration, dice: u32) -> Duration {
+    let shorter = u128::from(u32::MAX - dice) * pause.as_nanos() / (20 * u128::from(u32::MAX));
+    pause.saturating_sub(Duration::from_nanos(u64::try_from(shorter).unwrap_or(0)))
 }
 
 impl Default for Breaker {

@@ -1,11 +1,13 @@
 //! Keys: what a session belongs to, no less and no more.
 
 use std::collections::HashSet;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde_json::json;
+use tokio::net::TcpStream;
 use warmline::core::era::Era;
 use warmline::core::key::{
     CredentialId, DeclaredId, Digest, Identity, Key, Owner, Place, Revision, RunId, Scope,
@@ -13,7 +15,7 @@ use warmline::core::key::{
 };
 use warmline::core::policy::{Calls, SessionPer};
 use warmline::upstream::Times;
-use warmline::{Server, Warmline};
+use warmline::{Destination, Dial, Dialed, Dialing, Server, Warmline};
 use warmline_testkit::{FaultProxy, LedgerServer, Personality};
 
 use super::census::until;
@@ -120,6 +122,66 @@ async fn a_url_has_a_session_for_each_transport() {
     .await;
     nothing_left().await;
     drop(proxy);
+}
+
+/// Leads to a server of 2024-11-05, whatever the URL says.
+#[derive(Debug)]
+struct ToTheOld(SocketAddr);
+
+impl Dial for ToTheOld {
+    fn label(&self) -> &str {
+        "to the old"
+    }
+
+    fn dial<'a>(&'a self, _: Destination<'a>) -> Dialing<'a> {
+        Box::pin(async move {
+            let stream = TcpStream::connect(self.0).await?;
+            Ok(Dialed::Plain(Box::new(stream)))
+        })
+    }
+}
+
+/// A64: one URL over HTTP+SSE and over Streamable HTTP at the same time: a session for each, and what
+/// is decided about one does not hold for the other.
+#[tokio::test]
+async fn each_transport_of_a_url_has_its_own_session_and_settings() {
+    let old = OldServer::start();
+    let address = old.url();
+    let address = address.trim_start_matches("http://");
+    let to_the_old = ToTheOld(address.trim_end_matches("/sse").parse().unwrap());
+    let mut personality = Personality::legacy();
+    personality.path = "/sse".to_owned();
+    let server = LedgerServer::start(personality).unwrap();
+    let declared = |name: &str| Server::http(name, server.url());
+    let soon = Duration::from_millis(300);
+    let warm = Warmline::builder()
+        .server(declared("old").dial(to_the_old).allow(["echo"]))
+        .server(declared("new").patience(soon, soon))
+        .build()
+        .unwrap();
+    let run = warm.begin();
+    let (first, second) = (run.server("old").unwrap(), run.server("new").unwrap());
+    first.call("echo", json!({})).await.unwrap();
+    assert_eq!(count(&second).await, 1);
+    let sessions = warm.snapshot().sessions;
+    let mut transports: Vec<(&str, &str)> = sessions
+        .iter()
+        .map(|line| (&*line.server, line.transport))
+        .collect();
+    transports.sort_unstable();
+    assert_eq!(transports, [("new", "http"), ("old", "http+sse")]);
+    let refused = first.call("counter", json!({})).await.unwrap_err();
+    assert_eq!(refused.code().word(), "not-allowed", "{refused:?}");
+    assert_eq!(count(&second).await, 2);
+    let late = second.call("slow", json!({"ms": 20_000})).await;
+    assert_eq!(late.unwrap_err().code().word(), "deadline");
+    first.call("echo", json!({})).await.unwrap();
+    run.end().await;
+    warm.close().await;
+    until("the session was ended", || {
+        server.counts().open_sessions == 0
+    })
+    .await;
 }
 
 /// A67: callers without any identity share nothing: neither two runs, nor two calls outside of any,

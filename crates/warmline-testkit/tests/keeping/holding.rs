@@ -209,19 +209,21 @@ async fn a_session_is_replaced_before_its_stated_expiry() {
     world.finish().await;
 }
 
-/// P39, P41: whatever was opened and closed, nothing of it is kept.
+/// P39, P41: whatever was opened and closed, nothing of it is kept: ten thousand sessions, half of
+/// them for one call each and half for one run each.
 #[tokio::test]
 async fn openings_and_closings_leave_an_empty_table() {
-    let pairs = 500;
+    const SIDE_BY_SIDE: u64 = 50;
+    let pairs = 5_000;
     let world = World::with(Personality::legacy(), |server| {
         server.session_per(SessionPer::Call)
     });
     let ledger = world.ledger();
-    for _ in 0..pairs / 10 {
-        join_all((0..10).map(|_| count(&ledger))).await;
+    for _ in 0..pairs / SIDE_BY_SIDE {
+        join_all((0..SIDE_BY_SIDE).map(|_| count(&ledger))).await;
     }
-    for round in 0..pairs / 10 {
-        let people = (0..10).map(|number| {
+    for round in 0..pairs / SIDE_BY_SIDE {
+        let people = (0..SIDE_BY_SIDE).map(|number| {
             let run = world.warm.identity(&format!("{round}, {number}")).begin();
             async move {
                 count(&run.server(LEDGER).unwrap()).await;

@@ -1,5 +1,6 @@
 //! Opening: what a caller hears of an opening that fails, and how many go on beside each other.
 
+use std::path::Path;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -122,6 +123,56 @@ async fn many_servers_start_together() {
         program.gone().await;
     }
     warm.close().await;
+}
+
+/// P103: only so many programs are started at the same time; who waits for a turn loses nothing of
+/// the time for its own start.
+#[tokio::test]
+async fn starts_are_bounded_and_each_has_its_own_time() {
+    const AT_ONCE: usize = 32;
+    let limit = secs(20);
+    // It never becomes ready, and says that it was started.
+    let silent =
+        || Program::of(["-c", r#"touch "$WARMLINE_STAGE/started"; exec sleep 600"#].into_iter());
+    let programs: Vec<Program> = (0..AT_ONCE).map(|_| silent()).collect();
+    let started = || {
+        let there = |program: &&Program| Path::new(&program.place()).join("started").exists();
+        programs.iter().filter(there).count()
+    };
+    let quick = Program::ledger(&["--personality", "legacy"]);
+    let declared = programs.iter().enumerate().map(|(number, program)| {
+        let declared = program.declared(&format!("s{number}"));
+        declared.with_policy(|policy| policy.create = Some(limit))
+    });
+    let late = quick
+        .declared("late")
+        .with_policy(|policy| policy.create = Some(limit));
+    let builder = Warmline::builder().servers(declared).server(late);
+    let warm = builder.build().unwrap();
+    let run = warm.begin();
+    let calls = (0..AT_ONCE).map(|number| {
+        let server = run.server(&format!("s{number}")).unwrap();
+        tokio::spawn(async move { payment(&server, "never").await.unwrap_err() })
+    });
+    let calls: Vec<_> = calls.collect();
+    until("as many are started as may be", || started() == AT_ONCE).await;
+    let late = run.server("late").unwrap();
+    let waiting = tokio::spawn(async move { count(&late).await });
+    pass(limit / 2).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(quick.starts(), 0, "it waits for its turn");
+    pass(limit).await;
+    for failed in join_all(calls).await {
+        let error = failed.unwrap();
+        assert_eq!(error.code().word(), "deadline", "{error:?}");
+    }
+    assert_eq!(waiting.await.unwrap(), 1);
+    assert_eq!(quick.starts(), 1);
+    run.end().await;
+    warm.close().await;
+    for program in programs.iter().chain([&quick]) {
+        program.gone().await;
+    }
 }
 
 /// P102: a session may be opened ahead of its first call, which costs no handshake then.

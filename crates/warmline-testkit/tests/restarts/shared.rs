@@ -1,6 +1,8 @@
 //! Two programs at once on one store: one session for each run, and nobody ends the other's.
 
 use serde_json::json;
+use tokio::net::TcpStream;
+use warmline::{Destination, Dial, Dialed, Dialing};
 
 use super::*;
 use crate::census::until;
@@ -26,6 +28,50 @@ async fn two_programs_share_the_session_of_a_run() {
         server.counts().open_sessions == 0
     })
     .await;
+    assert_eq!(server.violations(), Vec::<String>::new());
+}
+
+/// Connects as usual, and is known by a name: what a proxy, a client certificate or another name for
+/// a host come to.
+#[derive(Debug)]
+struct Through(&'static str);
+
+impl Dial for Through {
+    fn label(&self) -> &str {
+        self.0
+    }
+
+    fn dial<'a>(&'a self, to: Destination<'a>) -> Dialing<'a> {
+        Box::pin(async move {
+            let stream = TcpStream::connect((to.host, to.port)).await?;
+            Ok(Dialed::Plain(Box::new(stream)))
+        })
+    }
+}
+
+/// A65: the same URL, reached with another CA, or in another way, has a session of its own for each:
+/// none takes up what another one left, and each finds its own again.
+#[tokio::test]
+async fn each_way_to_a_server_has_a_stored_session_of_its_own() {
+    let (server, store) = (server(), Kept::new());
+    let ways: [fn(Server) -> Server; 5] = [
+        |plain| plain,
+        |plain| plain.ca_file("one.pem"),
+        |plain| plain.ca_file("two.pem"),
+        |plain| plain.dial(Through("one")),
+        |plain| plain.dial(Through("two")),
+    ];
+    for expected in 1..=2 {
+        for way in ways {
+            let declared = way(Server::http(LEDGER, server.url()));
+            let shown = format!("{declared:?}");
+            let builder = Warmline::builder().server(declared).vault(kept::vault());
+            let warm = builder.store(store.clone()).build().unwrap();
+            assert_eq!(count(&warm, "chat").await, expected, "{shown}");
+            warm.close().await;
+        }
+    }
+    assert_eq!(server.counts().open_sessions, ways.len() as u64);
     assert_eq!(server.violations(), Vec::<String>::new());
 }
 

@@ -157,7 +157,7 @@ impl Breakers {
             if whose == whom {
                 let all = self.all.pin();
                 let breaker = all.get_or_insert_with(scope, Arc::default);
-                let change = breaker.lock().failed(now, policy);
+                let change = breaker.lock().failed(now, policy, fastrand::u32(..));
                 changes.extend(change.map(|change| (whose, change)));
             }
         }

@@ -350,11 +350,12 @@ impl LegacyHttp {
             ));
         };
         loop {
-            if clock::after(wait) >= watch.by() {
+            let wait_now = spread(wait);
+            if clock::after(wait_now) >= watch.by() {
                 clock::sleep_until(watch.by()).await;
                 return Err(answer::late(server));
             }
-            clock::sleep(wait).await;
+            clock::sleep(wait_now).await;
             let headers = || {
                 let mut headers = self.voice.head.headers(Form::Stream, &watch.own);
                 headers.insert(LAST_EVENT_ID, last.clone());
@@ -454,6 +455,12 @@ impl Drop for LegacyHttp {
     fn drop(&mut self) {
         self.end_listening();
     }
+}
+
+/// A pause that is up to a quarter longer than the server asked for: streams that broke together are
+/// not taken up together.
+fn spread(wait: Duration) -> Duration {
+    wait + wait.mul_f64(fastrand::f64() / 4.0)
 }
 
 /// A session id that cannot be sent back is no session.

@@ -8,6 +8,9 @@ const POLICY: BreakerPolicy = BreakerPolicy {
     longest: Duration::from_secs(60),
 };
 
+/// Dice that leave a pause whole.
+const WHOLE: u32 = u32::MAX;
+
 fn at(secs: u64) -> Tick {
     Tick::at(Duration::from_secs(secs))
 }
@@ -19,7 +22,7 @@ fn secs(secs: u64) -> Duration {
 fn tripped(now: Tick) -> Breaker {
     let mut breaker = Breaker::new();
     for _ in 0..5 {
-        breaker.failed(now, &POLICY);
+        breaker.failed(now, &POLICY, WHOLE);
     }
     breaker
 }
@@ -29,11 +32,11 @@ fn tripped(now: Tick) -> Breaker {
 fn five_failures_in_a_row_trip_it() {
     let mut breaker = Breaker::new();
     for _ in 0..4 {
-        assert_eq!(breaker.failed(at(0), &POLICY), None);
+        assert_eq!(breaker.failed(at(0), &POLICY, WHOLE), None);
         assert_eq!(breaker.ask(at(0), &POLICY).0, Pass::Free);
     }
     assert_eq!(
-        breaker.failed(at(0), &POLICY),
+        breaker.failed(at(0), &POLICY, WHOLE),
         Some(Change::Tripped(secs(10)))
     );
     assert_eq!(breaker.ask(at(4), &POLICY), (Pass::Not(secs(6)), None));
@@ -54,7 +57,7 @@ fn one_probe_at_a_time_and_longer_pauses() {
             matches!(breaker.ask(at(now), &POLICY).0, Pass::Not(_)),
             "one is enough"
         );
-        let change = breaker.failed(at(now), &POLICY);
+        let change = breaker.failed(at(now), &POLICY, WHOLE);
         assert_eq!(change, Some(Change::Tripped(secs(pause))));
         now += pause;
     }
@@ -68,12 +71,12 @@ fn one_probe_at_a_time_and_longer_pauses() {
 fn a_session_that_serves_starts_the_count_anew() {
     let mut breaker = Breaker::new();
     for _ in 0..4 {
-        breaker.failed(at(0), &POLICY);
+        breaker.failed(at(0), &POLICY, WHOLE);
     }
     assert_eq!(breaker.opened(at(0), &POLICY), None);
     assert_eq!(breaker.proven(), None);
     assert!(breaker.is_forgettable(at(0)));
-    assert_eq!(breaker.failed(at(0), &POLICY), None);
+    assert_eq!(breaker.failed(at(0), &POLICY, WHOLE), None);
 }
 
 /// A126: a server that forgets every session at once trips it, although every opening succeeds.
@@ -83,14 +86,14 @@ fn sessions_lost_before_they_served_count_as_failed_openings() {
     let mut changes = Vec::new();
     for _ in 0..5 {
         assert_eq!(breaker.opened(at(0), &POLICY), None);
-        changes.extend(breaker.failed(at(0), &POLICY));
+        changes.extend(breaker.failed(at(0), &POLICY, WHOLE));
     }
     assert_eq!(changes, [Change::Tripped(secs(10))]);
     // The probe opens one, and that is lost too: the pause grows.
     assert_eq!(breaker.ask(at(10), &POLICY).0, Pass::Probe);
     assert_eq!(breaker.opened(at(10), &POLICY), Some(Change::Passing));
     assert_eq!(
-        breaker.failed(at(10), &POLICY),
+        breaker.failed(at(10), &POLICY, WHOLE),
         Some(Change::Tripped(secs(20)))
     );
 }
@@ -102,19 +105,19 @@ fn what_was_opened_in_vain_counts_while_it_goes_on() {
     let (apart, mut close, mut far) = (61, Breaker::new(), Breaker::new());
     for round in 0..5 {
         assert_eq!(close.opened(at(round * 60), &POLICY), None);
-        let tripped = close.failed(at(round * 60), &POLICY).is_some();
+        let tripped = close.failed(at(round * 60), &POLICY, WHOLE).is_some();
         assert_eq!(tripped, round == 4);
     }
     for round in 0..20 {
         assert_eq!(far.opened(at(round * apart), &POLICY), None);
-        assert_eq!(far.failed(at(round * apart), &POLICY), None);
+        assert_eq!(far.failed(at(round * apart), &POLICY, WHOLE), None);
     }
     // After a pause of ten seconds: one more within the time, and one long after.
     assert_eq!(close.ask(at(250), &POLICY).0, Pass::Probe);
     assert_eq!(close.opened(at(250), &POLICY), Some(Change::Passing));
     let mut healed = close;
     assert_eq!(
-        close.failed(at(290), &POLICY),
+        close.failed(at(290), &POLICY, WHOLE),
         Some(Change::Tripped(secs(20)))
     );
     assert_eq!(healed.opened(at(311), &POLICY), None);
@@ -127,7 +130,7 @@ fn what_was_opened_in_vain_counts_while_it_goes_on() {
     );
     // Without a single opening between them they are in a row, however far apart (A89).
     let mut silent = Breaker::new();
-    let changes = (0..5).filter_map(|round| silent.failed(at(round * 300), &POLICY));
+    let changes = (0..5).filter_map(|round| silent.failed(at(round * 300), &POLICY, WHOLE));
     assert_eq!(changes.count(), 1);
 }
 
@@ -144,7 +147,7 @@ fn a_probe_that_is_given_up_blocks_nobody() {
 #[test]
 fn late_failures_say_nothing_new() {
     let mut breaker = tripped(at(0));
-    assert_eq!(breaker.failed(at(5), &POLICY), None);
+    assert_eq!(breaker.failed(at(5), &POLICY, WHOLE), None);
     assert_eq!(breaker.pause(at(5)), Some(secs(5)));
     assert_eq!(breaker.gave_up(at(5)), None, "nothing was tried");
 }
@@ -153,7 +156,7 @@ fn late_failures_say_nothing_new() {
 #[test]
 fn old_failures_are_forgotten() {
     let mut once = Breaker::new();
-    once.failed(at(100), &POLICY);
+    once.failed(at(100), &POLICY, WHOLE);
     assert!(!once.is_forgettable(at(699)) && once.is_forgettable(at(700)));
     let mut breaker = tripped(at(100));
     assert!(!breaker.is_forgettable(at(709)) && breaker.is_forgettable(at(710)));
@@ -195,4 +198,25 @@ fn the_server_is_blamed_for_what_all_will_meet_and_an_identity_for_its_own() {
         Blame::Identity,
         "the code says more than the reason"
     );
+}
+
+/// P10: pauses grow to a cap, and are spread: no two processes come back at the same moment.
+#[test]
+fn pauses_are_spread_below_what_was_said() {
+    let mut pauses = std::collections::BTreeSet::new();
+    for step in 0..=100_u32 {
+        let mut breaker = Breaker::new();
+        let dice = step * (u32::MAX / 100);
+        let trip = (0..5).find_map(|_| breaker.failed(at(0), &POLICY, dice));
+        let Some(Change::Tripped(pause)) = trip else {
+            panic!("five failures trip it: {trip:?}");
+        };
+        assert!(
+            (POLICY.reset * 19 / 20..=POLICY.reset).contains(&pause),
+            "{pause:?}"
+        );
+        assert_eq!(breaker.pause(at(0)), Some(pause));
+        pauses.insert(pause);
+    }
+    assert!(pauses.len() > 90, "{pauses:?}");
 }
