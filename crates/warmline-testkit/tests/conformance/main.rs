@@ -6,6 +6,9 @@
 //! with `cargo test -p warmline-testkit --examples --test conformance`, or the client is stale.
 #![cfg(test)]
 
+#[path = "../stage/outside.rs"]
+#[expect(dead_code, reason = "the suite may leave what it started")]
+mod outside;
 #[path = "../servers/parts.rs"]
 #[expect(dead_code, reason = "only the suite is needed here, not the servers")]
 mod parts;

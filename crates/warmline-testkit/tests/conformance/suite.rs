@@ -1,12 +1,10 @@
 //! Starts the suite, waits for it within a limit, and reads what it found.
 
-use std::path::PathBuf;
-use std::process::Stdio;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::Command;
 
+use super::outside;
 use super::parts::{part, text};
 
 /// How long a client may take, in the suite's own words; a lost answer must not cost minutes.
@@ -24,7 +22,7 @@ pub(crate) enum Run {
 
 /// Runs one scenario at one revision.
 pub(crate) async fn run(scenario: &str, revision: &str) -> Run {
-    let client = client();
+    let client = outside::example("conformance_client");
     let arguments = ["client", "--scenario", scenario, "--spec-version", revision];
     let limits = [
         "--timeout",
@@ -63,50 +61,20 @@ pub(crate) async fn list(revision: &str) -> Vec<String> {
     names
 }
 
-/// Runs the suite in a process group of its own, and ends the group whatever happened.
+/// Runs the suite, with all that it starts.
 async fn conformance(arguments: &[&str]) -> (Option<i32>, String) {
     let suite = "node/node_modules/@modelcontextprotocol/conformance/dist/index.js";
-    let child = Command::new(part("node/node_modules/.bin/node"))
-        .arg(part(suite))
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0)
-        .spawn()
-        .unwrap();
-    let group = child
-        .id()
-        .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-    let ended = tokio::time::timeout(SUITE_WITHIN, child.wait_with_output()).await;
-    if let Some(group) = group {
-        // Nothing is left of most groups by now.
-        kill_process_group(group, Signal::KILL).ok();
-    }
-    let Ok(output) = ended else {
+    let mut command = Command::new(part("node/node_modules/.bin/node"));
+    command.arg(part(suite)).args(arguments);
+    let Some(output) = outside::run(&mut command, SUITE_WITHIN).await.output else {
         return (
             None,
             format!("the suite did not end within {SUITE_WITHIN:?}"),
         );
     };
-    let output = output.unwrap();
     let said = [output.stdout, output.stderr].concat();
     (
         output.status.code(),
         String::from_utf8_lossy(&said).into_owned(),
     )
-}
-
-/// The client, which `cargo test` builds beside the tests.
-fn client() -> PathBuf {
-    let here = std::env::current_exe().unwrap();
-    let client = here
-        .parent()
-        .unwrap()
-        .parent()
-        .unwrap()
-        .join("examples/conformance_client");
-    let build = "cargo build -p warmline-testkit --example conformance_client";
-    assert!(client.exists(), "the client is not built; run `{build}`");
-    client
 }

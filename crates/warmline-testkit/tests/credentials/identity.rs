@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use warmline::core::code::Code;
 use warmline::identity::{HeaderRule, Need};
 
-use crate::scene::{count_in, declared, engine, stateful};
+use crate::scene::{count_in, declared, engine, saw_no_credential, stateful};
 
 fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
     pairs
@@ -39,13 +39,7 @@ async fn callers_who_differ_in_a_header_of_the_rule_never_share_a_session() {
     }
     assert_eq!(ledger.counts().open_sessions, 6);
     // The tokens of callers are not ours to send.
-    assert!(
-        ledger
-            .ledger()
-            .entries()
-            .iter()
-            .all(|line| line.credential.is_none())
-    );
+    assert!(saw_no_credential(&ledger));
     warm.close().await;
 }
 

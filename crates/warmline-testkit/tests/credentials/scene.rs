@@ -57,6 +57,12 @@ pub(crate) fn shown(ledger: &LedgerServer, tool: &str) -> BTreeSet<String> {
         .collect()
 }
 
+/// Whether no request of any kind came with a credential.
+pub(crate) fn saw_no_credential(ledger: &LedgerServer) -> bool {
+    let entries = ledger.ledger().entries();
+    entries.iter().all(|line| line.credential.is_none())
+}
+
 /// The sessions a tool was executed in, each once.
 pub(crate) fn sessions(ledger: &LedgerServer, tool: &str) -> BTreeSet<String> {
     let lines = executed(ledger, tool);

@@ -6,7 +6,9 @@ use serde_json::json;
 use warmline::credentials::{CredentialSource, Form, Secret};
 use warmline::{Server, Warmline};
 
-use crate::scene::{count, count_in, declared, engine, executed, sessions, shown, stateful};
+use crate::scene::{
+    count, count_in, declared, engine, executed, saw_no_credential, sessions, shown, stateful,
+};
 
 /// A31: a secret header wins over a static one of the same name.
 #[tokio::test]
@@ -35,13 +37,7 @@ async fn without_a_token_no_header_is_sent() {
     let warm = engine(declared(&ledger).bearer(secret.optional()));
     let run = warm.begin();
     count_in(&run).await;
-    assert!(
-        ledger
-            .ledger()
-            .entries()
-            .iter()
-            .all(|line| line.credential.is_none())
-    );
+    assert!(saw_no_credential(&ledger));
     run.end().await;
 }
 

@@ -10,12 +10,14 @@
 //! - D31 to D38: HTTP/2.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use warmline::core::code::Reason;
 use warmline::core::era::Era;
+use warmline::upstream::Session;
 use warmline_testkit::proxy::Gate;
 use warmline_testkit::{Canned, CutAt, End, Fault, FaultProxy, Moment, Personality, Rule, Spoil};
 
@@ -34,9 +36,10 @@ async fn closed_port() -> SocketAddr {
 
 /// A listener whose queue is full, so that the kernel drops every further knock (D13). The
 /// sockets keep it full.
-async fn full_listener() -> (TcpListener, Vec<TcpStream>) {
+async fn full_listener(at: SocketAddr) -> (TcpListener, Vec<TcpStream>) {
     let socket = TcpSocket::new_v4().unwrap();
-    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    socket.set_reuseaddr(true).unwrap();
+    socket.bind(at).unwrap();
     let listener = socket.listen(1).unwrap();
     let address = listener.local_addr().unwrap();
     let mut waiting = Vec::new();
@@ -54,7 +57,7 @@ async fn a_server_that_cannot_be_reached_gives_no_session_and_says_why() {
     let mut setting = Setting::legacy();
     setting.known_as.times.connect = Duration::from_millis(300);
     let closed = closed_port().await;
-    let (full, _waiting) = full_listener().await;
+    let (full, _waiting) = full_listener("127.0.0.1:0".parse().unwrap()).await;
     let full = full.local_addr().unwrap();
     // A label of 64 letters is no name: no resolver is asked, here or elsewhere.
     let nowhere = format!("http://{}.invalid/mcp", "a".repeat(64));
@@ -240,17 +243,13 @@ async fn a_call_whose_time_ends_before_it_is_connected_was_not_sent() {
     let mut setting = Setting::legacy();
     setting.known_as.times.connection_idle = Duration::ZERO;
     let session = setting.session().await;
-    let address = setting.server.address();
+    is_unsent_where_nobody_accepts(setting, session).await;
+}
+
+/// A call on a session whose server stops to accept connections.
+pub(crate) async fn is_unsent_where_nobody_accepts(setting: Setting, session: Arc<Session>) {
     setting.server.stop();
-    let socket = TcpSocket::new_v4().unwrap();
-    socket.set_reuseaddr(true).unwrap();
-    socket.bind(address).unwrap();
-    let silent = socket.listen(1).unwrap();
-    let mut waiting = Vec::new();
-    let knock = Duration::from_millis(200);
-    while let Ok(connected) = tokio::time::timeout(knock, TcpStream::connect(address)).await {
-        waiting.push(connected.unwrap());
-    }
+    let full = full_listener(setting.server.address()).await;
     let request = payment("D24").patient(within_ms(100, 5_000));
     let mut outcome = setting.told("D24", session.call(request, &()).await);
     assert_eq!(
@@ -259,7 +258,7 @@ async fn a_call_whose_time_ends_before_it_is_connected_was_not_sent() {
         "{:?}",
         outcome.trouble
     );
-    drop((silent, waiting));
+    drop((full, session));
     setting.server.start_again().unwrap();
     outcome.given_back = outcome
         .given_back

@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::net::{TcpSocket, TcpStream};
-use warmline::core::code::Reason;
 use warmline::core::era::Era;
 use warmline_testkit::{Canned, Fault, GetStream, Moment, Personality, Phase, Rule};
 
+use super::connecting::is_unsent_where_nobody_accepts;
 use super::questions::EVERYTHING;
-use super::setting::Expected::{Result, Unsent};
+use super::setting::Expected::Result;
 use super::setting::{Setting, payment, within, within_ms};
 
 fn able(personality: Personality) -> Setting {
@@ -26,32 +25,7 @@ async fn a_call_that_can_be_asked_is_unsent_if_its_time_ends_before_it_is_connec
     let session = setting.session().await;
     // The server has no standing stream; from now on it is not asked for one.
     assert_eq!(setting.pay("before", &()).await.ended, Result);
-    let address = setting.server.address();
-    setting.server.stop();
-    let socket = TcpSocket::new_v4().unwrap();
-    socket.set_reuseaddr(true).unwrap();
-    socket.bind(address).unwrap();
-    let silent = socket.listen(1).unwrap();
-    let mut waiting = Vec::new();
-    let knock = Duration::from_millis(200);
-    while let Ok(connected) = tokio::time::timeout(knock, TcpStream::connect(address)).await {
-        waiting.push(connected.unwrap());
-    }
-    let request = payment("D24").patient(within_ms(100, 5_000));
-    let mut outcome = setting.told("D24", session.call(request, &()).await);
-    assert_eq!(
-        outcome.ended,
-        Unsent(Reason::TimeoutUnsent),
-        "{:?}",
-        outcome.trouble
-    );
-    drop((silent, waiting, session));
-    setting.server.start_again().unwrap();
-    outcome.given_back = outcome
-        .given_back
-        .map(|request| request.patient(within_ms(9_000, 9_000)));
-    setting.go_on("D24", &mut outcome).await;
-    setting.finish().await;
+    is_unsent_where_nobody_accepts(setting, session).await;
 }
 
 /// A146: calls do not depend on the standing stream.

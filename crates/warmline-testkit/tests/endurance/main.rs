@@ -6,11 +6,13 @@
 //! are: `make soak` has five times as many.
 #![cfg(test)]
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+#[path = "../stage/apart.rs"]
+mod apart;
 
 use serde_json::{Value, json};
 use warmline::{Server, Warmline};
+
+use apart::{Apart, resident_kib};
 
 const RUNS: usize = 2_000;
 const CALLS: i64 = 5;
@@ -19,49 +21,10 @@ const TOGETHER: usize = 8;
 /// What an allocator keeps for itself is no leak.
 const SLACK_KIB: usize = 1024;
 
-/// A server that runs until it is dropped.
-struct Program {
-    child: Child,
-    url: String,
-}
-
-impl Program {
-    fn start() -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_warmline-ledger"))
-            .args(["--personality", "legacy"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut url = String::new();
-        let out = child.stdout.take().unwrap();
-        BufReader::new(out).read_line(&mut url).unwrap();
-        Self {
-            child,
-            url: url.trim().to_owned(),
-        }
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
 /// How many runs there are.
 fn runs() -> usize {
     let asked = std::env::var("WARMLINE_RUNS").ok();
     asked.map_or(RUNS, |asked| asked.parse().unwrap())
-}
-
-/// Resident memory of this process.
-fn resident_kib() -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
-    let kib = line.unwrap().split_whitespace().nth(1);
-    kib.unwrap().parse().unwrap()
 }
 
 fn open_files() -> usize {
@@ -97,7 +60,7 @@ async fn many(warm: &Warmline, runs: usize) {
 /// A50: memory after all runs is within 5 % of that after a tenth of them.
 #[tokio::test]
 async fn memory_stays_flat_over_thousands_of_runs() {
-    let program = Program::start();
+    let program = Apart::start(&["--personality", "legacy"]);
     let server = Server::http("ledger", &program.url);
     let warm = Warmline::builder().server(server).build().unwrap();
     let runs = runs();

@@ -6,54 +6,34 @@
 //! or the examples are stale.
 #![cfg(test)]
 
-use std::path::PathBuf;
-use std::process::Stdio;
+#[path = "../stage/outside.rs"]
+mod outside;
+
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::Command;
 
 /// Far more than any of them takes, on a machine with much else to do.
 const WITHIN: Duration = Duration::from_secs(60);
 
-/// Runs one example in a process group of its own and gives back what it said.
+/// Runs one example and gives back what it said.
 async fn run(name: &str) -> String {
-    let child = Command::new(built(name))
+    let mut command = Command::new(outside::example(name));
+    command
         .env_remove("MCP_SERVER_URL")
         .env_remove("MCP_AUTH_TOKEN")
-        .env_remove("RUST_BACKTRACE")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0)
-        .spawn()
-        .unwrap();
-    let group = child
-        .id()
-        .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-    let ended = tokio::time::timeout(WITHIN, child.wait_with_output()).await;
-    // Nothing of it may be left, so there is nothing to kill: killing says whether that is so.
-    let left = group.is_some_and(|group| kill_process_group(group, Signal::KILL).is_ok());
-    let output = ended
-        .unwrap_or_else(|_| panic!("{name} did not end within {WITHIN:?}"))
-        .unwrap();
+        .env_remove("RUST_BACKTRACE");
+    let ended = outside::run(&mut command, WITHIN).await;
+    let Some(output) = ended.output else {
+        panic!("{name} did not end within {WITHIN:?}");
+    };
     let said = String::from_utf8(output.stdout).unwrap();
     let complained = String::from_utf8_lossy(&output.stderr);
     let status = output.status;
     assert!(status.success(), "{name}: {status}\n{said}\n{complained}");
     assert_eq!(complained, "", "{name} complained");
-    assert!(!left, "{name} left a process behind");
+    assert!(!ended.left_something, "{name} left a process behind");
     said
-}
-
-/// An example, which `cargo test` builds beside the tests.
-fn built(name: &str) -> PathBuf {
-    let here = std::env::current_exe().unwrap();
-    let folder = here.parent().and_then(std::path::Path::parent).unwrap();
-    let example = folder.join("examples").join(name);
-    let build = format!("cargo build -p warmline-testkit --example {name}");
-    assert!(example.exists(), "{name} is not built; run `{build}`");
-    example
 }
 
 #[track_caller]

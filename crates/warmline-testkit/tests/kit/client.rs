@@ -138,13 +138,18 @@ impl Client {
     }
 
     pub(crate) fn post(&mut self, headers: &[(&str, &str)], body: &Value) -> Reply {
+        self.begin_post(headers, body);
+        self.receive()
+    }
+
+    /// Sends a message, and waits for nothing.
+    fn begin_post(&mut self, headers: &[(&str, &str)], body: &Value) {
         let mut all = vec![
             ("Content-Type", "application/json"),
             ("Accept", "application/json, text/event-stream"),
         ];
         all.extend(headers);
         self.send("POST", &all, &body.to_string());
-        self.receive()
     }
 
     /// Whether the server closed the connection, and how: none while it is open.
@@ -247,10 +252,16 @@ pub(crate) fn modern(id: u64, method: &str, mut params: Value) -> (Vec<(String, 
 }
 
 pub(crate) fn post_modern(client: &mut Client, id: u64, method: &str, params: Value) -> Reply {
+    begin_modern(client, id, method, params);
+    client.receive()
+}
+
+/// The same, without waiting for the answer.
+pub(crate) fn begin_modern(client: &mut Client, id: u64, method: &str, params: Value) {
     let (headers, body) = modern(id, method, params);
     let headers: Vec<(&str, &str)> = headers
         .iter()
         .map(|(name, value)| (name.as_str(), value.as_str()))
         .collect();
-    client.post(&headers, &body)
+    client.begin_post(&headers, &body);
 }

@@ -9,7 +9,7 @@ use warmline_testkit::{
     SseForm, Then, Writes,
 };
 
-use crate::client::{Client, Session, initialize, modern};
+use crate::client::{Client, Session, begin_modern, initialize};
 
 fn forms() -> [Personality; 2] {
     [
@@ -346,21 +346,8 @@ fn a_late_request_can_be_cancelled_before_it_begins() {
     let server = LedgerServer::start(Personality::modern()).unwrap();
     server.inject(Rule::new(Fault::Delay(60_000, Moment::BeforeExecuting)).on_tool("pay"));
     let mut client = Client::to(server.address());
-    let (headers, body) = modern(
-        1,
-        "tools/call",
-        json!({"name": "pay", "arguments": {"amount": 1}}),
-    );
-    let mut all = vec![
-        ("Content-Type", "application/json"),
-        ("Accept", "application/json, text/event-stream"),
-    ];
-    all.extend(
-        headers
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.as_str())),
-    );
-    client.send("POST", &all, &body.to_string());
+    let params = json!({"name": "pay", "arguments": {"amount": 1}});
+    begin_modern(&mut client, 1, "tools/call", params);
     while server.ledger().received("tools/call") == 0 {
         std::thread::yield_now();
     }

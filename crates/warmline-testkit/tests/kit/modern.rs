@@ -3,7 +3,7 @@
 use serde_json::json;
 use warmline_testkit::{LedgerServer, ModernLeg, Personality};
 
-use crate::client::{Client, initialize, modern, post_modern};
+use crate::client::{Client, begin_modern, initialize, modern, post_modern};
 
 #[test]
 fn discover_tells_the_versions_it_was_told_to_tell() {
@@ -149,21 +149,8 @@ fn a_question_to_a_client_that_cannot_be_asked_is_refused() {
 fn closing_the_connection_cancels_the_call() {
     let server = LedgerServer::start(Personality::modern()).unwrap();
     let mut client = Client::to(server.address());
-    let (headers, body) = modern(
-        1,
-        "tools/call",
-        json!({"name": "slow", "arguments": {"ms": 60_000}}),
-    );
-    let mut all = vec![
-        ("Content-Type", "application/json"),
-        ("Accept", "application/json, text/event-stream"),
-    ];
-    all.extend(
-        headers
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.as_str())),
-    );
-    client.send("POST", &all, &body.to_string());
+    let params = json!({"name": "slow", "arguments": {"ms": 60_000}});
+    begin_modern(&mut client, 1, "tools/call", params);
     while server.ledger().begun("slow") == 0 {
         std::thread::yield_now();
     }

@@ -3,10 +3,11 @@
 //! The server is a process of its own, so that what is measured here is ours alone; one test,
 //! because a second one beside it would be measured too.
 
-#![expect(clippy::unwrap_used, reason = "a test ends when its setting fails")]
+#![cfg(test)]
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+#[path = "../stage/apart.rs"]
+mod apart;
+
 use std::time::Duration;
 
 use serde_json::json;
@@ -15,51 +16,10 @@ use warmline::core::exchange::{Ending, Patience, Request};
 use warmline::core::protocol::params::Params;
 use warmline::upstream::{Declared, Server, Session, Upstream};
 
+use apart::{Apart, resident_kib};
+
 /// A reply of 16 MiB, twice (a buffer is copied when it grows), and some room.
 const ROOM_KIB: usize = 64 << 10;
-
-/// A server that runs until it is dropped.
-struct Program {
-    child: Child,
-    url: String,
-}
-
-impl Program {
-    fn start(options: &[&str], fault: &str) -> Self {
-        let rule = format!(r#"{{"tool":"pay","times":null,"fault":{fault}}}"#);
-        let mut child = Command::new(env!("CARGO_BIN_EXE_warmline-ledger"))
-            .args(options)
-            .args(["--fault", &rule])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut url = String::new();
-        let out = child.stdout.take().unwrap();
-        BufReader::new(out).read_line(&mut url).unwrap();
-        Self {
-            child,
-            url: url.trim().to_owned(),
-        }
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-/// Resident memory of this process.
-fn resident_kib() -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status
-        .lines()
-        .find(|line| line.starts_with("VmRSS:"))
-        .unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
-}
 
 /// Calls, and tells how much memory was held at most meanwhile, and how the call ended.
 async fn most_held(session: &Session) -> (usize, Ending) {
@@ -100,7 +60,8 @@ async fn memory_stays_flat_whatever_a_server_sends() {
         (streams, Era::Legacy, r#"{"flood":100000}"#),
     ];
     for (options, era, fault) in table {
-        let program = Program::start(options, fault);
+        let rule = format!(r#"{{"tool":"pay","times":null,"fault":{fault}}}"#);
+        let program = Apart::start(&[options, &["--fault", &rule]].concat());
         let mut server = Server::http("flood", program.url.parse().unwrap());
         server.era = Some(era);
         let session = Upstream::new()

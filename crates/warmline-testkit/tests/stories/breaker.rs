@@ -4,13 +4,12 @@
 use futures_util::future::join_all;
 use serde_json::json;
 use warmline::core::delivery::Delivery;
-use warmline::core::exchange::Trouble;
-use warmline::credentials::{Asked, CredentialProvider, Stepping, Token};
 use warmline::events::{Event, Heard, Subscription};
 use warmline::{Error, ServerHandle};
 use warmline_testkit::{Canned, Fault, Personality, Rule};
 
 use super::census::until;
+use super::named::Named;
 use super::world::{LEDGER, World, count, pass, secs};
 
 async fn failed(handle: &ServerHandle) -> Error {
@@ -103,22 +102,6 @@ async fn a_success_begins_the_count_anew() {
         assert_eq!(count(&world.ledger()).await, 1);
     }
     world.finish().await;
-}
-
-/// Each identity has the token of its name.
-#[derive(Debug)]
-struct Named;
-
-impl CredentialProvider for Named {
-    fn fetch<'a>(&'a self, asked: Asked<'a>) -> Stepping<'a, Result<Token, Trouble>> {
-        let name = asked.identity.and_then(|identity| identity.name());
-        let token = Token::new(name.unwrap_or("nobody"));
-        Box::pin(std::future::ready(Ok(token)))
-    }
-
-    fn label(&self) -> String {
-        "by name".to_owned()
-    }
 }
 
 /// A92, reliability P5: one tenant's bad token stops that tenant and nobody else.

@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde_json::json;
-use warmline::core::exchange::Trouble;
-use warmline::credentials::{Asked, CredentialProvider, Stepping, Token};
 use warmline::events::{Event, Heard, Subscription};
 use warmline::{Server, Warmline};
 use warmline_testkit::{Fault, Moment, Personality, Phase, Rule};
 
 use super::census::until;
+use super::named::Named;
 use super::program::Program;
 use super::world::{LEDGER, World, count, secs};
 
@@ -138,22 +137,6 @@ async fn there_are_so_many_spares_in_all() {
     }
     assert_eq!(world.server.counts().open_sessions, 2);
     world.finish().await;
-}
-
-/// Each identity has the token of its name.
-#[derive(Debug)]
-struct Named;
-
-impl CredentialProvider for Named {
-    fn fetch<'a>(&'a self, asked: Asked<'a>) -> Stepping<'a, Result<Token, Trouble>> {
-        let name = asked.identity.and_then(|identity| identity.name());
-        let token = Token::new(name.unwrap_or("nobody"));
-        Box::pin(std::future::ready(Ok(token)))
-    }
-
-    fn label(&self) -> String {
-        "by name".to_owned()
-    }
 }
 
 /// A60, reliability P1: a spare that was opened with one credential serves no other.
