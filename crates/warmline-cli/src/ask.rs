@@ -71,6 +71,7 @@ impl Person {
             client_name: "warmline".to_owned(),
             client_version: env!("CARGO_PKG_VERSION").to_owned(),
             capabilities: Bytes::from(capabilities.to_string()),
+            version: None,
         }
     }
 

@@ -25,6 +25,17 @@ pub struct Request {
     params: Params,
     headers: Vec<(HeaderName, HeaderValue)>,
     patience: Patience,
+    words: Words,
+}
+
+/// Whose words a request is in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Words {
+    /// Ours, or those of a program that speaks through us.
+    #[default]
+    Ours,
+    /// A client's, passed on: what it says of itself stands, and what it is asked goes back to it.
+    Passed,
 }
 
 /// How long a request may take. Both are durations from the moment of sending.
@@ -54,6 +65,7 @@ impl Request {
             params,
             headers: Vec::new(),
             patience: Patience::default(),
+            words: Words::Ours,
         }
     }
 
@@ -79,6 +91,18 @@ impl Request {
     pub fn with_params(mut self, params: Params) -> Self {
         self.params = params;
         self
+    }
+
+    /// The same request, in the words of a client.
+    #[must_use]
+    pub fn passed_on(mut self) -> Self {
+        self.words = Words::Passed;
+        self
+    }
+
+    /// Whose words it is in.
+    pub fn words(&self) -> Words {
+        self.words
     }
 
     /// The method, as it stands on the wire.

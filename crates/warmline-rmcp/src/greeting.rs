@@ -49,6 +49,7 @@ impl Hello {
             client_name: self.client_info.name.clone(),
             client_version: self.client_info.version.clone(),
             capabilities: Bytes::copy_from_slice(capabilities.as_bytes()),
+            version: None,
         }
     }
 

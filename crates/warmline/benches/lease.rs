@@ -12,7 +12,7 @@
 )]
 
 #[path = "../src/clock.rs"]
-#[expect(dead_code, reason = "the engine uses more of it")]
+#[expect(dead_code, unreachable_pub, reason = "the engine uses more of it")]
 mod clock;
 #[path = "../tests/schedules/pool.rs"]
 #[expect(dead_code, unused_imports, reason = "the engine uses more of it")]

@@ -20,12 +20,11 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use warmline_core::code::{Code, Reason};
 use warmline_core::delivery::{Delivery, Repeat, SoFar};
-use warmline_core::exchange::{Ending, Fate, Patience, Reply, Request, Trouble};
+use warmline_core::exchange::{Ending, Fate, Patience, Reply, Request, Trouble, Words};
 use warmline_core::key::{Owner, RunId};
 use warmline_core::loss::{self, Notes, Reaction, Told};
 use warmline_core::plan::Leg;
 use warmline_core::pool::{Outcome, Want, Why};
-use warmline_core::protocol::envelope::RpcError;
 use warmline_core::protocol::params::Params;
 use warmline_core::repeat::{self, Asked};
 
@@ -56,6 +55,7 @@ pub(crate) struct Job {
     pub(crate) call_id: Option<String>,
     pub(crate) tool: Option<String>,
     pub(crate) listener: Option<Arc<dyn Listener>>,
+    pub(crate) words: Words,
 }
 
 /// A result, and what is known of how it came about.
@@ -125,7 +125,10 @@ pub(crate) fn request_of(entry: &Entry, job: &Job) -> Request {
         },
         None => job.params.clone(),
     };
-    let request = Request::new(job.method.clone(), params).patient(job.patience);
+    let mut request = Request::new(job.method.clone(), params).patient(job.patience);
+    if job.words == Words::Passed {
+        request = request.passed_on();
+    }
     job.headers.iter().fold(request, |request, (name, value)| {
         request.header(name.clone(), value.clone())
     })
@@ -495,14 +498,9 @@ impl<'a> Way<'a> {
         }))
     }
 
-    fn protocol_error(&mut self, raw: &[u8]) -> Error {
+    fn protocol_error(&mut self, raw: &Bytes) -> Error {
         self.count(|counted| counted.answered(CallOutcome::ProtocolError));
-        let error = RpcError::parse(raw).unwrap_or_else(|_| RpcError {
-            code: 0,
-            message: "an error that cannot be read".to_owned(),
-            data: None,
-        });
-        Error::answered(&self.entry.name, &self.job.method, error)
+        Error::answered(&self.entry.name, &self.job.method, raw)
             .at(self.at())
             .after(self.so_far.attempts())
     }

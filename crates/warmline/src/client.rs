@@ -15,9 +15,7 @@ use warmline_core::policy::Ceilings;
 
 use crate::clock;
 use crate::connect::Connect;
-use crate::engine::{
-    Caller, Engine, OPEN, Shared, Who, misconfigured, misconfigured_at, random_bytes,
-};
+use crate::engine::{Caller, Engine, OPEN, Shared, Who, misconfigured, misconfigured_at};
 use crate::entry::Said;
 use crate::error::{Error, Result};
 use crate::events::{Event, Events, Fingerprint, Subscription};
@@ -28,7 +26,7 @@ use crate::lease::Leased;
 use crate::metrics::{Metrics, Snapshot};
 use crate::pool::Pool;
 use crate::run::{self, Role, Run, RunShared};
-use crate::seal::Vault;
+use crate::seal::{Vault, random_bytes};
 use crate::server::Server;
 use crate::settings::{self, EngineSettings, Group};
 use crate::store::{FileStore, StoreFactory};
@@ -353,6 +351,11 @@ impl IdentityHandle {
     /// The name it was made with; none where a rule found it, because that may be a secret.
     pub fn name(&self) -> Option<&str> {
         self.who.said.name()
+    }
+
+    /// Its digest: what its sessions are kept apart by.
+    pub fn digest(&self) -> Digest {
+        self.who.id.0
     }
 
     /// A short form of its digest, as it stands in events and snapshots.

@@ -1,22 +1,22 @@
 //! The clock: the only door to time and to spawning.
 //!
 //! Everything that waits goes through here, so that a paused runtime moves all of it, and every
-//! task has a name under which it can be counted.
+//! task has a name under which it can be counted. For the crates of this workspace, not for users.
 
 use std::future::Future;
 use std::time::Duration;
 
 use tokio::task::{JoinHandle, JoinSet};
-pub(crate) use tokio::time::Instant;
+pub use tokio::time::Instant;
 
 /// This moment.
 #[expect(clippy::disallowed_methods, reason = "this is the clock")]
-pub(crate) fn now() -> Instant {
+pub fn now() -> Instant {
     Instant::now()
 }
 
 /// The moment that long from now. Limits may be as large as anybody likes; a moment may not.
-pub(crate) fn after(duration: Duration) -> Instant {
+pub fn after(duration: Duration) -> Instant {
     now().checked_add(duration).unwrap_or_else(|| now() + FAR)
 }
 
@@ -24,33 +24,33 @@ pub(crate) fn after(duration: Duration) -> Instant {
 const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
 
 /// Waits for a while.
-pub(crate) async fn sleep(duration: Duration) {
+pub async fn sleep(duration: Duration) {
     tokio::time::sleep(duration).await;
 }
 
 /// Lets others have their turn, the timers included.
-pub(crate) async fn yield_now() {
+pub async fn yield_now() {
     tokio::task::yield_now().await;
 }
 
 /// A wait that can be moved, to be pinned by its owner.
-pub(crate) fn sleep_until(deadline: Instant) -> tokio::time::Sleep {
+pub fn sleep_until(deadline: Instant) -> tokio::time::Sleep {
     tokio::time::sleep_until(deadline)
 }
 
 /// The time for it was over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Elapsed;
+pub struct Elapsed;
 
 /// Runs a future for at most that long.
-pub(crate) async fn timeout<F: Future>(limit: Duration, future: F) -> Result<F::Output, Elapsed> {
+pub async fn timeout<F: Future>(limit: Duration, future: F) -> Result<F::Output, Elapsed> {
     tokio::time::timeout(limit, future)
         .await
         .map_err(|_| Elapsed)
 }
 
 /// Runs a future until that moment at the latest.
-pub(crate) async fn timeout_at<F: Future>(by: Instant, future: F) -> Result<F::Output, Elapsed> {
+pub async fn timeout_at<F: Future>(by: Instant, future: F) -> Result<F::Output, Elapsed> {
     tokio::time::timeout_at(by, future)
         .await
         .map_err(|_| Elapsed)
@@ -61,7 +61,7 @@ pub(crate) async fn timeout_at<F: Future>(by: Instant, future: F) -> Result<F::O
     clippy::disallowed_methods,
     reason = "this is the only place that spawns"
 )]
-pub(crate) fn spawn<F>(name: &'static str, future: F) -> JoinHandle<F::Output>
+pub fn spawn<F>(name: &'static str, future: F) -> JoinHandle<F::Output>
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
@@ -71,7 +71,7 @@ where
 }
 
 /// Starts a task of a set, which ends with the set.
-pub(crate) fn spawn_in<F>(name: &'static str, set: &mut JoinSet<()>, future: F)
+pub fn spawn_in<F>(name: &'static str, set: &mut JoinSet<()>, future: F)
 where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -80,7 +80,7 @@ where
 }
 
 /// Starts a task if there still is a runtime to run it: for destructors, which may run after it.
-pub(crate) fn spawn_if_running<F>(name: &'static str, future: F)
+pub fn spawn_if_running<F>(name: &'static str, future: F)
 where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -110,7 +110,7 @@ impl Home {
 }
 
 /// Runs something that blocks (a file, a lookup) on a thread made for it.
-pub(crate) fn spawn_blocking<F, T>(name: &'static str, work: F) -> JoinHandle<T>
+pub fn spawn_blocking<F, T>(name: &'static str, work: F) -> JoinHandle<T>
 where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
@@ -122,7 +122,7 @@ where
 /// Seconds of the Unix epoch by the wall clock, which may jump by any amount: for what is stored
 /// and shown, never for waiting. Nothing before the epoch.
 #[expect(clippy::disallowed_methods, reason = "this is the clock")]
-pub(crate) fn wall_seconds() -> u64 {
+pub fn wall_seconds() -> u64 {
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |since| since.as_secs())

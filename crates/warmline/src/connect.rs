@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
-use tokio::sync::Semaphore;
 use warmline_core::code::Reason;
 use warmline_core::era::Era;
 use warmline_core::exchange::{Ending, Patience, Request, Trouble};
@@ -21,12 +20,12 @@ use warmline_core::plan::{Holding, Leg};
 use warmline_core::policy::BreakerPolicy;
 use warmline_core::pool::{Health, Why};
 use warmline_core::protocol::params::Params;
-use warmline_core::record::Record;
 
+use self::recorded::Book;
 use crate::clock::{self, Instant};
 use crate::credentials::Credential;
 use crate::engine::Shared;
-use crate::entry::{Entry, Found, Said};
+use crate::entry::{Entry, Found, Said, Wants};
 use crate::pool::{Connector, Happened, Opened, Order};
 use crate::route::Speaking;
 use crate::store::Records;
@@ -92,15 +91,10 @@ pub(crate) struct Setup {
     pub(crate) leg: Leg,
     /// How its key holds sessions; none where no key does.
     pub(crate) holding: Option<Holding>,
-    pub(crate) records: Option<Arc<Records>>,
+    /// What is written of its sessions; none where nothing is.
+    book: Option<Box<Book>>,
     orders: Mutex<Option<Box<Orders>>>,
-    /// The record of the session that is held now, as it was written last.
-    written: Mutex<Option<Box<Record>>>,
     left_state: AtomicBool,
-    /// Who writes of a session has it; only one does.
-    pen: Semaphore,
-    /// The highest generation whose record was crossed out: no late renewal brings it back.
-    crossed_out: AtomicU32,
 }
 
 /// What was said to a session and has to be said again to the one that replaces it.
@@ -135,12 +129,9 @@ impl Setup {
             said,
             leg,
             holding: None,
-            records,
+            book: records.map(Book::new),
             orders: Mutex::default(),
-            written: Mutex::new(None),
             left_state: AtomicBool::new(false),
-            pen: Semaphore::new(1),
-            crossed_out: AtomicU32::new(0),
         }
     }
 
@@ -232,11 +223,16 @@ impl Connect {
         entry: &Arc<Entry>,
         speaking: &Speaking,
         said: &Said,
-        wants_state: bool,
+        wants: Wants,
     ) -> Result<(Session, Option<Arc<Facts>>), Trouble> {
         let notices: Arc<dyn Notices> = Arc::<Entry>::clone(entry);
         let credential = speaking.credential.as_ref();
-        let target = entry.target(&speaking.found, credential, None, Some(notices));
+        let (era, wants_state) = match wants {
+            Wants::Era(era) => (Some(era), false),
+            Wants::State => (None, true),
+            Wants::Any => (None, false),
+        };
+        let target = entry.target(&speaking.found, credential, era, Some(notices));
         let contact = || async {
             let _turn = self.starts.turn(&target.reach).await;
             let upstream = &self.shared.upstream;

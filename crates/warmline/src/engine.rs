@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use arc_swap::ArcSwap;
 use warmline_core::code::Reason;
+use warmline_core::era::Era;
 use warmline_core::exchange::Trouble;
 use warmline_core::key::{Digest, Identity, RunId};
 use warmline_core::plan;
@@ -27,7 +28,7 @@ use crate::keep;
 use crate::metrics::{Metrics, ServerMetrics, Snapshot};
 use crate::pool::Pool;
 use crate::run::{Cut, RunShared};
-use crate::seal::{Purpose, Vault};
+use crate::seal::{Purpose, Vault, random_bytes};
 use crate::server::Server;
 use crate::settings::{ConfigError, ServerSettings, nearest};
 use crate::store::{Records, StoreFactory};
@@ -101,6 +102,8 @@ pub(crate) struct Caller {
     pub(crate) who: Arc<Who>,
     pub(crate) run: Option<Arc<RunShared>>,
     pub(crate) said: Arc<Said>,
+    /// The era to speak with a server that has both; none takes the leg that serves best.
+    pub(crate) era: Option<Era>,
 }
 
 impl Caller {
@@ -111,6 +114,7 @@ impl Caller {
             who,
             run,
             said,
+            era: None,
         }
     }
 }
@@ -371,14 +375,4 @@ pub(crate) fn misconfigured_at(server: &str, error: ConfigError) -> Error {
 /// 128 random bits, in hexadecimal.
 pub(crate) fn random_hex() -> String {
     Digest::new(random_bytes()).hex()
-}
-
-/// 128 random bits.
-pub(crate) fn random_bytes() -> [u8; 16] {
-    let mut bytes = [0; 16];
-    // Where the system has no randomness at all, names that differ are the best there is.
-    if aws_lc_rs::rand::fill(&mut bytes).is_err() {
-        fastrand::fill(&mut bytes);
-    }
-    bytes
 }

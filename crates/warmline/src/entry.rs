@@ -100,6 +100,8 @@ pub(crate) enum Wants {
     Any,
     /// The way on which it keeps state.
     State,
+    /// The way of this era.
+    Era(Era),
 }
 
 /// What a first contact found out.
@@ -284,6 +286,7 @@ impl Entry {
         let wants = match key.wants {
             Wants::Any => Wants::State,
             Wants::State => Wants::Any,
+            Wants::Era(_) => return None,
         };
         let other = known.get(&ContactKey { wants, ..*key })?;
         let is_same = match wants {
@@ -291,6 +294,7 @@ impl Entry {
             Wants::State => !other.leg.keeps_session,
             // A server that is met in the legacy era has no other.
             Wants::Any => other.leg.era == Era::Legacy,
+            Wants::Era(_) => false,
         };
         is_same.then(|| Arc::clone(other))
     }
@@ -466,8 +470,10 @@ impl Entry {
     }
 
     /// What a caller inside or outside a run needs to know.
-    pub(crate) fn wants(&self, inside_run: bool) -> Wants {
-        if inside_run || self.policy().sessions == Sessions::Always {
+    pub(crate) fn wants(&self, inside_run: bool, era: Option<Era>) -> Wants {
+        if let Some(era) = era {
+            Wants::Era(era)
+        } else if inside_run || self.policy().sessions == Sessions::Always {
             Wants::State
         } else {
             Wants::Any

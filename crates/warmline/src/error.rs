@@ -7,6 +7,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use bytes::Bytes;
 use warmline_core::code::{Code, Reason};
 use warmline_core::delivery::Delivery;
 use warmline_core::exchange::Trouble;
@@ -27,7 +28,7 @@ struct Inner {
     delivery: Delivery,
     at: At,
     attempts: u32,
-    server_error: Option<RpcError>,
+    server_error: Option<(RpcError, Bytes)>,
 }
 
 /// Where it happened, as far as it is known.
@@ -58,14 +59,19 @@ impl Error {
     }
 
     /// The server answered with an error of the protocol.
-    pub(crate) fn answered(server: &str, method: &str, error: RpcError) -> Self {
+    pub(crate) fn answered(server: &str, method: &str, raw: &Bytes) -> Self {
+        let error = RpcError::parse(raw).unwrap_or_else(|_| RpcError {
+            code: 0,
+            message: "an error that cannot be read".to_owned(),
+            data: None,
+        });
         let what = format!("`{server}` answered `{method}` with an error");
         let why = format!("{} \"{}\"", error.code, error.message);
         let trouble = Trouble::new(Reason::Rejected, what)
             .coded(Code::ToolFailed)
             .because(why);
         let mut made = Self::new(trouble, Delivery::Answered);
-        made.0.server_error = Some(error);
+        made.0.server_error = Some((error, raw.clone()));
         made
     }
 
@@ -147,7 +153,12 @@ impl Error {
 
     /// The server's own error, where it answered with one: code, message and data.
     pub fn server_error(&self) -> Option<&RpcError> {
-        self.0.server_error.as_ref()
+        self.0.server_error.as_ref().map(|(error, _)| error)
+    }
+
+    /// The same as the server wrote it: a raw JSON object.
+    pub fn server_error_raw(&self) -> Option<&Bytes> {
+        self.0.server_error.as_ref().map(|(_, raw)| raw)
     }
 
     /// The trouble behind it, for whoever renders it.

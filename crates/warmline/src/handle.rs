@@ -19,7 +19,8 @@ use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 use warmline_core::code::Reason;
 use warmline_core::delivery::Delivery;
-use warmline_core::exchange::{Patience, Trouble};
+use warmline_core::era::Era;
+use warmline_core::exchange::{Patience, Trouble, Words};
 use warmline_core::protocol::params::Params;
 use warmline_core::repeat::Said as SaidOfRepeat;
 
@@ -87,6 +88,14 @@ impl ServerHandle {
     pub fn declaring(mut self, declared: Declared) -> Self {
         let vault = &self.caller.engine.shared().vault;
         self.caller.said = Said::new(declared, vault);
+        self
+    }
+
+    /// The same server, spoken to in this era alone: for a client of that era, whose words are
+    /// passed on.
+    #[must_use]
+    pub fn in_era(mut self, era: Era) -> Self {
+        self.caller.era = Some(era);
         self
     }
 
@@ -218,6 +227,15 @@ impl ServerHandle {
         call::facts(&self.caller, self.entry()?).await
     }
 
+    /// What the server says of itself to a client, as it was heard last by the same identity; opens
+    /// a session where nothing was.
+    ///
+    /// # Errors
+    /// As a call on a session that cannot be had.
+    pub async fn greeting(&self) -> Result<Arc<Facts>> {
+        self.facts().await
+    }
+
     /// Whether a session is held for this caller, and its id where the server issued one. Asking
     /// changes nothing.
     pub fn session(&self) -> Option<HeldSession> {
@@ -325,6 +343,7 @@ pub(crate) struct Options {
     bad_header: Option<String>,
     listener: Option<Arc<dyn Listener>>,
     functions: Option<Functions>,
+    words: Words,
 }
 
 impl<T> Call<T> {
@@ -391,6 +410,13 @@ impl<T> Call<T> {
             (Ok(name), Ok(value)) => self.options.headers.push((name, value)),
             _ => self.options.bad_header = Some(name.to_owned()),
         }
+        self
+    }
+
+    /// The words of a client, passed on as they are: what it says of itself in a modern request
+    /// stands, and what it is asked comes back as the result.
+    pub fn relayed(mut self) -> Self {
+        self.options.words = Words::Passed;
         self
     }
 
@@ -463,6 +489,7 @@ impl<T> Call<T> {
                 Some(functions) => Some(Arc::new(functions)),
                 None => self.options.listener,
             },
+            words: self.options.words,
         };
         Ok((self.target, job))
     }

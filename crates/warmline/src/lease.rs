@@ -15,7 +15,6 @@ use warmline_core::exchange::{Ending, Fate, Reply, Request, Trouble};
 use warmline_core::loss::{self, Notes, Reaction, Told};
 use warmline_core::plan::Leg;
 use warmline_core::pool::{Outcome, Want};
-use warmline_core::protocol::envelope::RpcError;
 use warmline_core::protocol::params::Params;
 
 use crate::call::{self, Answered, Job};
@@ -300,13 +299,8 @@ impl Leased {
         }
     }
 
-    fn protocol_error(&self, raw: &[u8], job: &Job) -> Error {
-        let error = RpcError::parse(raw).unwrap_or_else(|_| RpcError {
-            code: 0,
-            message: "an error that cannot be read".to_owned(),
-            data: None,
-        });
-        Error::answered(self.server(), &job.method, error)
+    fn protocol_error(&self, raw: &Bytes, job: &Job) -> Error {
+        Error::answered(self.server(), &job.method, raw)
             .at(self.at(job))
             .after(1)
     }

@@ -32,7 +32,8 @@
 
 mod call;
 mod client;
-mod clock;
+#[doc(hidden)]
+pub mod clock;
 pub mod config;
 mod connect;
 pub mod credentials;

@@ -19,8 +19,9 @@ use crate::clock::{self, Instant};
 use crate::connect::{Connect, Line, Setup};
 use crate::credentials::Credential;
 use crate::engine::Caller;
-use crate::entry::{Contact, ContactKey, Entry, Found, NO_CREDENTIAL, Wants};
+use crate::entry::{Contact, ContactKey, Entry, Found, NO_CREDENTIAL};
 use crate::pool::{CellOf, Lease, SpareKey};
+use crate::run::routes::By;
 use crate::upstream::{Facts, Session};
 
 /// The way of a call to its session.
@@ -80,14 +81,19 @@ pub(crate) async fn route(
 pub(crate) fn remembered(caller: &Caller, entry: &Entry) -> Option<Arc<CellOf<Connect>>> {
     let run = caller.run.as_ref()?;
     run.routes
-        .find(&entry.name)
+        .find(&entry.name, by(caller))
         .filter(|cell| cell.key().run().is_some() || cell.is_live())
+}
+
+/// By what a caller's cell is chosen, beside the server.
+fn by(caller: &Caller) -> By {
+    caller.era.map_or(By::Server, By::Era)
 }
 
 /// What was remembered turned out wrong.
 pub(crate) fn forget(caller: &Caller, entry: &Entry) {
     if let Some(run) = &caller.run {
-        run.routes.remove(&entry.name);
+        run.routes.remove(&entry.name, by(caller));
     }
 }
 
@@ -150,11 +156,10 @@ fn remember(
 ) {
     let Some(run) = &caller.run else { return };
     if per_tool.is_none() {
-        run.routes.insert(&entry.name, cell);
+        run.routes.insert(&entry.name, by(caller), cell);
     } else if cell.key().run().is_some() {
         // Found anew by every call of its tool, and remembered so that it ends with the run.
-        let by_tool = format!("{} (by tool)", entry.name);
-        run.routes.insert(&Arc::from(by_tool), cell);
+        run.routes.insert(&entry.name, By::Tool, cell);
     }
     // Either the end of the run sees what was put there, or we see that the run was cut: the one
     // who comes second in this order ends the cell.
@@ -203,7 +208,7 @@ async fn meet(
     entry: &Arc<Entry>,
     speaking: &Speaking,
 ) -> Result<Arc<Contact>, Trouble> {
-    let wants = entry.wants(caller.run.is_some());
+    let wants = entry.wants(caller.run.is_some(), caller.era);
     let key = ContactKey {
         credential: speaking.id(),
         declared: caller.said.id,
@@ -258,8 +263,7 @@ async fn met(
         )
         .inspect_err(|blocked| connector.contact_blocked(entry, blocked))?;
     connector.breakers_changed(entry, whose, changes);
-    let wants_state = key.wants == Wants::State;
-    let contacting = connector.first_contact(entry, speaking, &caller.said, wants_state);
+    let contacting = connector.first_contact(entry, speaking, &caller.said, key.wants);
     // A server that hangs does not outlive an engine that was closed.
     let met = caller.engine.until_cut(std::pin::pin!(contacting)).await;
     let met = met.unwrap_or_else(|| Err(crate::engine::going_down()));

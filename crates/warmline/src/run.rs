@@ -8,7 +8,7 @@
 //! through [`InCurrentRun::in_current_run`] where a future is handed to another task.
 
 mod ending;
-mod routes;
+pub(crate) mod routes;
 
 use std::fmt;
 use std::future::Future;

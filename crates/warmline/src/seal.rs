@@ -58,6 +58,10 @@ pub enum Purpose {
     Ticket,
     /// A sealed state of a request that is parked.
     RequestState,
+    /// The digest of a place of the gateway.
+    Route,
+    /// The digest of a token that lets somebody in.
+    Token,
     /// The digest that stands in for a run where a record tells of a server.
     Contact,
 }
@@ -75,6 +79,8 @@ impl Purpose {
             Self::Record => "record",
             Self::Ticket => "ticket",
             Self::RequestState => "request-state",
+            Self::Route => "route",
+            Self::Token => "token",
             Self::Contact => "contact",
         }
     }
@@ -280,6 +286,16 @@ fn context(purpose: Purpose, bound_to: &[u8]) -> Vec<u8> {
 fn length_prefix(part: &[u8]) -> [u8; 8] {
     // No part is longer than what a machine can count.
     u64::try_from(part.len()).unwrap_or(u64::MAX).to_le_bytes()
+}
+
+/// 128 random bits.
+pub fn random_bytes() -> [u8; 16] {
+    let mut bytes = [0; 16];
+    // Where the system has no randomness at all, names that differ are the best there is.
+    if aws_lc_rs::rand::fill(&mut bytes).is_err() {
+        fastrand::fill(&mut bytes);
+    }
+    bytes
 }
 
 /// The system has no random bytes: nothing can be sealed, and nothing is sealed badly.

@@ -349,6 +349,7 @@ mod tests {
                 evidence: Vec::new(),
                 opened_in: std::time::Duration::ZERO,
                 expires_in: None,
+                said: None,
             };
             let said = not_kept(&facts, ("trip", then), "demo").map(|remark| remark.what);
             assert_eq!(said.is_some(), says.is_some(), "{transport:?} {said:?}");

@@ -54,6 +54,15 @@ impl Malformed {
         Self { what, at }
     }
 
+    /// Whether it is JSON at all.
+    pub const fn is_json(&self) -> bool {
+        let fault = self.what;
+        !matches!(
+            fault,
+            Fault::NotUtf8 | Fault::NotJson | Fault::Truncated | Fault::Trailing | Fault::TooDeep
+        )
+    }
+
     /// The fault that `serde_json` found in a text.
     pub(crate) fn of(error: &serde_json::Error, text: &str) -> Self {
         if error.is_eof() {

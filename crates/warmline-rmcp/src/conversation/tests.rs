@@ -68,6 +68,7 @@ impl Stage {
             evidence: Vec::new(),
             opened_in: Duration::ZERO,
             expires_in: None,
+            said: None,
         });
         stage
     }

@@ -10,10 +10,16 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("warmline", &["warmline-core"]),
     ("warmline-testkit", &["warmline-core", "warmline"]),
     ("warmline-rmcp", &["warmline-core", "warmline"]),
+    ("warmline-gateway", &["warmline-core", "warmline"]),
     // The command line offers the testkit's server as `demo-server`.
     (
         "warmline-cli",
-        &["warmline-core", "warmline", "warmline-testkit"],
+        &[
+            "warmline-core",
+            "warmline",
+            "warmline-gateway",
+            "warmline-testkit",
+        ],
     ),
 ];
 

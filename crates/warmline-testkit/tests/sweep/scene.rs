@@ -167,7 +167,7 @@ pub(crate) fn result(ending: Ending) -> Value {
 pub(crate) async fn echoes(session: &Session) {
     let echo = async || {
         let value = json!({"unique": fastrand::u64(..)});
-        let result = result(session.call(tool("echo", &value), &()).await);
+        let result = result(Box::pin(session.call(tool("echo", &value), &())).await);
         assert_eq!(result["structuredContent"]["arguments"], value);
     };
     tokio::join!(echo(), echo(), echo());

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use warmline_core::code::Reason;
 use warmline_core::delivery::Delivery;
 use warmline_core::era::Era;
+use warmline_core::exchange::Words;
 use warmline_core::key::Transport;
 use warmline_core::pool::{Outcome, Want};
 use warmline_core::protocol::params::Params;
@@ -78,6 +79,7 @@ pub(crate) async fn list(caller: &Caller, entry: &Arc<Entry>, list: List) -> Res
         call_id: None,
         tool: None,
         listener: None,
+        words: Words::Ours,
     };
     let mut pages = Pages::new(list, &entry.name);
     let mut leg = None;
@@ -118,6 +120,7 @@ pub(crate) async fn take(
         call_id: None,
         tool: None,
         listener: None,
+        words: Words::Ours,
     };
     let mut way = Way::begin(caller, entry, job)?;
     way.counted = None;

@@ -1,9 +1,10 @@
 //! A session and its record: taken up again, written down, crossed out.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
 use warmline_core::code::Reason;
 use warmline_core::era::Era;
 use warmline_core::exchange::Trouble;
@@ -18,19 +19,43 @@ use crate::entry::Entry;
 use crate::metrics::{StoreOperation, StoreResult};
 use crate::pool::{CellOf, Opened, Order};
 use crate::store::{Records, Written};
+use crate::sync::Mutex;
 use crate::upstream::{Declared, Facts, Kept};
+
+/// What is written of the sessions of one key.
+#[derive(Debug)]
+pub(crate) struct Book {
+    records: Arc<Records>,
+    /// The record of the session that is held now, as it was written last.
+    written: Mutex<Option<Box<Record>>>,
+    /// Who writes of a session has it; only one does.
+    pen: Semaphore,
+    /// The highest generation whose record was crossed out: no late renewal brings it back.
+    crossed_out: AtomicU32,
+}
+
+impl Book {
+    pub(super) fn new(records: Arc<Records>) -> Box<Self> {
+        Box::new(Self {
+            records,
+            written: Mutex::new(None),
+            pen: Semaphore::new(1),
+            crossed_out: AtomicU32::new(0),
+        })
+    }
+}
 
 impl Connect {
     /// The session that an earlier process left to its record, with nothing on the wire.
     pub(super) async fn take_up(&self, order: &Order<Self>) -> Option<Opened<Line>> {
         let setup = &order.setup;
-        let (records, key) = (setup.records.as_ref()?, order.key.as_ref()?);
+        let (book, key) = (setup.book.as_ref()?, order.key.as_ref()?);
         // A record is read once per key: afterwards this process knows better.
-        if setup.written.lock().is_some() {
+        if book.written.lock().is_some() {
             return None;
         }
         let began = clock::now();
-        let loaded = records.load(key).await;
+        let loaded = book.records.load(key).await;
         let did = match &loaded {
             Ok(Some(_)) => StoreResult::Done,
             Ok(None) => StoreResult::Missing,
@@ -45,7 +70,7 @@ impl Connect {
             },
         };
         let opened = self.resumed(setup, &record);
-        *setup.written.lock() = Some(Box::new(record));
+        *book.written.lock() = Some(Box::new(record));
         opened
     }
 
@@ -64,6 +89,7 @@ impl Connect {
             evidence: Vec::new(),
             opened_in: Duration::ZERO,
             expires_in: None,
+            said: None,
         };
         let kept = Kept {
             session_id: id,
@@ -74,6 +100,7 @@ impl Connect {
             client_name: record.declared.client_name.clone(),
             client_version: record.declared.client_version.clone(),
             capabilities: record.declared.capabilities.clone(),
+            version: Some(record.version),
         };
         let session = match self.shared.upstream.resume(&target, &declared, &kept) {
             Ok(session) => session,
@@ -110,10 +137,10 @@ impl Connect {
         let mut opened = Opened::of(Arc::clone(&line));
         opened.expires_in = line.facts().expires_in;
         opened.renew_in = setup.entry.renew_in(opened.expires_in);
-        let (Some(records), Some(key)) = (&setup.records, &order.key) else {
+        let (Some(book), Some(key)) = (&setup.book, &order.key) else {
             return opened;
         };
-        let before = setup.written.lock().clone();
+        let before = book.written.lock().clone();
         // A process cannot be taken up again. What it knew died with it, and that is told.
         if let Some(before) = &before
             && before.generation >= order.generation.number()
@@ -126,21 +153,21 @@ impl Connect {
         setup.left_state.store(false, Ordering::Relaxed);
         let record = Box::new(self.record(setup, key, &line, generation));
         let began = clock::now();
-        let written = records.save(&record, before.as_deref()).await;
+        let written = book.records.save(&record, before.as_deref()).await;
         Self::store_did(setup, StoreOperation::Save, did_write(&written), began);
         match written {
             Written::Done => {
-                *setup.written.lock() = Some(record);
+                *book.written.lock() = Some(record);
                 opened
             },
             Written::Not(trouble) => {
                 self.store_failed(setup, StoreOperation::Save, &trouble);
-                *setup.written.lock() = Some(record);
+                *book.written.lock() = Some(record);
                 opened
             },
             Written::Lost(winner) => match self.resumed(setup, &winner) {
                 Some(theirs) => {
-                    *setup.written.lock() = Some(winner);
+                    *book.written.lock() = Some(winner);
                     clock::timeout(CLOSE_WITHIN, line.close()).await.ok();
                     theirs
                 },
@@ -181,19 +208,19 @@ impl Connect {
     /// Renews the record of a session that is held, in the background.
     pub(crate) async fn renew_record(&self, cell: &Arc<CellOf<Self>>) {
         let setup = cell.setup();
-        let Some(records) = &setup.records else {
+        let Some(book) = &setup.book else {
             return;
         };
         if cell.sessions().is_empty() {
             return;
         }
-        renew(setup, records).await;
+        renew(setup, book).await;
     }
 
     /// What the record must say before this process ends: whoever comes next reads nothing else.
     pub(super) async fn leave_to_record(&self, setup: &Arc<Setup>) {
-        if let Some(records) = &setup.records
-            && let Some(trouble) = renew(setup, records).await
+        if let Some(book) = &setup.book
+            && let Some(trouble) = renew(setup, book).await
         {
             self.store_failed(setup, StoreOperation::Save, &trouble);
         }
@@ -203,9 +230,9 @@ impl Connect {
     pub(super) fn is_left_to_its_record(&self, setup: &Setup, key: Option<&Key>, why: Why) -> bool {
         let of_a_run = key.is_some_and(|key| key.run().is_some());
         let outlives = setup
-            .records
+            .book
             .as_ref()
-            .is_some_and(|records| records.outlives_process() && !records.is_down());
+            .is_some_and(|book| book.records.outlives_process() && !book.records.is_down());
         why == Why::Drained && of_a_run && outlives && setup.leg.transport == Transport::Http
     }
 
@@ -217,21 +244,21 @@ impl Connect {
         line: &Line,
         why: Why,
     ) {
-        let (Some(records), Some(key)) = (&setup.records, key) else {
+        let (Some(book), Some(key)) = (&setup.book, key) else {
             return;
         };
         // What a process took with it is told to whoever comes after it.
-        if why == Why::Drained && records.outlives_process() && key.run().is_some() {
+        if why == Why::Drained && book.records.outlives_process() && key.run().is_some() {
             self.leave_to_record(setup).await;
             return;
         }
         let generation = line.generation.load(Ordering::Relaxed);
-        setup.crossed_out.fetch_max(generation, Ordering::SeqCst);
+        book.crossed_out.fetch_max(generation, Ordering::SeqCst);
         // What is being written would stand there again afterwards.
-        let pen = setup.pen.acquire().await.ok();
+        let pen = book.pen.acquire().await.ok();
         let id = line.session_id();
         let began = clock::now();
-        let had = records.clear(key, generation, id).await;
+        let had = book.records.clear(key, generation, id).await;
         let did = if had {
             StoreResult::Done
         } else {
@@ -286,6 +313,7 @@ impl Connect {
             evidence: Vec::new(),
             opened_in: Duration::ZERO,
             expires_in: None,
+            said: None,
         };
         let kept = Kept {
             session_id: id.to_owned(),
@@ -307,24 +335,24 @@ impl Setup {
     /// A call that was not repeatable was answered: from now on there is something to lose. The
     /// record says so in the background, never on the path of the call.
     pub(crate) fn leaves_state(self: &Arc<Self>) {
-        if self.left_state.swap(true, Ordering::Relaxed) || self.records.is_none() {
+        if self.left_state.swap(true, Ordering::Relaxed) || self.book.is_none() {
             return;
         }
         let setup = Arc::clone(self);
         clock::spawn_if_running("record", async move {
-            if let Some(records) = &setup.records {
-                renew(&setup, records).await;
+            if let Some(book) = &setup.book {
+                renew(&setup, book).await;
             }
         });
     }
 }
 
 /// Writes down what changed since the record was written, and says what kept it from that.
-async fn renew(setup: &Arc<Setup>, records: &Records) -> Option<Trouble> {
-    let _pen = setup.pen.acquire().await.ok();
-    let mut record = setup.written.lock().clone()?;
+async fn renew(setup: &Arc<Setup>, book: &Book) -> Option<Trouble> {
+    let _pen = book.pen.acquire().await.ok();
+    let mut record = book.written.lock().clone()?;
     let generation = record.generation;
-    if setup.crossed_out.load(Ordering::SeqCst) >= generation {
+    if book.crossed_out.load(Ordering::SeqCst) >= generation {
         return None;
     }
     let orders = setup.orders();
@@ -332,11 +360,11 @@ async fn renew(setup: &Arc<Setup>, records: &Records) -> Option<Trouble> {
     record.subscriptions = orders.subscriptions.into_iter().collect();
     record.left_state |= setup.left_state.load(Ordering::Relaxed);
     let began = clock::now();
-    let written = records.touch(&record).await;
+    let written = book.records.touch(&record).await;
     Connect::store_did(setup, StoreOperation::Save, did_write(&written), began);
     match written {
         Written::Done => {
-            let mut written = setup.written.lock();
+            let mut written = book.written.lock();
             // Unless another session was written down meanwhile.
             if written
                 .as_ref()

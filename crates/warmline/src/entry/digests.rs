@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use warmline_core::era::Version;
 use warmline_core::key::{CredentialId, DeclaredId, Digest, Revision, Transport};
 
 use super::Entry;
@@ -78,6 +79,7 @@ impl Said {
                 declared.client_name.as_bytes(),
                 declared.client_version.as_bytes(),
                 &declared.capabilities,
+                declared.version.map_or("", Version::as_str).as_bytes(),
             ],
         );
         Arc::new(Self {

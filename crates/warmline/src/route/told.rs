@@ -39,8 +39,9 @@ pub(super) async fn leg(
     key: ContactKey,
 ) -> Option<Leg> {
     let records = caller.engine.shared().records_of(entry)?;
-    // Something spoke against what was known of this server: it is asked, not its records.
-    if entry.contacts_seen() > 0 {
+    // Records speak of the legacy leg alone. Where something spoke against what was known of this
+    // server, it is asked, not its records.
+    if entry.contacts_seen() > 0 || key.wants == Wants::Era(Era::Modern) {
         return None;
     }
     let vault = &caller.engine.shared().vault;
@@ -81,6 +82,8 @@ pub(super) async fn write_down(
     let wants: &[Wants] = match key.wants {
         Wants::Any => &[Wants::Any, Wants::State],
         Wants::State => &[Wants::State],
+        Wants::Era(Era::Legacy) => &[Wants::Era(Era::Legacy)],
+        Wants::Era(Era::Modern) => &[],
     };
     for wants in wants {
         let vault = &caller.engine.shared().vault;
@@ -115,6 +118,8 @@ fn key_of_server(
     let wanted: &[u8] = match wants {
         Wants::Any => b"any",
         Wants::State => b"state",
+        Wants::Era(Era::Legacy) => b"legacy",
+        Wants::Era(Era::Modern) => b"modern",
     };
     let nobodys = vault.digest(Purpose::Contact, &[key.declared.0.bytes(), wanted]);
     Key::of(

@@ -7,12 +7,24 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use smallvec::SmallVec;
+use warmline_core::era::Era;
 
 use crate::connect::Connect;
 use crate::pool::CellOf;
 
-type Way = (Arc<str>, Arc<CellOf<Connect>>);
+type Way = (Arc<str>, By, Arc<CellOf<Connect>>);
 type Ways = SmallVec<[Way; 1]>;
+
+/// By what a cell of a server was chosen. A run may have one for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum By {
+    /// By the server alone.
+    Server,
+    /// By the era of the client that calls.
+    Era(Era),
+    /// By a tool that has a session of its own.
+    Tool,
+}
 
 /// The ways of one run.
 #[derive(Default)]
@@ -20,18 +32,18 @@ pub(crate) struct Routes(ArcSwapOption<Ways>);
 
 impl Routes {
     /// The cell that serves a server, if one does.
-    pub(crate) fn find(&self, server: &str) -> Option<Arc<CellOf<Connect>>> {
+    pub(crate) fn find(&self, server: &str, by: By) -> Option<Arc<CellOf<Connect>>> {
         let ways = self.0.load();
         let ways = ways.as_ref()?;
-        let (_, cell) = ways.get(place(ways, server).ok()?)?;
+        let (_, _, cell) = ways.get(place(ways, server, by).ok()?)?;
         Some(Arc::clone(cell))
     }
 
     /// From now on that cell serves the server.
-    pub(crate) fn insert(&self, server: &Arc<str>, cell: &Arc<CellOf<Connect>>) {
+    pub(crate) fn insert(&self, server: &Arc<str>, by: By, cell: &Arc<CellOf<Connect>>) {
         self.change(|ways| {
-            let way = (Arc::clone(server), Arc::clone(cell));
-            match place(ways, server) {
+            let way = (Arc::clone(server), by, Arc::clone(cell));
+            match place(ways, server, by) {
                 Ok(at) => ways[at] = way,
                 Err(at) => ways.insert(at, way),
             }
@@ -39,9 +51,9 @@ impl Routes {
     }
 
     /// What served the server was the wrong one.
-    pub(crate) fn remove(&self, server: &str) {
+    pub(crate) fn remove(&self, server: &str, by: By) {
         self.change(|ways| {
-            if let Ok(at) = place(ways, server) {
+            if let Ok(at) = place(ways, server, by) {
                 ways.remove(at);
             }
         });
@@ -56,7 +68,7 @@ impl Routes {
     pub(crate) fn cells(&self) -> SmallVec<[Arc<CellOf<Connect>>; 4]> {
         let ways = self.0.load();
         let ways = ways.iter().flat_map(|ways| ways.iter());
-        ways.map(|(_, cell)| Arc::clone(cell)).collect()
+        ways.map(|(_, _, cell)| Arc::clone(cell)).collect()
     }
 
     fn change(&self, change: impl Fn(&mut Ways)) {
@@ -69,6 +81,6 @@ impl Routes {
 }
 
 /// Where a server stands, or would.
-fn place(ways: &Ways, server: &str) -> Result<usize, usize> {
-    ways.binary_search_by(|(name, _)| (**name).cmp(server))
+fn place(ways: &Ways, server: &str, by: By) -> Result<usize, usize> {
+    ways.binary_search_by(|(name, known, _)| (&**name, *known).cmp(&(server, by)))
 }

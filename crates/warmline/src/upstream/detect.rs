@@ -131,8 +131,14 @@ impl<'a> Opening<'a> {
     fn offer(&self, best: Option<Version>) -> Offer {
         match self.server.version {
             Some(wanted) => Offer::Exactly(wanted),
-            None => Offer::UpTo(best.unwrap_or(Version::NEWEST_LEGACY)),
+            None => Offer::UpTo(self.spoken().or(best).unwrap_or(Version::NEWEST_LEGACY)),
         }
+    }
+
+    /// The legacy version that the client behind us speaks, if it said one.
+    fn spoken(&self) -> Option<Version> {
+        let stated = self.declared.version;
+        stated.filter(|version| version.era() == Era::Legacy)
     }
 
     async fn run(self, known: Option<&Facts>) -> Result<Session, Trouble> {
@@ -277,6 +283,7 @@ impl<'a> Opening<'a> {
             evidence: self.evidence,
             opened_in: std::time::Duration::ZERO,
             expires_in: None,
+            said: None,
         }
     }
 
@@ -322,6 +329,7 @@ impl<'a> Opening<'a> {
             evidence: std::mem::take(&mut self.evidence),
             opened_in: std::time::Duration::ZERO,
             expires_in: None,
+            said: Some(result),
         })
     }
 

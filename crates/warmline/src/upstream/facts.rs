@@ -41,6 +41,9 @@ pub struct Facts {
     pub opened_in: Duration,
     /// How long the server keeps the session, where it says so.
     pub expires_in: Option<Duration>,
+    /// The whole result of the handshake, as the server wrote it; none where it was not read in
+    /// this life of the program.
+    pub said: Option<Bytes>,
 }
 
 /// One step of opening a session and what the server made of it.
@@ -84,10 +87,11 @@ impl Facts {
             evidence,
             opened_in: _,
             expires_in,
+            said,
         } = self;
         (
             (era, version, transport, keeps_session, expires_in),
-            (server_info, capabilities, instructions, evidence),
+            (server_info, capabilities, instructions, evidence, said),
         )
     }
 }
@@ -138,6 +142,7 @@ mod tests {
             }],
             opened_in: Duration::from_millis(name.len() as u64),
             expires_in: None,
+            said: None,
         })
     }
 

@@ -203,6 +203,7 @@ pub(crate) struct Opened {
     server_info: Option<Bytes>,
     instructions: Option<String>,
     expires_in: Option<Duration>,
+    said: Bytes,
 }
 
 impl Opened {
@@ -218,6 +219,7 @@ impl Opened {
             evidence: Vec::new(),
             opened_in: Duration::ZERO,
             expires_in: self.expires_in,
+            said: Some(self.said),
         }
     }
 }
@@ -285,6 +287,7 @@ pub(crate) fn read_initialize_result(server: &str, result: &[u8]) -> Result<Open
         server_info: opened.server_info,
         instructions: opened.instructions,
         expires_in: opened.expires_in,
+        said: Bytes::copy_from_slice(result),
     })
 }
 

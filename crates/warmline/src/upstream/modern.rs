@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use warmline_core::code::Reason;
 use warmline_core::era::{Era, Version};
-use warmline_core::exchange::{Ending, Fate, Reply, Request, Trouble};
+use warmline_core::exchange::{Ending, Fate, Reply, Request, Trouble, Words};
 use warmline_core::protocol::headers::{self, HeaderRule, METHOD, NAME, ToolHeaders};
 use warmline_core::protocol::meta::{self, ClientMeta};
 use warmline_core::protocol::params::Params;
@@ -51,21 +51,13 @@ type Wanted = Result<Arc<ToolHeaders>, HeaderRule>;
 pub(crate) fn write_modern(id: u64, request: &Request, said: &ClientMeta) -> Bytes {
     let token = Digits::of(id);
     let [version, capabilities, client] = said.edits();
-    let meta = [
-        version,
-        capabilities,
-        client,
-        Edit::Set(meta::PROGRESS_TOKEN, token.as_bytes()),
-    ];
+    let token = Edit::Set(meta::PROGRESS_TOKEN, token.as_bytes());
+    let meta: &[Edit<'_>] = match request.words() {
+        Words::Ours => &[version, capabilities, client, token],
+        Words::Passed => &[version, token],
+    };
     let mut body = Vec::with_capacity(512 + request.params().raw().len());
-    splice::write_request(
-        &mut body,
-        id,
-        request.method(),
-        request.params(),
-        &[],
-        &meta,
-    );
+    splice::write_request(&mut body, id, request.method(), request.params(), &[], meta);
     body.into()
 }
 

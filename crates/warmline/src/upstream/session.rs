@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use bytes::Bytes;
 use warmline_core::code::Reason;
 use warmline_core::era::{Era, Version};
-use warmline_core::exchange::{Ending, Request, Trouble};
+use warmline_core::exchange::{Ending, Request, Trouble, Words};
 use warmline_core::protocol::handshake;
 
 use super::facts::{Facts, Kept};
@@ -47,6 +47,8 @@ pub struct Declared {
     pub client_version: String,
     /// What it can answer, as raw JSON of the protocol's client capabilities.
     pub capabilities: Bytes,
+    /// The version it speaks, where it is to be spoken to the server as well; none: the newest.
+    pub version: Option<Version>,
 }
 
 impl Default for Declared {
@@ -56,6 +58,7 @@ impl Default for Declared {
             client_name: "warmline".to_owned(),
             client_version: env!("CARGO_PKG_VERSION").to_owned(),
             capabilities: Bytes::from_static(b"{}"),
+            version: None,
         }
     }
 }
@@ -197,9 +200,10 @@ impl Session {
     /// # Cancel safety
     /// As [`Session::send`].
     pub async fn call(&self, request: Request, listener: &dyn Listener) -> Ending {
-        match self.facts.era {
-            Era::Legacy => self.send(request, listener).await,
-            Era::Modern => rounds::drive(self, request, listener).await,
+        match (self.facts.era, request.words()) {
+            // Whoever's words they are answers the questions in a request of its own.
+            (Era::Legacy, _) | (Era::Modern, Words::Passed) => self.send(request, listener).await,
+            (Era::Modern, Words::Ours) => rounds::drive(self, request, listener).await,
         }
     }
 

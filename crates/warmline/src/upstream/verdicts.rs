@@ -235,6 +235,7 @@ mod tests {
             evidence: Vec::new(),
             opened_in: Duration::ZERO,
             expires_in: None,
+            said: None,
         })
     }
 

@@ -1,0 +1,119 @@
+//! Bodies: reading what a client sends within its limits, and what goes back.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body::{Body as _, Frame, SizeHint};
+use hyper::body::Incoming;
+use warmline::clock;
+
+use crate::flow::Flow;
+
+/// What goes back to a client.
+pub(crate) enum Body {
+    /// Nothing.
+    Empty,
+    /// All of it at once.
+    Whole(Option<Bytes>),
+    /// Events, as they come.
+    Events(Box<Flow>),
+}
+
+impl Body {
+    pub(crate) const fn whole(bytes: Bytes) -> Self {
+        Self::Whole(Some(bytes))
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match &mut *self {
+            Self::Empty => Poll::Ready(None),
+            Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Self::Events(flow) => flow
+                .poll_events(cx)
+                .map(|events| events.map(|events| Ok(Frame::data(events)))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Whole(bytes) => bytes.is_none(),
+            Self::Events(_) => false,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Empty => SizeHint::with_exact(0),
+            Self::Whole(bytes) => {
+                let length = bytes.as_ref().map_or(0, Bytes::len);
+                SizeHint::with_exact(u64::try_from(length).unwrap_or(u64::MAX))
+            },
+            Self::Events(_) => SizeHint::default(),
+        }
+    }
+}
+
+/// Why a body was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unread {
+    /// It is larger than allowed.
+    TooLarge,
+    /// It did not come in time.
+    TooSlow,
+    /// The connection broke.
+    Broken,
+}
+
+/// Reads a body whole. One that came in one piece is not copied.
+pub(crate) async fn read(body: Incoming, limit: usize, within: Duration) -> Result<Bytes, Unread> {
+    let stated = body.size_hint().lower();
+    if usize::try_from(stated).map_or(true, |stated| stated > limit) {
+        return Err(Unread::TooLarge);
+    }
+    let reading = collect(body, limit);
+    let read = clock::timeout(within, reading).await;
+    read.unwrap_or(Err(Unread::TooSlow))
+}
+
+async fn collect(mut body: Incoming, limit: usize) -> Result<Bytes, Unread> {
+    let mut first = Bytes::new();
+    let mut more: Option<BytesMut> = None;
+    loop {
+        let frame = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
+        let data = match frame {
+            None => break,
+            Some(Err(_)) => return Err(Unread::Broken),
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(data) => data,
+                Err(_) => continue,
+            },
+        };
+        let so_far = more.as_ref().map_or(first.len(), BytesMut::len);
+        if so_far.saturating_add(data.len()) > limit {
+            return Err(Unread::TooLarge);
+        }
+        match &mut more {
+            None if first.is_empty() => first = data,
+            None => {
+                let mut whole = BytesMut::with_capacity(first.len() + data.len());
+                whole.extend_from_slice(&first);
+                whole.extend_from_slice(&data);
+                more = Some(whole);
+            },
+            Some(whole) => whole.extend_from_slice(&data),
+        }
+    }
+    Ok(more.map_or(first, BytesMut::freeze))
+}

@@ -1,0 +1,95 @@
+//! What a client declares that it can answer, as flags that fit into a ticket.
+//!
+//! Asked by: the legacy face at `initialize`, and whoever opens a session for a client that only
+//! its ticket is left of.
+
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+
+/// What a client can answer. Each is a bit that is never given a second meaning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Answers(u16);
+
+/// A capability: its bit, and the place in the protocol's object that says it.
+struct Bit(u16, &'static [&'static str]);
+
+const BITS: &[Bit] = &[
+    Bit(1, &["elicitation"]),
+    Bit(1 << 1, &["elicitation", "form"]),
+    Bit(1 << 2, &["elicitation", "url"]),
+    Bit(1 << 3, &["sampling"]),
+    Bit(1 << 4, &["sampling", "tools"]),
+    Bit(1 << 5, &["sampling", "context"]),
+    Bit(1 << 6, &["roots"]),
+    Bit(1 << 7, &["roots", "listChanged"]),
+];
+
+impl Answers {
+    pub(crate) const fn of_bits(bits: u16) -> Self {
+        Self(bits)
+    }
+
+    pub(crate) const fn bits(self) -> u16 {
+        self.0
+    }
+
+    /// What a raw object of client capabilities says. Only what is known is taken.
+    pub(crate) fn of(capabilities: &[u8]) -> Self {
+        let Ok(stated) = serde_json::from_slice::<Value>(capabilities) else {
+            return Self::default();
+        };
+        let says = |bit: &&Bit| {
+            let place = bit
+                .1
+                .iter()
+                .try_fold(&stated, |value, name| value.get(name));
+            place.is_some_and(|value| !matches!(value, Value::Null | Value::Bool(false)))
+        };
+        Self(BITS.iter().filter(says).fold(0, |bits, bit| bits | bit.0))
+    }
+
+    /// The object that says the same.
+    pub(crate) fn capabilities(self) -> Bytes {
+        let mut stated = Map::new();
+        for Bit(bit, place) in BITS {
+            if self.0 & bit == 0 {
+                continue;
+            }
+            match place {
+                [name] => {
+                    stated.entry(*name).or_insert_with(|| json!({}));
+                },
+                ["roots", name] => set(&mut stated, "roots", name, json!(true)),
+                [outer, name] => set(&mut stated, outer, name, json!({})),
+                _ => {},
+            }
+        }
+        Bytes::from(Value::Object(stated).to_string())
+    }
+}
+
+fn set(stated: &mut Map<String, Value>, outer: &str, name: &str, value: Value) {
+    let inside = stated.entry(outer).or_insert_with(|| json!({}));
+    if let Value::Object(inside) = inside {
+        inside.insert(name.to_owned(), value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_declared_is_said_again_from_its_flags() {
+        for bits in 0..=255 {
+            let answers = Answers::of(&Answers::of_bits(bits).capabilities());
+            let again = Answers::of(&answers.capabilities());
+            assert_eq!(again, answers);
+            // A part of a capability implies the whole.
+            assert_eq!(answers.bits() & bits, bits);
+        }
+        let odd = br#"{"roots":{"listChanged":false},"sampling":null,"experimental":{"a":{}}}"#;
+        assert_eq!(Answers::of(odd), Answers::of_bits(1 << 6));
+        assert_eq!(Answers::of(b"[]"), Answers::default());
+    }
+}

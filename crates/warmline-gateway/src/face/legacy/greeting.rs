@@ -1,0 +1,89 @@
+//! `initialize`: a client session begins, in the words of its server.
+
+use http::{HeaderValue, Response, StatusCode};
+use serde_json::value::RawValue;
+use warmline::Declared;
+use warmline::core::era::{Era, Version};
+use warmline::core::protocol::envelope::Message;
+use warmline::core::protocol::headers::SESSION_ID;
+use warmline::core::protocol::params::Params;
+use warmline::upstream::Facts;
+
+use super::clients::Client;
+use crate::body::Body;
+use crate::declared::Answers;
+use crate::face::Visit;
+use crate::failure;
+use crate::reply::{self, RpcCode};
+
+/// Answers `initialize`.
+pub(super) async fn greet(visit: Visit<'_>, message: Message, params: Params) -> Response<Body> {
+    let id = message.raw_id().unwrap_or(b"null");
+    let Some(offered) = offered(&params) else {
+        let what = "Invalid params: `protocolVersion` is missing";
+        return reply::error(StatusCode::BAD_REQUEST, Some(id), RpcCode::Params, what);
+    };
+    let capabilities = params.member("capabilities").unwrap_or(b"{}");
+    let answers = Answers::of(capabilities);
+    let declared = Declared {
+        capabilities: answers.capabilities(),
+        version: Some(offered),
+        ..Declared::default()
+    };
+    let begun = match Client::begin_session(&visit, &params, declared, answers, offered) {
+        Ok(begun) => begun,
+        Err(refusal) => return refusal.response(Some(id)),
+    };
+    let facts = match begun.client.server().greeting().await {
+        Ok(facts) => facts,
+        Err(error) => return reply::json(StatusCode::OK, failure::message(id, &error)),
+    };
+    let ticket = match begun.ticket(&visit.shared.warm, facts.version) {
+        Ok(ticket) => ticket,
+        Err(trouble) => {
+            let what = trouble.to_string();
+            let status = StatusCode::INTERNAL_SERVER_ERROR;
+            return reply::error(status, Some(id), RpcCode::Internal, &what);
+        },
+    };
+    let result = result(&facts);
+    let message = reply::response_message(Some(id), "result", result.as_bytes());
+    let mut response = reply::json(StatusCode::OK, message);
+    if let Ok(ticket) = HeaderValue::from_str(&ticket) {
+        response.headers_mut().insert(SESSION_ID, ticket);
+    }
+    response
+}
+
+/// The version to open the server's session in: the client's own, else the newest there is.
+fn offered(params: &Params) -> Option<Version> {
+    let raw = params.member("protocolVersion")?;
+    let stated: String = serde_json::from_slice(raw).ok()?;
+    let known = Version::parse(&stated).filter(|version| version.era() == Era::Legacy);
+    Some(known.unwrap_or(Version::NEWEST_LEGACY))
+}
+
+/// What the server said of itself, in its own words where they are remembered.
+fn result(facts: &Facts) -> String {
+    if let Some(said) = facts
+        .said
+        .as_deref()
+        .and_then(|said| std::str::from_utf8(said).ok())
+    {
+        return said.to_owned();
+    }
+    let raw = |bytes: &[u8]| {
+        let text = std::str::from_utf8(bytes).unwrap_or("{}").to_owned();
+        RawValue::from_string(text).ok()
+    };
+    let info = facts.server_info.as_deref().and_then(raw);
+    let mut result = serde_json::json!({
+        "protocolVersion": facts.version.as_str(),
+        "capabilities": raw(&facts.capabilities),
+        "serverInfo": info,
+    });
+    if let (Some(instructions), Some(result)) = (&facts.instructions, result.as_object_mut()) {
+        result.insert("instructions".to_owned(), instructions.clone().into());
+    }
+    result.to_string()
+}

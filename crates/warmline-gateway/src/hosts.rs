@@ -1,0 +1,118 @@
+//! Hosts and origins: by which names we may be called, and which pages may call us.
+//!
+//! Asked by: [`door`](crate::door), of every request. A page in somebody's browser can reach a
+//! listener on their own machine, also under a name that leads there by rebinding.
+
+use std::net::{IpAddr, SocketAddr};
+
+use http::HeaderValue;
+
+/// The names that count.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Hosts {
+    /// Whether only names of this machine count; else any name does that is not forbidden.
+    local_only: bool,
+    named: Vec<String>,
+    origins: Vec<String>,
+}
+
+impl Hosts {
+    /// The names for a listener: on loopback only those of this machine, and what is named.
+    pub(crate) fn of(listening: SocketAddr, named: &[String], origins: &[String]) -> Self {
+        Self {
+            local_only: listening.ip().is_loopback(),
+            named: named.to_vec(),
+            origins: origins.to_vec(),
+        }
+    }
+
+    /// Whether a request may be for this `Host`.
+    pub(crate) fn may_be_called(&self, host: Option<&str>) -> bool {
+        let Some(host) = host else {
+            return !self.local_only;
+        };
+        let name = without_port(host);
+        self.named
+            .iter()
+            .any(|known| known.eq_ignore_ascii_case(name))
+            || is_local(name)
+            || (!self.local_only && self.named.is_empty())
+    }
+
+    /// Whether a page of this origin may call.
+    pub(crate) fn may_come_from(&self, origin: &HeaderValue) -> bool {
+        let Ok(origin) = origin.to_str() else {
+            return false;
+        };
+        if self
+            .origins
+            .iter()
+            .any(|known| known.eq_ignore_ascii_case(origin))
+        {
+            return true;
+        }
+        let host = origin
+            .strip_prefix("http://")
+            .or_else(|| origin.strip_prefix("https://"));
+        host.is_some_and(|host| is_local(without_port(host)))
+    }
+}
+
+/// A host without its port; an IPv6 address without its brackets.
+fn without_port(host: &str) -> &str {
+    if let Some(inside) = host.strip_prefix('[') {
+        return inside.split(']').next().unwrap_or_default();
+    }
+    host.rsplit_once(':').map_or(host, |(name, _)| name)
+}
+
+fn is_local(name: &str) -> bool {
+    name.eq_ignore_ascii_case("localhost")
+        || name
+            .parse::<IpAddr>()
+            .is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn on_loopback_only_names_of_this_machine_count() {
+        let here = Hosts::of(([127, 0, 0, 1], 8484).into(), &["mcp.test".to_owned()], &[]);
+        for host in [
+            "localhost",
+            "127.0.0.1:8484",
+            "[::1]:1",
+            "LOCALHOST:8484",
+            "mcp.test:80",
+        ] {
+            assert!(here.may_be_called(Some(host)), "{host}");
+        }
+        for host in [
+            "evil.example",
+            "127.0.0.1.evil.example:8484",
+            "",
+            "10.0.0.1",
+        ] {
+            assert!(!here.may_be_called(Some(host)), "{host}");
+        }
+        assert!(!here.may_be_called(None));
+    }
+
+    #[test]
+    fn a_page_of_elsewhere_may_not_call() {
+        let origins = ["https://app.test".to_owned()];
+        let hosts = Hosts::of(([127, 0, 0, 1], 1).into(), &[], &origins);
+        let may = |origin| hosts.may_come_from(&HeaderValue::from_static(origin));
+        assert!(may("https://app.test") && may("http://localhost:3000") && may("http://[::1]"));
+        for origin in [
+            "https://evil.test",
+            "null",
+            "http://localhost.evil.test",
+            "file://",
+        ] {
+            assert!(!may(origin), "{origin}");
+        }
+    }
+}

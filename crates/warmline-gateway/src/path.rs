@@ -1,0 +1,75 @@
+//! Paths: which place of the gateway a request is for.
+//!
+//! Asked by: [`door`](crate::door), before anything of a request is read.
+
+/// A place of the gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place<'a> {
+    /// One server, or all of them in one, where MCP is spoken.
+    Mcp(Target<'a>),
+    /// A run, to be ended.
+    Run(&'a str),
+}
+
+/// What MCP is spoken with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Target<'a> {
+    /// The run that the path names.
+    pub(crate) run: Option<&'a str>,
+    /// The server; none for all of them in one.
+    pub(crate) server: Option<&'a str>,
+}
+
+/// The place that a path names, if it names one. Names stand there as they are: neither a server
+/// nor a run has a name that would have to be escaped.
+pub(crate) fn place(path: &str) -> Option<Place<'_>> {
+    let path = path.strip_prefix('/')?;
+    let (run, inside) = match path.strip_prefix("runs/") {
+        None => (None, path),
+        Some(of_run) => match of_run.split_once('/') {
+            Some((run, inside)) => (Some(run), inside),
+            None => return (!of_run.is_empty()).then_some(Place::Run(of_run)),
+        },
+    };
+    if run == Some("") {
+        return None;
+    }
+    let server = match inside {
+        "mcp" => None,
+        _ => Some(inside.strip_prefix("servers/")?.strip_suffix("/mcp")?),
+    };
+    let is_plain = server.is_none_or(|name| !name.is_empty() && !name.contains('/'));
+    is_plain.then_some(Place::Mcp(Target { run, server }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_names_a_place_or_nothing() {
+        let mcp = |run, server| Some(Place::Mcp(Target { run, server }));
+        let cases = [
+            ("/mcp", mcp(None, None)),
+            ("/servers/github/mcp", mcp(None, Some("github"))),
+            ("/runs/r1/mcp", mcp(Some("r1"), None)),
+            (
+                "/runs/r1/servers/github/mcp",
+                mcp(Some("r1"), Some("github")),
+            ),
+            ("/runs/r1", Some(Place::Run("r1"))),
+            ("/runs/", None),
+            ("/runs//mcp", None),
+            ("/servers//mcp", None),
+            ("/servers/github", None),
+            ("/servers/github/mcp/", None),
+            ("/mcp/", None),
+            ("/", None),
+            ("", None),
+            ("mcp", None),
+        ];
+        for (path, expected) in cases {
+            assert_eq!(place(path), expected, "{path}");
+        }
+    }
+}

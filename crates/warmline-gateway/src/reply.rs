@@ -1,0 +1,129 @@
+//! Responses: every status and every JSON-RPC error that the gateway itself gives, in one place.
+//!
+//! Asked by: the door, the faces.  What a server answered passes through; what stands here is ours.
+
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_TYPE};
+use http::{HeaderValue, Response, StatusCode};
+use serde_json::json;
+use warmline::core::delivery::Delivery;
+
+use crate::body::Body;
+
+/// Codes of JSON-RPC and of the protocol that we give ourselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RpcCode {
+    /// The body is no JSON.
+    Parse,
+    /// It is JSON, and no message that may stand here.
+    Invalid,
+    /// The parameters are wrong.
+    Params,
+    /// Something of ours broke.
+    Internal,
+    /// A header is missing, or says something else than the body.
+    Header,
+    /// The version is not spoken here.
+    Version,
+    /// The call failed, and this is what is known of it.
+    Failed(Delivery),
+}
+
+impl RpcCode {
+    /// The number on the wire. Failures of delivery stand outside the range that is reserved.
+    pub(crate) const fn number(self) -> i64 {
+        match self {
+            Self::Parse => -32700,
+            Self::Invalid => -32600,
+            Self::Params => -32602,
+            Self::Internal => -32603,
+            Self::Header => -32020,
+            Self::Version => -32022,
+            Self::Failed(Delivery::Unsent) => 7501,
+            Self::Failed(Delivery::Refused) => 7502,
+            Self::Failed(Delivery::Unknown | Delivery::Answered) => 7503,
+        }
+    }
+}
+
+/// A response without a body.
+pub(crate) fn empty(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Body::Empty);
+    *response.status_mut() = status;
+    response
+}
+
+/// A response with JSON.
+pub(crate) fn json(status: StatusCode, body: impl Into<Bytes>) -> Response<Body> {
+    let mut response = Response::new(Body::whole(body.into()));
+    *response.status_mut() = status;
+    let kind = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
+/// A response with an error of JSON-RPC; `id` is raw JSON, none for `null`.
+pub(crate) fn error(
+    status: StatusCode,
+    id: Option<&[u8]>,
+    code: RpcCode,
+    message: &str,
+) -> Response<Body> {
+    json(status, error_message(id, code.number(), message, None))
+}
+
+/// The bytes of an error of JSON-RPC.
+pub(crate) fn error_message(
+    id: Option<&[u8]>,
+    code: i64,
+    message: &str,
+    data: Option<&serde_json::Value>,
+) -> Bytes {
+    let mut error = json!({ "code": code, "message": message });
+    if let (Some(data), Some(error)) = (data, error.as_object_mut()) {
+        error.insert("data".to_owned(), data.clone());
+    }
+    response_message(id, "error", error.to_string().as_bytes())
+}
+
+/// The bytes of a response: `id` and `value` are raw JSON, `member` is `result` or `error`.
+pub(crate) fn response_message(id: Option<&[u8]>, member: &str, value: &[u8]) -> Bytes {
+    let id = id.unwrap_or(b"null");
+    let mut out = Vec::with_capacity(40 + id.len() + value.len());
+    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
+    out.extend_from_slice(id);
+    out.extend_from_slice(b",\"");
+    out.extend_from_slice(member.as_bytes());
+    out.extend_from_slice(b"\":");
+    out.extend_from_slice(value);
+    out.push(b'}');
+    out.into()
+}
+
+/// There is nothing at this path.
+pub(crate) fn nothing_here() -> Response<Body> {
+    error(
+        StatusCode::NOT_FOUND,
+        None,
+        RpcCode::Invalid,
+        "there is nothing at this path",
+    )
+}
+
+/// The method of HTTP does not fit the place.
+pub(crate) fn wrong_method(allowed: &'static str) -> Response<Body> {
+    let mut response = empty(StatusCode::METHOD_NOT_ALLOWED);
+    let allowed = HeaderValue::from_static(allowed);
+    response.headers_mut().insert(ALLOW, allowed);
+    response
+}
+
+/// A client session that there is not, or that is somebody else's: nobody can tell which.
+pub(crate) fn no_such_session(id: Option<&[u8]>) -> Response<Body> {
+    error(
+        StatusCode::NOT_FOUND,
+        id,
+        RpcCode::Invalid,
+        "Session not found",
+    )
+}

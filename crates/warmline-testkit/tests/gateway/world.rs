@@ -1,0 +1,69 @@
+//! The world of a story: a server that keeps a ledger, an engine, and a gateway in front of it.
+
+use serde_json::{Value, json};
+use warmline::{Server, ServerHandle, Warmline};
+use warmline_gateway::{Gateway, Options};
+use warmline_testkit::{LedgerServer, Personality};
+
+/// The name of the server in every world.
+pub(crate) const LEDGER: &str = "ledger";
+
+/// A server behind a gateway.
+pub(crate) struct World {
+    pub(crate) server: LedgerServer,
+    pub(crate) warm: Warmline,
+    pub(crate) gateway: Gateway,
+}
+
+impl World {
+    /// A server of this kind behind a gateway that asks nobody who they are.
+    pub(crate) async fn new(personality: Personality) -> Self {
+        Self::with(personality, |options| options).await
+    }
+
+    /// The same, with a gateway that is told more.
+    pub(crate) async fn with(
+        personality: Personality,
+        decide: impl FnOnce(Options) -> Options,
+    ) -> Self {
+        let server = LedgerServer::start(personality).unwrap();
+        let declared = Server::http(LEDGER, server.url());
+        let warm = Warmline::builder().server(declared).build().unwrap();
+        let options = decide(Options {
+            listen: ([127, 0, 0, 1], 0).into(),
+            ..Options::default()
+        });
+        let gateway = Gateway::start(warm.clone(), options).await.unwrap();
+        Self {
+            server,
+            warm,
+            gateway,
+        }
+    }
+
+    /// The URL of a path of the gateway.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.gateway.address())
+    }
+
+    /// A program with a client of its own that calls through the gateway.
+    pub(crate) fn client(&self, path: &str) -> Warmline {
+        let through = Server::http("through", self.url(path));
+        Warmline::builder().server(through).build().unwrap()
+    }
+
+    /// Ends everything; nothing was done to the server that must not be.
+    pub(crate) async fn finish(self) {
+        self.gateway.stop().await;
+        self.warm.close().await;
+        assert_eq!(self.server.violations(), Vec::<String>::new());
+    }
+}
+
+/// One more call of the counter, which counts in its session.
+pub(crate) async fn count(handle: &ServerHandle) -> i64 {
+    let result = handle.call("counter", json!({})).await.unwrap();
+    result.structured::<Value>().unwrap()["count"]
+        .as_i64()
+        .unwrap()
+}
