@@ -27,7 +27,7 @@ use crate::engine::Engine;
 use crate::entry::Entry;
 use crate::events::{Event, Fingerprint};
 use crate::metrics::{BreakerState, RunLine, ServerMetrics, SessionLine, SessionState, Snapshot};
-use crate::pool::KeepAlive;
+use crate::pool::{KeepAlive, OnShelf};
 use crate::route::told;
 use crate::run::{self, LeftOver, RunShared};
 use crate::sync::Mutex;
@@ -380,6 +380,10 @@ pub(crate) fn snapshot(engine: &Engine) -> Snapshot {
             sessions.push(line);
         }
     }
+    for shelf in engine.pool().on_shelves() {
+        let tally = tallies.entry(Arc::clone(&shelf.server)).or_default();
+        tally.add_spares(&shelf);
+    }
     for (server, whom, stance) in engine.pool().blocking() {
         tallies.entry(server).or_default().blocks(whom, stance);
     }
@@ -418,6 +422,7 @@ struct Tally {
     idle: u64,
     active: u64,
     closing: u64,
+    spare: u64,
     children: u64,
     waiting: u64,
     /// Breakers of the server, and of single identities there: tripped, and probing.
@@ -434,6 +439,14 @@ impl Tally {
         }
         if transport == Transport::Stdio {
             self.children += 1;
+        }
+    }
+
+    fn add_spares(&mut self, shelf: &OnShelf) {
+        self.opening += u64::from(shelf.opening);
+        self.spare += u64::from(shelf.resting);
+        if shelf.transport == Transport::Stdio {
+            self.children += u64::from(shelf.resting);
         }
     }
 
@@ -454,6 +467,7 @@ impl Tally {
         metrics.sessions.set(SessionState::Idle, self.idle);
         metrics.sessions.set(SessionState::Active, self.active);
         metrics.sessions.set(SessionState::Closing, self.closing);
+        metrics.sessions.set(SessionState::Spare, self.spare);
         metrics.children.set(self.children);
         metrics.waiters.set(self.waiting);
         for (levels, [tripped, probing]) in [

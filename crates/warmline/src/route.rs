@@ -289,7 +289,9 @@ async fn contact(
     if let Some(contact) = entry.contact(&key) {
         return Ok(contact);
     }
+    let began = clock::now();
     let (session, other) = met(&caller, &entry, &speaking, key).await?;
+    let took = began.elapsed();
     let facts = Arc::clone(session.shared_facts());
     let contact = Contact::of(&facts);
     if let Some(other) = other
@@ -303,7 +305,7 @@ async fn contact(
     caller
         .engine
         .pool()
-        .shelve(&shelf, &setup, Line::new(session));
+        .shelve(&shelf, &setup, Line::new(session), took);
     told::write_down(&caller, &entry, &speaking, key, &facts).await;
     // Last: whoever finds the contact finds the session on the shelf, and opens no second one.
     entry.learn(key, Arc::clone(&contact));

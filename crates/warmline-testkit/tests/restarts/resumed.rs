@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use serde_json::json;
+use warmline::events::{Event, Heard};
+use warmline::metrics::OpenResult;
 use warmline::seal::Vault;
 use warmline::store::{FileStore, MemoryStore, ServerCard, by_server};
 use warmline::{Run, Server, SessionStore, Warmline};
@@ -15,7 +17,7 @@ use crate::kept::Mood;
 /// Names a story to the processes that it starts.
 const MARK: &str = "WARMLINE_RESTARTS_STORY";
 
-/// A203, A139: after a restart the first call uses the stored session, with nothing on the wire
+/// A203, A139, M3: after a restart the first call uses the stored session, with nothing on the wire
 /// before it.
 #[tokio::test]
 async fn a_run_goes_on_with_its_session_after_a_restart() {
@@ -36,7 +38,19 @@ async fn a_run_goes_on_with_its_session_after_a_restart() {
     let before = server.counts();
     assert_eq!(before.open_sessions, 1, "it was left to its record");
     let second = life();
+    let mut events = second.events();
     assert_eq!(count(&second, "chat").await, 3);
+    let opened = loop {
+        match events.next().await {
+            Some(Heard::Event(Event::SessionOpened { how, .. })) => break how,
+            Some(_) => {},
+            None => panic!("it was not told"),
+        }
+    };
+    assert_eq!(opened, OpenResult::Resumed);
+    let numbers = second.snapshot();
+    let opens = |how| numbers.server(LEDGER).unwrap().count("opens_total", &[how]);
+    assert_eq!((opens("resumed"), opens("opened")), (1, 0));
     let after = server.counts();
     assert_eq!(after.initializes, 1);
     assert_eq!(

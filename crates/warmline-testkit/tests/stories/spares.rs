@@ -5,13 +5,14 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use serde_json::json;
 use warmline::events::{Event, Heard, Subscription};
+use warmline::metrics::OpenResult;
 use warmline::{Server, Warmline};
 use warmline_testkit::{Fault, Moment, Personality, Phase, Rule};
 
 use super::census::until;
 use super::named::Named;
 use super::program::Program;
-use super::world::{LEDGER, World, count, secs};
+use super::world::{LEDGER, World, agrees, count, number, secs};
 
 fn spares(number: u32) -> impl FnOnce(Server) -> Server {
     move |server| server.spares(number)
@@ -139,6 +140,78 @@ async fn there_are_so_many_spares_in_all() {
     world.finish().await;
 }
 
+/// The numbers of openings and of what is open, by name.
+fn numbers(warm: &Warmline, server: &str) -> [u64; 6] {
+    let snapshot = warm.snapshot();
+    let of = |name: &str, words: &[&str]| number(&snapshot, server, name, words);
+    [
+        of("opens_total", &["opened"]),
+        of("opens_total", &["spare"]),
+        of("sessions", &["spare"]),
+        of("sessions", &["idle"]),
+        of("child_starts_total", &[]),
+        of("children", &[]),
+    ]
+}
+
+/// M2, M3, reliability I28: what was opened ahead is counted once, shown while it lies there, and
+/// told when somebody takes it; what a first contact opened is no spare.
+#[tokio::test]
+async fn a_spare_is_counted_once_and_told_when_it_is_taken() {
+    let world = World::with(Personality::legacy(), spares(2));
+    let mut events = world.warm.events();
+    let first = world.warm.begin();
+    count(&first.server(LEDGER).unwrap()).await;
+    ready(&mut events, 2).await;
+    assert_eq!(numbers(&world.warm, LEDGER), [3, 0, 2, 1, 0, 0]);
+    assert_eq!(world.handshakes(), 3);
+    let mut told = world.warm.events();
+    let second = world.warm.begin();
+    count(&second.server(LEDGER).unwrap()).await;
+    ready(&mut events, 1).await;
+    assert_eq!(numbers(&world.warm, LEDGER), [4, 1, 2, 2, 0, 0]);
+    let mut kinds = Vec::new();
+    while let Some(Heard::Event(event)) = told.next().await {
+        if matches!(event, Event::SpareOpened { .. }) {
+            break;
+        }
+        if let Event::SpareTaken { session } = &event {
+            assert!(session.run.is_some() && session.generation == Some(1));
+            kinds.push(event.kind());
+        }
+        if let Event::SessionOpened { how, .. } = &event {
+            assert_eq!(*how, OpenResult::Spare);
+            kinds.push(event.kind());
+        }
+    }
+    assert_eq!(kinds, ["spare-taken", "session-opened"]);
+    first.end().await;
+    second.end().await;
+    world.finish().await;
+}
+
+/// The session of a first contact is opened for whoever made it, and told so.
+#[tokio::test]
+async fn the_session_of_a_first_contact_is_no_spare() {
+    let world = World::new(Personality::legacy());
+    let mut events = world.warm.events();
+    let run = world.warm.begin();
+    count(&run.server(LEDGER).unwrap()).await;
+    assert_eq!(numbers(&world.warm, LEDGER), [1, 0, 0, 1, 0, 0]);
+    assert_eq!(world.number("open_seconds", &[]), 1);
+    loop {
+        match events.next().await {
+            Some(Heard::Event(Event::SpareTaken { .. })) => panic!("it was never a spare"),
+            Some(Heard::Event(Event::SessionOpened { how, .. })) => {
+                break assert_eq!(how, OpenResult::Opened);
+            },
+            _ => {},
+        }
+    }
+    run.end().await;
+    world.finish().await;
+}
+
 /// A60, reliability P1: a spare that was opened with one credential serves no other.
 #[tokio::test]
 async fn a_spare_belongs_to_its_credential() {
@@ -175,7 +248,7 @@ async fn a_spare_belongs_to_its_credential() {
     world.finish().await;
 }
 
-/// A13: a fresh run begins on a process that was started ahead.
+/// A13, M11: a fresh run begins on a process that was started ahead, and is counted once.
 #[tokio::test]
 async fn a_fresh_run_begins_on_a_process_that_runs_already() {
     let program = Program::ledger(&["--personality", "legacy"]);
@@ -183,19 +256,24 @@ async fn a_fresh_run_begins_on_a_process_that_runs_already() {
         .server(program.declared("child").spares(1))
         .build()
         .unwrap();
+    let mut events = warm.events();
     let first = warm.begin();
     count(&first.server("child").unwrap()).await;
-    until("a spare was started", || program.starts() == 2).await;
+    ready(&mut events, 1).await;
+    assert_eq!(program.starts(), 2);
     let second = warm.begin();
     let child = second.server("child").unwrap();
     let note = json!({"title": "a", "text": "b"});
     child.call("note_write", note).await.unwrap();
     assert_eq!(count(&child).await, 1);
     // The shelf is filled again, and everything ends with the engine.
-    until("another spare was started", || program.starts() == 3).await;
+    ready(&mut events, 1).await;
+    assert_eq!(program.starts(), 3);
+    assert_eq!(numbers(&warm, "child"), [3, 1, 1, 2, 3, 3]);
     first.end().await;
     second.end().await;
     warm.close().await;
     program.gone().await;
     assert_eq!(program.starts(), 3);
+    agrees(&warm.snapshot());
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::runtime::RuntimeFlavor;
 use warmline::core::delivery::Delivery;
-use warmline::metrics::Snapshot;
+use warmline::metrics::{ServerNumbers, Snapshot};
 use warmline::{Builder, Call, Error, Server, ServerHandle, ToolResult, Warmline};
 use warmline_testkit::{LedgerServer, Personality, Phase};
 
@@ -172,7 +172,22 @@ pub(crate) fn agrees(snapshot: &Snapshot) {
             assert_eq!(left, 0, "sessions of {name} that are {state}");
         }
         assert_eq!(server.count("isolation_violation_total", &[]), 0, "{name}");
+        let opens = |how| server.count("opens_total", &[how]);
+        let (came, ended) = (
+            opens("opened") + opens("resumed"),
+            sum(server, "closes_total"),
+        );
+        assert_eq!(came, ended, "sessions of {name} that came, and ended");
+        let started = server.count("child_starts_total", &[]);
+        let exited = sum(server, "child_exits_total");
+        assert_eq!(started, exited, "processes of {name} that came, and ended");
     }
+}
+
+/// All that was counted under a name, whatever the words.
+fn sum(server: &ServerNumbers, name: &str) -> u64 {
+    let of_name = server.numbers.iter().filter(|one| one.name == name);
+    of_name.map(|one| server.count(name, &one.words)).sum()
 }
 
 /// Waits until no task of this runtime is left.

@@ -12,7 +12,7 @@ use warmline_core::exchange::Trouble;
 use warmline_core::key::Key;
 use warmline_core::key::{Identity, Owner};
 use warmline_core::pool::breaker::{Blame, Change};
-use warmline_core::pool::{Generation, Health, Why};
+use warmline_core::pool::{Generation, Health, Origin, Why};
 
 use super::{Connect, Line, Setup};
 use crate::clock::{self, Instant};
@@ -22,7 +22,7 @@ use crate::metrics::{
     Acquired, BreakerScope, BreakerState, CheckResult, ChildEnd, HealCause, OpenResult, Refusal,
     StoreOperation, StoreResult,
 };
-use crate::pool::{Changes, Happened, Heals, How, Purpose, What};
+use crate::pool::{Changes, Happened, Heals, How, What};
 use crate::upstream::{ChildEnded, ChildReport};
 
 impl Connect {
@@ -41,12 +41,17 @@ impl Connect {
                 }
             },
             What::Refused { trouble, waited } => self.refused(setup, trouble, waited),
-            What::Opened {
+            What::Opened { origin, took } => Self::opened(setup, origin, took),
+            What::Joined {
                 generation,
-                purpose,
+                origin,
                 took,
                 heals,
-            } => self.opened(setup, happened, (generation, purpose, took), heals),
+            } => self.joined(happened, (generation, origin, took), heals),
+            What::SpareOpened { took } => self.shared.events.tell(Event::SpareOpened {
+                server: Arc::clone(&setup.entry.name),
+                took,
+            }),
             What::OpenFailed { trouble, took, .. } => {
                 self.open_failed(setup, happened, trouble, took);
             },
@@ -79,25 +84,26 @@ impl Connect {
         }
     }
 
-    fn opened(
-        &self,
-        setup: &Setup,
-        happened: &Happened<'_>,
-        (generation, purpose, took): (Generation, Purpose, Duration),
-        heals: Option<Heals>,
-    ) {
+    fn opened(setup: &Setup, origin: Origin, took: Duration) {
         let metrics = &setup.entry.metrics;
         metrics.open_time.took(took);
-        metrics.opens.one_more(OpenResult::Opened);
-        if setup.is_process() {
+        metrics.opens.one_more(how(origin));
+        // What is taken from a shelf was started before, and counted then.
+        if setup.is_process() && origin == Origin::Fresh {
             metrics.child_starts.one_more();
         }
-        if purpose == Purpose::Spare {
-            self.shared.events.tell(Event::SpareOpened {
-                server: Arc::clone(&setup.entry.name),
-                took,
+    }
+
+    fn joined(
+        &self,
+        happened: &Happened<'_>,
+        (generation, origin, took): (Generation, Origin, Duration),
+        heals: Option<Heals>,
+    ) {
+        if origin == Origin::Spare {
+            self.shared.events.tell(Event::SpareTaken {
+                session: which(happened, Some(generation)),
             });
-            return;
         }
         if let Some(Heals { from, state_lost }) = heals {
             self.shared.events.tell(Event::Healed {
@@ -109,7 +115,7 @@ impl Connect {
         }
         self.shared.events.tell(Event::SessionOpened {
             session: which(happened, Some(generation)),
-            how: OpenResult::Opened,
+            how: how(origin),
             took,
         });
     }
@@ -307,6 +313,15 @@ impl Connect {
             reason: None,
             retry_in,
         });
+    }
+}
+
+/// How an opening is told that ended well.
+const fn how(origin: Origin) -> OpenResult {
+    match origin {
+        Origin::Fresh => OpenResult::Opened,
+        Origin::Spare => OpenResult::Spare,
+        Origin::Restored => OpenResult::Resumed,
     }
 }
 

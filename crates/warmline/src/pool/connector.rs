@@ -11,7 +11,7 @@ use warmline_core::exchange::Trouble;
 use warmline_core::key::{DeclaredId, Key, Owner, Place};
 use warmline_core::policy::BreakerPolicy;
 use warmline_core::pool::breaker;
-use warmline_core::pool::{Generation, Health, Why};
+use warmline_core::pool::{Generation, Health, Origin, Why};
 
 /// Opens, checks and ends sessions. Nothing of it is called under a lock.
 pub(crate) trait Connector: Send + Sync + Sized + 'static {
@@ -185,16 +185,29 @@ pub(crate) enum What<'a> {
         /// After how long.
         waited: Duration,
     },
-    /// A session was opened.
+    /// There is a session that was not there before, or a spare left its shelf. To be counted: whose
+    /// it is may not be known yet.
     Opened {
+        /// Where it came from.
+        origin: Origin,
+        /// After how long.
+        took: Duration,
+    },
+    /// A session belongs to a key, or to a call, from now on.
+    Joined {
         /// Its number.
         generation: Generation,
-        /// What for.
-        purpose: Purpose,
+        /// Where it came from. What a first contact opened for its caller was opened just now.
+        origin: Origin,
         /// After how long.
         took: Duration,
         /// The lost one that it takes the place of, if it does.
         heals: Option<Heals>,
+    },
+    /// A session lies on its shelf that was opened for whoever comes.
+    SpareOpened {
+        /// After how long.
+        took: Duration,
     },
     /// A session could not be opened.
     OpenFailed {

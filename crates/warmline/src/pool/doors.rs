@@ -13,6 +13,7 @@ use warmline_core::tick::Tick;
 use super::cell::{Asked, CellOf};
 use super::ground::{Ground, Table};
 use super::lease::{Handed, Lease};
+use super::shelves::OnShelf;
 use super::tally::{Census, Seldom, Stats};
 use super::{
     CellPolicy, Changes, Connector, Ends, How, Opener, Passing, Purpose, Sharing, SpareKey, Want,
@@ -145,10 +146,21 @@ impl<C: Connector> Pool<C> {
         self.ground.breakers.pass(opener, policy)
     }
 
-    /// Lays the session of a first contact on the shelf, for whoever asks next.
-    pub(crate) fn shelve(&self, shelf: &SpareKey, setup: &Arc<C::Setup>, session: Arc<C::Session>) {
-        let ground = &self.ground;
-        ground.shelves.put_first(ground, shelf, setup, session);
+    /// Lays the session of a first contact, which took so long, on the shelf for whoever asks next.
+    pub(crate) fn shelve(
+        &self,
+        shelf: &SpareKey,
+        setup: &Arc<C::Setup>,
+        session: Arc<C::Session>,
+        took: Duration,
+    ) {
+        let (ground, met) = (&self.ground, (session, Arc::clone(setup)));
+        ground.shelves.put_first(ground, shelf, met, took);
+    }
+
+    /// What lies on the shelves.
+    pub(crate) fn on_shelves(&self) -> Vec<OnShelf> {
+        self.ground.shelves.count()
     }
 
     /// A server lost sessions: what was not heard of since is checked before its next use.
@@ -173,9 +185,10 @@ impl<C: Connector> Pool<C> {
             let (counts, closing, mistakes) = cell.counts();
             census.count(counts, closing, mistakes);
         }
-        let (spares, spares_opening) = self.ground.shelves.count();
-        census.present.spares = spares;
-        census.present.spares_opening = spares_opening;
+        for shelf in self.on_shelves() {
+            census.present.spares += shelf.resting;
+            census.present.spares_opening += shelf.opening;
+        }
         census.present.keys = u32::try_from(self.table.held.len()).unwrap_or(u32::MAX);
         (census.rooms, census.processes) = self.ground.rooms.taken();
         census.errands = u32::try_from(self.ground.errands()).unwrap_or(u32::MAX);

@@ -16,7 +16,7 @@ use super::cell::{CellOf, Kept, Slot, Stage};
 use super::ground::Errand;
 use super::rooms::{InLine, Room, Space};
 use super::tally::Seldom;
-use super::{Connector, Heals, Opened, Order, Purpose, What, wording};
+use super::{Connector, Heals, Opened, Order, Purpose, What, shelves, wording};
 use crate::clock::{self, Instant};
 
 /// The permission of one opening to become a session.
@@ -46,6 +46,8 @@ struct Arrived<C: Connector> {
     opened: Opened<C::Session>,
     origin: Origin,
     rested: Duration,
+    /// How long its opening took, if a first contact opened it: it is no spare then.
+    met: Option<Duration>,
     room: Option<Room>,
 }
 
@@ -166,11 +168,11 @@ impl<C: Connector> Permit<C> {
         if held && let Some(opened) = connector.restore(order).await {
             return Ok(Arrived::new(opened, Origin::Restored, Duration::ZERO));
         }
-        let (session, origin, rested) = match cell.ground.shelves.take(&cell.ground, shelf) {
-            Some((spare, rested)) => (spare, Origin::Spare, rested),
+        let (session, origin, rested, met) = match cell.ground.shelves.take(&cell.ground, shelf) {
+            Some(taken) => (taken.session, Origin::Spare, taken.rested, taken.met),
             None => {
                 let fresh = cell.ground.open(order, cell.any_key()).await?;
-                (fresh, Origin::Fresh, Duration::ZERO)
+                (fresh, Origin::Fresh, Duration::ZERO, None)
             },
         };
         let opened = if held {
@@ -178,7 +180,10 @@ impl<C: Connector> Permit<C> {
         } else {
             Opened::of(session)
         };
-        Ok(Arrived::new(opened, origin, rested))
+        Ok(Arrived {
+            met,
+            ..Arrived::new(opened, origin, rested)
+        })
     }
 
     fn order(&self, replaces: Option<Arc<C::Session>>) -> Order<C> {
@@ -195,10 +200,7 @@ impl<C: Connector> Permit<C> {
     fn fill(self, shelf: &SpareKey, arrived: Arrived<C>) {
         let cell = Arc::clone(&self.cell);
         let ground = &cell.ground;
-        // A spare was counted when it was opened.
-        if arrived.origin != Origin::Spare {
-            ground.tally.seldom(Seldom::Opened);
-        }
+        let took = self.count(&arrived);
         // A call that was given up while its session was opened leaves a spare behind.
         let setup = cell.setup();
         if cell.purpose() == Purpose::Call
@@ -208,27 +210,43 @@ impl<C: Connector> Permit<C> {
                 .shelves
                 .put(ground, shelf, setup, &arrived.opened.session)
         {
-            return self.forgo_told();
+            self.forgo_told();
+            return shelves::happened(ground, shelf, setup, What::SpareOpened { took });
         }
         let most = cell.connector().max_sessions(setup);
         let too_much = |room: &Room| room.is_too_much(most);
         if arrived.room.as_ref().is_some_and(too_much) {
             // Limits were lowered while it was opened.
             let (policy, (counts, ..)) = (cell.policy(), cell.counts());
-            let took = clock::now().saturating_duration_since(self.began);
             let trouble = wording::pool_full(cell.server(), took, &policy, &counts);
             self.end_unheld(arrived);
             return self.fail(trouble);
         }
-        self.join(arrived);
+        self.join(arrived, took);
+    }
+
+    /// Counts what was opened, resumed or taken, once, and says how long it took. What a first
+    /// contact opened was counted when it was met.
+    fn count(&self, arrived: &Arrived<C>) -> Duration {
+        let took = clock::now().saturating_duration_since(self.began);
+        let origin = arrived.origin;
+        if origin != Origin::Spare {
+            self.cell.ground.tally.seldom(Seldom::Opened);
+        }
+        if arrived.met.is_none() {
+            self.cell.happened(What::Opened { origin, took });
+        }
+        took
     }
 
     /// The session joins its cell, which gives it to whoever waits.
-    fn join(mut self, arrived: Arrived<C>) {
+    fn join(mut self, arrived: Arrived<C>, took: Duration) {
         let cell = Arc::clone(&self.cell);
-        let took = clock::now().saturating_duration_since(self.began);
-        let purpose = cell.purpose();
         self.open = false;
+        let (origin, took) = match arrived.met {
+            Some(met) => (Origin::Fresh, met),
+            None => (arrived.origin, took),
+        };
         let generation = self.generation;
         let opened = arrived.opened;
         let arrival = Arrival {
@@ -260,9 +278,9 @@ impl<C: Connector> Permit<C> {
         });
         let recorded = Generation::of(number.number() - 1).filter(|_| arrival.lost_state);
         let from = self.replaces.or(loss.map(|loss| loss.generation));
-        cell.happened(What::Opened {
+        cell.happened(What::Joined {
             generation: number,
-            purpose,
+            origin,
             took,
             heals: from.or(recorded).map(|from| Heals {
                 from,
@@ -347,6 +365,7 @@ impl<C: Connector> Arrived<C> {
             opened,
             origin,
             rested,
+            met: None,
             room: None,
         }
     }

@@ -5,16 +5,16 @@
 //! is decided in core; here a spare meets its session, and all shelves their common limit.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use warmline_core::exchange::Trouble;
-use warmline_core::key::{Key, Owner, Scope};
-use warmline_core::pool::Why;
+use warmline_core::key::{Key, Owner, Scope, Transport};
 use warmline_core::pool::spares::{Need, Shelf, SpareId, SpareKey};
+use warmline_core::pool::{Origin, Why};
 use warmline_core::tick::Tick;
 
 use super::ground::{Errand, Ground};
+use super::places::{Place, Places};
 use super::tally::Seldom;
 use super::{Connector, Generation, Happened, Order, Purpose, What};
 use crate::clock;
@@ -50,39 +50,18 @@ struct Spare<C: Connector> {
     id: SpareId,
     session: Arc<C::Session>,
     setup: Arc<C::Setup>,
+    /// How long its opening took, if a first contact opened it for whoever made it.
+    met: Option<Duration>,
     _place: Place,
 }
 
-/// A number of places that is never passed.
-struct Places {
-    most: u32,
-    taken: AtomicU32,
-}
-
-/// One of them, given back when dropped.
-struct Place(Arc<Places>);
-
-impl Places {
-    fn new(most: u32) -> Arc<Self> {
-        Arc::new(Self {
-            most,
-            taken: AtomicU32::new(0),
-        })
-    }
-
-    fn take(self: &Arc<Self>) -> Option<Place> {
-        let more = |taken: u32| (taken < self.most).then(|| taken + 1);
-        self.taken
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, more)
-            .ok()
-            .map(|_| Place(Arc::clone(self)))
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.taken.fetch_sub(1, Ordering::AcqRel);
-    }
+/// A spare that was taken.
+pub(super) struct Taken<C: Connector> {
+    pub(super) session: Arc<C::Session>,
+    /// How long it lay there.
+    pub(super) rested: Duration,
+    /// How long its opening took, if a first contact opened it for whoever made it.
+    pub(super) met: Option<Duration>,
 }
 
 impl<C: Connector> Shelves<C> {
@@ -114,12 +93,8 @@ impl<C: Connector> Shelves<C> {
         refill(ground, key, &rack);
     }
 
-    /// Takes a spare, and says how long it rested.
-    pub(super) fn take(
-        &self,
-        ground: &Arc<Ground<C>>,
-        key: &SpareKey,
-    ) -> Option<(Arc<C::Session>, Duration)> {
+    /// Takes a spare.
+    pub(super) fn take(&self, ground: &Arc<Ground<C>>, key: &SpareKey) -> Option<Taken<C>> {
         let rack = self.rack(key)?;
         loop {
             let taken = {
@@ -130,10 +105,13 @@ impl<C: Connector> Shelves<C> {
             let (spare, rested) = taken?;
             ground.tally.spares(-1);
             if ground.connector.is_usable(&spare.session) {
-                let session = Arc::clone(&spare.session);
-                drop(spare);
+                let Spare { session, met, .. } = spare;
                 refill(ground, key, &rack);
-                return Some((session, rested));
+                return Some(Taken {
+                    session,
+                    rested,
+                    met,
+                });
             }
             close(ground, key, spare, Why::Gone);
         }
@@ -159,8 +137,8 @@ impl<C: Connector> Shelves<C> {
         let (Some(rack), Some(place)) = (self.rack(key), self.spares.take()) else {
             return false;
         };
-        let spare = (Arc::clone(session), Arc::clone(setup), place);
-        rack.lay(ground, Shelf::put, spare).is_none()
+        let left = (Arc::clone(session), Arc::clone(setup));
+        rack.lay(ground, Shelf::put, (left, None, place)).is_none()
     }
 
     /// Lays down the session of a first contact, for whoever made it. Closes it where one lies
@@ -169,10 +147,10 @@ impl<C: Connector> Shelves<C> {
         &self,
         ground: &Arc<Ground<C>>,
         key: &SpareKey,
-        setup: &Arc<C::Setup>,
-        session: Arc<C::Session>,
+        (session, setup): Left<C>,
+        took: Duration,
     ) {
-        ground.tally.seldom(Seldom::Opened);
+        opened(ground, key, &setup, took);
         let place = if ground.is_open() {
             self.first_contacts.take()
         } else {
@@ -180,11 +158,11 @@ impl<C: Connector> Shelves<C> {
         };
         let left = match place {
             Some(place) => {
-                let rack = self.rack_for(key, setup, ground.tick());
-                let spare = (session, Arc::clone(setup), place);
+                let rack = self.rack_for(key, &setup, ground.tick());
+                let spare = ((session, setup), Some(took), place);
                 rack.lay(ground, Shelf::put_first, spare)
             },
-            None => Some((session, Arc::clone(setup))),
+            None => Some((session, setup)),
         };
         if let Some((session, setup)) = left {
             close_session(ground, key, session, setup, Why::Evicted);
@@ -237,14 +215,20 @@ impl<C: Connector> Shelves<C> {
         }
     }
 
-    /// Spares that lie there, and that are being opened, counted anew.
-    pub(super) fn count(&self) -> (u32, u32) {
+    /// Every shelf: where its spares lead, how many lie there and how many are being opened,
+    /// counted anew.
+    pub(super) fn count(&self) -> Vec<OnShelf> {
         let all = self.all.pin();
-        let counts = all.values().map(|rack| {
-            let inside = rack.inside.lock();
-            (inside.shelf.resting(), inside.shelf.opening())
-        });
-        counts.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+        let count = |(key, rack): (&SpareKey, &Arc<Rack<C>>)| {
+            let shelf = &rack.inside.lock().shelf;
+            OnShelf {
+                server: Arc::clone(&key.place.server),
+                transport: key.place.transport,
+                resting: shelf.resting(),
+                opening: shelf.opening(),
+            }
+        };
+        all.iter().map(count).collect()
     }
 
     fn rack(&self, key: &SpareKey) -> Option<Arc<Rack<C>>> {
@@ -278,8 +262,21 @@ impl<C: Connector> Shelves<C> {
     }
 }
 
+/// What there is of one kind of spares.
+#[derive(Clone, Debug)]
+pub(crate) struct OnShelf {
+    /// Where they lead.
+    pub(crate) server: Arc<str>,
+    /// In which way.
+    pub(crate) transport: Transport,
+    /// How many lie there.
+    pub(crate) resting: u32,
+    /// How many are being opened.
+    pub(crate) opening: u32,
+}
+
 /// A session that lies on no shelf, and how it was opened.
-type Left<C> = (Arc<<C as Connector>::Session>, Arc<<C as Connector>::Setup>);
+pub(super) type Left<C> = (Arc<<C as Connector>::Session>, Arc<<C as Connector>::Setup>);
 
 impl<C: Connector> Rack<C> {
     /// Lays a session down; gives it back where it is not wanted.
@@ -287,7 +284,7 @@ impl<C: Connector> Rack<C> {
         &self,
         ground: &Arc<Ground<C>>,
         put: impl FnOnce(&mut Shelf, Tick) -> Option<SpareId>,
-        (session, setup, place): (Arc<C::Session>, Arc<C::Setup>, Place),
+        ((session, setup), met, place): (Left<C>, Option<Duration>, Place),
     ) -> Option<Left<C>> {
         {
             let mut inside = self.inside.lock();
@@ -299,6 +296,7 @@ impl<C: Connector> Rack<C> {
                 id,
                 session,
                 setup,
+                met,
                 _place: place,
             });
         }
@@ -336,30 +334,25 @@ struct Refill<C: Connector> {
 impl<C: Connector> Refill<C> {
     async fn open(mut self, key: SpareKey, setup: Arc<C::Setup>, place: Place) {
         let began = clock::now();
-        let (ground, purpose) = (Arc::clone(&self.ground), Purpose::Spare);
-        let opened = tokio::select! {
+        let ground = Arc::clone(&self.ground);
+        let came = tokio::select! {
             biased;
-            opened = self.session(&key, &setup) => opened,
+            came = self.session(&key, &setup) => came,
             () = given_up(&ground) => return,
         };
         let took = clock::now().saturating_duration_since(began);
-        match opened {
+        match came {
             Ok(session) => {
                 self.open = false;
                 ground.tally.spares_opening(-1);
-                ground.tally.seldom(Seldom::Opened);
-                let spare = (session, Arc::clone(&setup), place);
-                if let Some((session, setup)) = self.rack.lay(&ground, Shelf::opened, spare) {
-                    close_session(&ground, &key, session, setup, Why::Evicted);
+                opened(&ground, &key, &setup, took);
+                let spare = ((session, Arc::clone(&setup)), None, place);
+                match self.rack.lay(&ground, Shelf::opened, spare) {
+                    Some((session, setup)) => {
+                        close_session(&ground, &key, session, setup, Why::Evicted);
+                    },
+                    None => happened(&ground, &key, &setup, What::SpareOpened { took }),
                 }
-                let generation = Generation::FIRST;
-                let what = What::Opened {
-                    generation,
-                    purpose,
-                    took,
-                    heals: None,
-                };
-                happened(&ground, &key, &setup, what);
             },
             Err(trouble) => {
                 ground.tally.seldom(Seldom::OpenFailed);
@@ -466,7 +459,20 @@ fn close_session<C: Connector>(
     });
 }
 
-fn happened<C: Connector>(ground: &Ground<C>, key: &SpareKey, setup: &C::Setup, what: What<'_>) {
+/// Counts a session that was opened on the wire and belongs to no key yet.
+fn opened<C: Connector>(ground: &Ground<C>, key: &SpareKey, setup: &C::Setup, took: Duration) {
+    ground.tally.seldom(Seldom::Opened);
+    let origin = Origin::Fresh;
+    happened(ground, key, setup, What::Opened { origin, took });
+}
+
+/// Tells what happened to a session that belongs to no key.
+pub(super) fn happened<C: Connector>(
+    ground: &Ground<C>,
+    key: &SpareKey,
+    setup: &C::Setup,
+    what: What<'_>,
+) {
     let happened = Happened {
         place: &key.place,
         owner: None,

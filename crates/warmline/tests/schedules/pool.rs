@@ -16,6 +16,8 @@ mod ground;
 mod lease;
 #[path = "../../src/pool/opening.rs"]
 mod opening;
+#[path = "../../src/pool/places.rs"]
+mod places;
 #[path = "../../src/pool/rooms.rs"]
 mod rooms;
 #[path = "../../src/pool/shelves.rs"]

@@ -244,7 +244,7 @@ pub(crate) fn a_drain_at_any_time() {
                 let cell = world.cell(number, Sharing::SideBySide, Ends::ByLimits);
                 world.call(&cell).await;
                 let (setup, contact) = (Arc::new(()), world.fake.contact());
-                world.pool.shelve(&shelf, &setup, contact);
+                world.pool.shelve(&shelf, &setup, contact, Duration::ZERO);
                 world.call(&cell).await;
             })
         })

@@ -136,14 +136,20 @@ async fn the_session_of_a_first_contact_serves_its_caller() {
             dead: false.into(),
         })
     };
-    world.pool.shelve(&shelf, &setup, contact(77));
+    world
+        .pool
+        .shelve(&shelf, &setup, contact(77), Duration::ZERO);
     let cell = world.run("a", 1);
     let lease = world.lease(&cell).await.unwrap();
     assert_eq!((lease.session().id, world.fake.ledger().opens), (77, 0));
     lease.settle(FINE);
 
-    world.pool.shelve(&shelf, &setup, contact(78));
-    world.pool.shelve(&shelf, &setup, contact(79));
+    world
+        .pool
+        .shelve(&shelf, &setup, contact(78), Duration::ZERO);
+    world
+        .pool
+        .shelve(&shelf, &setup, contact(79), Duration::ZERO);
     assert_eq!(world.settle().await.present.spares, 1, "one is enough");
     clock::sleep(Duration::from_secs(30)).await;
     world.pool.sweep().await;
