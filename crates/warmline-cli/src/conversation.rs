@@ -15,7 +15,7 @@ use warmline::upstream::{ChildReport, Declared, Facts, Session, Transport, Upstr
 use crate::ask::Person;
 use crate::clock;
 use crate::interrupt::until_interrupted;
-use crate::problem::{Outcome, Problem};
+use crate::problem::{Outcome, Problem, own_hint};
 use crate::report::text::{one_line, seconds};
 use crate::report::{Fields, Report, sanitised};
 use crate::rules;
@@ -345,7 +345,7 @@ fn not_opened(trouble: &Trouble, target: &Target) -> Problem {
     if !trouble.what.contains(&place) {
         problem = problem.at(place);
     }
-    match &trouble.hint {
+    match own_hint(trouble) {
         Some(_) => problem,
         None => problem.hint(format!(
             "see what is wrong: `warmline doctor {}`",

@@ -57,10 +57,7 @@ impl Problem {
     pub(crate) fn of_trouble(trouble: &Trouble, delivery: Delivery) -> Self {
         let mut problem = Self::new(trouble.code, trouble.what.clone());
         problem.0.why.clone_from(&trouble.why);
-        problem.0.hint = trouble
-            .hint
-            .clone()
-            .or_else(|| advice(trouble.code, trouble.reason));
+        problem.0.hint = own_hint(trouble).or_else(|| advice(trouble.code, trouble.reason));
         problem.0.reason = Some(trouble.reason.word());
         problem.0.retry_after = trouble.retry_after;
         problem.delivered(delivery)
@@ -156,6 +153,19 @@ impl From<ConfigError> for Problem {
         problem
     }
 }
+
+/// The hint of a trouble, in words of the command line where the library's speak of Rust. The only
+/// place that puts one in the other's stead.
+pub(crate) fn own_hint(trouble: &Trouble) -> Option<String> {
+    if trouble.reason == Reason::Unauthorized {
+        return Some(GIVE_A_TOKEN.to_owned());
+    }
+    trouble.hint.clone()
+}
+
+const GIVE_A_TOKEN: &str = "`--header-env Authorization=VARIABLE`, where the variable holds \
+    `Bearer …`; or `credential = { env = \"VARIABLE\" }` in the configuration, where it holds the \
+    token alone";
 
 /// The general advice of a code, where the trouble has none of its own.
 fn advice(code: Code, reason: impl Into<Option<Reason>>) -> Option<String> {

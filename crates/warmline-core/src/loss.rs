@@ -154,7 +154,10 @@ pub fn refusal(server: &str, notes: &Notes) -> Trouble {
         ),
     )
     .because("what earlier calls left there, such as pages, variables or transactions, is gone")
-    .hint("begin the work anew: the next call works; `on_state_loss = \"tell\"` goes on instead")
+    .hint(
+        "called again, it runs on the new session, without what was there: do that again first; \
+         `on_state_loss = \"tell\"` goes on instead",
+    )
 }
 
 impl Notes {

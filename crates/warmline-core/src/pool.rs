@@ -124,6 +124,8 @@ pub enum Why {
     Reloaded,
     /// Everything is going down.
     Drained,
+    /// Everything here is going down, and it is left as it is for whoever takes up its record.
+    Kept,
     /// It never came to be.
     OpenFailed,
     /// It did not answer a check.
@@ -140,13 +142,14 @@ pub enum Why {
 
 impl Why {
     /// Every reason there is.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Aged,
         Self::IdleTooLong,
         Self::RunEnded,
         Self::Evicted,
         Self::Reloaded,
         Self::Drained,
+        Self::Kept,
         Self::OpenFailed,
         Self::CheckFailed,
         Self::Gone,
@@ -164,6 +167,7 @@ impl Why {
             Self::Evicted => "evicted",
             Self::Reloaded => "reloaded",
             Self::Drained => "drained",
+            Self::Kept => "kept",
             Self::OpenFailed => "open-failed",
             Self::CheckFailed => "check-failed",
             Self::Gone => "gone",

@@ -18,6 +18,7 @@
 //! | Is this the server's word that a session is gone? | [`gone`] |
 //! | What does this HTTP status say of a request? | [`status`] |
 //! | How long does a server ask us to wait? | [`retry_after`] |
+//! | Does a server say that it has no such tool? | [`unknown_tool`] |
 
 pub mod envelope;
 pub mod gone;
@@ -33,6 +34,7 @@ pub mod rounds;
 pub mod splice;
 pub mod sse;
 pub mod status;
+pub mod unknown_tool;
 
 pub(crate) mod object;
 mod tool_headers;

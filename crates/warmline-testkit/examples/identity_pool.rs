@@ -23,7 +23,7 @@ use warmline::core::policy::{BreakerPolicy, SessionPer};
 use warmline::credentials::{Asked, CredentialProvider, Stepping, Token};
 use warmline::events::{Event, Heard, Subscription};
 use warmline::identity::{IdentityExtractor, IdentityName};
-use warmline::{IdentityHandle, Server, ToolResult, Warmline};
+use warmline::{IdentityHandle, Server, ToolOutput, Warmline};
 use warmline_testkit::{Entry, LedgerServer, Personality, Phase};
 
 type Failure = Box<dyn Error + Send + Sync>;
@@ -131,7 +131,7 @@ async fn under_load(warm: &Warmline) -> Result<(), Failure> {
 }
 
 /// One call of one tenant, with a correlation id of its own.
-async fn report(warm: &Warmline, number: usize) -> Result<ToolResult, Failure> {
+async fn report(warm: &Warmline, number: usize) -> Result<ToolOutput, Failure> {
     let name = format!("tenant-{}", number % TENANTS);
     let reports = tenant(warm, &name, number)?.server("reports")?;
     let call = reports.call("echo", json!({ "tenant": name, "call": number }));

@@ -23,7 +23,7 @@ use warmline::core::exchange::Trouble;
 use warmline::resolve::{Resolved, unresolved};
 use warmline::seal::Vault;
 use warmline::store::{FileStore, ServerCard, SessionStore, Stepping, by_server};
-use warmline::{Run, Server, ServerHandle, ServerResolver, ToolResult, Warmline};
+use warmline::{Run, Server, ServerHandle, ServerResolver, ToolOutput, Warmline};
 use warmline_testkit::{LedgerServer, Personality};
 
 type Failure = Box<dyn Error + Send + Sync>;
@@ -147,7 +147,7 @@ async fn first_life(
 }
 
 /// The server forgets the session. The call gets its result all the same, and says what is gone.
-async fn heals_on_404(server: &LedgerServer, orders: &ServerHandle) -> Result<ToolResult, Failure> {
+async fn heals_on_404(server: &LedgerServer, orders: &ServerHandle) -> Result<ToolOutput, Failure> {
     let before = server.ledger().methods().len();
     let connections = server.counts().connections;
     server.control().forget_sessions();

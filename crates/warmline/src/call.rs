@@ -11,6 +11,7 @@
 mod asking;
 mod failing;
 mod hearing;
+mod refusing;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -44,6 +45,7 @@ use asking::tools_of;
 pub(crate) use asking::{facts, held, list, take, tools};
 use failing::Failed;
 use hearing::Hearing;
+pub(crate) use refusing::{protocol_error, unknown_tool};
 
 /// What a caller wants sent.
 pub(crate) struct Job {
@@ -68,6 +70,8 @@ pub struct Answered {
     pub(crate) generation: u32,
     pub(crate) state_lost: bool,
     pub(crate) leg: Leg,
+    /// The server says that it has no such tool.
+    pub(crate) unknown_tool: Option<Box<Trouble>>,
 }
 
 impl Answered {
@@ -486,8 +490,13 @@ impl<'a> Way<'a> {
         }
         route.setup().note_order(&self.job.method, &self.job.params);
         lease.settle(Outcome::Fine { left_state });
-        self.count(|counted| counted.answered(kind_of(&result)));
+        let kind = kind_of(&result);
+        self.count(|counted| counted.answered(kind));
+        let unknown_tool = (kind == CallOutcome::ToolError)
+            .then(|| unknown_tool(self.caller, self.entry, &self.job, &result))
+            .flatten();
         Step::Over(Ok(Answered {
+            unknown_tool,
             result,
             server: Arc::clone(&self.entry.name),
             tool: self.job.tool.clone(),
@@ -500,7 +509,7 @@ impl<'a> Way<'a> {
 
     fn protocol_error(&mut self, raw: &Bytes) -> Error {
         self.count(|counted| counted.answered(CallOutcome::ProtocolError));
-        Error::answered(&self.entry.name, &self.job.method, raw)
+        protocol_error(self.caller, self.entry, &self.job, raw)
             .at(self.at())
             .after(self.so_far.attempts())
     }
@@ -566,7 +575,7 @@ fn acquired(route: &Route, run: Option<RunId>, lease: &Lease<Connect>) {
 
 /// Whether a result says of itself that the tool failed. Only a result that holds the word is
 /// looked at more closely.
-fn kind_of(result: &[u8]) -> CallOutcome {
+pub(crate) fn kind_of(result: &[u8]) -> CallOutcome {
     #[derive(serde::Deserialize)]
     struct Said {
         #[serde(default, rename = "isError")]

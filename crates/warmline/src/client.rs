@@ -3,12 +3,13 @@
 //! Building one reads and connects nothing (A115); [`Builder::from_env`] is the only thing here
 //! that looks at the environment, when it is asked to.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 
 use arc_swap::ArcSwap;
 use http::HeaderMap;
-use warmline_core::code::Reason;
+use warmline_core::code::{Code, Reason};
 use warmline_core::exchange::Trouble;
 use warmline_core::key::{Digest, RunId};
 use warmline_core::policy::Ceilings;
@@ -133,7 +134,8 @@ impl Builder {
         self
     }
 
-    /// Checks what was declared. Connects nothing and looks nothing up; reads the environment only
+    /// Checks what was declared: URLs and commands, names and whether one is there twice,
+    /// credentials, limits. Connects nothing and looks nothing up; reads the environment only
     /// where [`Builder::from_env`] asked for it, the keys of a store only where one is named by
     /// its folder, and how much memory this machine has.
     ///
@@ -150,6 +152,7 @@ impl Builder {
         settings.settle().map_err(misconfigured)?;
         let ceilings = settings.ceilings;
         let mut servers = self.servers;
+        one_of_each(&servers)?;
         for server in &mut servers {
             server.settings.mark_built();
             if self.from_env {
@@ -200,6 +203,19 @@ impl Builder {
         let me = engine.who(IdentityName::process());
         Ok(Warmline { engine, me })
     }
+}
+
+/// Two servers of one name cannot be told apart: whoever declares a list gets no half of it.
+fn one_of_each(servers: &[Server]) -> Result<()> {
+    let mut seen = HashSet::new();
+    let twice = servers.iter().find(|server| !seen.insert(server.name()));
+    let Some(twice) = twice else { return Ok(()) };
+    let what = format!("`{}` is declared twice", twice.name());
+    let trouble = Trouble::new(Reason::InvalidRequest, what)
+        .coded(Code::ConfigBadValue)
+        .because("a server is called by its name")
+        .hint("give one of them another name, or take one out");
+    Err(Error::unsent(trouble))
 }
 
 impl Warmline {
@@ -369,10 +385,11 @@ impl IdentityHandle {
     pub async fn run<T>(&self, body: impl AsyncFnOnce(Run) -> T) -> T {
         let outer = Run::try_current().filter(|run| run.belongs_to(&self.engine, &self.who));
         if let Some(outer) = outer {
+            // A clone: it joined.
             return body(outer).await;
         }
         let run = self.begin();
-        let output = run.scope(body(run.clone())).await;
+        let output = run.scope(body(run.lent())).await;
         run.end().await;
         output
     }
@@ -383,7 +400,25 @@ impl IdentityHandle {
         self.enter(&name)
     }
 
-    /// Begins the run of that name, or joins it where it is live.
+    /// Begins the run of that name, or joins it where it is live: for work that has a name
+    /// already, such as a chat or a ticket, and whose parts do not know each other. The handle
+    /// that began the run ends it when it is dropped, unless it is [detached](Run::detach); those
+    /// that joined it do not. Another identity's run of the same name is another run.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> warmline::Result<()> {
+    /// # let warm = warmline::Warmline::builder().build()?;
+    /// let alice = warm.identity("acme/alice");
+    /// let chat = alice.named("chat-7")?;          // begins it
+    /// let same = alice.named("chat-7")?;          // joins it: the same sessions
+    /// assert!(chat.is_root() && !same.is_root());
+    /// drop(same);                                 // ends nothing
+    /// chat.end().await;                           // now its sessions are closed
+    /// assert!(alice.join("chat-7").is_err());     // `join` never begins one
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `bad-message`, for a name that no run may have.

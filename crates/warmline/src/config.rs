@@ -34,12 +34,13 @@ mod reaching;
 mod tests;
 mod warmline_toml;
 
+pub use crate::upstream::parse_url;
 pub use declaration::{Declaration, Outline, Written};
 pub use declared::Resolver;
 pub use find::{Folders, Origin};
 pub use mcp_servers::plain_name;
 pub use outline::public_url;
-pub use reaching::{Configured, bearer, header, is_in_the_clear, is_loopback, parse_url};
+pub use reaching::{Configured, bearer, header, is_in_the_clear, is_loopback};
 
 /// Every configuration file that counts, nearest first.
 #[derive(Clone, Debug)]

@@ -461,7 +461,7 @@ async fn within<T>(
             limit.as_secs_f64()
         );
         Err(Trouble::new(Reason::TimeoutUnsent, what)
-            .hint("raise `create_timeout` for this server, or see `warmline doctor`"))
+            .hint("raise `create_timeout` for this server"))
     })
 }
 

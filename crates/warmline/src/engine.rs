@@ -184,12 +184,7 @@ impl Engine {
     }
 
     pub(crate) fn add(&self, server: Server) -> Result<()> {
-        if let Some(problem) = server.problem() {
-            return Err(Error::unsent(problem.clone()));
-        }
-        let mut server = server;
-        let settled = server.settings.settle();
-        settled.map_err(|error| misconfigured_at(&server.name, error))?;
+        let server = checked(server)?;
         let known = self.entries.load().get(server.name()).cloned();
         if let Some(known) = known
             && known.is_reached_as(&server, &self.shared.vault)
@@ -353,6 +348,19 @@ impl Shared {
             })
             .clone()
     }
+}
+
+/// A server that can be used as it is declared.
+///
+/// # Errors
+/// `config-bad-value`, naming the server, what is wrong with it and what to do.
+pub(crate) fn checked(mut server: Server) -> Result<Server> {
+    if let Some(problem) = server.problem() {
+        return Err(Error::unsent(problem.clone()));
+    }
+    let settled = server.settings.settle();
+    settled.map_err(|error| misconfigured_at(&server.name, error))?;
+    Ok(server)
 }
 
 /// The trouble of a call when nothing new is taken any more.

@@ -1,8 +1,10 @@
 //! `Error`: code, what, where, why, delivery, hint.
 //!
 //! Told by: the engine, for every call that did not end with an answer, and for an answer that is
-//! a JSON-RPC error.  `Display` is the first line only; the rest are fields, rendered once at the
-//! edge.
+//! a JSON-RPC error.  `Display` is the first line only, its cause is its `source()`, the page of all
+//! that is known is [`Error::report`]; the rest are fields, rendered once at the edge.
+
+mod advice;
 
 use std::fmt;
 use std::time::Duration;
@@ -19,6 +21,12 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Why a call has no result, and what is known all the same.
 ///
 /// The question to ask of it first is [`Error::delivery`]: whether the call may have been executed.
+///
+/// | written as | it reads |
+/// |---|---|
+/// | `{error}` | one line: what happened |
+/// | `{error:#}` | one line: what happened, and the cause, as `anyhow` and `eyre` write a chain |
+/// | [`Error::report`], `{error:?}` | the page: code, where, why, delivery, hint |
 #[derive(Clone)]
 pub struct Error(Box<Inner>);
 
@@ -29,7 +37,12 @@ struct Inner {
     at: At,
     attempts: u32,
     server_error: Option<(RpcError, Bytes)>,
+    cause: Option<Cause>,
 }
+
+/// The cause as the other side put it, as an error of its own.
+#[derive(Clone, Debug)]
+struct Cause(String);
 
 /// Where it happened, as far as it is known.
 #[derive(Clone, Debug, Default)]
@@ -49,12 +62,14 @@ impl Error {
     }
 
     pub(crate) fn new(trouble: Trouble, delivery: Delivery) -> Self {
+        let cause = trouble.why.clone().map(Cause);
         Self(Box::new(Inner {
             trouble,
             delivery,
             at: At::default(),
             attempts: 0,
             server_error: None,
+            cause,
         }))
     }
 
@@ -73,6 +88,13 @@ impl Error {
         let mut made = Self::new(trouble, Delivery::Answered);
         made.0.server_error = Some((error, raw.clone()));
         made
+    }
+
+    /// The same answer, where it is known what it means. The server's words stay its cause.
+    pub(crate) fn meaning(mut self, mut trouble: Trouble) -> Self {
+        trouble.why = self.0.trouble.why.take();
+        self.0.trouble = trouble;
+        self
     }
 
     pub(crate) fn at(mut self, at: At) -> Self {
@@ -105,10 +127,23 @@ impl Error {
         self.0.trouble.why.as_deref()
     }
 
-    /// One thing to do about it.
+    /// One thing to do about it, from Rust.
     pub fn hint(&self) -> Option<&str> {
-        let general = self.code().try_this().first().copied();
-        self.0.trouble.hint.as_deref().or(general)
+        let own = self.0.trouble.hint.as_deref();
+        Some(own.unwrap_or_else(|| advice::of(self.code())))
+    }
+
+    /// Everything that is known, as a page of a few lines: for a log, or for whoever has to find
+    /// out. Written with `{}`.
+    ///
+    /// ```
+    /// # use warmline::Warmline;
+    /// let error = Warmline::builder().build().unwrap().server("githup").unwrap_err();
+    /// assert_eq!(error.to_string(), "no server `githup` is declared");
+    /// assert!(error.report().to_string().starts_with("error[server-unknown]: no server"));
+    /// ```
+    pub fn report(&self) -> impl fmt::Display + '_ {
+        Report(self)
     }
 
     /// The server it concerns.
@@ -167,21 +202,54 @@ impl Error {
     }
 }
 
-/// The first line; `{:#}` gives the whole page, as `Debug` does.
+/// The first line; `{:#}` adds the cause to it.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if f.alternate() {
-            return fmt::Debug::fmt(self, f);
+        f.write_str(&self.0.trouble.what)?;
+        match &self.0.cause {
+            Some(cause) if f.alternate() => write!(f, ": {cause}"),
+            Some(_) | None => Ok(()),
         }
-        f.write_str(&self.0.trouble.what)
     }
 }
 
-/// Everything that is known, in the form of the error page.
+/// The page, as [`Error::report`] gives it: what `unwrap` and a test show.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "error[{}]: {}", self.code(), self.0.trouble.what)?;
-        let at = &self.0.at;
+        fmt::Display::fmt(&Report(self), f)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        let cause = self.0.cause.as_ref()?;
+        Some(cause)
+    }
+}
+
+/// In one line: it stands in others' lines.
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, line) in self.0.lines().map(str::trim).enumerate() {
+            if place > 0 {
+                f.write_str(" · ")?;
+            }
+            f.write_str(line)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Cause {}
+
+/// Everything that is known, in the form of the error page.
+struct Report<'a>(&'a Error);
+
+impl fmt::Display for Report<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let error = self.0;
+        write!(f, "error[{}]: {}", error.code(), error.0.trouble.what)?;
+        let at = &error.0.at;
         let place: Vec<String> = [
             at.server.clone(),
             at.place.clone(),
@@ -196,17 +264,18 @@ impl fmt::Debug for Error {
         if !place.is_empty() {
             write!(f, "\n  where: {}", place.join(", "))?;
         }
-        if let Some(why) = self.why() {
+        if let Some(why) = error.why() {
             write!(f, "\n  why: {why}")?;
         }
-        if let Some(sentence) = self.delivery().sentence() {
-            write!(f, "\n  delivery: {} ({sentence})", self.delivery())?;
+        if let Some(sentence) = error.delivery().sentence() {
+            write!(f, "\n  delivery: {} ({sentence})", error.delivery())?;
         }
-        if let Some(hint) = self.hint() {
+        if let Some(hint) = error.hint() {
             write!(f, "\n  hint: {hint}")?;
         }
         Ok(())
     }
 }
 
-impl std::error::Error for Error {}
+#[cfg(test)]
+mod tests;

@@ -138,7 +138,7 @@ pub enum Event {
         /// What happened, with names and numbers.
         what: Arc<str>,
     },
-    /// A session is over.
+    /// A session is over, or left to its record where `why` is `kept`.
     SessionClosed {
         /// Which one.
         #[serde(flatten)]

@@ -25,7 +25,7 @@ use warmline_core::protocol::params::Params;
 use warmline_core::repeat::Said as SaidOfRepeat;
 
 use crate::call::{self, Answered, Job};
-use crate::engine::Caller;
+use crate::engine::{self, Caller};
 use crate::entry::{Entry, Said};
 use crate::error::{Error, Result};
 use crate::lease::Leased;
@@ -35,7 +35,7 @@ use crate::upstream::{Declared, Facts, List, Listener};
 
 use listening::Functions;
 pub use listening::{CallEvent, CallEvents, Responder};
-pub use result::ToolResult;
+pub use result::{ToolOutput, ToolResult};
 
 /// A server, as one identity calls it, inside a run or outside.
 #[derive(Clone)]
@@ -63,9 +63,9 @@ impl ServerHandle {
     }
 
     pub(crate) fn undeclared(caller: Caller, server: Server) -> Self {
-        let entry = match server.problem() {
-            Some(problem) => Entered::Bad(Box::new(problem.clone())),
-            None => Entered::Known(caller.engine.undeclared(server)),
+        let entry = match engine::checked(server) {
+            Ok(server) => Entered::Known(caller.engine.undeclared(server)),
+            Err(error) => Entered::Bad(Box::new(error.trouble().clone())),
         };
         Self {
             caller,

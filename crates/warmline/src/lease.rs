@@ -26,6 +26,7 @@ use crate::entry::Entry;
 use crate::error::{At, Error, Result};
 use crate::events::Which;
 use crate::handle::{Call, ToolResult, named_params};
+use crate::metrics::CallOutcome;
 use crate::pool::Lease;
 use crate::sync::Mutex;
 use crate::upstream::Listener;
@@ -234,6 +235,7 @@ impl Leased {
                 }
                 match reply {
                     Reply::Result(result) => Ok(Answered {
+                        unknown_tool: self.unknown_tool(&result, job),
                         result: self.with_loss(result, job),
                         server: Arc::clone(&holder.entry.name),
                         tool: job.tool.clone(),
@@ -299,8 +301,15 @@ impl Leased {
         }
     }
 
+    fn unknown_tool(&self, result: &[u8], job: &Job) -> Option<Box<Trouble>> {
+        if call::kind_of(result) != CallOutcome::ToolError {
+            return None;
+        }
+        call::unknown_tool(&self.0.caller, &self.0.entry, job, result)
+    }
+
     fn protocol_error(&self, raw: &Bytes, job: &Job) -> Error {
-        Error::answered(self.server(), &job.method, raw)
+        call::protocol_error(&self.0.caller, &self.0.entry, job, raw)
             .at(self.at(job))
             .after(1)
     }

@@ -60,6 +60,8 @@ pub struct Run {
 pub(crate) enum Role {
     /// It began the run and ends it.
     Began,
+    /// The scope that began the run lends it to its body, and ends the run after it.
+    Lent,
     /// It joined the run and leaves it as it is.
     Joined,
 }
@@ -266,9 +268,27 @@ impl Run {
         &self.shared.name
     }
 
-    /// Whether this handle began the run, and so ends it.
+    /// Whether the run began here: with this handle, which ends it when it is dropped, or with
+    /// the scope that gave it to its body, which ends it after the body. Whoever came to a run
+    /// that was there already has joined it, and closes nothing: an inner scope, a clone,
+    /// [`Run::current`], [`IdentityHandle::join`](crate::IdentityHandle::join).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> warmline::Result<()> {
+    /// # use warmline::{Run, Warmline};
+    /// # let warm = Warmline::builder().build()?;
+    /// warm.run(async |outer| {
+    ///     assert!(outer.is_root());
+    ///     assert!(!Run::current().unwrap().is_root());
+    ///     warm.run(async |inner| assert!(!inner.is_root())).await;
+    /// })
+    /// .await;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn is_root(&self) -> bool {
-        self.role == Role::Began
+        matches!(self.role, Role::Began | Role::Lent)
     }
 
     /// Whether calls are still let in.
@@ -325,6 +345,15 @@ impl Run {
         )
     }
 
+    /// The same run, for the body of the scope that began it.
+    pub(crate) fn lent(&self) -> Self {
+        Self::new(
+            Arc::clone(&self.engine),
+            Arc::clone(&self.shared),
+            Role::Lent,
+        )
+    }
+
     pub(crate) fn belongs_to(&self, engine: &Arc<Engine>, who: &Who) -> bool {
         Arc::ptr_eq(&self.engine, engine) && self.shared.who.id == who.id
     }
@@ -353,7 +382,7 @@ impl fmt::Debug for Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        if self.role == Role::Joined {
+        if self.role != Role::Began {
             return;
         }
         let (engine, run) = (Arc::clone(&self.engine), Arc::clone(&self.shared));

@@ -17,13 +17,16 @@ use warmline_core::era::{Era, Version};
 use warmline_core::exchange::Trouble;
 use warmline_core::policy::{Calls, OnStateLoss, Policy, SessionPer, Sessions, ToolPolicy};
 use warmline_core::protocol::gone::Breadth;
+use warmline_core::protocol::headers::is_ours;
 
 use crate::credentials::{CredentialProvider, CredentialSource, Secret};
 use crate::net::Dial;
 use crate::resolve::ServerResolver;
 use crate::settings::{Group as _, ServerSettings};
 use crate::store::ServerCard;
-use crate::upstream::{HttpReach, Reach, Sizes, StdioReach, Times};
+use crate::upstream::{
+    HttpReach, Reach, Sizes, StdioReach, Times, holds_a_login, is_variable_name, parse_url,
+};
 
 /// A server as people declare it.
 ///
@@ -63,12 +66,11 @@ impl Server {
     /// A server behind a URL.
     pub fn http(name: impl Into<String>, url: impl AsRef<str>) -> Self {
         let name = name.into();
-        let (url, problem) = match Url::parse(url.as_ref()) {
-            Ok(url) => (Some(url), None),
-            Err(error) => (None, Some(bad(&name, "its URL", &error.to_string()))),
+        let (url, problem) = match checked_url(url.as_ref()) {
+            Ok(url) => (url, None),
+            // A declaration with a problem is never used: the URL that stands in leads nowhere.
+            Err((why, hint)) => (nowhere(), Some(bad(&name, "its URL", &why, hint))),
         };
-        // A declaration with a problem is never used: the URL that stands in leads nowhere.
-        let url = url.unwrap_or_else(nowhere);
         let reach = Reach::Http(HttpReach {
             url,
             headers: Vec::new(),
@@ -88,7 +90,7 @@ impl Server {
         let problem = program
             .trim()
             .is_empty()
-            .then(|| bad(&name, "its command", "it names no program"));
+            .then(|| bad(&name, "its command", "it names no program", NAME_A_PROGRAM));
         let reach = Reach::Stdio(StdioReach {
             program,
             args: words.collect(),
@@ -163,6 +165,14 @@ impl Server {
     /// Sends a credential in a header and form of its own.
     #[must_use]
     pub fn credential(mut self, source: CredentialSource) -> Self {
+        if self.is_a_program() {
+            let why = "it is a program, and a credential is a header of HTTP";
+            return self.spoilt("a credential", why, FOR_A_PROGRAM);
+        }
+        if let Some(why) = source.secret.problem() {
+            let hint = "say where the secret is: a variable, a file, a command or a value";
+            return self.spoilt("its credential", &why, hint);
+        }
         self.credential = Some(source);
         self
     }
@@ -181,13 +191,18 @@ impl Server {
             HeaderValue::from_str(value),
         );
         let (Ok(header), Ok(value)) = parsed else {
-            return self.spoilt("a header", &format!("`{name}` or its value cannot be sent"));
+            let why = format!("`{}` or its value cannot be sent", name.escape_debug());
+            return self.spoilt("a header", &why, "use characters that HTTP allows there");
         };
+        if is_ours(&header) {
+            let why = format!("`{header}` is written by Warmline itself");
+            return self.spoilt("a header", &why, "leave it out");
+        }
         match &mut self.reach {
             Whereabouts::Said(Reach::Http(reach)) => reach.headers.push((header, value)),
             Whereabouts::LookedUp { headers, .. } => headers.push((header, value)),
             Whereabouts::Said(Reach::Stdio(_)) => {
-                return self.spoilt("a header", "it is a program, not a URL");
+                return self.spoilt("a header", A_PROGRAM, FOR_A_PROGRAM);
             },
         }
         self
@@ -200,7 +215,7 @@ impl Server {
             Whereabouts::Said(Reach::Http(reach)) => reach.ca_file = Some(path.into()),
             Whereabouts::LookedUp { ca_file, .. } => *ca_file = Some(path.into()),
             Whereabouts::Said(Reach::Stdio(_)) => {
-                return self.spoilt("`ca_file`", "it is a program, not a URL");
+                return self.spoilt("`ca_file`", A_PROGRAM, "leave it out");
             },
         }
         self
@@ -209,6 +224,9 @@ impl Server {
     /// Makes the connections to this server's URL in a way of your own.
     #[must_use]
     pub fn dial(mut self, dial: impl Dial + 'static) -> Self {
+        if self.is_a_program() {
+            return self.spoilt("`dial`", A_PROGRAM, "leave it out");
+        }
         self.dial = Some(Arc::new(dial));
         self
     }
@@ -216,12 +234,16 @@ impl Server {
     /// Sets a variable for the program.
     #[must_use]
     pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        let name = name.into();
+        if !is_variable_name(&name) {
+            return self.no_variable(&name);
+        }
         match &mut self.reach {
             Whereabouts::Said(Reach::Stdio(reach)) => {
-                reach.env.insert(name.into(), value.into());
+                reach.env.insert(name, value.into());
             },
             Whereabouts::Said(Reach::Http(_)) | Whereabouts::LookedUp { .. } => {
-                return self.spoilt("`env`", "it is a URL, not a program");
+                return self.spoilt("`env`", A_URL, "leave it out");
             },
         }
         self
@@ -230,10 +252,14 @@ impl Server {
     /// Gives the program a variable of ours too.
     #[must_use]
     pub fn env_pass(mut self, name: impl Into<String>) -> Self {
+        let name = name.into();
+        if !is_variable_name(&name) {
+            return self.no_variable(&name);
+        }
         match &mut self.reach {
-            Whereabouts::Said(Reach::Stdio(reach)) => reach.env_pass.push(name.into()),
+            Whereabouts::Said(Reach::Stdio(reach)) => reach.env_pass.push(name),
             Whereabouts::Said(Reach::Http(_)) | Whereabouts::LookedUp { .. } => {
-                return self.spoilt("`env_pass`", "it is a URL, not a program");
+                return self.spoilt("`env_pass`", A_URL, "leave it out");
             },
         }
         self
@@ -245,7 +271,7 @@ impl Server {
         match &mut self.reach {
             Whereabouts::Said(Reach::Stdio(reach)) => reach.cwd = Some(folder.into()),
             Whereabouts::Said(Reach::Http(_)) | Whereabouts::LookedUp { .. } => {
-                return self.spoilt("`cwd`", "it is a URL, not a program");
+                return self.spoilt("`cwd`", A_URL, "leave it out");
             },
         }
         self
@@ -287,9 +313,19 @@ impl Server {
         self
     }
 
-    fn spoilt(mut self, what: &str, why: &str) -> Self {
+    fn no_variable(self, name: &str) -> Self {
+        let why = format!("`{}` is not the name of a variable", name.escape_debug());
+        self.spoilt(
+            "a variable",
+            &why,
+            "a name has a character at least, and no `=`",
+        )
+    }
+
+    /// Keeps the first thing that is wrong, until it is told.
+    fn spoilt(mut self, what: &str, why: &str, hint: &str) -> Self {
         self.problem
-            .get_or_insert_with(|| bad(&self.name, what, why));
+            .get_or_insert_with(|| bad(&self.name, what, why, hint));
         self
     }
 }
@@ -311,7 +347,16 @@ impl Server {
         self
     }
 
-    /// How many sessions are opened ahead.
+    /// How many sessions stand ready for runs to come, so that the first call of a run does not
+    /// wait for a program to start. A spare belongs to nobody yet: it is opened in the background
+    /// once the server has been used, given to the next run that needs a session, whole and
+    /// unused, and replaced. None by default; none is opened for a server that keeps no session.
+    ///
+    /// ```
+    /// # use warmline::Server;
+    /// // A browser takes two seconds to start. With one spare only the very first run waits.
+    /// let browser = Server::stdio("browser", ["npx", "-y", "@playwright/mcp"]).spares(1);
+    /// ```
     #[must_use]
     pub fn spares(self, spares: u32) -> Self {
         self.decide("spares", |policy| policy.spares = spares)
@@ -372,8 +417,17 @@ impl Server {
     /// What is decided for one tool.
     #[must_use]
     pub fn tool(self, name: impl Into<String>, decided: ToolPolicy) -> Self {
+        let name = name.into();
+        if [decided.idle, decided.total].contains(&Some(Duration::ZERO)) {
+            let what = format!("what is decided for `{}`", name.escape_debug());
+            return self.spoilt(
+                &what,
+                "its calls have no time",
+                "leave the time out, or give some",
+            );
+        }
         self.with_policy(|policy| {
-            policy.tools.insert(name.into(), decided);
+            policy.tools.insert(name, decided);
         })
     }
 
@@ -412,12 +466,28 @@ fn nowhere() -> Url {
     Url::parse("http://127.0.0.1:9/").expect("a constant that parses")
 }
 
-fn bad(name: &str, what: &str, why: &str) -> Box<Trouble> {
+const A_PROGRAM: &str = "it is a program, not a URL";
+const A_URL: &str = "it is a URL, not a program";
+const FOR_A_PROGRAM: &str = "give the program its secret in a variable: `env` or `env_pass`";
+const NAME_A_PROGRAM: &str = "give the program's name or path first, then its arguments";
+
+/// The URL of a server, or what is wrong with it and what to do.
+fn checked_url(written: &str) -> Result<Url, (String, &'static str)> {
+    let url = parse_url(written).map_err(|why| (why, "a URL begins with https:// or http://"))?;
+    if holds_a_login(&url) {
+        let why = "it holds a user name or a password".to_owned();
+        return Err((why, "leave them out, and use `bearer` or `credential`"));
+    }
+    Ok(url)
+}
+
+fn bad(name: &str, what: &str, why: &str, hint: &str) -> Box<Trouble> {
     let what = format!("`{name}` cannot be declared so: {what} cannot be used");
     Box::new(
         Trouble::new(Reason::InvalidRequest, what)
             .coded(Code::ConfigBadValue)
-            .because(why),
+            .because(why)
+            .hint(hint),
     )
 }
 

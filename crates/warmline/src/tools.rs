@@ -21,6 +21,8 @@ mod list;
 mod tests;
 mod tool;
 
+use warmline_core::code::Reason;
+use warmline_core::exchange::Trouble;
 use warmline_core::names;
 use warmline_core::policy::Policy;
 
@@ -32,6 +34,21 @@ pub use self::tool::{Metadata, Tool};
 /// Whether the rules let a tool be listed and called, by its name at the server.
 pub(crate) fn may_call(policy: &Policy, tool: &str) -> bool {
     names::is_allowed(&policy.allow, &policy.deny, tool)
+}
+
+/// The trouble of whoever names a tool that a server does not have; with the nearest name, as far
+/// as its tools are known.
+pub(crate) fn unknown(server: &str, name: &str, known: Option<&ToolList>) -> Trouble {
+    let what = format!("tool `{}` not found on `{server}`", name.escape_debug());
+    let trouble = Trouble::new(Reason::ToolUnknown, what);
+    let Some(known) = known else {
+        return trouble;
+    };
+    match known.nearest(name) {
+        Some(near) => trouble.hint(format!("did you mean `{}`?", near.escape_debug())),
+        None if known.is_empty() => trouble.because("it has no tools that may be called"),
+        None => trouble,
+    }
 }
 
 /// Whether a name fits one of several patterns, in which `*` stands for any characters.

@@ -62,6 +62,7 @@ use std::time::Duration;
 use warmline_core::exchange::Trouble;
 
 pub use self::contact::Contact;
+pub(crate) use self::environment::is_variable_name;
 pub use self::environment::withheld;
 pub use self::facts::{Evidence, Facts, Kept};
 pub use self::listener::{Asked, Listener};
@@ -70,7 +71,10 @@ pub(crate) use self::lists::{Pages, is_usable};
 pub use self::notices::Notices;
 pub use self::path::FoundBy;
 pub use self::probe::{Probe, Probed};
-pub use self::server::{HeaderSource, HttpReach, Reach, Server, Sizes, StdioReach, Times};
+pub(crate) use self::server::holds_a_login;
+pub use self::server::{
+    HeaderSource, HttpReach, Reach, Server, Sizes, StdioReach, Times, parse_url,
+};
 pub use self::session::{Declared, Session};
 pub use self::stdio::{ChildEnded, ChildReport};
 pub use self::survey::{Leg, Survey};

@@ -279,7 +279,7 @@ fn a_server_whose_calls_are_dangerous_on_fresh_state_is_not_called() {
       where: tools/call pay, [TIME] after sending
       why: what earlier calls left there, such as pages, variables or transactions, is gone
       delivery: refused (not executed, safe to call again)
-      hint: begin the work anew: the next call works; `on_state_loss = "tell"` goes on instead
+      hint: called again, it runs on the new session, without what was there: do that again first; `on_state_loss = "tell"` goes on instead
     "#);
     assert_eq!(server.ledger().executions("pay"), 1);
     assert_eq!(call().exit, 0);

@@ -281,7 +281,10 @@ static SESSION_LOST: Page = Page {
         "the server was restarted, or ends sessions that rest",
         "a balancer sends each request to another replica",
     ],
-    try_this: &["call again: the next call opens a new session"],
+    try_this: &[
+        "do again what earlier calls had prepared, then call again: that runs on a new session",
+        "say `on_state_loss = \"tell\"` if calls may go on without it",
+    ],
 };
 
 static ANSWER_LOST: Page = Page {

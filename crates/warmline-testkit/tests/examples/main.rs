@@ -9,6 +9,8 @@
 #[path = "../stage/outside.rs"]
 mod outside;
 
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::time::Duration;
 
 use tokio::process::Command;
@@ -18,7 +20,17 @@ const WITHIN: Duration = Duration::from_secs(60);
 
 /// Runs one example and gives back what it said.
 async fn run(name: &str) -> String {
+    run_with(name, None).await
+}
+
+/// The same, with a folder of programs that it finds first.
+async fn run_with(name: &str, programs: Option<&Path>) -> String {
     let mut command = Command::new(outside::example(name));
+    if let Some(programs) = programs {
+        let ours = std::env::var_os("PATH").unwrap_or_default();
+        let folders = std::iter::once(programs.to_owned()).chain(std::env::split_paths(&ours));
+        command.env("PATH", std::env::join_paths(folders).unwrap());
+    }
     command
         .env_remove("MCP_SERVER_URL")
         .env_remove("MCP_AUTH_TOKEN")
@@ -92,4 +104,26 @@ async fn declarations_and_two_variables_are_enough_for_any_server() {
         &said,
         "the same declarations served a local, a stateless and a session server",
     );
+}
+
+/// The example of the README is a program that was compiled, and does what stands there.
+#[tokio::test]
+async fn the_example_of_the_readme_compiles_and_runs() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let readme = std::fs::read_to_string(format!("{root}/README.md")).unwrap();
+    let program = include_str!("../../examples/readme.rs");
+    let program = program.split_once("\nuse ").unwrap().1;
+    assert!(
+        readme.contains(&format!("```rust\nuse {program}```\n")),
+        "README.md and examples/readme.rs differ"
+    );
+    // What the README has on the `PATH`.
+    let programs = tempfile::tempdir().unwrap();
+    let stand_in = programs.path().join("warmline");
+    let ledger = env!("CARGO_BIN_EXE_warmline-ledger");
+    let script = format!("#!/bin/sh\nshift\nexec '{ledger}' \"$@\"\n");
+    std::fs::write(&stand_in, script).unwrap();
+    std::fs::set_permissions(&stand_in, PermissionsExt::from_mode(0o755)).unwrap();
+    let said = run_with("readme", Some(programs.path())).await;
+    assert_eq!(said, "a: look first\nb: look first\n");
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use serde_json::json;
-use warmline::Server;
 use warmline::core::code::Reason;
+use warmline::{Server, ToolResult};
 use warmline_testkit::{Canned, Fault, LedgerServer, Moment, Personality, Rule};
 
 use super::census::until;
@@ -46,6 +46,7 @@ async fn after_a_fault_calls_are_served_again_by_themselves() {
         let fresh = world.warm.begin();
         for run in [&held, &fresh] {
             let again = run.server(LEDGER).unwrap().call("counter", json!({})).await;
+            let again = again.and_then(ToolResult::ok);
             again.unwrap_or_else(|error| panic!("{fault:?}: {error:?}"));
         }
         fresh.end().await;

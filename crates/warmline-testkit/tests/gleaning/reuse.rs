@@ -22,11 +22,11 @@ async fn a_warm_call_is_one_request() {
             .inject(Rule::new(late).on("initialize").always());
         let run = world.warm.begin();
         let ledger = run.server(LEDGER).unwrap();
-        ledger.call("echo", json!({})).await.unwrap();
+        ledger.call("echo", json!({})).await.unwrap().ok().unwrap();
         let met = world.server.counts();
         assert!(met.requests > 1, "a miss pays for the contact");
         for number in 1..=10 {
-            ledger.call("echo", json!({})).await.unwrap();
+            ledger.call("echo", json!({})).await.unwrap().ok().unwrap();
             let seen = world.server.counts();
             assert_eq!(seen.requests, met.requests + number);
         }

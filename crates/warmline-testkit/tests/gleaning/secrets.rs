@@ -78,7 +78,7 @@ async fn no_canary_is_heard_anywhere() {
             Ok(paid) => told.push_str(&format!("{paid:?}")),
         }
         server.control().clear();
-        lamp.call("echo", json!({})).await.unwrap();
+        lamp.call("echo", json!({})).await.unwrap().ok().unwrap();
         ids.extend(lamp.session().and_then(|held| held.id));
         told.push_str(&serde_json::to_string(&warm.snapshot()).unwrap());
         told.push_str(&format!("{lamp:?} {run:?} {who:?} {warm:?}"));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use warmline::events::{Event, Heard};
+use warmline::events::{Event, Heard, RunEnd};
 use warmline::metrics::OpenResult;
 use warmline::seal::Vault;
 use warmline::store::{FileStore, MemoryStore, ServerCard, by_server};
@@ -71,6 +71,43 @@ async fn a_run_goes_on_with_its_session_after_a_restart() {
     assert_eq!(server.violations(), Vec::<String>::new());
 }
 
+/// What a close leaves to its record is not told as closed: the session stays open at the server,
+/// and events and numbers say so.
+#[tokio::test]
+async fn a_close_tells_what_it_leaves_to_the_next_life() {
+    let (server, store) = (server(), Kept::new());
+    let warm = life(&server, &store);
+    count(&warm, "chat").await;
+    let outside = warm.begin();
+    counted(&outside.server(LEDGER).unwrap()).await;
+    outside.end().await;
+    let mut events = warm.events();
+    warm.close().await;
+    assert_eq!(server.counts().open_sessions, 1);
+    let closes = |why: &str| {
+        let snapshot = warm.snapshot();
+        snapshot
+            .server(LEDGER)
+            .unwrap()
+            .count("closes_total", &[why])
+    };
+    assert_eq!(
+        [closes("kept"), closes("drained"), closes("run-ended")],
+        [1, 0, 1]
+    );
+    drop(warm);
+    let (mut sessions, mut runs) = (Vec::new(), Vec::new());
+    while let Some(heard) = events.next().await {
+        match heard {
+            Heard::Event(Event::SessionClosed { why, .. }) => sessions.push(why.word()),
+            Heard::Event(Event::RunEnded { why, .. }) => runs.push(why),
+            Heard::Event(_) | Heard::Missed(_) => {},
+        }
+    }
+    assert_eq!(sessions, ["kept"]);
+    assert_eq!(runs, [RunEnd::Detached]);
+}
+
 /// A140: an id that the server forgot is healed once, the loss is told, and the store holds the new
 /// one.
 #[tokio::test]
@@ -107,10 +144,10 @@ async fn a_session_is_written_down_once_and_calls_do_not_ask_the_store() {
     let run = warm.begin();
     let ledger = run.server(LEDGER).unwrap();
     let read = || ledger.call("get", json!({ "key": "a" })).repeatable();
-    read().await.unwrap();
+    read().await.unwrap().ok().unwrap();
     assert_eq!(store.asked(), ["load", "save"]);
     for _ in 0..100 {
-        read().await.unwrap();
+        read().await.unwrap().ok().unwrap();
     }
     assert_eq!(store.asked(), Vec::<&str>::new());
     run.end().await;
@@ -148,7 +185,7 @@ async fn nothing_is_written_of_a_session_after_its_end() {
     let run = warm.begin();
     let ledger = run.server(LEDGER).unwrap();
     let read = ledger.call("get", json!({"key": "a"})).repeatable();
-    read.await.unwrap();
+    read.await.unwrap().ok().unwrap();
     store.is_now(Mood::SavesSlowly);
     // From this call on there is something to lose, which is written down beside it.
     counted(&ledger).await;
@@ -286,7 +323,12 @@ async fn a_healed_session_of_an_earlier_life_hears_what_was_ordered_there() {
     counted(&ledger).await;
     ledger.log_level("debug").await.unwrap();
     // The record is renewed in the background.
-    ledger.call("counter", json!({})).await.unwrap();
+    ledger
+        .call("counter", json!({}))
+        .await
+        .unwrap()
+        .ok()
+        .unwrap();
     run.detach();
     first.close().await;
     server.control().forget_sessions();

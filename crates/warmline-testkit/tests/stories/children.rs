@@ -32,6 +32,8 @@ async fn handles_of_a_modern_program_outlive_a_run() {
             child
                 .call("put", json!({"key": "h", "value": 7}))
                 .await
+                .unwrap()
+                .ok()
                 .unwrap();
         })
         .await;

@@ -63,7 +63,7 @@ async fn a_run_that_is_cut_short_is_closed() {
             .server(LEDGER)
             .unwrap()
             .call("slow", json!({"ms": 60_000}));
-        slow.await.unwrap();
+        slow.await.unwrap().ok().unwrap();
     });
     let book = world.server.ledger().clone();
     until("the slow call is under way", || book.begun("slow") == 1).await;
@@ -201,7 +201,7 @@ async fn the_last_call_has_a_grace_and_is_then_cut() {
     let (run, short) = call(300);
     until("it is under way", || book.begun("slow") == 1).await;
     run.end().await;
-    short.await.unwrap().unwrap();
+    short.await.unwrap().unwrap().ok().unwrap();
 
     let (run, long) = call(60_000);
     until("it is under way", || book.begun("slow") == 2).await;
@@ -271,7 +271,7 @@ async fn a_close_is_over_in_time() {
         "{error:?}"
     );
     assert_eq!(error.delivery(), Delivery::Unsent);
-    short.await.unwrap().unwrap();
+    short.await.unwrap().unwrap().ok().unwrap();
     let began = Instant::now();
     closing.await.unwrap();
     assert!(began.elapsed() < secs(15), "{:?}", began.elapsed());

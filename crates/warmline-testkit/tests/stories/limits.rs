@@ -67,7 +67,12 @@ async fn one_call_at_a_time_on_so_many_sessions() {
     let most = AtomicU64::new(0);
     let ledger = world.ledger();
     let calls = (0..30).map(|_| async {
-        ledger.call("slow", json!({"ms": 10})).await.unwrap();
+        ledger
+            .call("slow", json!({"ms": 10}))
+            .await
+            .unwrap()
+            .ok()
+            .unwrap();
         most.fetch_max(world.server.counts().open_sessions, Ordering::Relaxed);
     });
     join_all(calls).await;
@@ -112,12 +117,22 @@ async fn a_lease_is_for_one_holder_and_is_given_back_however_it_ends() {
     let run = world.warm.begin();
     let ledger = run.server(LEDGER).unwrap();
     let lease = ledger.lease().await.unwrap();
-    lease.call("counter", json!({})).await.unwrap();
+    lease
+        .call("counter", json!({}))
+        .await
+        .unwrap()
+        .ok()
+        .unwrap();
     let waiting = {
         let ledger = ledger.clone();
         tokio::spawn(async move { count(&ledger).await })
     };
-    lease.call("counter", json!({})).await.unwrap();
+    lease
+        .call("counter", json!({}))
+        .await
+        .unwrap()
+        .ok()
+        .unwrap();
     tokio::task::yield_now().await;
     assert!(!waiting.is_finished());
     drop(lease);
@@ -128,7 +143,12 @@ async fn a_lease_is_for_one_holder_and_is_given_back_however_it_ends() {
         let ledger = ledger.clone();
         tokio::spawn(async move {
             let lease = ledger.lease().await.unwrap();
-            lease.call("slow", json!({"ms": 60_000})).await.unwrap();
+            lease
+                .call("slow", json!({"ms": 60_000}))
+                .await
+                .unwrap()
+                .ok()
+                .unwrap();
         })
     };
     let book = world.server.ledger().clone();
@@ -205,7 +225,7 @@ async fn waiters_are_served_in_order_or_told_why_not() {
         join_all((0..8).map(|number| {
             let call = ledger.call("echo", json!({}));
             async move {
-                call.await.unwrap();
+                call.await.unwrap().ok().unwrap();
                 order.lock().unwrap().push(number);
             }
         }))
@@ -245,7 +265,7 @@ async fn a_waiter_that_leaves_gives_its_place_up() {
     third.abort();
     until("two have left", || world.number("waiters", &[]) == 1).await;
     drop(lease);
-    second.await.unwrap().unwrap();
+    second.await.unwrap().unwrap().ok().unwrap();
     assert_eq!(count(&ledger).await, 1);
     assert_eq!(world.handshakes(), 1);
     world.finish().await;
@@ -267,7 +287,7 @@ async fn a_full_line_is_told_at_once() {
     assert_eq!(error.delivery(), Delivery::Unsent);
     drop(lease);
     for call in line {
-        call.await.unwrap().unwrap();
+        call.await.unwrap().unwrap().ok().unwrap();
     }
     world.finish().await;
 }
@@ -326,7 +346,12 @@ async fn one_tool_may_have_a_session_of_its_own() {
     let run = world.warm.begin();
     let ledger = run.server(LEDGER).unwrap();
     assert_eq!(count(&ledger).await, 1);
-    ledger.call("page_open", json!({"url": "u"})).await.unwrap();
+    ledger
+        .call("page_open", json!({"url": "u"}))
+        .await
+        .unwrap()
+        .ok()
+        .unwrap();
     let read = ledger.call("page_read", json!({})).await.unwrap();
     assert!(read.is_error(), "the page was opened in this session");
     assert_eq!(count(&ledger).await, 2);
@@ -398,7 +423,7 @@ async fn a_stateless_server_takes_no_place() {
     let run = world.warm.begin();
     for name in ["stateless", "modern", LEDGER, "modern", "stateless"] {
         let server = run.server(name).unwrap();
-        server.call("echo", json!({})).await.unwrap();
+        server.call("echo", json!({})).await.unwrap().ok().unwrap();
     }
     run.end().await;
     world.finish().await;

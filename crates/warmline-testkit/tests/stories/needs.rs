@@ -14,7 +14,7 @@ async fn a_call_that_is_told_it_needs_a_session_gets_one() {
         let world = World::new(Personality::legacy_stateless());
         let run = world.warm.begin();
         let ledger = run.server(LEDGER).unwrap();
-        ledger.call("echo", json!({})).await.unwrap();
+        ledger.call("echo", json!({})).await.unwrap().ok().unwrap();
         let before = world.handshakes();
         let fault = Fault::Dialect(dialect.to_owned());
         world.server.inject(Rule::new(fault).on_tool("pay"));
@@ -56,7 +56,7 @@ async fn never_means_no_handshake_and_no_session_id() {
     let run = world.warm.begin();
     let ledger = run.server(LEDGER).unwrap();
     for _ in 0..3 {
-        ledger.call("echo", json!({})).await.unwrap();
+        ledger.call("echo", json!({})).await.unwrap().ok().unwrap();
     }
     let fault = Fault::Dialect("b4".to_owned());
     world
@@ -101,15 +101,21 @@ async fn what_a_server_needs_is_found_out_once() {
         let world = World::new(personality);
         let run = world.warm.begin();
         let ledger = run.server(LEDGER).unwrap();
-        ledger.call("echo", json!({})).await.unwrap();
+        ledger.call("echo", json!({})).await.unwrap().ok().unwrap();
         let methods = world.server.ledger().methods();
         assert_eq!(methods.last().unwrap(), "tools/call", "{kind}");
         let calls = methods.iter().filter(|method| *method == "tools/call");
         assert_eq!(calls.count(), 1, "{kind}: {methods:?}");
         let before = methods.len();
         for _ in 0..5 {
-            ledger.call("echo", json!({})).await.unwrap();
-            world.ledger().call("echo", json!({})).await.unwrap();
+            ledger.call("echo", json!({})).await.unwrap().ok().unwrap();
+            world
+                .ledger()
+                .call("echo", json!({}))
+                .await
+                .unwrap()
+                .ok()
+                .unwrap();
         }
         let after = world.server.ledger().methods();
         assert!(

@@ -72,7 +72,7 @@ async fn each_server_and_each_run_has_its_own_session() {
                 let (one, two) = (run.server(LEDGER).unwrap(), run.server("other").unwrap());
                 assert_eq!((count(&one).await, count(&one).await), (1, 2));
                 assert_eq!(count(&two).await, 1);
-                payment(&two, "other").await.unwrap();
+                payment(&two, "other").await.unwrap().ok().unwrap();
             })
             .await;
     }
@@ -91,7 +91,7 @@ async fn a_slow_call_does_not_delay_a_fast_one() {
         let world = World::new(personality);
         let run = world.warm.begin();
         let ledger = run.server(LEDGER).unwrap();
-        ledger.call("echo", json!({})).await.unwrap();
+        ledger.call("echo", json!({})).await.unwrap().ok().unwrap();
         let order = Mutex::new(Vec::new());
         let slow = async {
             let slow = ledger.call("slow", json!({"ms": 400})).await.unwrap();
@@ -240,7 +240,7 @@ async fn every_method_takes_the_session_of_the_run() {
 async fn all_methods(ledger: &ServerHandle) -> u64 {
     ledger.forget_tools();
     ledger.tools().await.unwrap();
-    ledger.call("echo", json!({})).await.unwrap();
+    ledger.call("echo", json!({})).await.unwrap().ok().unwrap();
     for list in [List::Resources, List::Templates, List::Prompts] {
         ledger.list(list).await.unwrap();
     }
@@ -366,7 +366,13 @@ async fn a_server_of_both_eras_keeps_the_state_of_a_run() {
     assert_eq!(world.handshakes(), 1);
     run.end().await;
     // Outside it needs no handshake at all.
-    world.ledger().call("echo", json!({})).await.unwrap();
+    world
+        .ledger()
+        .call("echo", json!({}))
+        .await
+        .unwrap()
+        .ok()
+        .unwrap();
     assert_eq!(world.handshakes(), 1);
     world.finish().await;
 }
@@ -412,6 +418,8 @@ async fn a_url_is_all_a_server_needs() {
         world
             .pay(&run.server(LEDGER).unwrap(), "inside")
             .await
+            .unwrap()
+            .ok()
             .unwrap();
         run.end().await;
         assert_eq!(
@@ -432,7 +440,7 @@ async fn handles_are_shared_by_threads() {
         tokio::spawn(async move { ledger.call("echo", json!({"number": number})).await })
     });
     for called in join_all(calls).await {
-        called.unwrap().unwrap();
+        called.unwrap().unwrap().ok().unwrap();
     }
     world.finish().await;
 }

@@ -107,6 +107,9 @@ async fn an_inner_scope_joins_the_outer_one() {
     world
         .warm
         .run(async |outer| {
+            assert!(outer.is_root());
+            assert!(!Run::current().unwrap().is_root());
+            assert!(!outer.clone().is_root());
             assert_eq!(count(&outer.server(LEDGER).unwrap()).await, 1);
             let warm = &world.warm;
             let inner = warm

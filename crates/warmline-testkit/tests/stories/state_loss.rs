@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use warmline::core::delivery::Delivery;
 use warmline::core::policy::{OnStateLoss, Sessions};
-use warmline::{ServerHandle, ToolResult, Warmline};
+use warmline::{ServerHandle, ToolOutput, ToolResult, Warmline};
 use warmline_testkit::Personality;
 
 use super::census::until;
@@ -15,8 +15,13 @@ fn raw(result: &ToolResult) -> Value {
     serde_json::from_slice(result.raw()).unwrap()
 }
 
-async fn counter(handle: &ServerHandle) -> ToolResult {
-    handle.call("counter", json!({})).await.unwrap()
+async fn counter(handle: &ServerHandle) -> ToolOutput {
+    handle
+        .call("counter", json!({}))
+        .await
+        .unwrap()
+        .ok()
+        .unwrap()
 }
 
 fn world(on_state_loss: Option<OnStateLoss>) -> World {
@@ -93,7 +98,7 @@ async fn nothing_is_told_where_nothing_was_left() {
     let run = world.warm.begin();
     let ledger = run.server(LEDGER).unwrap();
     let read = || ledger.call("get", json!({"key": "a"})).repeatable();
-    read().await.unwrap();
+    read().await.unwrap().ok().unwrap();
     world.server.control().forget_sessions();
     let result = read().await.unwrap();
     assert_eq!(result.attempts(), 2);
@@ -216,7 +221,12 @@ async fn nothing_is_healed_under_a_lease() {
     let world = world(None);
     let run = world.warm.begin();
     let lease = run.lease(LEDGER).await.unwrap();
-    lease.call("counter", json!({})).await.unwrap();
+    lease
+        .call("counter", json!({}))
+        .await
+        .unwrap()
+        .ok()
+        .unwrap();
     world.server.control().forget_sessions();
     let error = lease.call("counter", json!({})).await.unwrap_err();
     assert_eq!(error.delivery(), Delivery::Refused, "{error:?}");

@@ -138,7 +138,7 @@ async fn a_name_that_is_taken_again_is_another_run() {
     assert!(again.is_root());
     let ledger = again.server(LEDGER).unwrap();
     assert_eq!(count(&ledger).await, 1, "nothing of the old run");
-    slow.await.unwrap().unwrap();
+    slow.await.unwrap().unwrap().ok().unwrap();
     ending.await.unwrap();
     assert_eq!(
         count(&ledger).await,
@@ -165,11 +165,13 @@ async fn a_run_goes_on_when_its_shared_server_is_replaced() {
             .unwrap()
             .call("echo", json!({}))
             .await
+            .unwrap()
+            .ok()
             .unwrap();
         world.warm.add(Server::http(LEDGER, other.url())).unwrap();
         for _ in 0..2 {
             let echo = run.server(LEDGER).unwrap().call("echo", json!({}));
-            echo.await.unwrap();
+            echo.await.unwrap().ok().unwrap();
         }
         run.end().await;
         world.warm.close().await;
@@ -183,14 +185,14 @@ async fn two_runs_go_on_when_a_server_begins_to_want_sessions() {
     let (one, other) = (world.warm.begin(), world.warm.begin());
     for run in [&one, &other] {
         let echo = run.server(LEDGER).unwrap().call("echo", json!({}));
-        echo.await.unwrap();
+        echo.await.unwrap().ok().unwrap();
     }
     let body = r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request: Missing session ID"},"id":null}"#;
     let wants = Fault::Reply(Canned::new(400, body).json());
     world.server.inject(Rule::new(wants).on_tool("echo"));
     for run in [&one, &other] {
         let echo = run.server(LEDGER).unwrap().call("echo", json!({}));
-        echo.await.unwrap();
+        echo.await.unwrap().ok().unwrap();
     }
     one.end().await;
     other.end().await;
@@ -287,7 +289,12 @@ async fn a_lease_renews_a_refused_token() {
     });
     let run = world.warm.begin();
     let lease = run.lease(LEDGER).await.unwrap();
-    lease.call("counter", json!({})).await.unwrap();
+    lease
+        .call("counter", json!({}))
+        .await
+        .unwrap()
+        .ok()
+        .unwrap();
     world.server.control().demand_token("t1");
     let result = lease.call("counter", json!({})).await.unwrap();
     assert_eq!(counted(&result), 2);

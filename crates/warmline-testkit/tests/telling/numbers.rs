@@ -19,7 +19,12 @@ async fn a_plain_run_is_counted_as_it_was() {
     for _ in 0..3 {
         count(&ledger).await;
     }
-    ledger.call("fail", json!({})).await.unwrap();
+    ledger
+        .call("fail", json!({}))
+        .await
+        .unwrap()
+        .ok()
+        .unwrap_err();
     ledger
         .request("no/such/method", json!({}))
         .await
@@ -224,7 +229,7 @@ async fn a_session_that_is_held_alone_for_long_is_named() {
     let mut events = world.warm.events();
     let run = world.warm.begin();
     let held = run.lease(LEDGER).await.unwrap();
-    held.call("counter", json!({})).await.unwrap();
+    held.call("counter", json!({})).await.unwrap().ok().unwrap();
     for _ in 0..8 {
         pass(secs(10)).await;
         tokio::task::yield_now().await;

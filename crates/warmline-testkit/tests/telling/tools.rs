@@ -3,8 +3,8 @@
 use serde_json::json;
 use warmline::core::policy::ToolPolicy;
 use warmline::tools::ModelProvider;
-use warmline::{Server, Warmline};
-use warmline_testkit::{LedgerServer, Personality, Phase};
+use warmline::{Delivery, Server, Warmline};
+use warmline_testkit::{Canned, Fault, LedgerServer, Personality, Phase, Rule};
 
 use super::world::{LEDGER, World, count};
 
@@ -132,7 +132,12 @@ async fn a_list_is_read_again_after_a_change_and_after_a_healing() {
     count(&ledger).await;
     ledger.tools().await.unwrap();
     assert_eq!(lists(), 2, "after a healing");
-    ledger.call("change_tools", json!({})).await.unwrap();
+    ledger
+        .call("change_tools", json!({}))
+        .await
+        .unwrap()
+        .ok()
+        .unwrap();
     ledger.tools().await.unwrap();
     assert_eq!(lists(), 3, "after a change");
     ledger.forget_tools();
@@ -174,6 +179,8 @@ async fn one_tool_may_have_a_session_for_every_call() {
     ledger
         .call("note_write", json!({ "title": "a", "text": "b" }))
         .await
+        .unwrap()
+        .ok()
         .unwrap();
     let read = ledger
         .call("note_read", json!({ "title": "a" }))
@@ -206,4 +213,60 @@ async fn whether_a_session_is_held_can_be_asked_at_any_time() {
     run.end().await;
     assert_eq!(ledger.session(), None);
     warm.close().await;
+}
+
+/// Whoever calls a tool that the server does not have is told so, with the nearest name as far
+/// as names are known. Nothing is listed for it on the way of a call.
+#[tokio::test]
+async fn a_call_of_a_tool_that_is_not_there_names_it_and_the_nearest() {
+    let world = World::new(Personality::legacy());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    let call = async || ledger.call("countre", json!({})).await.unwrap_err();
+    let error = call().await;
+    assert_eq!(error.code().word(), "tool-unknown");
+    assert_eq!(error.delivery(), Delivery::Answered);
+    assert_eq!(error.to_string(), "tool `countre` not found on `ledger`");
+    assert!(error.why().unwrap().contains("Unknown tool"), "{error:?}");
+    assert_eq!(error.server_error().unwrap().code, -32602);
+    assert!(error.hint().unwrap().contains("ServerHandle::tools"));
+    assert_eq!(world.server.ledger().received("tools/list"), 0);
+    // From now on names are known.
+    ledger.tools().await.unwrap();
+    assert_eq!(call().await.hint(), Some("did you mean `counter`?"));
+    let leased = ledger.lease().await.unwrap();
+    let error = leased.call("countre", json!({})).await.unwrap_err();
+    assert_eq!(error.code().word(), "tool-unknown");
+    drop(leased);
+    // Arguments that a tool does not take are something else.
+    let said_no = ledger.call("pay", json!({})).await.unwrap();
+    assert_eq!(said_no.ok().unwrap_err().code().word(), "tool-failed");
+    assert_eq!(world.server.ledger().received("tools/list"), 1);
+    run.end().await;
+    world.finish().await;
+}
+
+/// Some servers say it in a result: that stays data, and an error only for whoever asks for one.
+#[tokio::test]
+async fn an_unknown_tool_in_a_result_is_an_error_only_for_whoever_asks() {
+    let world = World::new(Personality::legacy());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    ledger.tools().await.unwrap();
+    let body = json!({ "jsonrpc": "2.0", "id": "$ID", "result": {
+        "content": [{ "type": "text", "text": "Unknown tool: countre" }], "isError": true
+    }});
+    let body = body.to_string().replace("\"$ID\"", "$ID");
+    let canned = Canned::new(200, &body).header("Content-Type", "application/json");
+    world
+        .server
+        .inject(Rule::new(Fault::Reply(canned)).on_tool("countre"));
+    let result = ledger.call("countre", json!({})).await.unwrap();
+    assert!(result.is_error());
+    let error = result.ok().unwrap_err();
+    assert_eq!(error.code().word(), "tool-unknown");
+    assert_eq!(error.delivery(), Delivery::Answered);
+    assert_eq!(error.hint(), Some("did you mean `counter`?"));
+    run.end().await;
+    world.finish().await;
 }

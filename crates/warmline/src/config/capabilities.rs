@@ -15,9 +15,9 @@ use super::Read;
 use super::declaration::{Declaration, DeclaredReach, Described, Written};
 use super::expand::Expand;
 use super::mcp_servers::{broken, parse, plain_name, span};
-use super::reaching::parse_url;
 use crate::settings::place::{ConfigError, Place, Show, Source};
 use crate::settings::{Group as _, Origin, Said, ServerSettings};
+use crate::upstream::parse_url;
 
 /// What the capabilities of a file declare about servers. Parts without `mcp_metadata` are no
 /// business of ours.

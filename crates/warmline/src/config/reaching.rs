@@ -12,6 +12,7 @@ use super::declaration::{Declaration, DeclaredReach, Refusal, Written};
 use super::expand::expand;
 use crate::settings::place::ConfigError;
 use crate::settings::{Lookup, ServerSettings};
+use crate::upstream::parse_url;
 use crate::upstream::server::{HttpReach, Reach, Server, StdioReach};
 
 /// A server that is ready to be used, and what is decided about it.
@@ -247,26 +248,6 @@ impl Declaration {
 
     fn bad(&self, what: impl Into<String>) -> ConfigError {
         ConfigError::new(Code::ConfigBadValue, what).at(self.place.clone())
-    }
-}
-
-/// A URL of a server: http or https, with a host.
-///
-/// # Errors
-/// Says what is wrong with it, without repeating it: it may hold a secret.
-pub fn parse_url(written: &str) -> Result<Url, String> {
-    let url = Url::parse(written).map_err(|error| {
-        if error == url::ParseError::RelativeUrlWithoutBase {
-            return "it does not begin with `https://` or `http://`".to_owned();
-        }
-        error.to_string()
-    })?;
-    match url.scheme() {
-        "http" | "https" if url.host().is_some() => Ok(url),
-        "http" | "https" => Err("it names no host".to_owned()),
-        other => Err(format!(
-            "`{other}` is not a scheme of MCP; `http` and `https` are"
-        )),
     }
 }
 

@@ -226,6 +226,12 @@ impl Connect {
         }
     }
 
+    /// Whether the session that a key holds, if it holds one, is left to its record.
+    pub(crate) fn keeps(&self, cell: &Arc<CellOf<Self>>, why: Why) -> bool {
+        let is_held = !cell.sessions().is_empty();
+        is_held && self.is_left_to_its_record(cell.setup(), Some(cell.key()), why)
+    }
+
     /// Whether a session is left as it is, for the process that comes after this one.
     pub(super) fn is_left_to_its_record(&self, setup: &Setup, key: Option<&Key>, why: Why) -> bool {
         let of_a_run = key.is_some_and(|key| key.run().is_some());

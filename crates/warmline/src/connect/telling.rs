@@ -180,6 +180,11 @@ impl Connect {
         generation: Option<Generation>,
         why: Why,
     ) {
+        // What is left to its record stays open at the server: nothing was closed.
+        let why = match self.is_left_to_its_record(setup, happened.key, why) {
+            true => Why::Kept,
+            false => why,
+        };
         setup.entry.metrics.closes.one_more(why);
         self.shared.events.tell(Event::SessionClosed {
             session: which(happened, generation),

@@ -12,6 +12,7 @@ use zeroize::Zeroizing;
 
 use super::CredentialProvider;
 use crate::resolve::Lookup;
+use crate::upstream::is_variable_name;
 
 /// Where a secret comes from. It is read when it is needed, and cannot be printed.
 #[derive(Clone)]
@@ -118,6 +119,34 @@ impl Secret {
             source,
             optional: false,
             renew_after: None,
+        }
+    }
+
+    /// Why nothing can ever be had from it, if that can be said without looking.
+    pub(crate) fn problem(&self) -> Option<String> {
+        match &self.source {
+            Source::Value(value) => {
+                let is_missed = value.trim().is_empty() && !self.optional;
+                is_missed.then(|| "the secret is empty".to_owned())
+            },
+            Source::Env(name) => (!is_variable_name(name))
+                .then(|| format!("`{}` is not the name of a variable", name.escape_debug())),
+            Source::File(path) => path
+                .as_os_str()
+                .is_empty()
+                .then(|| "the path of its file is empty".to_owned()),
+            Source::Command(words) => words
+                .first()
+                .is_none_or(|program| program.trim().is_empty())
+                .then(|| "its command names no program".to_owned()),
+            Source::FirstOf(secrets) if secrets.is_empty() => {
+                Some("it is the first of no sources".to_owned())
+            },
+            Source::FirstOf(secrets) => secrets
+                .iter()
+                .filter(|secret| !matches!(secret.source, Source::Value(_)))
+                .find_map(Self::problem),
+            Source::Provider(_) | Source::CallerHeader(_) | Source::Resolver(_) => None,
         }
     }
 

@@ -19,6 +19,7 @@ use super::secret::{IDENTITY, Secret, Source, names_identity};
 use super::{Asked, Lasts, SECRET_BYTES, Stepping, Token, command, unavailable};
 use crate::identity::IdentityName;
 use crate::upstream::environment::Environment;
+use crate::upstream::is_variable_name;
 
 /// What a source has to give.
 #[derive(Debug)]
@@ -90,8 +91,9 @@ pub(super) fn environment() -> Environment {
 
 fn variable(name: &str) -> Option<OsString> {
     // A name that no variable can have is one that is not set.
-    let possible = !name.is_empty() && !name.contains(['=', '\0']);
-    possible.then(|| std::env::var_os(name)).flatten()
+    is_variable_name(name)
+        .then(|| std::env::var_os(name))
+        .flatten()
 }
 
 fn read_value(server: &str, value: &Zeroizing<String>) -> Found {

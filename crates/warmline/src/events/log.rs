@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tracing::Level;
 use warmline_core::key::RunId;
+use warmline_core::pool::Why;
 
 use super::{Event, Fingerprint, RunEnd, ShortId, Which};
 use crate::metrics::{Acquired, BreakerState, ChildEnd, ClosedSet, RefreshResult};
@@ -183,7 +184,12 @@ fn line_of(event: &Event) -> Line<'_> {
             .reason(*reason)
             .what(what),
         Event::SessionClosed { session, why } => {
-            Line::session(L::DEBUG, "session closed", session).reason(*why)
+            let what = if *why == Why::Kept {
+                "session left to its record"
+            } else {
+                "session closed"
+            };
+            Line::session(L::DEBUG, what, session).reason(*why)
         },
         Event::NotEnded { session, what } => {
             Line::session(L::WARN, "session not ended", session).what(what)

@@ -9,8 +9,28 @@ use warmline_core::exchange::Trouble;
 use crate::call::Answered;
 use crate::error::{Error, Result};
 
-/// What a tool answered.
+/// What a tool answered. A tool that failed has answered too: [`ToolResult::ok`] makes an error of
+/// that, and where nobody looks at a result nobody sees that the tool failed.
+///
+/// ```
+/// #![deny(unused_must_use)]
+/// async fn pay(server: &warmline::ServerHandle) -> warmline::Result<()> {
+///     server.call("pay", ()).await?.ok()?;
+///     Ok(())
+/// }
+/// ```
+///
+/// Without `.ok()?` the compiler asks about it:
+///
+/// ```compile_fail
+/// #![deny(unused_must_use)]
+/// async fn pay(server: &warmline::ServerHandle) -> warmline::Result<()> {
+///     server.call("pay", ()).await?;
+///     Ok(())
+/// }
+/// ```
 #[derive(Clone, Debug)]
+#[must_use = "a tool that says it failed is an answer too: `.ok()?` makes an error of it"]
 pub struct ToolResult(pub(super) Answered);
 
 impl ToolResult {
@@ -24,13 +44,20 @@ impl ToolResult {
         self.read().is_ok_and(|read| read.is_error)
     }
 
-    /// The result, unless the tool says that it failed.
+    /// The result, unless the tool says that it failed. It need not be looked at any more:
+    /// `call(…).await?.ok()?;` is a whole statement.
     ///
     /// # Errors
-    /// `tool-failed`, delivery `answered`, with the tool's own words.
-    pub fn ok(self) -> Result<Self> {
+    /// `tool-failed`, delivery `answered`, with the tool's own words; `tool-unknown`, where those
+    /// say that the server has no such tool.
+    pub fn ok(self) -> Result<ToolOutput> {
         if !self.is_error() {
-            return Ok(self);
+            return Ok(ToolOutput(self));
+        }
+        if let Some(unknown) = &self.0.unknown_tool {
+            return Err(Error::new(Trouble::clone(unknown), Delivery::Answered)
+                .at(self.0.at())
+                .after(self.0.attempts));
         }
         let tool = self.0.tool.as_deref().unwrap_or("the tool");
         let what = format!("`{tool}` of `{}` failed", self.0.server);
@@ -104,6 +131,24 @@ impl ToolResult {
         Error::new(trouble, Delivery::Answered)
             .at(self.0.at())
             .after(self.0.attempts)
+    }
+}
+
+/// What a tool answered that did not fail: everything that a [`ToolResult`] has.
+#[derive(Clone, Debug)]
+pub struct ToolOutput(ToolResult);
+
+impl std::ops::Deref for ToolOutput {
+    type Target = ToolResult;
+
+    fn deref(&self) -> &ToolResult {
+        &self.0
+    }
+}
+
+impl From<ToolOutput> for ToolResult {
+    fn from(output: ToolOutput) -> Self {
+        output.0
     }
 }
 

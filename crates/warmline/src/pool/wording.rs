@@ -12,9 +12,7 @@ pub(super) fn breaker_open(server: &str, pause: Duration) -> Trouble {
         "`{server}` is not tried for another {} s: its last openings failed, or did not last",
         seconds(pause)
     );
-    let mut trouble = Trouble::new(Reason::BreakerOpen, what).hint(format!(
-        "see what the server says: `warmline doctor {server}`"
-    ));
+    let mut trouble = Trouble::new(Reason::BreakerOpen, what);
     trouble.retry_after = Some(pause);
     trouble
 }
@@ -50,7 +48,7 @@ pub(super) fn pool_full(
                  processes is reached"
             );
             Trouble::new(Reason::PoolFull, what)
-                .hint("let runs end sooner, or raise the limit: `warmline doctor` shows them")
+                .hint("let runs end sooner, or raise `limits.sessions` or `limits.processes`")
         },
     }
 }
@@ -79,7 +77,7 @@ pub(super) fn ended(server: &str, why: Why) -> Trouble {
             Reason::RunEnded,
             format!("the run ended before `{server}` was called"),
         ),
-        Why::Drained => (
+        Why::Drained | Why::Kept => (
             Reason::Draining,
             format!("`{server}` is not called any more: everything is going down"),
         ),
@@ -114,9 +112,8 @@ pub(super) fn closed(server: &str) -> Trouble {
 /// Sessions die as soon as they are open.
 pub(super) fn dead_on_arrival(server: &str) -> Trouble {
     let what = format!("`{server}` ends every session as soon as it is open");
-    Trouble::new(Reason::SessionGone, what).hint(format!(
-        "see what the server says: `warmline doctor {server}`"
-    ))
+    Trouble::new(Reason::SessionGone, what)
+        .hint("see what the server says in its log, or start its program by hand")
 }
 
 /// An opening ended without a word: its task was stopped or panicked.

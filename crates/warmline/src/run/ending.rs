@@ -133,6 +133,10 @@ async fn carry_out_end(
     fence(Ordering::SeqCst);
     let cells = run.own_cells();
     let sessions = u32::try_from(cells.len()).unwrap_or(u32::MAX);
+    let ended = match cells.iter().any(|cell| engine.connector().keeps(cell, why)) {
+        true => RunEnd::Detached,
+        false => ended,
+    };
     let by = clock::after(engine.ceilings().drain);
     engine.pool().end_all_of(&cells, why, by).await;
     conclude(engine, &run, ended, sessions);

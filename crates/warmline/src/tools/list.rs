@@ -5,15 +5,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::Value;
-use warmline_core::code::Reason;
 use warmline_core::exchange::Trouble;
 use warmline_core::names::{self, Names, nearest};
 use warmline_core::policy::Policy;
 use warmline_core::repeat::Hints;
 
 use super::definition::ModelProvider;
-use super::may_call;
 use super::tool::{Annotations, Tool};
+use super::{may_call, unknown};
 use crate::store::ServerCard;
 
 /// What tools said of themselves when they were first listed, and which of them took it back.
@@ -134,7 +133,7 @@ impl ToolList {
         let original = |exposed| self.by_name(self.names.original(exposed)?);
         self.by_name(name)
             .or_else(|| original(name))
-            .ok_or_else(|| self.unknown(name))
+            .ok_or_else(|| unknown(&self.server.name, name, Some(self)))
     }
 
     /// What the tool of that name says of running twice.
@@ -159,16 +158,14 @@ impl ToolList {
         self.tools.get(*self.places.get(original)?)
     }
 
-    fn unknown(&self, name: &str) -> Trouble {
-        let (server, shown) = (&self.server.name, name.escape_debug());
-        let what = format!("tool `{shown}` not found on `{server}`");
-        let trouble = Trouble::new(Reason::ToolUnknown, what);
-        let known = self.places.keys().map(String::as_str);
-        match nearest(name, known) {
-            Some(near) => trouble.hint(format!("did you mean `{}`?", near.escape_debug())),
-            None if self.is_empty() => trouble.because("it has no tools that may be called"),
-            None => trouble,
-        }
+    /// Whether the server lists a tool of that name.
+    pub(crate) fn has(&self, original: &str) -> bool {
+        self.places.contains_key(original)
+    }
+
+    /// The name of a tool of the server that is most like this one.
+    pub(super) fn nearest(&self, name: &str) -> Option<&str> {
+        nearest(name, self.places.keys().map(String::as_str))
     }
 }
 

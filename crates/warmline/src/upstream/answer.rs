@@ -196,7 +196,7 @@ impl Said {
         trouble.retry_after = self.retry_after;
         if reason == Reason::Unauthorized {
             trouble = trouble.hint(
-                "`--header-env Authorization=VARIABLE`, where the variable holds `Bearer …`; or `credential = { env = \"VARIABLE\" }` in the configuration, where it holds the token alone",
+                "give the server a token that it accepts: `Server::bearer`, or `credential` in a configuration file",
             );
         }
         trouble

@@ -30,6 +30,11 @@ pub(crate) fn of_every_child() -> Environment {
         .collect()
 }
 
+/// Whether a variable can have this name at all.
+pub(crate) fn is_variable_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains(['=', '\0'])
+}
+
 /// The user's shell, if our environment names one.
 pub(crate) fn shell() -> Option<OsString> {
     std::env::var_os("SHELL").filter(|shell| !shell.is_empty())

@@ -237,3 +237,28 @@ impl Server {
         }
     }
 }
+
+/// A URL of a server: http or https, with a host.
+///
+/// # Errors
+/// Says what is wrong with it, without repeating it: it may hold a secret.
+pub fn parse_url(written: &str) -> Result<Url, String> {
+    let url = Url::parse(written).map_err(|error| {
+        if error == url::ParseError::RelativeUrlWithoutBase {
+            return "it does not begin with `https://` or `http://`".to_owned();
+        }
+        error.to_string()
+    })?;
+    match url.scheme() {
+        "http" | "https" if url.host().is_some() => Ok(url),
+        "http" | "https" => Err("it names no host".to_owned()),
+        other => Err(format!(
+            "`{other}` is not a scheme of MCP; `http` and `https` are"
+        )),
+    }
+}
+
+/// Whether a URL holds a user name or a password, which would stand in every log.
+pub(crate) fn holds_a_login(url: &Url) -> bool {
+    !url.username().is_empty() || url.password().is_some()
+}

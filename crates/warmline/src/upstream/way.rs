@@ -17,7 +17,7 @@ use warmline_core::protocol::headers::is_ours;
 
 use super::connections::Connections;
 use super::http::Endpoint;
-use super::server::{HttpReach, Server, Sizes, Times};
+use super::server::{HttpReach, Server, Sizes, Times, holds_a_login};
 use super::tls;
 use crate::net::Origin;
 use crate::sync::Mutex;
@@ -185,9 +185,9 @@ fn origin(server: &Server, reach: &HttpReach) -> Result<Origin, Trouble> {
             .hint("a URL begins with http:// or https://"));
         },
     };
-    if !url.username().is_empty() || url.password().is_some() {
+    if holds_a_login(url) {
         return Err(bad_url(server, &"it holds a user name or a password")
-            .hint("send credentials in a header: `--header-env Authorization=VARIABLE`"));
+            .hint("leave them out of the URL, and send a credential in a header"));
     }
     let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
         return Err(bad_url(server, &"it names no host"));

@@ -96,7 +96,7 @@ pub(super) async fn paying(stage: &Stage<'_>, world: &World) -> Outcome<()> {
     stage.row("pay", "the server's ledger", &paid(), "");
     stage.row("pay", "what Warmline says", said, "");
     let again = server.call("pay", &pay).await;
-    again.map_err(|e| unanswered(&e))?;
+    again.and_then(ToolResult::ok).map_err(|e| unanswered(&e))?;
     stage.row("pay", "whoever calls again", &paid(), "has paid twice");
     run.end().await;
     stage.command("warmline call pay amount=10 -- warmline demo-server --stdio -- \\");

@@ -6,7 +6,7 @@ use serde_json::json;
 use warmline::core::code::Code;
 use warmline::core::era::Era;
 use warmline::events::{Event, Heard};
-use warmline::{Error, Run, Server, Warmline};
+use warmline::{Error, Run, Server, ToolResult, Warmline};
 use warmline_testkit::LedgerServer;
 use warmline_testkit::personality::Personality;
 
@@ -63,7 +63,8 @@ impl World {
         let server = first.server(Self::SPARED);
         let server = server.map_err(|error| unanswered(&error))?;
         let used = server.call("counter", json!({})).await;
-        used.map_err(|error| unanswered(&error))?;
+        used.and_then(ToolResult::ok)
+            .map_err(|error| unanswered(&error))?;
         let opened = async {
             while let Some(heard) = events.next().await {
                 if matches!(heard, Heard::Event(Event::SpareOpened { .. })) {

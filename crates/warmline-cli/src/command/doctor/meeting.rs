@@ -14,7 +14,7 @@ use warmline::upstream::{
 use super::{Finding, State, advice, program};
 use crate::clock;
 use crate::conversation::{Conversation, Tool};
-use crate::problem::Problem;
+use crate::problem::{Problem, own_hint};
 use crate::report::Report;
 use crate::report::text::{count, cut, seconds};
 use crate::target::Target;
@@ -310,7 +310,7 @@ fn failed(target: &Target, trouble: &Trouble) -> Vec<Finding> {
         .striking(target.secret_path().as_deref());
     let mut finding = Finding::of_problem(question, problem.parts());
     finding.why = finding.why.map(|why| advice::plainly(&why));
-    if trouble.hint.is_none() {
+    if own_hint(trouble).is_none() {
         finding.hint = advice::of(trouble, target);
     }
     findings.push(finding);

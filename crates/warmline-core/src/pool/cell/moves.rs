@@ -371,7 +371,7 @@ impl Cell {
 /// have, whoever ends it.
 const fn is_loss(why: Why, ends: Ends) -> bool {
     match why {
-        Why::RunEnded | Why::Drained | Why::OpenFailed => false,
+        Why::RunEnded | Why::Drained | Why::Kept | Why::OpenFailed => false,
         Why::Aged | Why::IdleTooLong | Why::Evicted | Why::Reloaded => {
             matches!(ends, Ends::WithRun)
         },

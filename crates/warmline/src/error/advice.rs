@@ -1,0 +1,67 @@
+//! What a program that embeds us can do about each code.
+//!
+//! Asked by: [`Error::hint`](super::Error::hint), where a trouble brings no hint of its own. It
+//! speaks of this library; what `warmline explain` and the command line say speaks of commands, and
+//! stands with them.
+
+use warmline_core::code::Code;
+
+/// One thing to do about a code, from Rust.
+pub(super) const fn of(code: Code) -> &'static str {
+    match code {
+        Code::ConfigUnreadable => "look at the file and the place in it that the error names",
+        Code::ConfigUnknownKey => "take the nearest right word that the error names",
+        Code::ConfigBadValue | Code::UsageBadArgument => "change the value that the error names",
+        Code::ConfigUntrusted => "look at what the file would start, then trust it or name it",
+        Code::ServerUnknown => {
+            "declare it with `Builder::server` or `Warmline::add`; `Warmline::servers` names all"
+        },
+        Code::ToolUnknown => "see which there are: `ServerHandle::tools`",
+        Code::CredentialRefused => {
+            "give the server a credential that it accepts: `Server::bearer` or `Server::credential`"
+        },
+        Code::BadMessage => "look at what the error names; parameters are one JSON object",
+        Code::EraUnknown => "leave `Server::era` and `Server::version` out",
+        Code::CannotReach => "check the URL or the program's name, and whether it is up",
+        Code::OpenFailed => "see what the server says in its log, or start its program by hand",
+        Code::RequestRefused => "read what the server said; `Error::retry_after` says when again",
+        Code::Deadline => {
+            "allow more time: `Call::timeout` for this call, `Server::patience` for all of them"
+        },
+        Code::SessionLost => "do again what earlier calls had prepared, then call again",
+        Code::AnswerLost | Code::Cancelled => "check whether it was executed before calling again",
+        Code::BadAnswer => "report it to the server's makers; if it was too large, ask for less",
+        Code::ToolFailed => "read what the tool says",
+        Code::RunUnknown => "begin the run with `named` instead of joining it",
+        Code::RunEnded => "begin a new run",
+        Code::NotAllowed => "change the rules of this server, or call another tool",
+        Code::IdentityMissing => "send what the rule looks for, or change the rule",
+        Code::CredentialUnavailable => "look at the source of the secret that the error names",
+        Code::ResolveFailed => "look at what the resolver asks; the next call asks it again",
+        Code::BreakerOpen => {
+            "come back after `Error::retry_after`; `Warmline::events` tells why openings fail"
+        },
+        Code::PoolFull => "raise the limit that the error names, or let runs end sooner",
+        Code::Overloaded => "come back later, or end runs that are over",
+        Code::StoreUnavailable => "look at the place the error names",
+        Code::RecordRefused => "nothing: a new session is opened; keep the keys with the store",
+        Code::Draining | Code::Closed => "build another `Warmline`: this one is closed",
+        Code::Bug => "report it, with what the log says around it",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_for_programs_names_no_option_and_no_command() {
+        for code in Code::ALL {
+            let advice = of(code);
+            assert!(!advice.contains("--"), "{code}: {advice}");
+            assert!(!advice.contains("`warmline "), "{code}: {advice}");
+            assert!(!advice.contains("line and column"), "{code}: {advice}");
+            assert!(!advice.ends_with('.'), "{code}: {advice}");
+        }
+    }
+}
