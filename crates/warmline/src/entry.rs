@@ -499,3 +499,6 @@ impl std::fmt::Debug for Entry {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

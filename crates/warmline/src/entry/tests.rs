@@ -1,0 +1,87 @@
+//! What was found out about a server is used for whoever finds the same, and for nobody else.
+
+use warmline_core::key::{Digest, Transport};
+
+use super::*;
+use crate::metrics::Metrics;
+
+fn entry() -> Arc<Entry> {
+    let metrics = Metrics::default().server("ledger");
+    let server = Server::http("ledger", "http://127.0.0.1:1/mcp");
+    Entry::new(server, metrics, Events::default(), Duration::ZERO)
+}
+
+fn key(number: usize, wants: Wants) -> ContactKey {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&(number as u64).to_be_bytes());
+    ContactKey {
+        credential: CredentialId(Digest::new(bytes)),
+        declared: DeclaredId(Digest::new([0; 16])),
+        wants,
+    }
+}
+
+fn contact(era: Era, keeps_session: bool) -> Arc<Contact> {
+    let transport = Transport::Http;
+    Arc::new(Contact {
+        leg: Leg {
+            era,
+            transport,
+            keeps_session,
+        },
+    })
+}
+
+/// A first contact for one kind of caller spares the other kind its own where both find the same:
+/// in the legacy era, which has one leg, and where neither leg keeps anything.
+#[test]
+fn a_contact_serves_the_other_kind_of_caller_where_both_find_the_same() {
+    let table = [
+        (Wants::Any, Era::Legacy, true, true),
+        (Wants::Any, Era::Legacy, false, true),
+        // Its legacy leg may keep state: nobody looked.
+        (Wants::Any, Era::Modern, false, false),
+        // Outside of a run the modern leg comes first.
+        (Wants::State, Era::Legacy, true, false),
+        (Wants::State, Era::Modern, false, true),
+        (Wants::State, Era::Legacy, false, true),
+    ];
+    for (wants, era, keeps_session, serves_other) in table {
+        let entry = entry();
+        entry.learn(key(1, wants), contact(era, keeps_session));
+        let other = match wants {
+            Wants::Any => Wants::State,
+            Wants::State => Wants::Any,
+        };
+        let row = (wants, era, keeps_session);
+        assert!(entry.contact(&key(1, wants)).is_some(), "{row:?}");
+        let found = entry.contact(&key(1, other)).is_some();
+        assert_eq!(found, serves_other, "{row:?}");
+        for wants in [Wants::Any, Wants::State] {
+            let foreign = entry.contact(&key(2, wants));
+            assert!(foreign.is_none(), "another credential may find another");
+        }
+    }
+}
+
+/// What was forgotten is found out anew, and whoever used it can tell that it was.
+#[test]
+fn forgotten_contacts_are_found_out_anew() {
+    let entry = entry();
+    entry.learn(key(1, Wants::Any), contact(Era::Legacy, true));
+    let seen = entry.contacts_seen();
+    entry.forget_contacts();
+    assert!(entry.contact(&key(1, Wants::Any)).is_none());
+    assert_ne!(entry.contacts_seen(), seen);
+}
+
+/// However many credentials come by, what is remembered of them is bounded.
+#[test]
+fn contacts_are_bounded() {
+    let entry = entry();
+    for number in 0..=MAX_CONTACTS {
+        entry.learn(key(number, Wants::Any), contact(Era::Legacy, true));
+        assert!(entry.contact(&key(number, Wants::Any)).is_some());
+    }
+    assert!(entry.contacts.pin().len() <= MAX_CONTACTS);
+}
