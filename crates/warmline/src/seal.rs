@@ -168,6 +168,12 @@ impl Vault {
         })
     }
 
+    /// Whether the next process can have the same secrets. What those of this process alone sealed,
+    /// nobody opens afterwards.
+    pub fn outlives_process(&self) -> bool {
+        !matches!(self.origin, Origin::Process)
+    }
+
     /// The keyed digest of some parts. Where one part ends and the next begins counts.
     pub fn digest(&self, purpose: Purpose, parts: &[&[u8]]) -> Digest {
         let mut context = hmac::Context::with_key(&self.digests);

@@ -79,6 +79,18 @@ impl Kept {
         self.0.records.scan().await.unwrap().len()
     }
 
+    /// Waits until so many records are there.
+    pub(crate) async fn comes_to(&self, expected: usize) {
+        let waiting = async {
+            while self.records().await != expected {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let waited = tokio::time::timeout(Duration::from_secs(20), waiting).await;
+        let now = self.records().await;
+        assert!(waited.is_ok(), "{now} records, not {expected}");
+    }
+
     async fn asked_for<T>(
         &self,
         what: &'static str,

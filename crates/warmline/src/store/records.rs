@@ -138,9 +138,9 @@ impl Records {
         &self.0
     }
 
-    /// Whether what is stored is there for the next process.
+    /// Whether what is stored is there for the next process, and can be read by it.
     pub fn outlives_process(&self) -> bool {
-        self.0.store.outlives_process()
+        self.0.store.outlives_process() && self.0.sealer.0.outlives_process()
     }
 
     /// Whether the store is known not to work at the moment.
