@@ -36,28 +36,27 @@ fn contact(era: Era, keeps_session: bool) -> Arc<Contact> {
 /// in the legacy era, which has one leg, and where neither leg keeps anything.
 #[test]
 fn a_contact_serves_the_other_kind_of_caller_where_both_find_the_same() {
-    let table = [
-        (Wants::Any, Era::Legacy, true, true),
-        (Wants::Any, Era::Legacy, false, true),
+    let (any, state, legacy) = (Wants::Any, Wants::State, Wants::Era(Era::Legacy));
+    // Who made the contact, what it found, and whom else it serves.
+    let table: [(Wants, Era, bool, &[Wants]); 7] = [
+        (any, Era::Legacy, true, &[state]),
+        (any, Era::Legacy, false, &[state]),
         // Its legacy leg may keep state: nobody looked.
-        (Wants::Any, Era::Modern, false, false),
+        (any, Era::Modern, false, &[]),
         // Outside of a run the modern leg comes first.
-        (Wants::State, Era::Legacy, true, false),
-        (Wants::State, Era::Modern, false, true),
-        (Wants::State, Era::Legacy, false, true),
+        (state, Era::Legacy, true, &[]),
+        (state, Era::Modern, false, &[any]),
+        (state, Era::Legacy, false, &[any]),
+        // Whoever wants an era speaks for nobody else.
+        (legacy, Era::Legacy, true, &[]),
     ];
-    for (wants, era, keeps_session, serves_other) in table {
+    for (made, era, keeps_session, serves) in table {
         let entry = entry();
-        entry.learn(key(1, wants), contact(era, keeps_session));
-        let other = match wants {
-            Wants::Any => Wants::State,
-            Wants::State => Wants::Any,
-        };
-        let row = (wants, era, keeps_session);
-        assert!(entry.contact(&key(1, wants)).is_some(), "{row:?}");
-        let found = entry.contact(&key(1, other)).is_some();
-        assert_eq!(found, serves_other, "{row:?}");
-        for wants in [Wants::Any, Wants::State] {
+        entry.learn(key(1, made), contact(era, keeps_session));
+        for wants in [any, state, legacy] {
+            let row = (made, era, keeps_session, wants);
+            let found = entry.contact(&key(1, wants)).is_some();
+            assert_eq!(found, wants == made || serves.contains(&wants), "{row:?}");
             let foreign = entry.contact(&key(2, wants));
             assert!(foreign.is_none(), "another credential may find another");
         }
