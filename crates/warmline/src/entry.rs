@@ -5,6 +5,7 @@
 //! first callers.
 
 mod answers;
+mod contacts;
 mod digests;
 mod struck;
 
@@ -20,7 +21,7 @@ use warmline_core::budget::{Budget, Cooldown};
 use warmline_core::code::Reason;
 use warmline_core::era::Era;
 use warmline_core::exchange::Trouble;
-use warmline_core::key::{CredentialId, DeclaredId, Identity, Place, Revision};
+use warmline_core::key::{CredentialId, Identity, Place, Revision};
 use warmline_core::plan::Leg;
 use warmline_core::policy::{Policy, Sessions};
 use warmline_core::tick::Tick;
@@ -37,9 +38,10 @@ use crate::server::{Server, Whereabouts};
 use crate::settings::ServerSettings;
 use crate::sync::Mutex;
 use crate::tools::ToolCache;
-use crate::upstream::{self, Facts, HttpReach, Notices, Probe, Reach};
+use crate::upstream::{self, HttpReach, Notices, Probe, Reach};
 
 use answers::AnswerTimes;
+pub(crate) use contacts::{Contact, ContactKey, Wants};
 use digests::revision;
 pub(crate) use digests::{NO_CREDENTIAL, Said, transport_of};
 
@@ -85,49 +87,10 @@ pub(crate) struct Found {
     pub(crate) revision: Revision,
 }
 
-/// What a first contact depends on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct ContactKey {
-    pub(crate) credential: CredentialId,
-    pub(crate) declared: DeclaredId,
-    pub(crate) wants: Wants,
-}
-
-/// What a caller needs to know of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Wants {
-    /// Any way to it.
-    Any,
-    /// The way on which it keeps state.
-    State,
-    /// The way of this era.
-    Era(Era),
-}
-
-/// What a first contact found out.
-#[derive(Debug)]
-pub(crate) struct Contact {
-    pub(crate) leg: Leg,
-}
-
-impl Contact {
-    pub(crate) fn of(facts: &Facts) -> Arc<Self> {
-        Arc::new(Self {
-            leg: Leg {
-                era: facts.era,
-                transport: facts.transport,
-                keeps_session: facts.keeps_session,
-            },
-        })
-    }
-}
-
 /// So many sessions must have ended at the same age before it is taken for a rule.
 const DROPS: usize = 3;
 /// From so many pauses on, those that are over are forgotten.
 const MAX_PAUSES: usize = 1_000;
-/// From so many findings on, all are found out anew.
-const MAX_CONTACTS: usize = 10_000;
 /// From so many credentials on, those that nobody uses are forgotten.
 const MAX_CREDENTIALS: usize = 10_000;
 
@@ -275,47 +238,6 @@ impl Entry {
         }
         held.insert(whose, Arc::clone(&made));
         made
-    }
-
-    /// What was found out for such a caller, or for the other kind where both find the same.
-    pub(crate) fn contact(&self, key: &ContactKey) -> Option<Arc<Contact>> {
-        let known = self.contacts.pin();
-        if let Some(contact) = known.get(key) {
-            return Some(Arc::clone(contact));
-        }
-        let wants = match key.wants {
-            Wants::Any => Wants::State,
-            Wants::State => Wants::Any,
-            Wants::Era(_) => return None,
-        };
-        let other = known.get(&ContactKey { wants, ..*key })?;
-        let is_same = match wants {
-            // Both legs were tried, and neither keeps anything.
-            Wants::State => !other.leg.keeps_session,
-            // A server that is met in the legacy era has no other.
-            Wants::Any => other.leg.era == Era::Legacy,
-            Wants::Era(_) => false,
-        };
-        is_same.then(|| Arc::clone(other))
-    }
-
-    pub(crate) fn learn(&self, key: ContactKey, contact: Arc<Contact>) {
-        let contacts = self.contacts.pin();
-        if contacts.len() >= MAX_CONTACTS {
-            contacts.clear();
-        }
-        contacts.insert(key, contact);
-    }
-
-    /// Something spoke against what was found out; the next call finds out anew.
-    pub(crate) fn forget_contacts(&self) {
-        self.contacts.pin().clear();
-        self.contacts_seen.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// Changes whenever what was found out is forgotten.
-    pub(crate) fn contacts_seen(&self) -> u64 {
-        self.contacts_seen.load(Ordering::Acquire)
     }
 
     /// The probe that this server answers.
@@ -499,6 +421,3 @@ impl std::fmt::Debug for Entry {
             .finish_non_exhaustive()
     }
 }
-
-#[cfg(test)]
-mod tests;

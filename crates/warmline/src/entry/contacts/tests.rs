@@ -1,9 +1,13 @@
 //! What was found out about a server is used for whoever finds the same, and for nobody else.
 
+use std::time::Duration;
+
 use warmline_core::key::{Digest, Transport};
 
 use super::*;
+use crate::events::Events;
 use crate::metrics::Metrics;
+use crate::server::Server;
 
 fn entry() -> Arc<Entry> {
     let metrics = Metrics::default().server("ledger");
