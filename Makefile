@@ -19,7 +19,7 @@ TESTS := $(notdir $(patsubst %/main.rs,%,$(wildcard crates/*/tests/*/main.rs))) 
 FAST_TESTS := $(sort $(filter-out servers conformance orphans,$(TESTS)))
 BENCHES := $(basename $(notdir $(wildcard crates/warmline/benches/*.rs)))
 
-.PHONY: help check fmt lint test test-fast parts conformance snap docs demo bench soak pages fuzz audit tidy fmt-check test-all
+.PHONY: help check fmt lint test test-fast parts conformance snap docs demo bench bench-quick soak pages fuzz audit tidy fmt-check test-all
 
 help:        ## list the targets
 	@sed -n 's/^\([a-z-]*\): .*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -75,6 +75,11 @@ demo:        ## the demo of the README, start to finish
 bench:       ## leases, held sessions and spares beside what they save, as ratios of one run
 bench: parts
 	$(CARGO) bench $(LOCKED) -p warmline $(BENCHES:%=--bench %)
+
+bench-quick: ## the gateway beside nginx in front of a fast server, all on one core, as ratios of one run
+	@command -v nginx >/dev/null || { echo '== installing nginx'; apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq nginx-light >/dev/null; }
+	$(CARGO) bench $(LOCKED) -p warmline-gateway --bench quick --no-run
+	taskset -c 0 $(CARGO) bench $(LOCKED) -p warmline-gateway --bench quick
 
 soak:        ## what runs for long: schedules, state machines, storms, thousands of runs
 	@echo '== soak: schedules'
