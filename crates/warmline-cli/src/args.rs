@@ -1,10 +1,13 @@
 //! The command line: what can be typed, and what `--help` says about it.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use warmline::settings::AuthWord;
 
 mod complaint;
 mod texts;
@@ -45,6 +48,18 @@ pub(crate) enum Command {
     /// Find out what is wrong with a server, and what to do about it
     #[command(long_about = texts::DOCTOR, after_long_help = texts::DOCTOR_EXAMPLES, override_usage = texts::DOCTOR_USAGE)]
     Doctor(Doctor),
+    /// Stand between MCP clients and servers, and keep sessions warm for them
+    #[command(long_about = texts::SERVE, after_long_help = texts::SERVE_EXAMPLES, override_usage = texts::SERVE_USAGE)]
+    Serve(Serve),
+    /// Print what a client has to be told to use a server through the gateway
+    #[command(long_about = texts::URL, after_long_help = texts::URL_EXAMPLES)]
+    Url(Url),
+    /// Make, list and revoke tokens that let callers into the gateway
+    #[command(long_about = texts::TOKEN, after_long_help = texts::TOKEN_EXAMPLES, subcommand_required = true, arg_required_else_help = true)]
+    Token(Token),
+    /// Look whether configuration files are right, and execute nothing
+    #[command(long_about = texts::CHECK, after_long_help = texts::CHECK_EXAMPLES)]
+    Check(Check),
     /// Explain an error code
     #[command(after_long_help = texts::EXPLAIN_EXAMPLES)]
     Explain(Explain),
@@ -59,6 +74,24 @@ pub(crate) enum Command {
     /// Print completions for a shell
     #[command(after_long_help = texts::COMPLETIONS_EXAMPLES)]
     Completions(Completions),
+}
+
+/// How long a command lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lasts {
+    /// Until it has its answer.
+    OneCommand,
+    /// Until somebody stops it.
+    UntilStopped,
+}
+
+impl Command {
+    pub(crate) fn lasts(&self) -> Lasts {
+        if let Self::Serve(_) = self {
+            return Lasts::UntilStopped;
+        }
+        Lasts::OneCommand
+    }
 }
 
 /// How things are said. Works with every command.
@@ -257,6 +290,102 @@ pub(crate) struct Doctor {
     pub(crate) connect: Connect,
 }
 
+/// `warmline serve`.
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// Names or URLs; nothing serves every configured server
+    #[arg(value_name = "TARGET", num_args = 0.., hide = true)]
+    pub(crate) words: Vec<String>,
+    /// A program that speaks MCP over stdio, with its arguments
+    #[arg(last = true, value_name = "COMMAND", hide = true)]
+    pub(crate) command: Vec<OsString>,
+    /// A configuration file, instead of those in the usual places
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Where to listen; port 0 takes a free one [default: 127.0.0.1:8484]
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
+    pub(crate) listen: Option<SocketAddr>,
+    /// How callers show who they are: `local`, `tokens` or `none` [default: local]
+    #[arg(long, value_name = "HOW", value_parser = auth)]
+    pub(crate) auth: Option<AuthWord>,
+    /// The folder that sessions, keys and tokens are kept in
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) state_dir: Option<PathBuf>,
+}
+
+/// `warmline url`.
+#[derive(Debug, Args)]
+pub(crate) struct Url {
+    /// The server; nothing means all of them in one
+    pub(crate) name: Option<String>,
+    /// Who shall use it: prints what to paste there
+    #[arg(long = "for", value_name = "CLIENT")]
+    pub(crate) client: Option<Client>,
+    /// A run for the path: whoever uses this URL shares one session with the server
+    #[arg(long, value_name = "NAME")]
+    pub(crate) run: Option<String>,
+    /// Where the gateway can be reached, if not where it listens
+    #[arg(long, value_name = "URL")]
+    pub(crate) at: Option<String>,
+    /// A configuration file, instead of those in the usual places
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// The folder that the gateway keeps its tokens in
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) state_dir: Option<PathBuf>,
+}
+
+/// Who uses the gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Client {
+    Langchain,
+    Claude,
+    Cursor,
+    Vscode,
+    OpenaiAgents,
+    PydanticAi,
+    Python,
+    Typescript,
+    Curl,
+}
+
+/// `warmline token`.
+#[derive(Debug, Args)]
+pub(crate) struct Token {
+    #[command(subcommand)]
+    pub(crate) what: TokenWhat,
+    /// The folder that the gateway keeps its tokens in
+    #[arg(long, value_name = "FOLDER", global = true)]
+    pub(crate) state_dir: Option<PathBuf>,
+}
+
+/// What can be done with tokens.
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenWhat {
+    /// Make a token; its text is shown once
+    New {
+        /// Its name, by which it is listed and revoked
+        name: String,
+        /// Whom it stands for, if not its name: two tokens of one identity share runs
+        #[arg(long, value_name = "IDENTITY")]
+        identity: Option<String>,
+    },
+    /// List tokens, without their texts
+    List,
+    /// Take a token back: a running gateway refuses it from now on
+    Revoke {
+        /// Its name
+        name: String,
+    },
+}
+
+/// `warmline check`.
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    /// The file; nothing takes those in the usual places
+    pub(crate) file: Option<PathBuf>,
+}
+
 /// `warmline explain`.
 #[derive(Debug, Args)]
 pub(crate) struct Explain {
@@ -305,6 +434,16 @@ pub(crate) struct Completions {
 fn duration(written: &str) -> Result<Duration, String> {
     warmline::config::parse_duration(written)
         .ok_or_else(|| "write a number above 0 and a unit: 500ms, 30s, 2min, 1h".to_owned())
+}
+
+fn address(written: &str) -> Result<SocketAddr, String> {
+    warmline::settings::parse_address(written).ok_or_else(|| {
+        "write an IP address and a port: 127.0.0.1:8484, [::1]:8484, or a port alone".to_owned()
+    })
+}
+
+fn auth(written: &str) -> Result<AuthWord, String> {
+    AuthWord::parse(written).ok_or_else(|| "write local, tokens or none".to_owned())
 }
 
 fn port(written: &str) -> Result<u16, String> {

@@ -5,14 +5,18 @@ use crate::problem::Outcome;
 use crate::report::Report;
 
 mod call;
+mod check;
 mod completions;
 mod demo;
 mod demo_server;
 mod doctor;
 mod explain;
 mod request;
+mod serve;
+mod token;
 mod tools;
 mod trust;
+mod url;
 
 /// Runs a command; the number is the exit code.
 pub(crate) async fn run(command: Command, report: &'static Report) -> Outcome<u8> {
@@ -21,6 +25,10 @@ pub(crate) async fn run(command: Command, report: &'static Report) -> Outcome<u8
         Command::Request(request) => Box::pin(request::run(&request, report)).await,
         Command::Tools(tools) => Box::pin(tools::run(&tools, report)).await,
         Command::Doctor(doctor) => Box::pin(doctor::run(&doctor, report)).await,
+        Command::Serve(serve) => Box::pin(serve::run(&serve, report)).await,
+        Command::Url(url) => url::run(&url, report),
+        Command::Token(token) => token::run(&token, report),
+        Command::Check(check) => check::run(&check, report),
         Command::Explain(explain) => explain::run(&explain, report),
         Command::Trust(trust) => trust::run(&trust, report).await,
         Command::Demo(_) => Box::pin(demo::run(report)).await,

@@ -56,3 +56,87 @@ async fn interruption() {
         std::future::pending().await
     }
 }
+
+/// What a service is told from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// End.
+    Stop,
+    /// Read the configuration again.
+    Reload,
+}
+
+/// Hears what a service is told, from when it was made: nothing that is told later is missed.
+#[cfg(unix)]
+#[derive(Debug)]
+pub(crate) struct Signals {
+    interrupt: Option<tokio::signal::unix::Signal>,
+    terminate: Option<tokio::signal::unix::Signal>,
+    hangup: Option<tokio::signal::unix::Signal>,
+}
+
+#[cfg(unix)]
+impl Signals {
+    pub(crate) fn hear() -> Self {
+        use tokio::signal::unix::SignalKind;
+        Self {
+            interrupt: hear(SignalKind::interrupt()),
+            terminate: hear(SignalKind::terminate()),
+            hangup: hear(SignalKind::hangup()),
+        }
+    }
+
+    /// The next thing that is told.
+    pub(crate) async fn next(&mut self) -> Told {
+        tokio::select! {
+            () = next(&mut self.interrupt) => Told::Stop,
+            () = next(&mut self.terminate) => Told::Stop,
+            () = next(&mut self.hangup) => Told::Reload,
+        }
+    }
+
+    /// Ends when it is told to stop.
+    pub(crate) async fn stop(&mut self) {
+        while self.next().await != Told::Stop {}
+    }
+}
+
+/// A signal; none where whoever started us wants it ignored.
+#[cfg(unix)]
+fn hear(kind: tokio::signal::unix::SignalKind) -> Option<tokio::signal::unix::Signal> {
+    if is_ignored(kind.as_raw_value()) {
+        return None;
+    }
+    tokio::signal::unix::signal(kind).ok()
+}
+
+#[cfg(unix)]
+async fn next(signal: &mut Option<tokio::signal::unix::Signal>) {
+    match signal {
+        Some(signal) => drop(signal.recv().await),
+        None => std::future::pending().await,
+    }
+}
+
+/// Hears what a service is told.
+#[cfg(not(unix))]
+#[derive(Debug)]
+pub(crate) struct Signals;
+
+#[cfg(not(unix))]
+impl Signals {
+    pub(crate) fn hear() -> Self {
+        Self
+    }
+
+    /// The next thing that is told: here only to stop.
+    pub(crate) async fn next(&mut self) -> Told {
+        interruption().await;
+        Told::Stop
+    }
+
+    /// Ends when it is told to stop.
+    pub(crate) async fn stop(&mut self) {
+        interruption().await;
+    }
+}

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use crate::args::{Complaint, Look, Typed};
+use crate::args::{Complaint, Lasts, Look, Typed};
 use crate::problem::{Outcome, Problem};
 use crate::report::Report;
 
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
         Ok(typed) => typed,
         Err(error) => return complain(&error),
     };
-    start_log();
+    start_log(typed.command.lasts());
     // One for the whole life of the process: what is told in the middle of a call needs it too.
     let report: &'static Report = Box::leak(Box::new(Report::new(&typed.look)));
     let exit = match run(typed, report) {
@@ -61,34 +61,44 @@ fn complain(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// Runs the command on a small runtime; the exit code says how it went.
+/// Runs the command on a small runtime, a service on one for all processors; the exit code says
+/// how it went.
 fn run(typed: Typed, report: &'static Report) -> Outcome<u8> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| {
-            Problem::new(
-                warmline::core::code::Code::Bug,
-                "no runtime could be started",
-            )
-            .because(error.to_string())
-        })?;
+    let mut builder = match typed.command.lasts() {
+        Lasts::OneCommand => tokio::runtime::Builder::new_current_thread(),
+        Lasts::UntilStopped => tokio::runtime::Builder::new_multi_thread(),
+    };
+    let runtime = builder.enable_all().build().map_err(|error| {
+        Problem::new(
+            warmline::core::code::Code::Bug,
+            "no runtime could be started",
+        )
+        .because(error.to_string())
+    })?;
     let outcome = runtime.block_on(command::run(typed.command, report));
     // Somebody who was asked something may still sit before an empty line: nobody waits for that.
     runtime.shutdown_background();
     outcome
 }
 
-/// Logs go to stderr, and only if `WARMLINE_LOG` asks for them.
-fn start_log() {
-    let Some(filter) = warmline::config::process_variable("WARMLINE_LOG") else {
-        return;
+/// Logs go to stderr: of a service always, of a command only if `WARMLINE_LOG` asks for them. A
+/// terminal gets text, and so does whoever asks a command; the log of a service is for machines.
+fn start_log(lasts: Lasts) {
+    let asked = warmline::config::process_variable("WARMLINE_LOG");
+    let filter = match (asked, lasts) {
+        (Some(filter), _) => filter,
+        (None, Lasts::UntilStopped) => "info".to_owned(),
+        (None, Lasts::OneCommand) => return,
     };
-    let filter = tracing_subscriber::EnvFilter::new(filter);
     let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+        .with_env_filter(tracing_subscriber::EnvFilter::new(filter))
         .with_ansi(report::stderr_takes_colour())
         .with_writer(std::io::stderr);
     // It fails only where another logger is set already, and then that one serves.
-    subscriber.try_init().ok();
+    match lasts {
+        Lasts::UntilStopped if !report::stderr_is_terminal() => {
+            subscriber.json().flatten_event(true).try_init().ok()
+        },
+        Lasts::UntilStopped | Lasts::OneCommand => subscriber.try_init().ok(),
+    };
 }

@@ -62,6 +62,11 @@ pub(crate) fn stderr_takes_colour() -> bool {
     anstream::AutoStream::choice(&std::io::stderr()) != ColorChoice::Never
 }
 
+/// Whether a person looks at stderr.
+pub(crate) fn stderr_is_terminal() -> bool {
+    std::io::stderr().is_terminal()
+}
+
 impl Report {
     pub(crate) fn new(look: &Look) -> Self {
         let color = match look.color {

@@ -1,6 +1,7 @@
 //! The target: a URL, a name from a configuration file, or a command behind `--`.
 
 use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use warmline::config::{
@@ -20,7 +21,7 @@ use crate::problem::{Outcome, Problem};
 mod general;
 mod split;
 
-pub(crate) use split::{Named, split};
+pub(crate) use split::{Named, aim_of, split};
 
 /// A server that a command speaks to.
 #[derive(Debug)]
@@ -48,7 +49,7 @@ pub(crate) enum Note {
 
 /// Whether variables that name no server speak for this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum General {
+pub(crate) enum General {
     Speaks,
     Silent,
 }
@@ -78,11 +79,19 @@ pub(crate) enum Aim {
 impl Target {
     /// Looks a target up and applies what was typed beside it.
     pub(crate) fn find(aim: &Aim, connect: &Connect) -> Outcome<Self> {
+        Self::find_among(aim, connect, General::Speaks)
+    }
+
+    /// The same, where it may be one of several: then variables that name no server are silent.
+    pub(crate) fn find_among(aim: &Aim, connect: &Connect, general: General) -> Outcome<Self> {
         let mut target = match aim {
             Aim::Url(url) => Self::of_url(url)?,
             Aim::Command(words) => Self::of_command(words)?,
             Aim::Name(name) => Self::of_name(name, connect)?,
         };
+        if general == General::Silent {
+            target.general = general;
+        }
         target.settings.take_environment(&process_variable)?;
         target.engine.take_environment(&process_variable)?;
         target.apply(connect)?;
@@ -267,6 +276,17 @@ pub(crate) fn folders() -> Outcome<Folders> {
         Problem::new(Code::ConfigUnreadable, "the working folder cannot be read")
             .because(error.to_string())
     })
+}
+
+/// The state folder: the one that was typed, or the usual one.
+pub(crate) fn state_folder(typed: Option<&Path>) -> Outcome<PathBuf> {
+    match typed {
+        Some(typed) => Ok(typed.to_owned()),
+        None => folders()?.state.ok_or_else(|| {
+            Problem::usage("there is no folder to keep things in: this user has no home")
+                .hint("name one with --state-dir FOLDER")
+        }),
+    }
 }
 
 fn apply_http(http: &mut HttpReach, connect: &Connect, name: &str) -> Outcome<()> {

@@ -12,8 +12,11 @@ mod flow;
 mod hosts;
 mod lane;
 mod path;
+pub mod reload;
 mod reply;
+pub mod settings;
 mod ticket;
+pub mod tokens;
 mod which;
 mod who;
 
@@ -112,6 +115,27 @@ impl Gateway {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The engine behind it.
+    pub fn warm(&self) -> &Warmline {
+        &self.shared.warm
+    }
+
+    /// Lets callers in by other rules from the next request on: a token that is not among them any
+    /// more counts no longer.
+    pub fn let_in_by(&self, auth: Auth) {
+        self.shared.doorman.go_by(auth);
+    }
+
+    /// Takes no new connection and closes those that rest; what is under way goes on.
+    pub fn drain(&self) {
+        self.stop.send_replace(true);
+    }
+
+    /// Ends when no connection is left, after [`Gateway::drain`].
+    pub async fn drained(&self) {
+        self.stop.closed().await;
     }
 
     /// Takes no new connection, and closes those that rest. Calls under way go on.

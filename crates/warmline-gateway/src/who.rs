@@ -6,6 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 use papaya::HashMap;
@@ -75,16 +76,31 @@ pub(crate) enum TurnedAway {
 
 /// The rules by which somebody is let in.
 pub(crate) struct Doorman {
-    auth: Auth,
+    rules: ArcSwap<Rules>,
     warm: Warmline,
+}
+
+/// How callers are let in, and who was: both are replaced together, so that nobody is known by
+/// rules that no longer hold.
+struct Rules {
+    auth: Auth,
     /// Whom a token's text stands for, so that it is digested once.
     known: HashMap<Digest, Arc<Known>>,
+}
+
+impl Rules {
+    fn new(auth: Auth) -> Self {
+        Self {
+            auth,
+            known: HashMap::new(),
+        }
+    }
 }
 
 impl fmt::Debug for Doorman {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Doorman")
-            .field("auth", &self.auth)
+            .field("auth", &self.rules.load().auth)
             .finish_non_exhaustive()
     }
 }
@@ -92,21 +108,26 @@ impl fmt::Debug for Doorman {
 impl Doorman {
     pub(crate) fn new(auth: Auth, warm: Warmline) -> Self {
         Self {
-            auth,
+            rules: ArcSwap::from_pointee(Rules::new(auth)),
             warm,
-            known: HashMap::new(),
         }
+    }
+
+    /// Lets callers in by other rules from the next request on.
+    pub(crate) fn go_by(&self, auth: Auth) {
+        self.rules.store(Arc::new(Rules::new(auth)));
     }
 
     /// Who it is that sends this.
     pub(crate) fn identify(&self, head: &Parts) -> Result<Subject, TurnedAway> {
-        let tokens = match &self.auth {
+        let rules = self.rules.load();
+        let tokens = match &rules.auth {
             Auth::None => return Ok(Subject::Anybody),
             Auth::Tokens(tokens) => tokens,
         };
         let shown = bearer(head).ok_or(TurnedAway::Missing)?;
         let digest = digest(self.warm.vault(), shown);
-        let known = self.known.pin();
+        let known = rules.known.pin();
         if let Some(known) = known.get(&digest) {
             return Ok(Subject::Known(Arc::clone(known)));
         }

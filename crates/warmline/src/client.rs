@@ -29,6 +29,7 @@ use crate::pool::Pool;
 use crate::run::{self, Role, Run, RunShared};
 use crate::seal::{Vault, random_bytes};
 use crate::server::Server;
+use crate::servers::Difference;
 use crate::settings::{self, EngineSettings, Group};
 use crate::store::{FileStore, StoreFactory};
 use crate::sync::Mutex;
@@ -323,6 +324,15 @@ impl Warmline {
     /// Takes a server away. Its shared sessions are closed; runs keep theirs until they end.
     pub fn remove(&self, name: &str) -> bool {
         self.engine.remove(name)
+    }
+
+    /// These servers and no others, from now on, as [`Warmline::add`] and [`Warmline::remove`]
+    /// would do it, and says what changed. Servers that stay as they are keep their sessions.
+    ///
+    /// # Errors
+    /// `config-bad-value`: one of them cannot be used. Then nothing at all has changed.
+    pub fn declare(&self, servers: Vec<Server>) -> Result<Difference> {
+        self.engine.declare(servers)
     }
 
     /// The names of all servers, in order.

@@ -14,7 +14,7 @@ use crate::settings::place::Source;
 pub use crate::settings::{
     ConfigError, Excerpt, Lookup, Place, nearest, parse_duration, process_variable,
 };
-use crate::settings::{EngineSettings, Group as _, ServerSettings};
+use crate::settings::{EngineSettings, GatewaySettings, Group as _, ServerSettings};
 use crate::trust::{Digest, TrustStore};
 
 mod capabilities;
@@ -114,6 +114,16 @@ impl Config {
         settings
     }
 
+    /// What the files decide about a gateway, by the same rules.
+    pub fn gateway(&self, store: &TrustStore) -> GatewaySettings {
+        let mut settings = GatewaySettings::default();
+        let trusted = self.files.iter().filter(|file| file.is_trusted(store));
+        for file in trusted.rev() {
+            settings.take_file(&file.read.gateway);
+        }
+        settings
+    }
+
     /// The servers of all trusted files, ready for an engine: the nearest of each name. Those
     /// that are declared without a URL are looked up by the resolver.
     ///
@@ -180,6 +190,7 @@ pub struct ConfigFile {
 pub(crate) struct Read {
     pub(crate) declarations: Vec<Declaration>,
     pub(crate) engine: EngineSettings,
+    pub(crate) gateway: GatewaySettings,
 }
 
 impl ConfigFile {
@@ -300,6 +311,21 @@ impl Trusted<'_> {
         resolver: &Resolver,
     ) -> Result<Server, ConfigError> {
         self.own(declaration)?.declared(lookup, resolver)
+    }
+
+    /// The same, with what the environment decides about all servers.
+    ///
+    /// # Errors
+    /// As [`Self::server`], and for a variable that cannot be used.
+    pub fn served(
+        &self,
+        declaration: &Declaration,
+        lookup: Lookup<'_>,
+        resolver: &Resolver,
+    ) -> Result<Server, ConfigError> {
+        let mut server = self.declared(declaration, lookup, resolver)?;
+        server.settings.take_environment(lookup)?;
+        Ok(server)
     }
 
     fn own(&self, declaration: &Declaration) -> Result<&Declaration, ConfigError> {

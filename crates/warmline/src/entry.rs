@@ -173,6 +173,11 @@ impl Entry {
         reach && dial(&self.server) == dial(other) && credential(&self.server) == credential(other)
     }
 
+    /// Whether these settings decide what counts already.
+    pub(crate) fn is_decided_as(&self, settings: &ServerSettings) -> bool {
+        self.settings.load().decides_as(settings)
+    }
+
     /// Another decision counts from now on.
     pub(crate) fn decide(&self, settings: ServerSettings) {
         self.settings.store(Arc::new(settings));

@@ -4,7 +4,7 @@
 //! Told by: an embedding program's builder, the environment, a configuration file.
 //!
 //! Order: builder or command line, environment, file, default. The environment is looked at only
-//! when somebody asks for it. A setting stands in one table (`of_server`, `of_engine`) with its
+//! when somebody asks for it. A setting stands in one table (`of_server`, `of_engine`, `of_gateway`) with its
 //! name, its form, its help and the place it fills; its default is that place's own.
 
 use std::collections::BTreeMap;
@@ -18,6 +18,7 @@ mod duration;
 mod kind;
 mod memory;
 mod of_engine;
+mod of_gateway;
 mod of_server;
 #[cfg(test)]
 mod page;
@@ -27,9 +28,10 @@ mod tests;
 mod variables;
 
 pub use duration::parse_duration;
-pub use kind::Value;
 pub(crate) use kind::{Kind, Said};
+pub use kind::{Value, parse_address};
 pub use of_engine::EngineSettings;
+pub use of_gateway::{AuthWord, GatewaySettings};
 pub use of_server::ServerSettings;
 pub use place::{ConfigError, Excerpt, Place};
 pub use variables::{RETIRED, Stray, process_variable, run_from_env, stray_variables};
@@ -343,6 +345,18 @@ impl Group for EngineSettings {
     }
 }
 
+impl Group for GatewaySettings {
+    const TABLE: &'static [Setting<Self>] = of_gateway::TABLE;
+
+    fn origins(&mut self) -> &mut Origins {
+        &mut self.origins
+    }
+
+    fn origin_of(&self, key: &str) -> Origin {
+        self.origins.of(key)
+    }
+}
+
 impl ServerSettings {
     /// Takes what the environment says, but for what the program itself said.
     ///
@@ -380,6 +394,12 @@ impl ServerSettings {
             self.origins.put("breaker.longest", reason);
         }
         Ok(())
+    }
+
+    /// Whether the same is decided, wherever it was said.
+    pub(crate) fn decides_as(&self, other: &Self) -> bool {
+        (self.era, self.times, self.sizes) == (other.era, other.times, other.sizes)
+            && self.policy == other.policy
     }
 
     /// Gives a server that is to be opened what was decided about it.
@@ -424,6 +444,11 @@ impl EngineSettings {
         Ok(())
     }
 
+    /// The names of settings whose values differ.
+    pub fn differing(&self, other: &Self) -> Vec<&'static str> {
+        differing(self, other)
+    }
+
     fn fit_into(&mut self, processes: Option<u32>) {
         const KEY: &str = "limits.processes";
         if let Some(fit) = processes
@@ -439,6 +464,50 @@ impl EngineSettings {
     pub fn effective(&self) -> Vec<Effective> {
         effective(self, &self.origins)
     }
+}
+
+impl GatewaySettings {
+    /// Takes what the environment says, but for what the command line said.
+    ///
+    /// # Errors
+    /// `config-bad-value` names the variable and its value.
+    pub fn take_environment(&mut self, lookup: Lookup<'_>) -> Result<(), ConfigError> {
+        self.take_variables(lookup)
+    }
+
+    /// Says that the program, or the command line, chose this value.
+    pub fn built(&mut self, key: &'static str) {
+        self.origins.put(key, Origin::Builder);
+    }
+
+    /// Where a value came from.
+    pub fn origin(&self, key: &str) -> Origin {
+        self.origins.of(key)
+    }
+
+    /// Checks every value's range.
+    ///
+    /// # Errors
+    /// `config-bad-value` names the setting and what is possible.
+    pub fn settle(&mut self) -> Result<(), ConfigError> {
+        self.checked()
+    }
+
+    /// Every setting with the value that counts.
+    pub fn effective(&self) -> Vec<Effective> {
+        effective(self, &self.origins)
+    }
+
+    /// The names of settings whose values differ.
+    pub fn differing(&self, other: &Self) -> Vec<&'static str> {
+        differing(self, other)
+    }
+}
+
+fn differing<T: Group>(one: &T, other: &T) -> Vec<&'static str> {
+    let differs = |setting: &&Setting<T>| (setting.read)(one) != (setting.read)(other);
+    let all = T::TABLE.iter().filter(differs);
+    all.map(|setting| setting.key).collect()
 }
 
 fn effective<T: Group>(values: &T, origins: &Origins) -> Vec<Effective> {

@@ -95,6 +95,71 @@ Examples:
   warmline doctor --offline github
   warmline doctor -- npx -y some-server";
 
+pub(super) const SERVE_USAGE: &str = "\
+warmline serve [TARGET]… [OPTIONS]
+       warmline serve [TARGET]… [OPTIONS] -- COMMAND…";
+
+pub(super) const SERVE: &str = "\
+Stand between MCP clients and servers, and keep sessions warm for them.
+
+Without a target every server of the configuration is served; with names only those; with URLs
+and a command no file is needed. Each server has a place of its own, /servers/NAME/mcp, for
+clients of both eras; /runs/RUN/servers/NAME/mcp is the same inside a run, for clients that open
+a session per call; /mcp is all servers in one.
+
+Callers show a token. On loopback that of this machine is enough: it is made at the first start,
+and `warmline url NAME` prints it with what to paste.
+
+SIGHUP, or a changed file, reads the configuration again: whole or not at all. SIGTERM and SIGINT
+let calls end (24 seconds in all), a second one closes at once. Exit 3 if calls were cut.";
+
+pub(super) const SERVE_EXAMPLES: &str = "\
+Examples:
+  warmline serve
+  warmline serve github browser --listen 127.0.0.1:9000
+  warmline serve https://example.com/mcp
+  warmline serve --auth none -- npx -y some-server
+  warmline serve --config /etc/warmline/warmline.toml --json";
+
+pub(super) const URL: &str = "\
+Print what a client has to be told to use a server through the gateway.
+
+Nothing is contacted: the address comes from the configuration, the token from the folder of the
+gateway. What is printed holds the token of this machine: it is a secret.";
+
+pub(super) const URL_EXAMPLES: &str = "\
+Examples:
+  warmline url github
+  warmline url github --for langchain
+  warmline url --for claude
+  warmline url browser --for curl --run trip";
+
+pub(super) const TOKEN: &str = "\
+Make, list and revoke tokens that let callers into the gateway.
+
+A token stands for an identity: what is called with it shares nothing with others. Its text is
+shown once, when it is made; only its digest is kept. A running gateway notices by itself.";
+
+pub(super) const TOKEN_EXAMPLES: &str = "\
+Examples:
+  warmline token new alice
+  warmline token new alice-laptop --identity alice
+  warmline token list
+  warmline token revoke alice-laptop";
+
+pub(super) const CHECK: &str = "\
+Look whether configuration files are right, and execute nothing.
+
+Nothing is started, contacted or filled in: what stands in the file is looked at, and what the
+environment says of settings. An error names file, line and column, and the nearest right word.
+Exit 2 if there is one.";
+
+pub(super) const CHECK_EXAMPLES: &str = "\
+Examples:
+  warmline check
+  warmline check warmline.toml
+  warmline check ~/.cursor/mcp.json --json";
+
 pub(super) const EXPLAIN_EXAMPLES: &str = "\
 Examples:
   warmline explain answer-lost

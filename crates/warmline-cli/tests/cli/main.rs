@@ -8,6 +8,7 @@
 )]
 
 mod call;
+mod check;
 mod config;
 mod demo;
 mod doctor;
@@ -15,9 +16,11 @@ mod help;
 mod output;
 mod runs;
 mod secrets;
+mod serve;
 mod servers;
 mod settings;
 mod terminal;
+mod url;
 mod warmline;
 
 /// Compares what a command told with what it should tell.

@@ -29,6 +29,7 @@ pub(crate) const FILTERS: &[(&str, &str)] = &[
         r"/(usr/)?bin/(sh|sleep) \(folder \d of \d in PATH\)",
         "[BIN]/$2",
     ),
+    (r"wl_[A-Za-z0-9_-]{43}", "[TOKEN]"),
     (r#""sha256":"[0-9a-f]{64}""#, r#""sha256":"[DIGEST]""#),
 ];
 
@@ -146,6 +147,16 @@ fn write(path: &Path, text: &str) -> PathBuf {
 }
 
 impl Told {
+    /// Something that was told in another way than by a whole command.
+    pub(crate) fn of(exit: i32, stdout: &str) -> Self {
+        Self {
+            place: String::new(),
+            exit,
+            stdout: stdout.to_owned(),
+            stderr: String::new(),
+        }
+    }
+
     pub(crate) fn everything(&self) -> String {
         format!("{}{}", self.stdout, self.stderr)
     }
@@ -154,8 +165,11 @@ impl Told {
 impl std::fmt::Display for Told {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let plain = |text: &str| {
-            text.replace(BINARY, "[WARMLINE]")
-                .replace(&format!("{}/work", self.place), "[WORK]")
+            let text = text.replace(BINARY, "[WARMLINE]");
+            if self.place.is_empty() {
+                return text;
+            }
+            text.replace(&format!("{}/work", self.place), "[WORK]")
                 .replace(&format!("{}/home", self.place), "[HOME]")
         };
         writeln!(f, "exit: {}", self.exit)?;

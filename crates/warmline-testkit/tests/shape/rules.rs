@@ -20,7 +20,7 @@ pub(crate) const CORE: Layers = Layers(&[
 
 /// Carrying them out. The seams stand at the ground; drivers never know where settings come from.
 pub(crate) const WARMLINE: Layers = Layers(&[
-    &["clock", "net", "sync"],
+    &["clock", "net", "private", "sync"],
     &["error", "flight", "seal"],
     &["events", "identity", "metrics", "store"],
     &["pool"],
@@ -31,6 +31,7 @@ pub(crate) const WARMLINE: Layers = Layers(&[
     &["config", "trust"],
     &[
         "call", "client", "connect", "engine", "entry", "handle", "keep", "lease", "route", "run",
+        "servers",
     ],
 ]);
 

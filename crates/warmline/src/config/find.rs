@@ -63,6 +63,13 @@ impl Folders {
 
     /// The configuration files that exist, nearest first.
     pub fn files(&self) -> Vec<(PathBuf, Origin)> {
+        let mut files = self.places();
+        files.retain(|(path, _)| path.is_file());
+        files
+    }
+
+    /// Where configuration files are looked for, nearest first, whether they exist or not.
+    pub fn places(&self) -> Vec<(PathBuf, Origin)> {
         let folder = |folder: &Path, names: &[&str], origin| {
             names
                 .iter()
@@ -80,9 +87,7 @@ impl Folders {
             .filter(|f| f.1 != Origin::Folder)
             .map(|f| f.0.clone())
             .collect();
-        files.retain(|(path, origin)| {
-            path.is_file() && (*origin != Origin::Folder || !own.contains(path))
-        });
+        files.retain(|(path, origin)| *origin != Origin::Folder || !own.contains(path));
         files
     }
 }

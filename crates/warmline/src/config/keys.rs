@@ -1,6 +1,6 @@
 //! Every key of `warmline.toml` that is no setting of a table in [`settings`](crate::settings).
 
-use crate::settings::{EngineSettings, Group, ServerSettings, Setting};
+use crate::settings::{EngineSettings, GatewaySettings, Group, ServerSettings, Setting};
 
 /// Keys of `[servers.NAME]` that say what the server is.
 pub(crate) const SERVER: &[&str] = &[
@@ -40,7 +40,7 @@ pub(crate) const CREDENTIAL_SHOWN: &[&str] = &["as", "form"];
 pub(crate) const SERVERS: &str = "servers";
 
 /// Tables at the top that the gateway and the command line read.
-pub(crate) const TOP_ELSEWHERE: &[&str] = &["admin", "audit", "auth", "gateway", "log", "ops"];
+pub(crate) const TOP_ELSEWHERE: &[&str] = &["admin", "audit", "auth", "log", "ops"];
 
 /// Every key somebody may have meant within a server.
 pub(crate) fn of_a_server() -> impl Iterator<Item = &'static str> {
@@ -50,7 +50,10 @@ pub(crate) fn of_a_server() -> impl Iterator<Item = &'static str> {
 /// Every table somebody may have meant at the top.
 pub(crate) fn of_the_top() -> impl Iterator<Item = &'static str> {
     let elsewhere = TOP_ELSEWHERE.iter().copied();
-    elsewhere.chain([SERVERS]).chain(heads::<EngineSettings>())
+    elsewhere
+        .chain([SERVERS])
+        .chain(heads::<EngineSettings>())
+        .chain(heads::<GatewaySettings>())
 }
 
 /// What stands before the dot of a group's settings, or the whole name where there is none.

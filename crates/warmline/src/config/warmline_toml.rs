@@ -12,7 +12,7 @@ use super::expand::Expand;
 use super::kinds::{ServerKind, missing};
 use super::{Read, keys, name_problem};
 use crate::settings::place::{ConfigError, Place, Show, Source};
-use crate::settings::{Group, ServerSettings};
+use crate::settings::{EngineSettings, GatewaySettings, Group, ServerSettings};
 
 mod decided;
 mod reader;
@@ -37,8 +37,11 @@ pub(crate) fn read(source: Source<'_>) -> Result<Read, ConfigError> {
             name if keys::TOP_ELSEWHERE.contains(&name) => {
                 tracing::debug!(table = name, "read by other parts of Warmline, not here");
             },
-            name if keys::heads::<crate::settings::EngineSettings>().any(|head| head == name) => {
+            name if keys::heads::<EngineSettings>().any(|head| head == name) => {
                 reader.decided_in(name, value, &mut read.engine)?;
+            },
+            name if keys::heads::<GatewaySettings>().any(|head| head == name) => {
+                reader.decided_in(name, value, &mut read.gateway)?;
             },
             _ => return Err(reader.unknown(key, "table of this file", keys::of_the_top())),
         }

@@ -3,6 +3,7 @@
 //! Asked by: every source of settings, with what it found.  A value that cannot be used comes
 //! back as [`Wrong`]: what is wrong with it and what to write instead, without saying where.
 
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -29,6 +30,8 @@ pub enum Value {
     Texts(Vec<String>),
     /// A file or folder.
     Path(PathBuf),
+    /// An address to listen on.
+    Address(SocketAddr),
 }
 
 impl std::fmt::Display for Value {
@@ -42,6 +45,7 @@ impl std::fmt::Display for Value {
             Self::Texts(texts) if texts.is_empty() => f.write_str("none"),
             Self::Texts(texts) => f.write_str(&texts.join(", ")),
             Self::Path(path) => write!(f, "{}", path.display()),
+            Self::Address(address) => write!(f, "{address}"),
         }
     }
 }
@@ -97,6 +101,8 @@ pub(crate) enum Form {
     Texts,
     /// A file or folder; in a file it starts from where that file lies.
     Path,
+    /// An IP address and a port.
+    Address,
 }
 
 /// What may be said of a setting: its form, and the words that stand beside or instead of it.
@@ -166,6 +172,11 @@ impl Kind {
         Self::of(Form::Path)
     }
 
+    /// An address to listen on.
+    pub(crate) const fn address() -> Self {
+        Self::of(Form::Address)
+    }
+
     const fn of(form: Form) -> Self {
         Self {
             form,
@@ -202,6 +213,7 @@ impl Kind {
                 Some(text) if !text.trim().is_empty() => Ok(Value::Path(text.into())),
                 Some(_) | None => Err(self.not(said)),
             },
+            Form::Address => self.read_address(said),
         }?;
         self.check(&value)?;
         Ok(value)
@@ -238,6 +250,7 @@ impl Kind {
             Form::Word => None,
             Form::Texts => Some("list of texts".to_owned()),
             Form::Path => Some("path".to_owned()),
+            Form::Address => Some("address".to_owned()),
         };
         form.into_iter().chain(words).collect::<Vec<_>>().join(", ")
     }
@@ -332,6 +345,14 @@ impl Kind {
         }
     }
 
+    fn read_address(&self, said: &Said<'_>) -> Result<Value, Wrong> {
+        let address = said.text().and_then(parse_address);
+        address.map(Value::Address).ok_or_else(|| {
+            self.not(said)
+                .hint("write an IP address and a port: `127.0.0.1:8484`, `[::1]:8484`")
+        })
+    }
+
     fn no_word(&self, said: &Said<'_>) -> Wrong {
         let Some(text) = said.text() else {
             return self.not(said).hint(format!("write {}", listed(self.words)));
@@ -352,6 +373,7 @@ impl Kind {
             Form::Switch => "`true` or `false`",
             Form::Word => "a text",
             Form::Path => "a path",
+            Form::Address => "an address",
             Form::Texts => "a list of texts",
         };
         let found = match said {
@@ -405,6 +427,16 @@ fn parse_size(text: &str) -> Option<usize> {
         _ => return None,
     };
     number.parse::<usize>().ok()?.checked_mul(1 << shift)
+}
+
+/// An IP address and a port; `localhost` means the loopback address, and a port alone means it too.
+pub fn parse_address(text: &str) -> Option<SocketAddr> {
+    let text = text.trim();
+    let port = text.strip_prefix("localhost:").unwrap_or(text);
+    match port.parse::<u16>() {
+        Ok(port) => Some(SocketAddr::from(([127, 0, 0, 1], port))),
+        Err(_) => text.parse().ok(),
+    }
 }
 
 /// A time in the largest unit that says it without a fraction.

@@ -1,6 +1,6 @@
 //! The reference page of settings, written from the tables.
 
-use super::{EngineSettings, Group, ServerSettings, Setting};
+use super::{EngineSettings, GatewaySettings, Group, ServerSettings, Setting};
 
 const PAGE: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
@@ -24,6 +24,7 @@ const ENGINE_PARTS: &[(&str, &str)] = &[
     ("store", "store.path"),
     ("identity", "identity.headers"),
 ];
+const GATEWAY_PARTS: &[(&str, &str)] = &[("gateway", "gateway.listen")];
 
 /// The page names every setting with what may be said, its default and its variables.
 #[test]
@@ -47,6 +48,7 @@ fn write_the_reference_page() {
 fn written(page: &str) -> String {
     let mut parts = tables::<ServerSettings>(SERVER_PARTS);
     parts.extend(tables::<EngineSettings>(ENGINE_PARTS));
+    parts.extend(tables::<GatewaySettings>(GATEWAY_PARTS));
     let mut out = page.to_owned();
     for (name, table) in parts {
         let begin = format!("<!-- settings: {name} -->\n");

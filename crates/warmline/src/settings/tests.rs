@@ -50,6 +50,7 @@ fn another<T: Group>(setting: &Setting<T>) -> String {
         Form::Word => setting.kind.words.iter().map(|w| (*w).to_owned()).collect(),
         Form::Texts => vec!["one, two".into()],
         Form::Path => vec!["somewhere".into()],
+        Form::Address => vec!["0.0.0.0:9000".into()],
     };
     let mut other = candidates.into_iter().filter(|value| *value != usual);
     other.next().unwrap()
@@ -67,7 +68,9 @@ fn in_a_file<T: Group>(setting: &Setting<T>, value: &str) -> String {
                 .collect::<Vec<_>>()
                 .join(", ")
         ),
-        Form::Time(_) | Form::Size(_) | Form::Word | Form::Path => format!("{value:?}"),
+        Form::Time(_) | Form::Size(_) | Form::Word | Form::Path | Form::Address => {
+            format!("{value:?}")
+        },
     }
 }
 
@@ -102,6 +105,7 @@ fn each_by_variable<T: Group + std::fmt::Debug>() {
 fn every_setting_can_be_set_by_its_variable() {
     each_by_variable::<ServerSettings>();
     each_by_variable::<EngineSettings>();
+    each_by_variable::<GatewaySettings>();
 }
 
 /// A111, P42: each setting can be set by a file, and its origin is kept.
@@ -131,6 +135,14 @@ fn every_setting_can_be_set_by_a_file() {
             "conf/warmline.toml:1"
         );
     }
+    for setting in GatewaySettings::TABLE {
+        let value = another(setting);
+        let line = format!("{} = {}", setting.key, in_a_file(setting, &value));
+        let read = crate::config::read_text(Path::new("warmline.toml"), &line).unwrap();
+        assert_eq!((setting.read)(&read.gateway).to_string(), value, "{line}");
+        let origin = read.gateway.origin(setting.key).to_string();
+        assert_eq!(origin, "warmline.toml:1", "{line}");
+    }
 }
 
 /// A default is one of the values that may be said.
@@ -152,6 +164,7 @@ fn every_default_is_sensible_and_can_be_written_down() {
     }
     look::<ServerSettings>();
     look::<EngineSettings>();
+    look::<GatewaySettings>();
 }
 
 #[test]
@@ -159,6 +172,7 @@ fn no_two_settings_have_the_same_variable() {
     let server = ServerSettings::TABLE.iter().map(Setting::variable);
     let mut all: Vec<String> = server
         .chain(EngineSettings::TABLE.iter().map(Setting::variable))
+        .chain(GatewaySettings::TABLE.iter().map(Setting::variable))
         .collect();
     let count = all.len();
     all.sort();

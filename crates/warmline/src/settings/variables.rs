@@ -3,7 +3,9 @@
 use warmline_core::code::Code;
 
 use super::kind::Said;
-use super::{ConfigError, Lookup, Setting, Value, hinted, nearest, of_engine, of_server};
+use super::{
+    ConfigError, Lookup, Setting, Value, hinted, nearest, of_engine, of_gateway, of_server,
+};
 
 /// A variable of this process, if it is set and is text.
 pub fn process_variable(name: &str) -> Option<String> {
@@ -87,8 +89,10 @@ pub(super) fn stray(names: impl Iterator<Item = String>) -> Vec<Stray> {
 fn known_variables() -> impl Iterator<Item = String> {
     let server = of_server::TABLE.iter().map(Setting::variable);
     let engine = of_engine::TABLE.iter().map(Setting::variable);
+    let gateway = of_gateway::TABLE.iter().map(Setting::variable);
     server
         .chain(engine)
+        .chain(gateway)
         .chain(OTHERS.iter().map(|name| (*name).to_owned()))
 }
 

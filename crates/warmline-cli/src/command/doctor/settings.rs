@@ -28,7 +28,11 @@ pub(super) fn of_all(config: &Config, store: &TrustStore) -> Outcome<Vec<Row>> {
     let mut engine = config.engine(store);
     engine.take_environment(&process_variable)?;
     engine.settle()?;
+    let mut gateway = config.gateway(store);
+    gateway.take_environment(&process_variable)?;
+    gateway.settle()?;
     let mut rows: Vec<Row> = of_engine(engine.effective()).collect();
+    rows.extend(of_engine(gateway.effective()));
     for file in config.files() {
         // What a file that is not trusted decides counts for nothing, and is told elsewhere.
         let Ok(trusted) = file.trusted(store) else {

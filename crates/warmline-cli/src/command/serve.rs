@@ -1,0 +1,159 @@
+//! `warmline serve`: a gateway in front of servers, from the first line to the last.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use warmline::core::code::Code;
+use warmline::core::delivery::Delivery;
+use warmline::settings::{AuthWord, GatewaySettings};
+use warmline::store::FileStore;
+use warmline::{Vault, Warmline};
+use warmline_gateway::reload::{Fixed, Wanted, Watch};
+use warmline_gateway::tokens::TokenStore;
+use warmline_gateway::{Gateway, Options, settings};
+
+use crate::args;
+use crate::interrupt::{Signals, Told};
+use crate::problem::{Outcome, Problem};
+use crate::report::Report;
+use crate::target::state_folder;
+
+mod announcing;
+mod descriptors;
+mod source;
+mod stopping;
+
+use announcing::Announced;
+use source::Source;
+
+/// Serves until somebody stops it.
+pub(super) async fn run(typed: &args::Serve, report: &Report) -> Outcome<u8> {
+    let mut signals = Signals::hear();
+    let source = Source::of(typed)?;
+    let (wanted, cautions) = source.read()?;
+    for caution in cautions {
+        report.caution(&caution);
+    }
+    descriptors::raise();
+    let state = state_folder(typed.state_dir.as_deref())?;
+    let (fixed, drain) = (Fixed::of(&wanted), wanted.engine.ceilings);
+    let kept = Kept::open(&state, wanted)?;
+    let gateway = kept.listen().await?;
+    let announced = Announced {
+        address: gateway.address(),
+        servers: gateway.warm().servers(),
+        auth: kept.settings.auth,
+        token: kept.tokens.local_file(),
+    };
+    announced.tell(report);
+    kept.follow(&gateway, &source, &fixed, &mut signals).await;
+    Ok(stopping::stop(gateway, drain, &mut signals).await)
+}
+
+/// What a gateway keeps in its state folder, and what it goes by.
+struct Kept {
+    warm: Warmline,
+    tokens: TokenStore,
+    settings: GatewaySettings,
+    state: PathBuf,
+}
+
+impl Kept {
+    fn open(state: &Path, wanted: Wanted) -> Outcome<Self> {
+        let vault = Vault::in_folder(state).map_err(|trouble| {
+            Problem::of_trouble(&trouble, Delivery::Unsent)
+                .hint("keys and sessions are kept there; name another folder with --state-dir")
+        })?;
+        let records = wanted.engine.store.clone();
+        let records = records.unwrap_or_else(|| state.join("sessions"));
+        let warm = Warmline::builder()
+            .settings(wanted.engine)
+            .servers(wanted.servers)
+            .store(FileStore::in_folder(records))
+            .vault(vault)
+            .build()
+            .map_err(|error| Problem::of_trouble(error.trouble(), error.delivery()))?;
+        Ok(Self {
+            warm,
+            tokens: TokenStore::in_state_folder(state),
+            settings: wanted.gateway,
+            state: state.to_owned(),
+        })
+    }
+
+    async fn listen(&self) -> Outcome<Gateway> {
+        let options = Options::of(&self.settings, &self.tokens, self.warm.vault())?;
+        let address = options.listen;
+        let started = Gateway::start(self.warm.clone(), options).await;
+        started.map_err(|error| cannot_listen(address, &error))
+    }
+
+    /// Goes by what files and signals say, until one of them says to stop.
+    async fn follow(
+        &self,
+        gateway: &Gateway,
+        source: &Source,
+        fixed: &Fixed,
+        signals: &mut Signals,
+    ) {
+        let mut files = Watch::over(match self.settings.watch {
+            true => source.places(),
+            false => Vec::new(),
+        });
+        let mut tokens = Watch::over(vec![self.state.join("tokens"), self.tokens.local_file()]);
+        loop {
+            tokio::select! {
+                told = signals.next() => match told {
+                    Told::Stop => return,
+                    Told::Reload => reload(gateway, source, fixed),
+                },
+                () = files.changed() => reload(gateway, source, fixed),
+                () = tokens.changed() => self.ask_anew(gateway),
+            }
+        }
+    }
+
+    /// Tokens were made or revoked: those that are there count from now on.
+    fn ask_anew(&self, gateway: &Gateway) {
+        if self.settings.auth == AuthWord::None {
+            return;
+        }
+        match settings::auth(&self.settings, &self.tokens, self.warm.vault()) {
+            Ok(auth) => {
+                gateway.let_in_by(auth);
+                tracing::info!("tokens read again");
+            },
+            // The last one was revoked: nobody is let in until there is another.
+            Err(error) => {
+                gateway.let_in_by(warmline_gateway::Auth::Tokens(Vec::new()));
+                tracing::warn!(what = %error, "no token counts any more");
+            },
+        }
+    }
+}
+
+/// Reads the configuration again: whole or not at all.
+fn reload(gateway: &Gateway, source: &Source, fixed: &Fixed) {
+    let read = source.read().and_then(|(wanted, _)| {
+        let reloaded = gateway.reload(wanted, fixed);
+        reloaded.map_err(|error| Problem::of_trouble(error.trouble(), error.delivery()))
+    });
+    if let Err(problem) = read {
+        let parts = problem.parts();
+        tracing::error!(
+            code = %parts.code,
+            what = parts.what,
+            place = parts.place,
+            why = parts.why,
+            hint = parts.hint,
+            "configuration not read again, what runs goes on"
+        );
+    }
+}
+
+fn cannot_listen(address: SocketAddr, error: &std::io::Error) -> Problem {
+    let what = format!("`{address}` cannot be listened on");
+    Problem::new(Code::ConfigBadValue, what)
+        .because(error.to_string())
+        .hint("another program may listen there; --listen 127.0.0.1:0 takes a free port")
+}

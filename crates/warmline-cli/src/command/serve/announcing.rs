@@ -1,0 +1,95 @@
+//! What people need when a gateway listens: where, how to be let in, and what it is not.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde_json::json;
+use warmline::settings::AuthWord;
+
+use crate::report::text::{count, padded};
+use crate::report::{Fields, Report, style};
+
+/// A gateway that listens.
+pub(super) struct Announced {
+    pub(super) address: SocketAddr,
+    pub(super) servers: Vec<String>,
+    pub(super) auth: AuthWord,
+    pub(super) token: PathBuf,
+}
+
+impl Announced {
+    pub(super) fn tell(&self, report: &Report) {
+        if report.is_json() {
+            return self.tell_programs(report);
+        }
+        let base = self.base();
+        let servers = count(self.servers.len(), "server");
+        let mut lines = vec![(
+            style::bold(&format!("listening on {base}")),
+            format!("{servers}, one replica: sessions are kept on this machine alone"),
+        )];
+        let names = self.servers.iter().map(String::as_str);
+        let widest = names.clone().chain(["all in one"]).map(str::len).max();
+        let widest = widest.unwrap_or_default();
+        for name in names {
+            lines.push((padded(name, widest), self.url_of(name)));
+        }
+        lines.push((padded("all in one", widest), format!("{base}/mcp")));
+        lines.push((
+            padded("in a run", widest),
+            format!("{base}/runs/RUN/servers/NAME/mcp"),
+        ));
+        for (place, (what, more)) in lines.iter().enumerate() {
+            match place {
+                0 => report.data(&format!("{what} · {more}")),
+                _ => report.data(&format!("  {what}  {}", style::name(more))),
+            }
+        }
+        report.data(&self.letting_in());
+    }
+
+    /// How to be let in.
+    fn letting_in(&self) -> String {
+        match self.auth {
+            AuthWord::Local => format!(
+                "callers show a token: `{}` prints it with what to paste",
+                style::name("warmline url NAME")
+            ),
+            AuthWord::Tokens => format!(
+                "callers show a token: `{}` makes one",
+                style::name("warmline token new NAME")
+            ),
+            AuthWord::None => format!(
+                "{}: `auth = \"none\"`. Callers share nothing but a run they name: its name is the whole secret",
+                style::look("nobody is asked who they are")
+            ),
+        }
+    }
+
+    fn tell_programs(&self, report: &Report) {
+        let servers: Vec<_> = self
+            .servers
+            .iter()
+            .map(|name| json!({ "name": name, "url": self.url_of(name) }))
+            .collect();
+        let token = Some(self.token.display().to_string());
+        let fields = Fields::new()
+            .put("url", self.base())
+            .put("all_in_one", format!("{}/mcp", self.base()))
+            .put("servers", servers)
+            .put("auth", self.auth.word())
+            .put("token_file", token.filter(|_| self.auth == AuthWord::Local))
+            .put("replicas", 1)
+            .put("pid", std::process::id());
+        report.object("listening", &fields);
+    }
+
+    /// What every URL begins with. Whoever listens everywhere is called by a name of theirs.
+    fn base(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    fn url_of(&self, name: &str) -> String {
+        format!("{}/servers/{name}/mcp", self.base())
+    }
+}

@@ -1,0 +1,188 @@
+//! What shall be served: targets that were typed, or what the configuration says, read as often as
+//! it changes.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use warmline::Server;
+use warmline::config::{Config, Configured, Folders, plain_name, process_variable};
+use warmline::settings::AuthWord;
+use warmline::trust::TrustStore;
+use warmline_gateway::reload::Wanted;
+
+use crate::args::{Connect, Serve};
+use crate::problem::{Outcome, Problem};
+use crate::target::{Aim, General, Target, aim_of, folders};
+
+/// What shall be served, and what the command line says about it.
+#[derive(Debug)]
+pub(super) struct Source {
+    aims: Vec<Aim>,
+    config: Option<PathBuf>,
+    listen: Option<SocketAddr>,
+    auth: Option<AuthWord>,
+    folders: Folders,
+}
+
+/// A configuration as it was read, and whom of the working folder somebody trusted.
+struct Read<'c> {
+    config: &'c Config,
+    store: &'c TrustStore,
+}
+
+impl Source {
+    pub(super) fn of(typed: &Serve) -> Outcome<Self> {
+        let aims: Outcome<Vec<Aim>> = typed.words.iter().map(|word| aim_of(word)).collect();
+        let mut aims = aims?;
+        if !typed.command.is_empty() {
+            aims.push(Aim::Command(typed.command.clone()));
+        }
+        Ok(Self {
+            aims,
+            config: typed.config.clone(),
+            listen: typed.listen,
+            auth: typed.auth,
+            folders: folders()?,
+        })
+    }
+
+    /// Files that count, or would if they were there.
+    pub(super) fn places(&self) -> Vec<PathBuf> {
+        match &self.config {
+            Some(given) => vec![given.clone()],
+            None => {
+                let places = self.folders.places().into_iter();
+                places.map(|(path, _)| path).collect()
+            },
+        }
+    }
+
+    /// What is wanted now, and what somebody should know about it.
+    pub(super) fn read(&self) -> Outcome<(Wanted, Vec<String>)> {
+        let store = TrustStore::in_state_folder(self.folders.state.as_deref());
+        let config = Config::read(self.config.as_deref(), &self.folders)?;
+        let read = Read {
+            config: &config,
+            store: &store,
+        };
+        let cautions = read.untrusted()?;
+        let servers = match self.aims.as_slice() {
+            [] => read.all()?,
+            aims => read.chosen(aims)?,
+        };
+        let mut engine = config.engine(&store);
+        engine.take_environment(&process_variable)?;
+        engine.settle()?;
+        let mut gateway = config.gateway(&store);
+        gateway.take_environment(&process_variable)?;
+        if let Some(listen) = self.listen {
+            gateway.listen = listen;
+            gateway.built("gateway.listen");
+        }
+        if let Some(auth) = self.auth {
+            gateway.auth = auth;
+            gateway.built("gateway.auth");
+        }
+        gateway.settle()?;
+        let wanted = Wanted {
+            servers,
+            engine,
+            gateway,
+        };
+        Ok((wanted, cautions))
+    }
+}
+
+impl Read<'_> {
+    /// Files of the working folder that nobody looked at yet are left out, and that is told. One
+    /// that was trusted and has changed is an error: what it said before must not vanish.
+    fn untrusted(&self) -> Outcome<Vec<String>> {
+        let mut cautions = Vec::new();
+        for file in self.config.files() {
+            if let Err(error) = file.trusted(self.store) {
+                if self.store.knows(file.path()) {
+                    return Err(error.into());
+                }
+                let path = file.path().display();
+                let caution = format!("{path} is not trusted, and not used: `warmline trust`");
+                cautions.push(caution);
+            }
+        }
+        Ok(cautions)
+    }
+
+    /// Every server of every trusted file, the nearest of each name.
+    fn all(&self) -> Outcome<Vec<Server>> {
+        let mut servers: Vec<Server> = Vec::new();
+        for file in self.config.files() {
+            let Ok(trusted) = file.trusted(self.store) else {
+                continue;
+            };
+            for declaration in file.declarations() {
+                if servers.iter().all(|known| known.name() != declaration.name) {
+                    servers.push(trusted.served(declaration, &process_variable, &None)?);
+                }
+            }
+        }
+        if servers.is_empty() {
+            return Err(self.nothing());
+        }
+        Ok(servers)
+    }
+
+    /// Why there is nothing to serve.
+    fn nothing(&self) -> Problem {
+        let untrusted = self.config.files().iter();
+        let mut untrusted = untrusted.filter_map(|file| file.trusted(self.store).err());
+        match untrusted.next() {
+            Some(error) => error.into(),
+            None => Problem::usage("there is nothing to serve: no server is configured")
+                .hint("give a URL, or a command behind `--`; or write a `warmline.toml`"),
+        }
+    }
+
+    /// The servers that were typed.
+    fn chosen(&self, aims: &[Aim]) -> Outcome<Vec<Server>> {
+        let general = match aims {
+            [_] => General::Speaks,
+            _ => General::Silent,
+        };
+        let mut servers: Vec<Server> = Vec::new();
+        for aim in aims {
+            let server = match aim {
+                Aim::Name(name) => self.named(name)?,
+                Aim::Url(_) | Aim::Command(_) => {
+                    let taken = |name: &str| servers.iter().any(|known| known.name() == name);
+                    typed(aim, general, taken)?
+                },
+            };
+            if servers.iter().all(|known| known.name() != server.name()) {
+                servers.push(server);
+            }
+        }
+        Ok(servers)
+    }
+
+    fn named(&self, name: &str) -> Outcome<Server> {
+        let (file, declaration) = self.config.find(name, self.store)?;
+        let trusted = file.trusted(self.store)?;
+        Ok(trusted.served(declaration, &process_variable, &None)?)
+    }
+}
+
+/// A server that no file declares, under a name of its own.
+fn typed(aim: &Aim, general: General, taken: impl Fn(&str) -> bool) -> Outcome<Server> {
+    let target = Target::find_among(aim, &Connect::default(), general)?;
+    let mut server = target.server;
+    let plain = plain_name(&server.name).unwrap_or_else(|| "server".to_owned());
+    let another = |number: usize| {
+        let short: String = plain.chars().take(20).collect();
+        format!("{short}-{number}")
+    };
+    let mut names = std::iter::once(plain.clone()).chain((2..).map(another));
+    server.name = names.find(|name| !taken(name)).unwrap_or(plain);
+    Ok(Server::from(Configured {
+        server,
+        settings: target.settings,
+    }))
+}

@@ -1,0 +1,144 @@
+//! `warmline url`: what a client has to be told to use a server through the gateway.
+
+use warmline::Run;
+use warmline::config::{Config, nearest, parse_url, process_variable};
+use warmline::settings::{AuthWord, GatewaySettings};
+use warmline::trust::TrustStore;
+use warmline_gateway::tokens::TokenStore;
+
+use crate::args::{self, Client};
+use crate::problem::{Outcome, Problem};
+use crate::report::{Fields, Report};
+use crate::target::{folders, state_folder};
+
+mod snippets;
+
+/// Where a server is for its clients.
+pub(super) struct Place {
+    /// What the client calls it.
+    pub(super) name: String,
+    pub(super) url: String,
+    /// The same with a run in its path that the client fills in as `{run}`.
+    pub(super) url_in_run: String,
+    /// What lets callers in: the token itself, or words in its place; none where nobody is asked.
+    pub(super) token: Option<String>,
+}
+
+/// Prints it; nothing is contacted.
+pub(super) fn run(typed: &args::Url, report: &Report) -> Outcome<u8> {
+    let folders = folders()?;
+    let store = TrustStore::in_state_folder(folders.state.as_deref());
+    let config = Config::read(typed.config.as_deref(), &folders)?;
+    let mut settings = config.gateway(&store);
+    settings.take_environment(&process_variable)?;
+    if let Some(caution) = typed
+        .name
+        .as_deref()
+        .and_then(|name| unknown(name, &config))
+    {
+        report.caution(&caution);
+    }
+    let token = token(&settings, typed)?;
+    let place = place(typed, &settings, token)?;
+    match (typed.client, report.is_json()) {
+        (client, true) => {
+            let paste = client.map(|client| snippets::of(client, &place));
+            let fields = Fields::new()
+                .put("name", &place.name)
+                .put("url", &place.url)
+                .put("token", &place.token)
+                .put("paste", paste);
+            report.object("url", &fields);
+        },
+        (Some(client), false) => report.data(&snippets::of(client, &place)),
+        (None, false) => {
+            report.data(&place.url);
+            if let Some(token) = &place.token {
+                report.data(&format!("Authorization: Bearer {token}"));
+            }
+        },
+    }
+    if typed.client == Some(Client::Claude) && typed.name.is_none() {
+        report.note("this is all servers in one; `warmline url NAME` is one of them");
+    }
+    Ok(0)
+}
+
+/// What to say of a name that no file declares: it may have been typed at `serve`.
+fn unknown(name: &str, config: &Config) -> Option<String> {
+    let names: Vec<&str> = config
+        .declarations()
+        .map(|(_, d)| d.name.as_str())
+        .collect();
+    if names.is_empty() || names.contains(&name) {
+        return None;
+    }
+    let more = match nearest(name, names) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => "`warmline doctor` lists those that are".to_owned(),
+    };
+    Some(format!(
+        "no server is configured as `{}`; {more}",
+        name.escape_debug()
+    ))
+}
+
+/// What lets callers in.
+fn token(settings: &GatewaySettings, typed: &args::Url) -> Outcome<Option<String>> {
+    match settings.auth {
+        AuthWord::None => Ok(None),
+        AuthWord::Tokens => Ok(Some("YOUR_TOKEN".to_owned())),
+        AuthWord::Local => {
+            let state = state_folder(typed.state_dir.as_deref())?;
+            let local = TokenStore::in_state_folder(&state).local();
+            let local = local.map_err(|error| {
+                Problem::usage("the token of this machine can be neither read nor made")
+                    .because(error.to_string())
+                    .hint("name the folder of the gateway with --state-dir")
+            })?;
+            Ok(Some(local))
+        },
+    }
+}
+
+fn place(typed: &args::Url, settings: &GatewaySettings, token: Option<String>) -> Outcome<Place> {
+    let base = base(typed, settings)?;
+    let inside = match &typed.name {
+        Some(name) => format!("servers/{name}/mcp"),
+        None => "mcp".to_owned(),
+    };
+    if let Some(run) = &typed.run {
+        Run::check_name(run).map_err(|error| {
+            Problem::usage("that cannot be the name of a run")
+                .hint(error.hint().unwrap_or_default())
+        })?;
+    }
+    Ok(Place {
+        name: typed.name.clone().unwrap_or_else(|| "warmline".to_owned()),
+        url: match &typed.run {
+            Some(run) => format!("{base}/runs/{run}/{inside}"),
+            None => format!("{base}/{inside}"),
+        },
+        url_in_run: match &typed.run {
+            Some(run) => format!("{base}/runs/{run}/{inside}"),
+            None => format!("{base}/runs/{{run}}/{inside}"),
+        },
+        token,
+    })
+}
+
+/// What the URL begins with.
+fn base(typed: &args::Url, settings: &GatewaySettings) -> Outcome<String> {
+    if let Some(at) = &typed.at {
+        parse_url(at).map_err(|why| Problem::usage("--at is not a URL").because(why))?;
+        return Ok(at.trim_end_matches('/').to_owned());
+    }
+    let listen = settings.listen;
+    if listen.port() == 0 || listen.ip().is_unspecified() {
+        return Err(Problem::usage(format!(
+            "the gateway listens on `{listen}`, which is no place to call"
+        ))
+        .hint("say where it can be reached: --at http://HOST:PORT"));
+    }
+    Ok(format!("http://{listen}"))
+}

@@ -1,0 +1,61 @@
+//! `warmline check`: what is wrong with a file, and that nothing in it is used.
+
+use crate::tells;
+use crate::warmline::Warmline;
+
+#[test]
+fn check_names_the_place_and_the_right_word_and_executes_nothing() {
+    let warmline = Warmline::new();
+    tells!(warmline.run(&["check"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[usage-bad-argument]: there is no configuration file to look at
+      hint: write a `warmline.toml`, or name a file
+    ");
+    warmline.write_user("warmline.toml", "[gateway]\nlisten = '0.0.0.0:8484'\n");
+    tells!(warmline.run(&["check"]), @r#"
+    exit: 2
+    ----- stderr -----
+    error[config-bad-value]: `0.0.0.0:8484` can be reached from elsewhere, and `gateway.auth` is `local`
+      where: [HOME]/.config/warmline/warmline.toml:2:1
+      hint: make tokens with `warmline token new NAME` and decide `gateway.auth = "tokens"`, or listen on 127.0.0.1
+    "#);
+    let file = warmline.write(
+        "warmline.toml",
+        "[gateway]\nlissen = '127.0.0.1:8484'\n[servers.a]\ncommand = ['touch', 'executed']\n",
+    );
+    tells!(warmline.run(&["check", "warmline.toml"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[config-unknown-key]: `lissen` is not a setting of `gateway`
+      where: warmline.toml:2:1
+        |
+      2 | lissen = …
+        | ^^^^^^ did you mean `listen`?
+    ");
+    std::fs::write(&file, "[gateway]\nauth = 'non'\n").unwrap();
+    tells!(warmline.run(&["check", "warmline.toml"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[config-bad-value]: `gateway.auth` cannot be `non`
+      where: warmline.toml:2:8
+        |
+      2 | auth = 'non'
+        |        ^^^^^ did you mean `none`?
+    ");
+    std::fs::write(&file, "[gateway]\nrun_from = ['thread']\n").unwrap();
+    tells!(warmline.run(&["check", "warmline.toml"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[config-bad-value]: `thread` is no place where a client names a run
+      where: warmline.toml:2:1
+      hint: write `_meta:KEY` or `header:NAME`
+    ");
+    std::fs::write(&file, "[servers.a]\ncommand = ['touch', 'executed']\n").unwrap();
+    tells!(warmline.run(&["check", "warmline.toml", "--json"]), @r#"
+    exit: 0
+    ----- stdout -----
+    {"kind":"check","file":"warmline.toml","servers":1,"trusted":true}
+    "#);
+    assert!(!warmline.work().join("executed").exists());
+}

@@ -1,0 +1,383 @@
+//! `warmline serve`: who is let in, a configuration that changes, how it stops.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use warmline_testkit::personality::Personality;
+use warmline_testkit::{LedgerServer, Phase};
+
+use crate::tells;
+use crate::warmline::{BINARY, Told, Warmline};
+
+/// A gateway that runs; whatever becomes of a test, it does not outlive it.
+pub(crate) struct Serving {
+    child: Option<Child>,
+    stdout: BufReader<ChildStdout>,
+    /// The line that says where it listens.
+    pub(crate) said: Value,
+}
+
+impl Serving {
+    /// Starts one on a free port, and waits until it listens.
+    pub(crate) fn start(warmline: &Warmline, words: &[&str]) -> Self {
+        let mut all = vec!["serve", "--json", "--listen", "127.0.0.1:0"];
+        all.extend(words);
+        let mut child = warmline
+            .command(&all)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        let said = serde_json::from_str(&line).unwrap_or_else(|_| {
+            let mut told = String::new();
+            let mut stderr = child.stderr.take().unwrap();
+            stderr.read_to_string(&mut told).unwrap();
+            panic!("{line}{told}")
+        });
+        Self {
+            child: Some(child),
+            stdout,
+            said,
+        }
+    }
+
+    pub(crate) fn base(&self) -> String {
+        self.said["url"].as_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn tell(&self, signal: Signal) {
+        kill_process(Pid::from_child(self.child.as_ref().unwrap()), signal).unwrap();
+    }
+
+    /// What it told when it ended.
+    pub(crate) fn ended(mut self, warmline: &Warmline) -> Told {
+        let mut output = self.child.take().unwrap().wait_with_output().unwrap();
+        self.stdout.read_to_end(&mut output.stdout).unwrap();
+        warmline.told(&output)
+    }
+
+    /// Stops it, and looks whether it went well.
+    pub(crate) fn stop(self, warmline: &Warmline) -> String {
+        self.tell(Signal::TERM);
+        let told = self.ended(warmline);
+        assert_eq!(told.exit, 0, "{told}");
+        told.stderr
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().ok();
+            child.wait().ok();
+        }
+    }
+}
+
+/// The token of the machine that a test is.
+pub(crate) fn local_token(state: &Path) -> String {
+    let text = std::fs::read_to_string(state.join("local-token")).unwrap();
+    text.trim().to_owned()
+}
+
+/// Waits until a condition holds.
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let begun = warmline::clock::now();
+    while !holds() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
+        std::thread::yield_now();
+    }
+}
+
+/// What a tool of the gateway answers to a command with this token.
+fn call(warmline: &Warmline, url: &str, words: &[&str], token: &str) -> Told {
+    let header = format!("Authorization: Bearer {token}");
+    let mut all = vec!["call", url];
+    all.extend(words);
+    all.extend(["--header", &header]);
+    warmline.run(&all)
+}
+
+/// A URL and a command need no file; the token of this machine lets its user in, and a run in the
+/// path keeps state over commands that each open a session.
+#[test]
+fn a_url_and_a_program_are_served_without_any_file() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let warmline = Warmline::new();
+    let program = ["--", BINARY, "demo-server", "--stdio", "--era", "legacy"];
+    let url = server.url();
+    let words: Vec<&str> = std::iter::once(url.as_str()).chain(program).collect();
+    let serving = Serving::start(&warmline, &words);
+    let names: Vec<&str> = serving.said["servers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|server| server["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names.len(), 2, "{:?}", serving.said);
+    let token = local_token(&warmline.state());
+    for name in names {
+        let url = format!("{}/runs/trip/servers/{name}/mcp", serving.base());
+        for count in 1..=3 {
+            let told = call(&warmline, &url, &["counter"], &token);
+            assert_eq!(
+                told.stdout.trim(),
+                format!(r#"{{"count":{count}}}"#),
+                "{told}"
+            );
+        }
+        let told = call(&warmline, &url, &["counter"], "wl_forged");
+        assert!(
+            told.stderr.starts_with("error[credential-refused]"),
+            "{told}"
+        );
+    }
+    let log = serving.stop(&warmline);
+    assert!(!log.contains(&token), "{log}");
+    assert_eq!(server.violations(), Vec::<String>::new());
+}
+
+#[test]
+fn people_are_told_where_it_listens_and_how_to_be_let_in() {
+    let warmline = Warmline::new();
+    warmline.write_user(
+        "warmline.toml",
+        "[gateway]\nlisten = '127.0.0.1:0'\n[servers.one]\ncommand = ['sh']\n[servers.second]\nurl = 'http://127.0.0.1:1/mcp'\n",
+    );
+    for words in [&["serve"][..], &["serve", "--auth", "none"]] {
+        let mut child = warmline
+            .command(words)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let said: Vec<String> = lines.by_ref().take(6).map(Result::unwrap).collect();
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+        let told = Told::of(0, &said.join("\n"));
+        match words {
+            ["serve"] => tells!(told, @r"
+            exit: 0
+            ----- stdout -----
+            listening on http://127.0.0.1:[PORT] · 2 servers, one replica: sessions are kept on this machine alone
+              one         http://127.0.0.1:[PORT]/servers/one/mcp
+              second      http://127.0.0.1:[PORT]/servers/second/mcp
+              all in one  http://127.0.0.1:[PORT]/mcp
+              in a run    http://127.0.0.1:[PORT]/runs/RUN/servers/NAME/mcp
+            callers show a token: `warmline url NAME` prints it with what to paste
+            "),
+            _ => tells!(told, @r#"
+            exit: 0
+            ----- stdout -----
+            listening on http://127.0.0.1:[PORT] · 2 servers, one replica: sessions are kept on this machine alone
+              one         http://127.0.0.1:[PORT]/servers/one/mcp
+              second      http://127.0.0.1:[PORT]/servers/second/mcp
+              all in one  http://127.0.0.1:[PORT]/mcp
+              in a run    http://127.0.0.1:[PORT]/runs/RUN/servers/NAME/mcp
+            nobody is asked who they are: `auth = "none"`. Callers share nothing but a run they name: its name is the whole secret
+            "#),
+        }
+    }
+}
+
+/// A refusal to start says what to do: nobody but loopback is served without a token.
+#[test]
+fn it_refuses_to_listen_where_others_are_without_asking_who_they_are() {
+    let warmline = Warmline::new();
+    let serve = |more: &[&str]| {
+        let mut words = vec!["serve", "http://127.0.0.1:1/mcp"];
+        words.extend(more);
+        warmline.run(&words)
+    };
+    tells!(serve(&["--listen", "0.0.0.0:0"]), @r#"
+    exit: 2
+    ----- stderr -----
+    error[config-bad-value]: `0.0.0.0:0` can be reached from elsewhere, and `gateway.auth` is `local`
+      hint: make tokens with `warmline token new NAME` and decide `gateway.auth = "tokens"`, or listen on 127.0.0.1
+    "#);
+    tells!(serve(&["--listen", "0.0.0.0:0", "--auth", "none"]), @r#"
+    exit: 2
+    ----- stderr -----
+    error[config-bad-value]: `0.0.0.0:0` can be reached from elsewhere, and `gateway.auth` is `none`
+      hint: make tokens with `warmline token new NAME` and decide `gateway.auth = "tokens"`, or listen on 127.0.0.1
+    "#);
+    tells!(serve(&["--listen", "0.0.0.0:0", "--auth", "tokens"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[config-bad-value]: callers shall show a token, and none was made yet
+      hint: make one with `warmline token new NAME`
+    ");
+    tells!(warmline.run(&["serve"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[usage-bad-argument]: there is nothing to serve: no server is configured
+      hint: give a URL, or a command behind `--`; or write a `warmline.toml`
+    ");
+    tells!(warmline.run(&["serve", "--listen", "here"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[usage-bad-argument]: `--listen <ADDRESS>` cannot be `here`
+      hint: write an IP address and a port: 127.0.0.1:[PORT], [::1]:8484, or a port alone
+    ");
+}
+
+/// A token is shown once, counts at once, and no longer after it was revoked.
+#[test]
+fn a_token_counts_from_when_it_is_made_until_it_is_revoked() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let warmline = Warmline::new();
+    let serving = Serving::start(&warmline, &[&server.url()]);
+    let name = serving.said["servers"][0]["name"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let url = format!("{}/runs/trip/servers/{name}/mcp", serving.base());
+    let made = warmline.run(&["token", "new", "alice"]);
+    assert_eq!(made.exit, 0, "{made}");
+    let token = made.stdout.trim();
+    let is_let_in = || call(&warmline, &url, &["counter"], token).exit == 0;
+    until("the token counts", is_let_in);
+    tells!(warmline.run(&["token", "list"]), @r"
+    exit: 0
+    ----- stdout -----
+    alice  alice
+    ");
+    tells!(warmline.run(&["token", "new", "alice"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[usage-bad-argument]: there is a token `alice` already
+      hint: take another name and `--identity alice`, or revoke it first: `warmline token revoke alice`
+    ");
+    tells!(warmline.run(&["token", "revoke", "alica"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[usage-bad-argument]: there is no token `alica`
+      hint: did you mean `alice`?
+    ");
+    tells!(warmline.run(&["token", "revoke", "alice"]), @r"
+    exit: 0
+    ----- stderr -----
+    token `alice` is revoked: a running gateway refuses it from now on
+    ");
+    until("the token counts no more", || !is_let_in());
+    assert!(
+        !warmline
+            .run(&["token", "list"])
+            .everything()
+            .contains("alice")
+    );
+    let log = serving.stop(&warmline);
+    assert!(!log.contains(token), "{log}");
+    let kept = std::fs::read_dir(warmline.state().join("tokens")).unwrap();
+    assert_eq!(kept.count(), 0);
+}
+
+/// What changes is told in one line; a bad file changes nothing; unchanged servers keep sessions.
+#[test]
+fn a_changed_file_is_read_whole_or_not_at_all() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let warmline = Warmline::new();
+    let declared = format!("[servers.kept]\nurl = '{}'\n", server.url());
+    let file = warmline.write_user("warmline.toml", &declared);
+    let serving = Serving::start(&warmline, &["--auth", "none"]);
+    let at = |name: &str| format!("{}/runs/trip/servers/{name}/mcp", serving.base());
+    let counts = |name: &str| warmline.run(&["call", &at(name), "counter"]);
+    assert_eq!(counts("kept").stdout.trim(), r#"{"count":1}"#);
+    assert_ne!(counts("late").exit, 0);
+
+    let second = format!("{declared}[servers.late]\nurl = '{}'\n", server.url());
+    std::fs::write(&file, second).unwrap();
+    until("the new server is there", || counts("late").exit == 0);
+    assert_eq!(
+        counts("kept").stdout.trim(),
+        r#"{"count":2}"#,
+        "its session stays"
+    );
+
+    std::fs::write(&file, "[servers.kept]\nurll = 'http://x'\n").unwrap();
+    serving.tell(Signal::HUP);
+    assert_eq!(counts("kept").stdout.trim(), r#"{"count":3}"#);
+    assert_eq!(counts("late").exit, 0, "what runs goes on");
+
+    std::fs::write(&file, &declared).unwrap();
+    until("the server is gone", || counts("late").exit != 0);
+    assert_eq!(counts("kept").stdout.trim(), r#"{"count":4}"#);
+    let log = serving.stop(&warmline);
+    for line in [
+        r#""changes":"added: late; unchanged: 1""#,
+        r#""message":"configuration not read again, what runs goes on""#,
+        "did you mean `url`?",
+        r#""changes":"removed: late; unchanged: 1""#,
+    ] {
+        assert!(log.contains(line), "{line} is missing: {log}");
+    }
+}
+
+/// The first signal lets calls end, and they do; the exit code says that none was cut.
+#[test]
+fn a_call_under_way_ends_before_the_gateway_does() {
+    let (warmline, server, serving) = busy();
+    let calling = std::thread::scope(|scope| {
+        let calling = scope.spawn(|| slow(&warmline, &serving, "1500"));
+        begun(&server);
+        serving.tell(Signal::TERM);
+        calling.join().unwrap()
+    });
+    assert_eq!(calling.exit, 0, "{calling}");
+    let told = serving.ended(&warmline);
+    assert_eq!(told.exit, 0, "{told}");
+}
+
+/// The second signal waits for nobody; what became of the call is not known, and said.
+#[test]
+fn a_second_signal_ends_at_once_and_says_that_calls_were_cut() {
+    let (warmline, server, serving) = busy();
+    let (calling, told) = std::thread::scope(|scope| {
+        let base = serving.base();
+        let calling = scope.spawn({
+            let warmline = &warmline;
+            move || {
+                let url = format!("{base}/servers/busy/mcp");
+                warmline.run(&["call", &url, "slow", "ms=60000"])
+            }
+        });
+        begun(&server);
+        serving.tell(Signal::TERM);
+        serving.tell(Signal::INT);
+        let told = serving.ended(&warmline);
+        (calling.join().unwrap(), told)
+    });
+    assert_eq!(told.exit, 3, "{told}");
+    assert_eq!(calling.exit, 4, "{calling}");
+}
+
+fn busy() -> (Warmline, LedgerServer, Serving) {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let warmline = Warmline::new();
+    let text = format!("[servers.busy]\nurl = '{}'\n", server.url());
+    warmline.write_user("warmline.toml", &text);
+    let serving = Serving::start(&warmline, &["--auth", "none"]);
+    (warmline, server, serving)
+}
+
+fn slow(warmline: &Warmline, serving: &Serving, ms: &str) -> Told {
+    let url = format!("{}/servers/busy/mcp", serving.base());
+    warmline.run(&["call", &url, "slow", &format!("ms={ms}")])
+}
+
+fn begun(server: &LedgerServer) {
+    until("the call began", || {
+        let entries = server.ledger().entries();
+        entries
+            .iter()
+            .any(|entry| entry.phase == Phase::Begin && entry.tool.as_deref() == Some("slow"))
+    });
+}
