@@ -13,10 +13,10 @@ NODE := $(PARTS)/node/node_modules/.bin/node
 SUITE := $(PARTS)/node/node_modules/@modelcontextprotocol/conformance/dist/index.js
 REVISIONS := 2025-11-25 2026-07-28
 FUZZ_SECONDS ?= 60
-# Every file of tests but those that meet real servers.
+# Every file of tests but those that meet real servers and clients.
 TESTS := $(notdir $(patsubst %/main.rs,%,$(wildcard crates/*/tests/*/main.rs))) \
   $(basename $(notdir $(wildcard crates/*/tests/*.rs)))
-FAST_TESTS := $(sort $(filter-out servers conformance orphans,$(TESTS)))
+FAST_TESTS := $(sort $(filter-out behind clients conformance orphans servers,$(TESTS)))
 BENCHES := $(basename $(notdir $(wildcard crates/warmline/benches/*.rs)))
 
 .PHONY: help check fmt lint test test-fast parts conformance snap docs demo bench bench-quick soak pages fuzz audit tidy fmt-check test-all
@@ -34,7 +34,7 @@ lint:        ## clippy, warnings denied
 	@echo '== clippy'
 	$(CARGO) clippy $(LOCKED) --workspace --all-targets -- -D warnings
 
-test:        ## what .ci/run runs: all tests, real servers and the conformance suite included
+test:        ## what .ci/run runs: all tests, real servers, real clients and the conformance suite included
 test: parts fmt-check lint docs test-all
 	@echo '== all of it passed: format, clippy, docs, tests with real servers and the conformance suite'
 
@@ -43,8 +43,8 @@ test-fast:   ## the tests that need no real servers and nothing installed
 	$(CARGO) build $(LOCKED) --workspace --examples
 	$(CARGO) test $(LOCKED) --workspace --lib --bins $(FAST_TESTS:%=--test %)
 
-parts:       ## install the real servers and the conformance suite, pinned, for the tests
-	@echo '== real servers and the conformance suite'
+parts:       ## install the real servers, the real clients and the conformance suite, pinned, for the tests
+	@echo '== real servers, real clients and the conformance suite'
 	@$(PARTS)/install.sh
 
 conformance: ## the official suite's client leg, whole, at both revisions

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Installs the real servers and the conformance suite that the tests run against, pinned, into
-# folders beside this file that git ignores. A part is installed again only when its pins change,
-# so a second run takes no time. What is missing on the machine itself comes from Debian.
+# Installs the real servers, the real clients and the conformance suite that the tests run against,
+# pinned, into folders beside this file that git ignores. A part is installed again only when its
+# pins change, so a second run takes no time. What is missing on the machine itself comes from Debian.
 #
 #   install.sh          install what is missing or changed
 #   install.sh check    only say whether everything is in place
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-readonly python_parts=(mcp1 mcp2 fastmcp3 fastmcp4)
+readonly python_parts=(mcp1 mcp2 fastmcp3 fastmcp4 langchain agents)
 readonly stamps=.installed
 only_check=${1:-}
 
@@ -86,11 +86,11 @@ main() {
   flock 9
   if [[ $only_check != check ]]; then install_packages; fi
   part node "$(digest "$(uname -m)" node/package.json node/package-lock.json)" \
-    'the Node servers, Node 22 and the conformance suite' install_node
+    'the Node servers and clients, Node 22 and the conformance suite' install_node
   local name
   for name in "${python_parts[@]}"; do
     part "python-$name" "$(digest "$(python3 --version)" "python/$name.txt")" \
-      "the Python servers of python/$name.txt" install_python "$name"
+      "the Python part of python/$name.txt" install_python "$name"
   done
   say 'all in place'
 }

@@ -246,10 +246,19 @@ fn parse_head(head: &[u8]) -> io::Result<Request> {
         .collect();
     Ok(Request {
         method: method.to_owned(),
-        path: path.to_owned(),
+        path: origin_form(path).to_owned(),
         headers,
         body: Vec::new(),
     })
+}
+
+/// The path of a target that names its server as well, which every server must understand.
+fn origin_form(target: &str) -> &str {
+    let Some(rest) = target.strip_prefix("http://") else {
+        return target;
+    };
+    let path = rest.find('/').and_then(|at| rest.get(at..));
+    path.unwrap_or("/")
 }
 
 /// Where `wanted` begins in `bytes`.
