@@ -15,7 +15,7 @@ use http::{HeaderName, HeaderValue};
 use crate::code::{Code, Reason};
 use crate::delivery::Delivery;
 use crate::protocol::gone::Dialect;
-use crate::protocol::headers::is_ours;
+use crate::protocol::headers::{PARAM_PREFIX, is_ours};
 use crate::protocol::params::Params;
 
 /// One request of a caller, ready to be sent any number of times.
@@ -77,10 +77,12 @@ impl Request {
     }
 
     /// The same request with one more HTTP header; other transports ignore it. So are headers
-    /// that only we may write, such as `Content-Length` and `Mcp-Session-Id`.
+    /// that only we may write, such as `Content-Length` and `Mcp-Session-Id`. In the words of a
+    /// client the headers of its arguments are its own.
     #[must_use]
     pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
-        if !is_ours(&name) {
+        let is_argument = name.as_str().starts_with(PARAM_PREFIX);
+        if !is_ours(&name) || (is_argument && self.words == Words::Passed) {
             self.headers.push((name, value));
         }
         self

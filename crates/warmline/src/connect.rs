@@ -30,7 +30,7 @@ use crate::pool::{Connector, Happened, Opened, Order};
 use crate::route::Speaking;
 use crate::store::Records;
 use crate::sync::Mutex;
-use crate::upstream::{self, Facts, Notices, Probe, Probed, Session};
+use crate::upstream::{self, Facts, Notices, Probe, Probed, Session, Verdict};
 use starts::Starts;
 
 mod recorded;
@@ -242,6 +242,17 @@ impl Connect {
         };
         let contact = with_fresh_credential(credential, contact).await?;
         Ok((contact.session, contact.other))
+    }
+
+    /// What is remembered of a server, for somebody who says this of itself.
+    pub(crate) fn remembered(
+        &self,
+        entry: &Entry,
+        speaking: &Speaking,
+        said: &Said,
+    ) -> Option<Verdict> {
+        let target = entry.target(&speaking.found, speaking.credential.as_ref(), None, None);
+        self.shared.upstream.verdict(&target, &said.declared)
     }
 
     /// Opens a session on the leg that the setup names.

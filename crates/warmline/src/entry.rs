@@ -19,7 +19,7 @@ use arc_swap::ArcSwap;
 use http::{HeaderName, HeaderValue};
 use warmline_core::budget::{Budget, Cooldown};
 use warmline_core::code::Reason;
-use warmline_core::era::Era;
+use warmline_core::era::{Era, Version};
 use warmline_core::exchange::Trouble;
 use warmline_core::key::{CredentialId, Identity, Place, Revision};
 use warmline_core::plan::Leg;
@@ -394,6 +394,12 @@ impl Entry {
         target.on_notice = notices;
         target.dial = self.server.dial.clone();
         target
+    }
+
+    /// The era that is decided for this server: by its word, or by a version of it.
+    pub(crate) fn decided_era(&self) -> Option<Era> {
+        let settings = self.settings.load();
+        settings.era.or(settings.policy.version.map(Version::era))
     }
 
     /// What a caller inside or outside a run needs to know.

@@ -29,6 +29,7 @@ use crate::engine::{self, Caller};
 use crate::entry::{Entry, Said};
 use crate::error::{Error, Result};
 use crate::lease::Leased;
+use crate::route;
 use crate::server::Server;
 use crate::tools::{Tool, ToolList};
 use crate::upstream::{Declared, Facts, List, Listener};
@@ -234,6 +235,27 @@ impl ServerHandle {
     /// As a call on a session that cannot be had.
     pub async fn greeting(&self) -> Result<Arc<Facts>> {
         self.facts().await
+    }
+
+    /// What the server said of itself in this era when it was last asked by the same credential,
+    /// if that is remembered. Asks nobody.
+    pub async fn remembered(&self, era: Era) -> Option<Arc<Facts>> {
+        let entry = self.entry().ok()?;
+        let speaking = route::speaking(&self.caller, entry).await.ok()?;
+        let connector = self.caller.engine.connector();
+        let known = connector.remembered(entry, &speaking, &self.caller.said)?;
+        known.leg(era).cloned()
+    }
+
+    /// Whether the server is decided, or remembered, not to speak an era. Asks nobody.
+    pub async fn lacks(&self, era: Era) -> bool {
+        let Ok(entry) = self.entry() else {
+            return false;
+        };
+        match route::speaking(&self.caller, entry).await {
+            Ok(speaking) => route::lacks(&self.caller, entry, &speaking, era),
+            Err(_) => false,
+        }
     }
 
     /// Whether a session is held for this caller, and its id where the server issued one. Asking

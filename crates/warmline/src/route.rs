@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use warmline_core::code::Reason;
+use warmline_core::era::Era;
 use warmline_core::exchange::Trouble;
 use warmline_core::key::{Key, Owner, Scope};
 use warmline_core::plan::{self, Asking, Leg, Ownership, Plan, Reach};
@@ -19,7 +20,7 @@ use crate::clock::{self, Instant};
 use crate::connect::{Connect, Line, Setup};
 use crate::credentials::Credential;
 use crate::engine::Caller;
-use crate::entry::{Contact, ContactKey, Entry, Found, NO_CREDENTIAL};
+use crate::entry::{Contact, ContactKey, Entry, Found, NO_CREDENTIAL, Wants};
 use crate::pool::{CellOf, Lease, SpareKey};
 use crate::run::routes::By;
 use crate::upstream::{Facts, Session};
@@ -106,12 +107,10 @@ async fn find(
     if let Some(run) = &caller.run {
         run.check_place(caller.engine.ceilings().runs_per_identity)?;
     }
-    let found = entry.found(&shared.vault).await?;
-    let credential = entry.credential(&caller.who, &shared.vault);
-    if let Some(credential) = &credential {
+    let as_whom = speaking(caller, entry).await?;
+    if let Some(credential) = &as_whom.credential {
         credential.ready().await?;
     }
-    let as_whom = Speaking { found, credential };
     let contact = meet(caller, entry, &as_whom).await?;
     let asking = Asking {
         tool: per_tool,
@@ -222,6 +221,11 @@ async fn meet(
         entry.learn(key, Arc::clone(&contact));
         return Ok(contact);
     }
+    if let Wants::Era(era) = wants
+        && lacks(caller, entry, speaking, era)
+    {
+        return Err(other_era(entry, era));
+    }
     let work = || contact(caller.clone(), Arc::clone(entry), speaking.clone(), key);
     let met = entry.contacting.join("first-contact", key, work).await;
     met.unwrap_or_else(|| {
@@ -230,6 +234,30 @@ async fn meet(
             entry.name
         );
         Err(Trouble::new(Reason::Internal, what))
+    })
+}
+
+/// Whether a server is decided, or known, not to speak an era.
+pub(crate) fn lacks(caller: &Caller, entry: &Entry, speaking: &Speaking, era: Era) -> bool {
+    if let Some(decided) = entry.decided_era() {
+        return decided != era;
+    }
+    let connector = caller.engine.connector();
+    let known = connector.remembered(entry, speaking, &caller.said);
+    known.is_some_and(|known| known.lacks == Some(era))
+}
+
+fn other_era(entry: &Entry, era: Era) -> Trouble {
+    let what = format!("`{}` does not speak the {era} era", entry.name);
+    Trouble::new(Reason::Version, what).because("so it is decided, or so it said before")
+}
+
+/// Where a caller finds the server, and as whom it speaks there.
+pub(crate) async fn speaking(caller: &Caller, entry: &Entry) -> Result<Speaking, Trouble> {
+    let vault = &caller.engine.shared().vault;
+    Ok(Speaking {
+        found: entry.found(vault).await?,
+        credential: entry.credential(&caller.who, vault),
     })
 }
 
@@ -269,6 +297,10 @@ async fn met(
     let met = met.unwrap_or_else(|| Err(crate::engine::going_down()));
     let changes = match &met {
         Ok(_) => passing.succeeded(),
+        // It answered, in the other era: that is no failure of its own.
+        Err(_) if matches!(key.wants, Wants::Era(era) if lacks(caller, entry, speaking, era)) => {
+            passing.succeeded()
+        },
         Err(trouble) => {
             connector.contact_failed(entry, whose, trouble, began.elapsed());
             passing.failed(trouble)

@@ -350,6 +350,7 @@ mod tests {
                 opened_in: std::time::Duration::ZERO,
                 expires_in: None,
                 said: None,
+                heard: None,
             };
             let said = not_kept(&facts, ("trip", then), "demo").map(|remark| remark.what);
             assert_eq!(said.is_some(), says.is_some(), "{transport:?} {said:?}");

@@ -69,6 +69,7 @@ impl Stage {
             opened_in: Duration::ZERO,
             expires_in: None,
             said: None,
+            heard: None,
         });
         stage
     }

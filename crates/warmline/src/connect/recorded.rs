@@ -90,6 +90,7 @@ impl Connect {
             opened_in: Duration::ZERO,
             expires_in: None,
             said: None,
+            heard: None,
         };
         let kept = Kept {
             session_id: id,
@@ -320,6 +321,7 @@ impl Connect {
             opened_in: Duration::ZERO,
             expires_in: None,
             said: None,
+            heard: None,
         };
         let kept = Kept {
             session_id: id.to_owned(),

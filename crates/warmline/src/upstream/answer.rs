@@ -11,7 +11,7 @@ use http::{HeaderName, HeaderValue, Method};
 use warmline_core::code::{Code, Reason};
 use warmline_core::delivery::Delivery;
 use warmline_core::era::Era;
-use warmline_core::exchange::{Ending, Reply, Request, Trouble};
+use warmline_core::exchange::{Ending, Reply, Request, Trouble, Words};
 use warmline_core::protocol::envelope::{Kind, Message};
 use warmline_core::protocol::gone::{Dialect, Remedy, SentSession};
 use warmline_core::protocol::status::{
@@ -75,6 +75,18 @@ pub(crate) async fn ending(
     }
     match read_status(&sent.facts(status, body, &said)) {
         Meaning::Answer(message) => replied(server, &message),
+        // Whoever wrote the headers mends them, and hears it in the server's own words.
+        Meaning::Refused {
+            reason: Reason::HeaderMismatch,
+            ..
+        } if request.words() == Words::Passed => {
+            match Message::split(Bytes::copy_from_slice(text)) {
+                Ok(message) => replied(server, &message),
+                Err(_) => said
+                    .trouble(server, status, Reason::HeaderMismatch, text)
+                    .refused(request),
+            }
+        },
         Meaning::Refused { reason, gone } => {
             if gone.is_some() {
                 sent.standing.retire(reason);

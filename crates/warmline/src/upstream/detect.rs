@@ -201,11 +201,14 @@ impl<'a> Opening<'a> {
                 Probe::RetryAt(_) if std::mem::take(&mut again) => {
                     heard = modern.discover().await.map_err(in_handshake)?;
                 },
-                Probe::Legacy { best } if self.era.is_none() => {
-                    return self.http_legacy(reach, best, None).await;
+                Probe::Legacy { best } => {
+                    self.speaks_no_modern();
+                    if self.era.is_none() {
+                        return self.http_legacy(reach, best, None).await;
+                    }
+                    return Err(self.not_offered(&heard.words));
                 },
-                other @ (Probe::Legacy { .. }
-                | Probe::RetryAt(_)
+                other @ (Probe::RetryAt(_)
                 | Probe::Incompatible { .. }
                 | Probe::NoVerdict { .. }
                 | Probe::AskBoth
@@ -255,6 +258,13 @@ impl<'a> Opening<'a> {
         }
     }
 
+    /// The server answered the probe as a legacy one does: that is worth remembering, so that it
+    /// is not asked anew by everybody who would like to speak so.
+    fn speaks_no_modern(&self) {
+        let verdicts = &self.upstream.verdicts;
+        verdicts.learn_missing(self.server, self.declared, Era::Modern);
+    }
+
     fn was_chance(&self, trouble: &Trouble) -> bool {
         trouble.reason == Reason::ReplyLost || self.was_greeted()
     }
@@ -284,6 +294,7 @@ impl<'a> Opening<'a> {
             opened_in: std::time::Duration::ZERO,
             expires_in: None,
             said: None,
+            heard: None,
         }
     }
 
@@ -330,26 +341,28 @@ impl<'a> Opening<'a> {
             opened_in: std::time::Duration::ZERO,
             expires_in: None,
             said: Some(result),
+            heard: Some(clock::now()),
         })
     }
 
     fn no_session(&self, probe: &Probe, heard: greeting::Heard) -> Trouble {
         match probe {
-            Probe::Legacy { .. } => self.not_offered(&heard.words),
             Probe::Incompatible { supported } => self.incompatible(supported),
             Probe::RetryAt(_) => self.at_odds(&heard.words),
-            Probe::Modern(_) | Probe::NoVerdict { .. } | Probe::AskBoth | Probe::Broken => {
-                heard.trouble.map_or_else(
-                    || {
-                        Trouble::new(
-                            Reason::Handshake,
-                            format!("`{}` cannot be understood", self.server.name),
-                        )
-                        .because(heard.words.clone())
-                    },
-                    in_handshake,
-                )
-            },
+            Probe::Modern(_)
+            | Probe::Legacy { .. }
+            | Probe::NoVerdict { .. }
+            | Probe::AskBoth
+            | Probe::Broken => heard.trouble.map_or_else(
+                || {
+                    Trouble::new(
+                        Reason::Handshake,
+                        format!("`{}` cannot be understood", self.server.name),
+                    )
+                    .because(heard.words.clone())
+                },
+                in_handshake,
+            ),
         }
     }
 

@@ -16,6 +16,7 @@ use bytes::Bytes;
 use warmline_core::era::{Era, Version};
 use warmline_core::key::Transport;
 
+use crate::clock::Instant;
 use crate::sync::Mutex;
 
 /// What is known of a session since it was opened.
@@ -44,6 +45,8 @@ pub struct Facts {
     /// The whole result of the handshake, as the server wrote it; none where it was not read in
     /// this life of the program.
     pub said: Option<Bytes>,
+    /// When it said so first, word for word.
+    pub heard: Option<Instant>,
 }
 
 /// One step of opening a session and what the server made of it.
@@ -74,6 +77,11 @@ impl fmt::Debug for Kept {
 }
 
 impl Facts {
+    /// How long ago the server said this; none where that is not known.
+    pub fn age(&self) -> Option<Duration> {
+        self.heard.map(|heard| heard.elapsed())
+    }
+
     /// Everything but the time that it took.
     fn content(&self) -> impl Hash + PartialEq + '_ {
         let Self {
@@ -88,6 +96,7 @@ impl Facts {
             opened_in: _,
             expires_in,
             said,
+            heard: _,
         } = self;
         (
             (era, version, transport, keeps_session, expires_in),
@@ -143,6 +152,7 @@ mod tests {
             opened_in: Duration::from_millis(name.len() as u64),
             expires_in: None,
             said: None,
+            heard: None,
         })
     }
 

@@ -220,6 +220,7 @@ impl Opened {
             opened_in: Duration::ZERO,
             expires_in: self.expires_in,
             said: Some(self.said),
+            heard: Some(clock::now()),
         }
     }
 }

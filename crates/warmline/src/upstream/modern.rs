@@ -132,6 +132,13 @@ impl ModernHttp {
             Ok(mirrored) => mirrored,
             Err(trouble) => return trouble.unsent(request),
         };
+        if let Some(mismatch) = mirrored
+            .as_deref()
+            .and_then(|made| mismatch(&request, made))
+        {
+            return Ending::Answered(Reply::Error(mismatch));
+        }
+        let mirrored = mirrored.unwrap_or_default();
         let body = write_modern(id, &request, &self.said);
         let headers = || self.headers(&request, &mirrored);
         let sent = self
@@ -225,22 +232,23 @@ impl ModernHttp {
         map
     }
 
-    /// The headers that a tool's schema asks for, made from the arguments.
-    fn mirrored(&self, request: &Request) -> Result<Vec<(HeaderName, HeaderValue)>, Trouble> {
+    /// The headers that a tool's schema asks for, made from the arguments; none where the tool is
+    /// not known, or asks for nothing.
+    fn mirrored(&self, request: &Request) -> Result<Option<Mirrored>, Trouble> {
         if request.method() != "tools/call" {
-            return Ok(Vec::new());
+            return Ok(None);
         }
         let Some(name) = request.params().name() else {
-            return Ok(Vec::new());
+            return Ok(None);
         };
         let wanted = self.tools.lock().get(&name).cloned();
         let arguments = request.params().member("arguments").unwrap_or(b"{}");
         let mirrored = match wanted {
-            None => return Ok(Vec::new()),
+            None => return Ok(None),
             Some(Ok(wanted)) => wanted.of(arguments),
             Some(Err(rule)) => Err(rule),
         };
-        mirrored.map_err(|rule| {
+        mirrored.map(Some).map_err(|rule| {
             Trouble::new(
                 Reason::InvalidRequest,
                 format!(
@@ -298,6 +306,42 @@ impl ModernHttp {
         }
     }
 }
+
+/// Headers made from arguments.
+type Mirrored = Vec<(HeaderName, HeaderValue)>;
+
+/// The error of a client whose headers do not say what its arguments say; `made` are those that
+/// the tool's schema asks for. Headers that the schema does not name are nobody's business.
+fn mismatch(request: &Request, made: &[(HeaderName, HeaderValue)]) -> Option<Bytes> {
+    if request.words() != Words::Passed {
+        return None;
+    }
+    let sent = |name: &HeaderName| {
+        let mut all = request.headers().iter();
+        all.find(|(sent, _)| sent == name).map(|(_, value)| value)
+    };
+    let differs = made
+        .iter()
+        .find(|(name, value)| sent(name).is_none_or(|sent| !says_the_same(sent, value)));
+    let (name, _) = differs?;
+    let what = format!("Header mismatch: `{name}` is not what the arguments say");
+    let error = serde_json::json!({ "code": HEADER_MISMATCH, "message": what });
+    Some(error.to_string().into())
+}
+
+/// Whether two headers say the same, however they are coded; numbers by their value.
+fn says_the_same(sent: &HeaderValue, made: &HeaderValue) -> bool {
+    let (Some(sent), Some(made)) = (headers::decode_value(sent), headers::decode_value(made))
+    else {
+        return false;
+    };
+    let number = |text: &str| text.parse::<f64>().ok();
+    sent == made
+        || matches!((number(&sent), number(&made)), (Some(a), Some(b)) if a.to_bits() == b.to_bits())
+}
+
+/// The code of headers that are unlike the body.
+const HEADER_MISMATCH: i64 = -32020;
 
 /// The same request with the headers and the patience of another: a caller's credential may stand
 /// in its headers.

@@ -63,7 +63,11 @@ impl Piped {
         let mut call = Cancelling {
             pipe: &self.pipe,
             id,
-            call: self.pipe.request(id, line),
+            call: if request.method() == LISTEN {
+                self.pipe.listen(id, line)
+            } else {
+                self.pipe.request(id, line)
+            },
         };
         self.follow(&mut call, request, &mut watch).await
     }
@@ -188,6 +192,9 @@ impl Piped {
         write_legacy(id, request)
     }
 }
+
+/// The request that stays open, so that a server can tell what changes.
+const LISTEN: &str = "subscriptions/listen";
 
 /// The bytes of a legacy request: its own id, and a progress token so that long tools can show
 /// life.

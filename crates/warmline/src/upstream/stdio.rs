@@ -124,6 +124,15 @@ pub(crate) enum Abandoned {
     Written,
 }
 
+/// What a request stays open for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waits {
+    /// Its answer, and what is told on the way.
+    ForAnswer,
+    /// News that name it, for as long as somebody listens.
+    ForNews,
+}
+
 /// Whether the era lets us answer what a server asks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Questions {
@@ -183,8 +192,17 @@ impl Pipe {
 
     /// Sends a request: one JSON message without a newline, whose id is `id`.
     pub(crate) fn request(&self, id: u64, line: Bytes) -> PipeCall {
+        self.ask(id, line, Waits::ForAnswer)
+    }
+
+    /// The same for a request that stays open to hear news: only what names it is its own.
+    pub(crate) fn listen(&self, id: u64, line: Bytes) -> PipeCall {
+        self.ask(id, line, Waits::ForNews)
+    }
+
+    fn ask(&self, id: u64, line: Bytes, waits: Waits) -> PipeCall {
         let desk = &self.handle.desk;
-        let (wake, refused) = match desk.register(id, one_line(line)) {
+        let (wake, refused) = match desk.register(id, one_line(line), waits) {
             Ok(wake) => (wake, None),
             Err(trouble) => (Arc::default(), Some(trouble)),
         };

@@ -26,6 +26,9 @@ use crate::sync::Mutex;
 
 /// How long a verdict holds.
 const HORIZON: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long it is believed that a leg is missing, where no leg was ever seen: an answer of a proxy
+/// reads the same.
+const UNSEEN: Duration = Duration::from_secs(5 * 60);
 /// How many are kept; the oldest goes first.
 const MAX_VERDICTS: usize = 4096;
 
@@ -175,6 +178,10 @@ impl Verdicts {
     pub(crate) fn learn_missing(&self, server: &Server, declared: &Declared, era: Era) {
         self.note(server, declared, Learnt::Confirmed, |verdict| {
             verdict.lacks = Some(era);
+            match era {
+                Era::Legacy => verdict.legacy = None,
+                Era::Modern => verdict.modern = None,
+            }
         });
     }
 
@@ -198,8 +205,12 @@ impl Verdicts {
         }
         let (verdict, until) = known
             .entry(key)
-            .or_insert_with(|| (Verdict::default(), clock::after(HORIZON)));
+            .or_insert_with(|| (Verdict::default(), clock::after(UNSEEN)));
+        let was_seen = verdict.preferred().is_some();
         change(verdict);
+        if verdict.preferred().is_some() && !was_seen {
+            *until = clock::after(HORIZON);
+        }
         if learnt == Learnt::Asked {
             *until = clock::after(HORIZON);
         }
@@ -236,6 +247,7 @@ mod tests {
             opened_in: Duration::ZERO,
             expires_in: None,
             said: None,
+            heard: None,
         })
     }
 

@@ -38,13 +38,17 @@ impl Opening<'_> {
                 Ok((self.piped(pipe, ids, Some(said)), facts))
             },
             Probed::Initialized(message) => self.initialized(pipe, ids, &message),
-            Probed::Legacy if self.era.is_none() => self.legacy(pipe, ids).await,
+            Probed::Legacy if self.era.is_none() => {
+                self.speaks_no_modern();
+                self.legacy(pipe, ids).await
+            },
             // Some servers end on any request before `initialize`: a new one gets it first.
             Probed::Ended(_) if self.era.is_none() => {
                 let fresh = Pipe::spawn(self.server, reach).await?;
                 self.legacy(fresh, Ids::new()).await
             },
             Probed::Legacy => {
+                self.speaks_no_modern();
                 Err(self.not_offered("it answers `server/discover` as a legacy server does"))
             },
             Probed::Ended(trouble) | Probed::Failed(trouble) => Err(self.in_start(trouble, &pipe)),

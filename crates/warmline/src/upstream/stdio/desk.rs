@@ -17,7 +17,7 @@ use warmline_core::exchange::Trouble;
 use warmline_core::protocol::envelope::Message;
 
 use super::outbox::{Outbox, Withdrawn};
-use super::{Abandoned, PipeNews, Questions};
+use super::{Abandoned, PipeNews, Questions, Waits};
 use crate::sync::Mutex;
 use crate::upstream::process::Exit;
 
@@ -65,6 +65,7 @@ pub(super) struct Skipped {
 /// One call and what it has not heard yet.
 #[derive(Debug)]
 pub(super) struct Slot {
+    waits: Waits,
     written: Written,
     inbox: VecDeque<PipeNews>,
     inbox_bytes: usize,
@@ -118,7 +119,12 @@ impl Desk {
     }
 
     /// Registers a call and queues its line; the error says why it will never be sent.
-    pub(super) fn register(&self, id: u64, line: Bytes) -> Result<Arc<Notify>, Trouble> {
+    pub(super) fn register(
+        &self,
+        id: u64,
+        line: Bytes,
+        waits: Waits,
+    ) -> Result<Arc<Notify>, Trouble> {
         let mut state = self.state.lock();
         if let Some(trouble) = &state.ended {
             return Err(trouble.clone());
@@ -141,7 +147,7 @@ impl Desk {
             );
             return Err(Trouble::new(Reason::LocalResources, what));
         }
-        let slot = Slot::new();
+        let slot = Slot::new(waits);
         let wake = Arc::clone(&slot.wake);
         state.calls.insert(id, slot);
         self.work.notify_one();
@@ -347,6 +353,13 @@ impl State {
             .map(|(id, _)| *id)
     }
 
+    /// The oldest call in flight that waits for its answer: what names no call is taken to be its.
+    pub(super) fn oldest(&self) -> Option<u64> {
+        let mut waiting = self.calls.iter();
+        let oldest = waiting.find(|(_, s)| s.is_in_flight() && s.waits == Waits::ForAnswer);
+        oldest.map(|(id, _)| *id)
+    }
+
     pub(super) fn is_in_flight(&self, id: u64) -> bool {
         self.calls.get(&id).is_some_and(Slot::is_in_flight)
     }
@@ -382,8 +395,9 @@ impl State {
 }
 
 impl Slot {
-    fn new() -> Self {
+    fn new(waits: Waits) -> Self {
         Self {
+            waits,
             written: Written::NotYet,
             inbox: VecDeque::new(),
             inbox_bytes: 0,

@@ -121,7 +121,7 @@ fn notice(state: &mut State, message: Message) -> Option<Message> {
         Some(id) if state.is_in_flight(id) => Some(id),
         // A server may cancel a question of its own, whose id means nothing to us.
         Some(_) if message.method() != Some("notifications/cancelled") => None,
-        Some(_) | None => oldest(state),
+        Some(_) | None => state.oldest(),
     };
     let told = whose.is_some_and(|id| state.tell(id, message.clone(), PipeNews::Notice));
     state.skipped.unheard += u64::from(!told);
@@ -145,7 +145,7 @@ fn question(state: &mut State, message: &Message) {
         Some(id) if state.is_in_flight(id) => Some(id),
         Some(id) if state.late.contains(&id) => None,
         // A token that is not ours: the server wants progress on its own question.
-        Some(_) | None => oldest(state),
+        Some(_) | None => state.oldest(),
     };
     if whose.is_some_and(|id| state.tell(id, message.clone(), PipeNews::Question)) {
         return;
@@ -179,10 +179,6 @@ fn only_call(state: &State) -> Option<u64> {
     let mut running = state.in_flight();
     let first = running.next()?;
     running.next().is_none().then_some(first)
-}
-
-fn oldest(state: &State) -> Option<u64> {
-    state.in_flight().next()
 }
 
 /// The call a message of the server names: by our progress token, by the request it cancels, or by
