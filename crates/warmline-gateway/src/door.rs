@@ -1,7 +1,7 @@
 //! The door: listeners, connections, and what is turned away before anything is parsed.
 //!
 //! Asked by: [`Gateway`](crate::Gateway).  A request passes here in this order: Host and Origin,
-//! the path, who it is, the size of its body. Only then a face reads it.
+//! the path, what its head says it is, who it is, the size of its body. Only then a face reads it.
 
 use std::convert::Infallible;
 use std::io;
@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{CONTENT_TYPE, HOST, ORIGIN, WWW_AUTHENTICATE};
+use http::header::{HOST, ORIGIN, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -110,6 +110,9 @@ async fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Response<Bo
     let Some(place) = path::place(head.uri.path()) else {
         return reply::nothing_here();
     };
+    if let (Place::Mcp(_), Some(refusal)) = (&place, face::unfit(&head)) {
+        return refusal;
+    }
     let subject = match shared.doorman.identify(&head) {
         Ok(subject) => subject,
         Err(turned_away) => return not_let_in(turned_away),
@@ -126,9 +129,6 @@ async fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Response<Bo
     };
     if head.method != Method::POST {
         return face::without_body(visit).await;
-    }
-    if let Some(refusal) = wrong_type(&head) {
-        return refusal;
     }
     match body::read(body, shared.options.max_request, BODY_WITHIN).await {
         Ok(body) => face::with_body(visit, body).await,
@@ -157,17 +157,6 @@ fn not_let_in(turned_away: TurnedAway) -> Response<Body> {
     let scheme = HeaderValue::from_static("Bearer");
     response.headers_mut().insert(WWW_AUTHENTICATE, scheme);
     response
-}
-
-fn wrong_type(head: &Parts) -> Option<Response<Body>> {
-    let stated = head.headers.get(CONTENT_TYPE)?.to_str().ok();
-    let kind = stated.and_then(|stated| stated.split(';').next());
-    if kind.is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json")) {
-        return None;
-    }
-    let what = "Unsupported Media Type: a message is application/json";
-    let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-    Some(reply::error(status, None, RpcCode::Invalid, what))
 }
 
 fn not_read(unread: Unread) -> Response<Body> {

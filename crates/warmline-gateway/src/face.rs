@@ -9,6 +9,7 @@ pub(crate) mod modern;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE};
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use warmline::core::era::{Era, Version};
@@ -19,6 +20,7 @@ use warmline::core::protocol::params::Params;
 
 use crate::Shared;
 use crate::body::Body;
+use crate::flow::Accepts;
 use crate::path::Target;
 use crate::reply::{self, RpcCode};
 use crate::who::Subject;
@@ -31,11 +33,24 @@ pub(crate) struct Visit<'a> {
     pub(crate) head: &'a Parts,
 }
 
+/// Why a request is turned away by its head alone, whoever sends it: by its method, by what its
+/// body is, by what can be read by its client (mcp-spec 3.4.6, steps 2 and 3).
+pub(crate) fn unfit(head: &Parts) -> Option<Response<Body>> {
+    if head.method != Method::POST {
+        let is_modern = stated_era(head) == Some(Era::Modern);
+        return is_modern.then(|| reply::wrong_method("POST"));
+    }
+    let stated = head.headers.get(CONTENT_TYPE);
+    let kind = stated.map(|stated| stated.to_str().unwrap_or_default());
+    let kind = kind.and_then(|kind| kind.split(';').next());
+    if kind.is_some_and(|kind| !kind.trim().eq_ignore_ascii_case("application/json")) {
+        return Some(reply::wrong_type());
+    }
+    accepts(head).is_none().then(reply::not_acceptable)
+}
+
 /// Answers a request that has no body.
 pub(crate) async fn without_body(visit: Visit<'_>) -> Response<Body> {
-    if stated_era(visit.head) == Some(Era::Modern) {
-        return reply::wrong_method("POST");
-    }
     match visit.head.method {
         Method::GET => legacy::stream(visit).await,
         Method::DELETE => legacy::end(visit).await,
@@ -72,13 +87,39 @@ pub(crate) async fn with_body(visit: Visit<'_>, body: Bytes) -> Response<Body> {
     }
 }
 
+/// What a client can read, if it is anything we write.
+pub(crate) fn accepts(head: &Parts) -> Option<Accepts> {
+    let mut stated = head.headers.get_all(ACCEPT).iter().peekable();
+    if stated.peek().is_none() {
+        return Some(Accepts::Both);
+    }
+    let (mut json, mut events) = (false, false);
+    for part in stated
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|text| text.split(','))
+    {
+        let kind = part.split(';').next().unwrap_or_default().trim();
+        let is = |name: &str| kind.eq_ignore_ascii_case(name);
+        json |= is("application/json") || is("application/*") || is("*/*");
+        events |= is("text/event-stream") || is("text/*") || is("*/*");
+    }
+    match (json, events) {
+        (true, true) => Some(Accepts::Both),
+        (true, false) => Some(Accepts::Json),
+        (false, true) => Some(Accepts::Events),
+        (false, false) => None,
+    }
+}
+
 /// Which era a message speaks (mcp-spec 4.3): its body says, and the header only where the body
 /// says nothing.
 fn era(head: &Parts, message: &Message, params: &Params) -> Era {
-    if params.meta_member(meta::PROTOCOL_VERSION).is_some() {
+    let is_greeting = message.method() == Some("initialize");
+    let claims = |name: &str| params.meta_member(name).is_some();
+    // The handshake is legacy by definition, but for one that says all that a modern request does.
+    if claims(meta::PROTOCOL_VERSION) && (!is_greeting || claims(meta::CLIENT_CAPABILITIES)) {
         return Era::Modern;
     }
-    let is_greeting = message.method() == Some("initialize");
     let is_answer = matches!(message.kind(), Kind::Result | Kind::Error);
     match stated_era(head) {
         Some(Era::Modern) if !is_greeting && !is_answer => Era::Modern,

@@ -35,6 +35,7 @@ use warmline::{Code, Warmline, clock};
 
 use crate::body::Body;
 use crate::face::legacy::clients::Clients;
+use crate::face::modern::listen::Listens;
 use crate::hosts::Hosts;
 pub use crate::which::RunFrom;
 pub use crate::who::{Auth, Token};
@@ -85,6 +86,9 @@ pub(crate) struct Shared {
     pub(crate) doorman: Doorman,
     pub(crate) hosts: Hosts,
     pub(crate) clients: Clients,
+    pub(crate) listens: Listens,
+    /// Whether nothing new is taken any more.
+    pub(crate) stopping: watch::Receiver<bool>,
 }
 
 impl Gateway {
@@ -95,14 +99,16 @@ impl Gateway {
     pub async fn start(warm: Warmline, options: Options) -> io::Result<Self> {
         let listener = TcpListener::bind(options.listen).await?;
         let address = listener.local_addr()?;
+        let (stop, stopping) = watch::channel(false);
         let shared = Arc::new(Shared {
             doorman: Doorman::new(options.auth.clone(), warm.clone()),
             hosts: Hosts::of(address, &options.hosts, &options.origins),
             clients: Clients::default(),
+            listens: Listens::default(),
+            stopping: stopping.clone(),
             warm,
             options,
         });
-        let (stop, stopping) = watch::channel(false);
         let listening = door::listen(Arc::clone(&shared), listener, stopping);
         Ok(Self {
             listening: clock::spawn("listener", listening),

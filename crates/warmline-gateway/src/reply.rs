@@ -17,6 +17,8 @@ pub(crate) enum RpcCode {
     Parse,
     /// It is JSON, and no message that may stand here.
     Invalid,
+    /// No such method is spoken here.
+    Method,
     /// The parameters are wrong.
     Params,
     /// Something of ours broke.
@@ -35,6 +37,7 @@ impl RpcCode {
         match self {
             Self::Parse => -32700,
             Self::Invalid => -32600,
+            Self::Method => -32601,
             Self::Params => -32602,
             Self::Internal => -32603,
             Self::Header => -32020,
@@ -98,6 +101,27 @@ pub(crate) fn response_message(id: Option<&[u8]>, member: &str, value: &[u8]) ->
     out.extend_from_slice(value);
     out.push(b'}');
     out.into()
+}
+
+/// What a modern request gets where the server speaks the legacy era alone: the words of such a
+/// server, so that its client goes on with `initialize`. None of the errors that modern servers
+/// give may stand here.
+pub(crate) fn only_legacy(id: &[u8]) -> Bytes {
+    let what = "Bad Request: this server begins with initialize";
+    error_message(Some(id), RpcCode::Invalid.number(), what, None)
+}
+
+/// A message in a form that is none.
+pub(crate) fn wrong_type() -> Response<Body> {
+    let what = "Unsupported Media Type: a message is application/json";
+    let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+    error(status, None, RpcCode::Invalid, what)
+}
+
+/// Nothing that we write can be read by the client.
+pub(crate) fn not_acceptable() -> Response<Body> {
+    let what = "Not Acceptable: a client must accept application/json or text/event-stream";
+    error(StatusCode::NOT_ACCEPTABLE, None, RpcCode::Invalid, what)
 }
 
 /// There is nothing at this path.

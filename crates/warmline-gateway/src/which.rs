@@ -106,7 +106,12 @@ fn found(place: &RunFrom, head: &Parts, params: Option<&Params>) -> Option<Strin
             let raw = params?.meta_member(key)?;
             serde_json::from_slice::<String>(raw).ok()?
         },
-        RunFrom::Header(name) => head.headers.get(name)?.to_str().ok()?.to_owned(),
+        RunFrom::Header(name) => {
+            let bytes = head.headers.get(name)?.as_bytes();
+            // Bytes that are no text are a name all the same, each byte a letter.
+            let letters = || bytes.iter().copied().map(char::from).collect();
+            std::str::from_utf8(bytes).map_or_else(|_| letters(), str::to_owned)
+        },
     };
     (1..=MAX_FOUND).contains(&text.len()).then_some(text)
 }

@@ -435,6 +435,12 @@ impl<T> Call<T> {
         self
     }
 
+    /// Several of them at once, made already.
+    pub fn headers(mut self, more: impl IntoIterator<Item = (HeaderName, HeaderValue)>) -> Self {
+        self.options.headers.extend(more);
+        self
+    }
+
     /// The words of a client, passed on as they are: what it says of itself in a modern request
     /// stands, and what it is asked comes back as the result.
     pub fn relayed(mut self) -> Self {

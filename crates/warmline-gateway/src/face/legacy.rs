@@ -9,8 +9,6 @@ mod greeting;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::ACCEPT;
-use http::request::Parts;
 use http::{Response, StatusCode};
 use warmline::core::protocol::envelope::{Kind, Message};
 use warmline::core::protocol::headers::{LAST_EVENT_ID, SESSION_ID};
@@ -62,7 +60,7 @@ async fn request(
         let pong = reply::response_message(Some(&id), "result", b"{}");
         return reply::json(StatusCode::OK, pong);
     }
-    let Some(accepts) = accepts(visit.head) else {
+    let Some(accepts) = super::accepts(visit.head) else {
         let what = "Not Acceptable: a client must accept application/json or text/event-stream";
         let status = StatusCode::NOT_ACCEPTABLE;
         return reply::error(status, Some(&id), RpcCode::Invalid, what);
@@ -93,30 +91,6 @@ async fn request(
         }
     });
     flow::respond(calling, lane, manner).await
-}
-
-/// What a client can read, if it is anything we write.
-fn accepts(head: &Parts) -> Option<Accepts> {
-    let mut stated = head.headers.get_all(ACCEPT).iter().peekable();
-    if stated.peek().is_none() {
-        return Some(Accepts::Both);
-    }
-    let (mut json, mut events) = (false, false);
-    for part in stated
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|text| text.split(','))
-    {
-        let kind = part.split(';').next().unwrap_or_default().trim();
-        let is = |name: &str| kind.eq_ignore_ascii_case(name);
-        json |= is("application/json") || is("application/*") || is("*/*");
-        events |= is("text/event-stream") || is("text/*") || is("*/*");
-    }
-    match (json, events) {
-        (true, true) => Some(Accepts::Both),
-        (true, false) => Some(Accepts::Json),
-        (false, true) => Some(Accepts::Events),
-        (false, false) => None,
-    }
 }
 
 /// `GET`: a stream that broke is taken up, or a standing one begins.

@@ -2,88 +2,242 @@
 //! request.
 //!
 //! Asked by: [`face`](crate::face).  Whoever closes the response cancels the call.
+//!
+//! | question | file |
+//! |---|---|
+//! | What must a request say, and what is told first where it does not? | `check.rs` |
+//! | What does the server say of itself? | `discover.rs` |
+//! | How is a client told what changes? | `listen.rs` |
+//! | Whose is the state of a request that asked something? | `state.rs` |
 
 mod check;
+mod discover;
+pub(crate) mod listen;
+mod state;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Response, StatusCode};
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Response, StatusCode};
+use warmline::core::code::{Code, Reason};
 use warmline::core::era::Era;
+use warmline::core::key::Digest;
 use warmline::core::protocol::envelope::{Kind, Message};
+use warmline::core::protocol::headers::PARAM_PREFIX;
 use warmline::core::protocol::meta;
 use warmline::core::protocol::params::Params;
 use warmline::core::protocol::splice::{self, Edit};
-use warmline::{Declared, Error, Listener, News, ServerHandle};
+use warmline::{Error, Listener, News, ServerHandle, Vault};
 
+use self::state::Binding;
 use super::Visit;
 use crate::body::Body;
 use crate::failure;
 use crate::flow::{self, Accepts, Calling, Ended, Leaving, Manner};
 use crate::lane::{Keep, Lane};
-use crate::reply;
-use crate::which::{self, BadName};
-use crate::who::{self, Split};
+use crate::reply::{self, RpcCode};
+use crate::which::{self, BadName, RUN_META};
+use crate::who::{self, Split, Subject};
 
 /// Answers a message of a modern client.
 pub(crate) async fn message(visit: Visit<'_>, message: Message, params: Params) -> Response<Body> {
-    let said = match check::check(visit.head, &message, &params) {
-        Ok(said) => said,
-        Err(refusal) => return refusal.response(message.raw_id()),
-    };
+    if let Err(refusal) = check::check(visit.head, &message, &params) {
+        return refusal.response(message.raw_id());
+    }
     if message.kind() == Kind::Notification {
         // The protocol knows none that a client of this era sends over HTTP.
         return reply::empty(StatusCode::ACCEPTED);
     }
-    let server = match server(&visit, &params, said) {
-        Ok(server) => server,
+    let asked = match Asked::of(&visit, &message, params) {
+        Ok(asked) => asked,
         Err(refused) => return refused.response(message.raw_id()),
     };
-    let id = message
-        .raw_id()
-        .map(Bytes::copy_from_slice)
-        .unwrap_or_default();
-    let method = message.method().unwrap_or_default().to_owned();
+    match message.method() {
+        Some("server/discover") => Box::pin(discover::answer(asked)).await,
+        Some(listen::METHOD) => listen::answer(visit.shared, asked).await,
+        method => {
+            let method = method.unwrap_or_default().to_owned();
+            call(&visit, asked, method).await
+        },
+    }
+}
+
+/// Passes a request on to the server, and its answer back.
+async fn call(visit: &Visit<'_>, asked: Asked, method: String) -> Response<Body> {
     let lane = Arc::new(Lane::new(Keep::Nothing));
-    let token = params.meta_member(meta::PROGRESS_TOKEN);
-    let ear = Ear {
-        lane: Arc::clone(&lane),
-        token: token.map(Bytes::copy_from_slice),
-    };
-    let call = server
-        .request_raw(method, params)
+    let call = asked
+        .server
+        .request_raw(method.clone(), asked.params)
         .relayed()
-        .listened_by(Arc::new(ear));
+        .headers(of_arguments(visit.head))
+        .listened_by(Arc::new(Ear {
+            lane: Arc::clone(&lane),
+            token: asked.token,
+            logs: asked.logs,
+        }));
+    let (id, server, binding) = (asked.id, asked.server, asked.binding);
+    let shared = Arc::clone(visit.shared);
     let calling: Calling = Box::pin(async move {
-        match call.await {
+        let result = match call.await {
+            Ok(result) => result,
+            Err(error) => return failed(&server, &id, &error).await,
+        };
+        match binding.seal(shared.warm.vault(), &method, result) {
             Ok(result) => Ended {
                 status: StatusCode::OK,
                 message: reply::response_message(Some(&id), "result", &result),
             },
-            Err(error) => Ended {
-                status: failure::modern_status(&error),
-                message: failure::message(&id, &error),
+            Err(trouble) => Ended {
+                status: StatusCode::OK,
+                message: reply::error_message(
+                    Some(&id),
+                    RpcCode::Internal.number(),
+                    &trouble.what,
+                    None,
+                ),
             },
         }
     });
     let manner = Manner {
-        accepts: Accepts::Both,
+        accepts: asked.accepts,
         leaving: Leaving::Cancels,
         stream: None,
     };
     flow::respond(calling, lane, manner).await
 }
 
+/// How a request that failed ends for its client. Where the server does not speak this era, its
+/// client hears what such a server would say, and goes on from there.
+async fn failed(server: &ServerHandle, id: &[u8], error: &Error) -> Ended {
+    let is_ours = error.server_error().is_none();
+    if is_ours && error.reason() == Reason::Version && server.lacks(Era::Modern).await {
+        return Ended {
+            status: StatusCode::BAD_REQUEST,
+            message: reply::only_legacy(id),
+        };
+    }
+    Ended {
+        status: failure::modern_status(error),
+        message: failure::message(id, error),
+    }
+}
+
+/// The headers of arguments, as the client wrote them.
+fn of_arguments(head: &Parts) -> impl Iterator<Item = (HeaderName, HeaderValue)> + '_ {
+    let all = head.headers.iter();
+    all.filter(|(name, _)| name.as_str().starts_with(PARAM_PREFIX))
+        .map(|(name, value)| (name.clone(), value.clone()))
+}
+
+/// A request that may be passed on.
+struct Asked {
+    /// The client's own id, raw.
+    id: Bytes,
+    params: Params,
+    server: ServerHandle,
+    binding: Binding,
+    /// Whose it is, where that is worth counting.
+    who: Digest,
+    accepts: Accepts,
+    /// What its reports of progress are to name.
+    token: Option<Bytes>,
+    logs: Logs,
+}
+
+/// Whether a request wants log lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Logs {
+    Wanted,
+    Not,
+}
+
+impl Asked {
+    fn of(visit: &Visit<'_>, message: &Message, params: Params) -> Result<Self, NotPassed> {
+        let shared = visit.shared;
+        let vault = shared.warm.vault();
+        let name = visit.target.server.ok_or(NotPassed::NoServer)?;
+        let run_from = &shared.options.run_from;
+        let run = which::run(visit.target.run, visit.head, Some(&params), run_from, vault)
+            .map_err(NotPassed::BadRun)?;
+        let split = run.as_deref().map_or(Split::Once, Split::Run);
+        let identity = who::identity(&shared.warm, &visit.subject, split);
+        let who = match (&visit.subject, &run) {
+            // Their identity is new with each request; what they have in common is that.
+            (Subject::Anybody, None) => Digest::new([0; 16]),
+            (Subject::Anybody, Some(_)) | (Subject::Known(_), _) => identity.digest(),
+        };
+        let server = match run {
+            None => identity.server(name),
+            Some(run) => identity.named(&run).and_then(|begun| {
+                let server = begun.server(name);
+                begun.detach();
+                server
+            }),
+        };
+        let server = server.map_err(NotPassed::Failed)?.in_era(Era::Modern);
+        let binding = Binding::new(vault, who, name);
+        let method = message.method().unwrap_or_default();
+        let token = params.meta_member(meta::PROGRESS_TOKEN);
+        let wants_logs = params.meta_member(meta::LOG_LEVEL).is_some();
+        Ok(Self {
+            id: raw_id(message),
+            server,
+            who,
+            accepts: super::accepts(visit.head).unwrap_or(Accepts::Both),
+            token: token.map(Bytes::copy_from_slice),
+            logs: if wants_logs { Logs::Wanted } else { Logs::Not },
+            params: upward(vault, binding, method, params)?,
+            binding,
+        })
+    }
+}
+
+/// The parameters as the server gets them: its own state back, and nothing that was said to us.
+fn upward(
+    vault: &Vault,
+    binding: Binding,
+    method: &str,
+    params: Params,
+) -> Result<Params, NotPassed> {
+    let state = binding.open(vault, method, &params);
+    let state = state.map_err(|state::NotOurs| NotPassed::BadState)?;
+    let names_run = params.meta_member(RUN_META).is_some();
+    if state.is_none() && !names_run {
+        return Ok(params);
+    }
+    let edits = state.as_deref().map(|raw| Edit::Set(state::MEMBER, raw));
+    let meta_edits = names_run.then_some(Edit::Remove(RUN_META));
+    let mut raw = Vec::with_capacity(params.raw().len());
+    params.write_with(&mut raw, edits.as_slice(), meta_edits.as_slice());
+    // Edits of a checked object make a checked object.
+    Ok(Params::parse(raw.into()).unwrap_or(params))
+}
+
+fn raw_id(message: &Message) -> Bytes {
+    let id = message.raw_id();
+    id.map(Bytes::copy_from_slice).unwrap_or_default()
+}
+
 /// Why a request goes to no server.
-enum NoServer {
+enum NotPassed {
+    NoServer,
     BadRun(BadName),
+    /// The state is none that we gave to this caller, or not any more.
+    BadState,
     Failed(Error),
 }
 
-impl NoServer {
+impl NotPassed {
     fn response(&self, id: Option<&[u8]>) -> Response<Body> {
         match self {
+            Self::NoServer => reply::nothing_here(),
             Self::BadRun(bad) => bad.response(id),
+            Self::BadState => {
+                let what = "Invalid params: this requestState was not given to you, or is too old";
+                reply::error(StatusCode::BAD_REQUEST, id, RpcCode::Params, what)
+            },
+            Self::Failed(error) if error.code() == Code::ServerUnknown => reply::nothing_here(),
             Self::Failed(error) => {
                 let message = failure::message(id.unwrap_or(b"null"), error);
                 reply::json(StatusCode::OK, message)
@@ -92,33 +246,11 @@ impl NoServer {
     }
 }
 
-/// The server, as this request may call it: inside the run it names, else outside.
-fn server(visit: &Visit<'_>, params: &Params, said: Declared) -> Result<ServerHandle, NoServer> {
-    let shared = visit.shared;
-    let name = visit.target.server.unwrap_or_default();
-    let run_from = &shared.options.run_from;
-    let vault = shared.warm.vault();
-    let run = which::run(visit.target.run, visit.head, Some(params), run_from, vault)
-        .map_err(NoServer::BadRun)?;
-    let split = run.as_deref().map_or(Split::Once, Split::Run);
-    let identity = who::identity(&shared.warm, &visit.subject, split);
-    let server = match run {
-        None => identity.server(name),
-        Some(run) => identity.named(&run).and_then(|begun| {
-            let server = begun.server(name);
-            begun.detach();
-            server
-        }),
-    };
-    server
-        .map(|server| server.declaring(said).in_era(Era::Modern))
-        .map_err(NoServer::Failed)
-}
-
 /// Hears what comes down during one call.
 struct Ear {
     lane: Arc<Lane>,
     token: Option<Bytes>,
+    logs: Logs,
 }
 
 impl Listener for Ear {
@@ -133,11 +265,17 @@ impl Listener for Ear {
                 }
                 ("notifications/progress".to_owned(), Bytes::from(named))
             },
+            // Who did not ask for lines must not get any, whatever the server does.
+            News::Log(_) if self.logs == Logs::Not => return,
             News::Log(params) => ("notifications/message".to_owned(), params),
             News::Other(method, params) => (method, params),
         };
-        let mut out = Vec::with_capacity(64 + params.len());
-        splice::write_notification(&mut out, &method, Some(&params));
-        self.lane.tell(out.into());
+        self.lane.tell(notification(&method, &params));
     }
+}
+
+fn notification(method: &str, params: &[u8]) -> Bytes {
+    let mut out = Vec::with_capacity(64 + params.len());
+    splice::write_notification(&mut out, method, Some(params));
+    out.into()
 }

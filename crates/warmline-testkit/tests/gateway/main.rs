@@ -2,5 +2,6 @@
 
 #![cfg(test)]
 
+mod modern;
 mod straight;
 mod world;

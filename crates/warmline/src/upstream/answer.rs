@@ -75,19 +75,10 @@ pub(crate) async fn ending(
     }
     match read_status(&sent.facts(status, body, &said)) {
         Meaning::Answer(message) => replied(server, &message),
-        // Whoever wrote the headers mends them, and hears it in the server's own words.
-        Meaning::Refused {
-            reason: Reason::HeaderMismatch,
-            ..
-        } if request.words() == Words::Passed => {
-            match Message::split(Bytes::copy_from_slice(text)) {
-                Ok(message) => replied(server, &message),
-                Err(_) => said
-                    .trouble(server, status, Reason::HeaderMismatch, text)
-                    .refused(request),
-            }
-        },
         Meaning::Refused { reason, gone } => {
+            if let Some(message) = own_words(&request, reason, text) {
+                return replied(server, &message);
+            }
             if gone.is_some() {
                 sent.standing.retire(reason);
             }
@@ -113,6 +104,14 @@ pub(crate) async fn ending(
             .trouble(server, status, Reason::NoReplyChannel, text)
             .unknown(),
     }
+}
+
+/// What a client hears in the server's own words: whoever wrote the headers mends them.
+fn own_words(request: &Request, reason: Reason, body: &[u8]) -> Option<Message> {
+    let is_for_client = request.words() == Words::Passed && reason == Reason::HeaderMismatch;
+    is_for_client
+        .then(|| Message::split(Bytes::copy_from_slice(body)).ok())
+        .flatten()
 }
 
 impl<'a> Sent<'a> {

@@ -1,13 +1,11 @@
 //! What a modern request must say, and in which order what is missing is told (mcp-spec 3.4.6).
 
-use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderName, Response, StatusCode};
 use serde_json::{Value, json};
-use warmline::Declared;
 use warmline::core::era::{Era, Version};
 use warmline::core::protocol::envelope::{Kind, Message};
-use warmline::core::protocol::headers::{self, METHOD, NAME, PROTOCOL_VERSION};
+use warmline::core::protocol::headers::{self, METHOD, NAME, PARAM_PREFIX, PROTOCOL_VERSION};
 use warmline::core::protocol::meta;
 use warmline::core::protocol::params::Params;
 
@@ -33,46 +31,62 @@ impl Refusal {
 
     pub(super) fn response(&self, id: Option<&[u8]>) -> Response<Body> {
         let message = reply::error_message(id, self.code.number(), &self.what, self.data.as_ref());
-        reply::json(StatusCode::BAD_REQUEST, message)
+        let status = if self.code == RpcCode::Method {
+            StatusCode::NOT_FOUND
+        } else {
+            StatusCode::BAD_REQUEST
+        };
+        reply::json(status, message)
     }
 }
 
-/// Checks a message; gives what its client says of itself.
-pub(super) fn check(head: &Parts, message: &Message, params: &Params) -> Result<Declared, Refusal> {
+/// Methods of the legacy era that have no meaning in this one. What else there may be the server
+/// knows best.
+const GONE: [&str; 2] = ["ping", "initialize"];
+
+/// Checks a message, step by step; the first that fails is told.
+pub(super) fn check(head: &Parts, message: &Message, params: &Params) -> Result<(), Refusal> {
     if matches!(message.kind(), Kind::Result | Kind::Error) {
         let what = "Invalid Request: a modern client answers in its next request";
         return Err(Refusal::new(RpcCode::Invalid, what));
     }
     if message.kind() == Kind::Notification {
-        return Ok(Declared::default());
+        return Ok(());
     }
-    let (version, capabilities) = stated(params)?;
-    for name in [PROTOCOL_VERSION, METHOD, NAME] {
-        if head.headers.get_all(&name).iter().count() > 1 {
-            let what = format!("the header `{}` stands there twice", title(&name));
-            return Err(Refusal::new(RpcCode::Header, what));
-        }
+    let version = stated(params)?;
+    if let Some(name) = doubled(head) {
+        let what = format!("Header mismatch: `{name}` stands there twice");
+        return Err(Refusal::new(RpcCode::Header, what));
     }
     same(head, &PROTOCOL_VERSION, &version)?;
     let known = Version::parse(&version).filter(|version| version.era() == Era::Modern);
-    let Some(known) = known else {
+    if known.is_none() {
         return Err(unsupported(&version));
-    };
+    }
     let method = message.method().unwrap_or_default();
     same(head, &METHOD, method)?;
     if let Some(expected) = headers::mcp_name(method, params) {
         let expected = headers::decode_value(&expected).unwrap_or_default();
         same(head, &NAME, &expected)?;
     }
-    Ok(Declared {
-        capabilities,
-        version: Some(known),
-        ..Declared::default()
-    })
+    if GONE.contains(&method) {
+        let what = format!("Method not found: {method}");
+        return Err(Refusal::new(RpcCode::Method, what));
+    }
+    Ok(())
 }
 
-/// Version and capabilities, as `_meta` says them.
-fn stated(params: &Params) -> Result<(String, Bytes), Refusal> {
+/// A header of the protocol that stands there twice: two readers would see two requests.
+fn doubled(head: &Parts) -> Option<&HeaderName> {
+    let of_protocol = |name: &&HeaderName| {
+        [PROTOCOL_VERSION, METHOD, NAME].contains(name) || name.as_str().starts_with(PARAM_PREFIX)
+    };
+    let mut names = head.headers.keys().filter(of_protocol);
+    names.find(|name| head.headers.get_all(*name).iter().count() > 1)
+}
+
+/// The version, as `_meta` says it beside the capabilities.
+fn stated(params: &Params) -> Result<String, Refusal> {
     let version = params
         .meta_member(meta::PROTOCOL_VERSION)
         .and_then(|raw| serde_json::from_slice::<String>(raw).ok());
@@ -80,7 +94,7 @@ fn stated(params: &Params) -> Result<(String, Bytes), Refusal> {
         .meta_member(meta::CLIENT_CAPABILITIES)
         .filter(|raw| raw.starts_with(b"{"));
     match (version, capabilities) {
-        (Some(version), Some(raw)) => Ok((version, Bytes::copy_from_slice(raw))),
+        (Some(version), Some(_)) => Ok(version),
         (version, capabilities) => {
             let missing: Vec<&str> = [
                 version.is_none().then_some(meta::PROTOCOL_VERSION),

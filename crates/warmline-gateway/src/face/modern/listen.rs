@@ -1,0 +1,282 @@
+//! `subscriptions/listen`: a stream on which a client hears what changes, for as long as it stays.
+//!
+//! Asked by: the modern face.  Each is passed on to the server as one of its own, under the
+//! client's id. When the server's stream breaks it is opened anew, and whatever may have changed
+//! meanwhile is said to have changed.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::json;
+use tokio::sync::watch;
+use warmline::core::key::Digest;
+use warmline::core::protocol::meta;
+use warmline::core::protocol::params::Params;
+use warmline::core::protocol::splice::Edit;
+use warmline::{Listener, News, ServerHandle, clock};
+
+use super::{Asked, failed, notification};
+use crate::Shared;
+use crate::body::Body;
+use crate::flow::{self, Accepts, Calling, Ended, Leaving, Manner};
+use crate::lane::{Keep, Lane};
+use crate::reply::{self, RpcCode};
+
+pub(super) const METHOD: &str = "subscriptions/listen";
+const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
+
+/// More are not open at a time, in all and for one caller.
+const MAX_ALL: u32 = 1024;
+const MAX_OF_ONE: u32 = 64;
+/// A server may stay silent on such a stream for as long as nothing changes.
+const STAYS: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// A stream that breaks is opened again after a pause that doubles, so often in a row.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const MAX_TRIES: u32 = 12;
+/// A stream that stood for so long was a good one.
+const STOOD: Duration = Duration::from_secs(60);
+
+/// Answers `subscriptions/listen`.
+pub(super) async fn answer(shared: &Arc<Shared>, asked: Asked) -> Response<Body> {
+    if asked.accepts == Accepts::Json {
+        let what = "Not Acceptable: what changes comes as text/event-stream";
+        let (status, id) = (StatusCode::NOT_ACCEPTABLE, Some(&*asked.id));
+        return reply::error(status, id, RpcCode::Invalid, what);
+    }
+    let Some(place) = shared.listens.take(asked.who) else {
+        let (what, id) = ("Subscription limit reached", Some(&*asked.id));
+        return reply::error(StatusCode::OK, id, RpcCode::Internal, what);
+    };
+    let lane = Arc::new(Lane::new(Keep::Nothing));
+    let ear = Arc::new(Ear {
+        lane: Arc::clone(&lane),
+        id: asked.id,
+        acknowledged: AtomicBool::new(false),
+    });
+    let mut stopping = shared.stopping.clone();
+    let (server, params) = (asked.server, asked.params);
+    let calling: Calling = Box::pin(async move {
+        let ended = tokio::select! {
+            ended = stay(&server, &params, &ear) => ended,
+            () = stopped(&mut stopping) => ear.ended(b"{\"resultType\":\"complete\"}"),
+        };
+        drop(place);
+        ended
+    });
+    let manner = Manner {
+        accepts: asked.accepts,
+        leaving: Leaving::Cancels,
+        stream: None,
+    };
+    flow::respond(calling, lane, manner).await
+}
+
+/// Waits until the gateway stops; for ever, where nobody is left to say so.
+async fn stopped(stopping: &mut watch::Receiver<bool>) {
+    if stopping.wait_for(|stop| *stop).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Stays with the server until it ends the stream in good order, or cannot be had any more.
+async fn stay(server: &ServerHandle, params: &Params, ear: &Arc<Ear>) -> Ended {
+    let mut tries = 0;
+    loop {
+        let began = clock::now();
+        let heard = server
+            .request_raw(METHOD, params.clone())
+            .relayed()
+            .timeout(STAYS)
+            .idle_timeout(STAYS)
+            .listened_by(Arc::<Ear>::clone(ear));
+        let error = match heard.await {
+            Ok(result) => return ear.ended(&result),
+            Err(error) => error,
+        };
+        if began.elapsed() >= STOOD {
+            tries = 0;
+        }
+        let is_final = error.server_error().is_some() || !ear.is_acknowledged();
+        if is_final || tries == MAX_TRIES {
+            return failed(server, &ear.id, &error).await;
+        }
+        let pause = FIRST_PAUSE * 2_u32.saturating_pow(tries);
+        clock::sleep(pause.min(LONGEST_PAUSE)).await;
+        tries += 1;
+    }
+}
+
+/// Hears one stream of a server for one listen of a client.
+struct Ear {
+    lane: Arc<Lane>,
+    /// The client's own id, raw.
+    id: Bytes,
+    acknowledged: AtomicBool,
+}
+
+/// What the server agreed to tell.
+#[derive(Default, Deserialize)]
+struct Agreed {
+    #[serde(default)]
+    notifications: Kinds,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Kinds {
+    tools_list_changed: bool,
+    prompts_list_changed: bool,
+    resources_list_changed: bool,
+    resource_subscriptions: Vec<String>,
+}
+
+impl Listener for Ear {
+    fn news(&self, news: News) {
+        // Nothing else may be told here.
+        let News::Other(method, params) = news else {
+            return;
+        };
+        if method == ACKNOWLEDGED && self.acknowledged.swap(true, Ordering::AcqRel) {
+            return self.anything_may_have_changed(&params);
+        }
+        self.tell(&method, &params);
+    }
+}
+
+impl Ear {
+    fn is_acknowledged(&self) -> bool {
+        self.acknowledged.load(Ordering::Acquire)
+    }
+
+    fn tell(&self, method: &str, params: &Bytes) {
+        let named = self.named(params);
+        self.lane.tell(notification(method, &named));
+    }
+
+    /// The stream was opened anew: what happened in between is not told again by anybody.
+    fn anything_may_have_changed(&self, params: &[u8]) {
+        let agreed = serde_json::from_slice::<Agreed>(params).unwrap_or_default();
+        let kinds = agreed.notifications;
+        let lists = [
+            ("tools", kinds.tools_list_changed),
+            ("prompts", kinds.prompts_list_changed),
+            ("resources", kinds.resources_list_changed),
+        ];
+        for (list, _) in lists.iter().filter(|(_, agreed)| *agreed) {
+            let method = format!("notifications/{list}/list_changed");
+            self.tell(&method, &Bytes::from_static(b"{}"));
+        }
+        for uri in kinds.resource_subscriptions {
+            let params = json!({ "uri": uri }).to_string();
+            self.tell("notifications/resources/updated", &params.into());
+        }
+    }
+
+    /// The end in good order, with the server's result.
+    fn ended(&self, result: &[u8]) -> Ended {
+        let named = self.named(&Bytes::copy_from_slice(result));
+        Ended {
+            status: StatusCode::OK,
+            message: reply::response_message(Some(&self.id), "result", &named),
+        }
+    }
+
+    /// The same object, saying that it belongs to the client's listen.
+    fn named(&self, object: &Bytes) -> Bytes {
+        let Ok(params) = Params::parse(object.clone()) else {
+            return object.clone();
+        };
+        let mut out = Vec::with_capacity(object.len() + self.id.len() + 64);
+        params.write_with(&mut out, &[], &[Edit::Set(meta::SUBSCRIPTION_ID, &self.id)]);
+        out.into()
+    }
+}
+
+/// How many listens are open, and whose.
+#[derive(Default)]
+pub(crate) struct Listens(Arc<Mutex<Open>>);
+
+#[derive(Default)]
+struct Open {
+    all: u32,
+    of: HashMap<Digest, u32>,
+}
+
+impl fmt::Debug for Listens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Listens").field(&self.0.lock().all).finish()
+    }
+}
+
+impl Listens {
+    /// A place for one more, if there is one.
+    fn take(&self, who: Digest) -> Option<Place> {
+        let mut open = self.0.lock();
+        if open.all >= MAX_ALL {
+            return None;
+        }
+        let of_one = open.of.entry(who).or_default();
+        if *of_one >= MAX_OF_ONE {
+            return None;
+        }
+        *of_one += 1;
+        open.all += 1;
+        Some(Place {
+            open: Arc::clone(&self.0),
+            who,
+        })
+    }
+}
+
+/// The place of one listen, free again when it is dropped.
+struct Place {
+    open: Arc<Mutex<Open>>,
+    who: Digest,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut open = self.open.lock();
+        open.all = open.all.saturating_sub(1);
+        let left = open.of.get_mut(&self.who).map(|of_one| {
+            *of_one = of_one.saturating_sub(1);
+            *of_one
+        });
+        if left == Some(0) {
+            open.of.remove(&self.who);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_can_take_all_places_and_each_is_free_again() {
+        let listens = Listens::default();
+        let (greedy, other) = (Digest::new([1; 16]), Digest::new([2; 16]));
+        let mut held: Vec<Place> = std::iter::from_fn(|| listens.take(greedy)).collect();
+        assert_eq!(held.len(), usize::try_from(MAX_OF_ONE).unwrap());
+        assert!(listens.take(other).is_some());
+        held.pop();
+        held.extend(listens.take(greedy));
+        assert!(listens.take(greedy).is_none());
+        held.clear();
+        assert_eq!(listens.0.lock().all, 0);
+        assert!(listens.0.lock().of.is_empty());
+        for number in 0..=u8::MAX {
+            let who = Digest::new([number; 16]);
+            held.extend((0..8).filter_map(|_| listens.take(who)));
+        }
+        assert_eq!(held.len(), usize::try_from(MAX_ALL).unwrap());
+    }
+}

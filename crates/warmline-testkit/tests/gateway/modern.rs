@@ -1,0 +1,8 @@
+//! Modern clients through the gateway, by their bytes.
+
+mod checks;
+mod falling_back;
+mod listening;
+mod relayed;
+mod runs;
+mod wire;

@@ -1,0 +1,218 @@
+//! `subscriptions/listen`: what changes reaches whoever listens, under its own id.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use warmline::Server;
+use warmline_testkit::Personality;
+
+use super::wire::{Stream, Wire, call, request};
+use crate::world::World;
+
+const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+const LIMIT: Duration = Duration::from_secs(10);
+
+fn listen(id: Value) -> Wire {
+    let wanted = json!({ "toolsListChanged": true, "resourceSubscriptions": ["ledger://page/1"] });
+    let wire = request("subscriptions/listen", json!({ "notifications": wanted }));
+    wire.changed(|body| body["id"] = id)
+}
+
+/// The next message, which belongs to this listen.
+async fn next(stream: &mut Stream, id: &Value) -> Value {
+    let message = stream.message().await.expect("the stream ended");
+    let told = message.get("params").or_else(|| message.get("result"));
+    let told = told.unwrap_or_else(|| panic!("{message}"));
+    assert_eq!(told["_meta"][SUBSCRIPTION], *id, "{message}");
+    message
+}
+
+async fn acknowledged(stream: &mut Stream, id: &Value) {
+    let first = next(stream, id).await;
+    assert_eq!(first["method"], "notifications/subscriptions/acknowledged");
+    assert_eq!(first["params"]["notifications"]["toolsListChanged"], true);
+}
+
+/// Waits until the server has so many listens open.
+async fn open(world: &World, count: usize) {
+    let control = world.server.control();
+    let reached = async {
+        while control.listens() != count {
+            tokio::task::yield_now().await;
+        }
+    };
+    let reached = tokio::time::timeout(LIMIT, reached).await;
+    assert!(reached.is_ok(), "{} listens", control.listens());
+}
+
+/// P82, P83: each listen is acknowledged first and hears what changes under its own id, whatever
+/// type that has; one that leaves is ended at the server, and the others go on.
+#[tokio::test]
+async fn whoever_listens_hears_what_changes_under_its_own_id() {
+    let world = World::new(Personality::modern()).await;
+    let (one, other) = (json!("one"), json!(2));
+    let mut first = listen(one.clone()).begin(&world).await;
+    let mut second = listen(other.clone()).begin(&world).await;
+    assert_eq!(first.status, 200);
+    acknowledged(&mut first, &one).await;
+    acknowledged(&mut second, &other).await;
+    open(&world, 2).await;
+    world.server.control().change_tools();
+    for (stream, id) in [(&mut first, &one), (&mut second, &other)] {
+        let told = next(stream, id).await;
+        assert_eq!(told["method"], "notifications/tools/list_changed");
+    }
+    drop(first);
+    open(&world, 1).await;
+    world.server.control().update_resource("ledger://page/1");
+    let told = next(&mut second, &other).await;
+    assert_eq!(told["method"], "notifications/resources/updated");
+    assert_eq!(told["params"]["uri"], "ledger://page/1");
+    drop(second);
+    open(&world, 0).await;
+    world.finish().await;
+}
+
+/// mcp-spec 6.6.4: an end in good order is told, by the server or by us.
+#[tokio::test]
+async fn an_end_in_good_order_is_told() {
+    for ends_itself in [true, false] {
+        let world = World::new(Personality::modern()).await;
+        let id = json!("one");
+        let mut stream = listen(id.clone()).begin(&world).await;
+        acknowledged(&mut stream, &id).await;
+        open(&world, 1).await;
+        let World {
+            server,
+            warm,
+            gateway,
+        } = world;
+        let gateway = if ends_itself {
+            server.control().end_listens();
+            Some(gateway)
+        } else {
+            gateway.stop().await;
+            None
+        };
+        let last = next(&mut stream, &id).await;
+        assert_eq!(last["id"], id);
+        assert_eq!(last["result"]["resultType"], "complete");
+        assert_eq!(stream.message().await, None);
+        drop(gateway);
+        warm.close().await;
+        assert_eq!(server.violations(), Vec::<String>::new());
+    }
+}
+
+/// P82: a stream of the server that breaks is opened anew; what may have changed is said to have.
+#[tokio::test]
+async fn a_stream_that_breaks_is_opened_anew_and_the_client_stays() {
+    let world = World::new(Personality::modern()).await;
+    let id = json!("one");
+    let mut stream = listen(id.clone()).begin(&world).await;
+    acknowledged(&mut stream, &id).await;
+    open(&world, 1).await;
+    world.server.restart().unwrap();
+    let list = next(&mut stream, &id).await;
+    assert_eq!(list["method"], "notifications/tools/list_changed");
+    let page = next(&mut stream, &id).await;
+    assert_eq!(page["method"], "notifications/resources/updated");
+    world.server.control().change_tools();
+    let told = next(&mut stream, &id).await;
+    assert_eq!(told["method"], "notifications/tools/list_changed");
+    assert_eq!(world.server.ledger().received("subscriptions/listen"), 2);
+    drop(stream);
+    open(&world, 0).await;
+    world.finish().await;
+}
+
+/// mcp-spec 6.6.3: what changes comes as events and in no other form.
+#[tokio::test]
+async fn a_client_that_reads_no_events_cannot_listen() {
+    let world = World::new(Personality::modern()).await;
+    let back = listen(json!(1))
+        .set("Accept", "application/json")
+        .send(&world)
+        .await;
+    assert_eq!(back.refusal(), (406, -32600), "{back:?}");
+    assert!(world.server.ledger().entries().is_empty());
+    world.finish().await;
+}
+
+/// mcp-spec 6.6.7: one caller opens only so many; the others still can.
+#[tokio::test]
+async fn one_caller_opens_only_so_many() {
+    let world = World::new(Personality::modern()).await;
+    let mut held = Vec::new();
+    let refused = loop {
+        let mut stream = listen(json!(held.len())).begin(&world).await;
+        let message = if stream
+            .headers
+            .iter()
+            .any(|(_, value)| value == "text/event-stream")
+        {
+            stream.message().await
+        } else {
+            None
+        };
+        match message {
+            Some(_) => held.push(stream),
+            None => break held.len(),
+        }
+        assert!(held.len() < 1000, "nothing is refused");
+    };
+    assert_eq!(refused, 64);
+    let more = listen(json!("more")).send(&world).await;
+    assert_eq!(more.refusal(), (200, -32603), "{more:?}");
+    let elsewhere = listen(json!("x"))
+        .at("/runs/r/servers/ledger/mcp")
+        .begin(&world)
+        .await;
+    let kind = elsewhere
+        .headers
+        .iter()
+        .any(|(_, value)| value == "text/event-stream");
+    assert!(kind, "{:?}", elsewhere.headers);
+    drop((held, elsewhere));
+    open(&world, 0).await;
+    world.finish().await;
+}
+
+/// P82 over pipes: a program's listens share its output, and each hears its own.
+#[tokio::test]
+async fn a_program_is_listened_to_as_well() {
+    let world = World::new(Personality::modern()).await;
+    let ledger = env!("CARGO_BIN_EXE_warmline-ledger");
+    world
+        .warm
+        .add(Server::stdio(
+            "child",
+            [ledger, "--stdio", "--personality", "modern"],
+        ))
+        .unwrap();
+    let at = "/runs/r/servers/child/mcp";
+    let (one, other) = (json!("one"), json!(2));
+    let mut first = listen(one.clone()).at(at).begin(&world).await;
+    acknowledged(&mut first, &one).await;
+    let mut second = listen(other.clone()).at(at).begin(&world).await;
+    acknowledged(&mut second, &other).await;
+    let name = "io.modelcontextprotocol/logLevel";
+    let logged = call("log", json!({ "lines": 2 })).at(at);
+    let logged = logged.changed(|body| body["params"]["_meta"][name] = json!("info"));
+    let logged = logged.send(&world).await;
+    assert_eq!(
+        logged.messages().len(),
+        3,
+        "a call hears its own lines: {logged:?}"
+    );
+    for stream in [Some(first), None].into_iter().flatten() {
+        let mut stream = stream;
+        let changed = call("change_tools", json!({})).at(at).send(&world).await;
+        assert_eq!(changed.status, 200);
+        let told = next(&mut stream, &one).await;
+        assert_eq!(told["method"], "notifications/tools/list_changed");
+    }
+    let told = next(&mut second, &other).await;
+    assert_eq!(told["method"], "notifications/tools/list_changed");
+    world.finish().await;
+}
