@@ -178,7 +178,7 @@ async fn one_caller_opens_only_so_many() {
     world.finish().await;
 }
 
-/// P82 over pipes: a program's listens share its output, and each hears its own.
+/// P82: over pipes, a program's listens share its output, and each hears its own.
 #[tokio::test]
 async fn a_program_is_listened_to_as_well() {
     let world = World::new(Personality::modern()).await;
