@@ -51,6 +51,9 @@ pub(crate) enum Command {
     /// Stand between MCP clients and servers, and keep sessions warm for them
     #[command(long_about = texts::SERVE, after_long_help = texts::SERVE_EXAMPLES, override_usage = texts::SERVE_USAGE)]
     Serve(Serve),
+    /// Be an MCP server over stdio, in front of others: for desktop clients
+    #[command(long_about = texts::STDIO, after_long_help = texts::STDIO_EXAMPLES, override_usage = texts::STDIO_USAGE)]
+    Stdio(Stdio),
     /// Print what a client has to be told to use a server through the gateway
     #[command(long_about = texts::URL, after_long_help = texts::URL_EXAMPLES)]
     Url(Url),
@@ -81,6 +84,8 @@ pub(crate) enum Command {
 pub(crate) enum Lasts {
     /// Until it has its answer.
     OneCommand,
+    /// Until the program that started it has no more to say.
+    UntilClosed,
     /// Until somebody stops it.
     UntilStopped,
 }
@@ -88,9 +93,12 @@ pub(crate) enum Lasts {
 impl Command {
     pub(crate) fn lasts(&self) -> Lasts {
         if let Self::Serve(_) = self {
-            return Lasts::UntilStopped;
+            Lasts::UntilStopped
+        } else if let Self::Stdio(_) = self {
+            Lasts::UntilClosed
+        } else {
+            Lasts::OneCommand
         }
-        Lasts::OneCommand
     }
 }
 
@@ -293,6 +301,19 @@ pub(crate) struct Doctor {
 /// `warmline serve`.
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
+    #[command(flatten)]
+    pub(crate) served: Served,
+    /// Where to listen; port 0 takes a free one [default: 127.0.0.1:8484]
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
+    pub(crate) listen: Option<SocketAddr>,
+    /// How callers show who they are: `local`, `tokens` or `none` [default: local]
+    #[arg(long, value_name = "HOW", value_parser = auth)]
+    pub(crate) auth: Option<AuthWord>,
+}
+
+/// What is served, and where what is kept of it lies.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Served {
     /// Names or URLs; nothing serves every configured server
     #[arg(value_name = "TARGET", num_args = 0.., hide = true)]
     pub(crate) words: Vec<String>,
@@ -302,15 +323,20 @@ pub(crate) struct Serve {
     /// A configuration file, instead of those in the usual places
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Where to listen; port 0 takes a free one [default: 127.0.0.1:8484]
-    #[arg(long, value_name = "ADDRESS", value_parser = address)]
-    pub(crate) listen: Option<SocketAddr>,
-    /// How callers show who they are: `local`, `tokens` or `none` [default: local]
-    #[arg(long, value_name = "HOW", value_parser = auth)]
-    pub(crate) auth: Option<AuthWord>,
     /// The folder that sessions, keys and tokens are kept in
     #[arg(long, value_name = "FOLDER")]
     pub(crate) state_dir: Option<PathBuf>,
+}
+
+/// `warmline stdio`.
+#[derive(Debug, Args)]
+pub(crate) struct Stdio {
+    #[command(flatten)]
+    pub(crate) served: Served,
+    /// The run this client belongs to: what servers remember in it stays, for whoever names it
+    /// next. Without it the client has a run of its own
+    #[arg(long, value_name = "NAME")]
+    pub(crate) run: Option<String>,
 }
 
 /// `warmline url`.

@@ -13,6 +13,7 @@ mod doctor;
 mod explain;
 mod request;
 mod serve;
+mod stdio;
 mod token;
 mod tools;
 mod trust;
@@ -26,6 +27,7 @@ pub(crate) async fn run(command: Command, report: &'static Report) -> Outcome<u8
         Command::Tools(tools) => Box::pin(tools::run(&tools, report)).await,
         Command::Doctor(doctor) => Box::pin(doctor::run(&doctor, report)).await,
         Command::Serve(serve) => Box::pin(serve::run(&serve, report)).await,
+        Command::Stdio(stdio) => Box::pin(stdio::run(&stdio, report)).await,
         Command::Url(url) => url::run(&url, report),
         Command::Token(token) => token::run(&token, report),
         Command::Check(check) => check::run(&check, report),

@@ -6,6 +6,7 @@ mod clock;
 mod command;
 mod content;
 mod conversation;
+mod gate;
 mod interrupt;
 mod problem;
 mod report;
@@ -65,7 +66,7 @@ fn complain(error: &clap::Error) -> ExitCode {
 /// how it went.
 fn run(typed: Typed, report: &'static Report) -> Outcome<u8> {
     let mut builder = match typed.command.lasts() {
-        Lasts::OneCommand => tokio::runtime::Builder::new_current_thread(),
+        Lasts::OneCommand | Lasts::UntilClosed => tokio::runtime::Builder::new_current_thread(),
         Lasts::UntilStopped => tokio::runtime::Builder::new_multi_thread(),
     };
     let runtime = builder.enable_all().build().map_err(|error| {
@@ -88,6 +89,8 @@ fn start_log(lasts: Lasts) {
     let filter = match (asked, lasts) {
         (Some(filter), _) => filter,
         (None, Lasts::UntilStopped) => "info".to_owned(),
+        // Whoever started us keeps what we say: only what somebody should look at.
+        (None, Lasts::UntilClosed) => "warn".to_owned(),
         (None, Lasts::OneCommand) => return,
     };
     let subscriber = tracing_subscriber::fmt()
@@ -99,6 +102,6 @@ fn start_log(lasts: Lasts) {
         Lasts::UntilStopped if !report::stderr_is_terminal() => {
             subscriber.json().flatten_event(true).try_init().ok()
         },
-        Lasts::UntilStopped | Lasts::OneCommand => subscriber.try_init().ok(),
+        Lasts::UntilStopped | Lasts::UntilClosed | Lasts::OneCommand => subscriber.try_init().ok(),
     };
 }

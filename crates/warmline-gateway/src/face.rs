@@ -5,6 +5,7 @@
 
 pub(crate) mod legacy;
 pub(crate) mod modern;
+pub(crate) mod stdio;
 
 use std::sync::Arc;
 

@@ -36,6 +36,7 @@ use warmline::{Code, Warmline, clock};
 use crate::body::Body;
 use crate::face::legacy::clients::Clients;
 use crate::face::modern::listen::Listens;
+pub use crate::face::stdio::Pipe;
 use crate::hosts::Hosts;
 pub use crate::which::RunFrom;
 pub use crate::who::{Auth, Token};
@@ -100,15 +101,8 @@ impl Gateway {
         let listener = TcpListener::bind(options.listen).await?;
         let address = listener.local_addr()?;
         let (stop, stopping) = watch::channel(false);
-        let shared = Arc::new(Shared {
-            doorman: Doorman::new(options.auth.clone(), warm.clone()),
-            hosts: Hosts::of(address, &options.hosts, &options.origins),
-            clients: Clients::default(),
-            listens: Listens::default(),
-            stopping: stopping.clone(),
-            warm,
-            options,
-        });
+        let shared = Shared::new(warm, options, address, stopping.clone());
+        let shared = Arc::new(shared);
         let listening = door::listen(Arc::clone(&shared), listener, stopping);
         Ok(Self {
             listening: clock::spawn("listener", listening),
@@ -141,7 +135,10 @@ impl Gateway {
 
     /// Ends when no connection is left, after [`Gateway::drain`].
     pub async fn drained(&self) {
-        self.stop.closed().await;
+        // What all connections share hears of the end as well, and is there until we are not.
+        while self.stop.receiver_count() > 1 {
+            clock::sleep(Duration::from_millis(10)).await;
+        }
     }
 
     /// Takes no new connection, and closes those that rest. Calls under way go on.
@@ -163,6 +160,23 @@ impl fmt::Debug for Gateway {
 }
 
 impl Shared {
+    pub(crate) fn new(
+        warm: Warmline,
+        options: Options,
+        address: SocketAddr,
+        stopping: watch::Receiver<bool>,
+    ) -> Self {
+        Self {
+            doorman: Doorman::new(options.auth.clone(), warm.clone()),
+            hosts: Hosts::of(address, &options.hosts, &options.origins),
+            clients: Clients::default(),
+            listens: Listens::default(),
+            stopping,
+            warm,
+            options,
+        }
+    }
+
     /// `DELETE /runs/{run}`: the run must be there.
     async fn end_run(&self, subject: &Subject, head: &Parts, name: &str) -> Response<Body> {
         if head.method != Method::DELETE {

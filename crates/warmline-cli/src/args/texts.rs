@@ -121,6 +121,24 @@ Examples:
   warmline serve --auth none -- npx -y some-server
   warmline serve --config /etc/warmline/warmline.toml --json";
 
+pub(super) const STDIO_USAGE: &str = "\
+warmline stdio [TARGET]… [OPTIONS]
+       warmline stdio [TARGET]… [OPTIONS] -- COMMAND…";
+
+pub(super) const STDIO: &str = "\
+Be an MCP server over stdio, in front of others: for desktop clients.
+
+With one target it is that server; with several, or with none and several configured, all of
+them in one. Both eras are understood, message by message. Sessions are opened at first use,
+replaced when a server forgets them, and end with the client; with --run they stay.";
+
+pub(super) const STDIO_EXAMPLES: &str = "\
+Examples:
+  warmline stdio github
+  warmline stdio --run trip -- npx -y some-server
+In the file of a desktop client:
+  {\"mcpServers\": {\"github\": {\"command\": \"warmline\", \"args\": [\"stdio\", \"github\"]}}}";
+
 pub(super) const URL: &str = "\
 Print what a client has to be told to use a server through the gateway.
 

@@ -1,18 +1,14 @@
 //! `warmline serve`: a gateway in front of servers, from the first line to the last.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 
 use warmline::core::code::Code;
-use warmline::core::delivery::Delivery;
-use warmline::settings::{AuthWord, GatewaySettings};
-use warmline::store::FileStore;
-use warmline::{Vault, Warmline};
-use warmline_gateway::reload::{Fixed, Wanted, Watch};
-use warmline_gateway::tokens::TokenStore;
+use warmline::settings::AuthWord;
+use warmline_gateway::reload::{Fixed, Watch};
 use warmline_gateway::{Gateway, Options, settings};
 
 use crate::args;
+use crate::gate::{Kept, Source};
 use crate::interrupt::{Signals, Told};
 use crate::problem::{Outcome, Problem};
 use crate::report::Report;
@@ -20,22 +16,20 @@ use crate::target::state_folder;
 
 mod announcing;
 mod descriptors;
-mod source;
 mod stopping;
 
 use announcing::Announced;
-use source::Source;
 
 /// Serves until somebody stops it.
 pub(super) async fn run(typed: &args::Serve, report: &Report) -> Outcome<u8> {
     let mut signals = Signals::hear();
-    let source = Source::of(typed)?;
+    let source = Source::of(&typed.served)?.listening(typed.listen, typed.auth);
     let (wanted, cautions) = source.read()?;
     for caution in cautions {
         report.caution(&caution);
     }
     descriptors::raise();
-    let state = state_folder(typed.state_dir.as_deref())?;
+    let state = state_folder(typed.served.state_dir.as_deref())?;
     let (fixed, drain) = (Fixed::of(&wanted), wanted.engine.ceilings);
     let kept = Kept::open(&state, wanted)?;
     let gateway = kept.listen().await?;
@@ -50,37 +44,7 @@ pub(super) async fn run(typed: &args::Serve, report: &Report) -> Outcome<u8> {
     Ok(stopping::stop(gateway, drain, &mut signals).await)
 }
 
-/// What a gateway keeps in its state folder, and what it goes by.
-struct Kept {
-    warm: Warmline,
-    tokens: TokenStore,
-    settings: GatewaySettings,
-    state: PathBuf,
-}
-
 impl Kept {
-    fn open(state: &Path, wanted: Wanted) -> Outcome<Self> {
-        let vault = Vault::in_folder(state).map_err(|trouble| {
-            Problem::of_trouble(&trouble, Delivery::Unsent)
-                .hint("keys and sessions are kept there; name another folder with --state-dir")
-        })?;
-        let records = wanted.engine.store.clone();
-        let records = records.unwrap_or_else(|| state.join("sessions"));
-        let warm = Warmline::builder()
-            .settings(wanted.engine)
-            .servers(wanted.servers)
-            .store(FileStore::in_folder(records))
-            .vault(vault)
-            .build()
-            .map_err(|error| Problem::of_trouble(error.trouble(), error.delivery()))?;
-        Ok(Self {
-            warm,
-            tokens: TokenStore::in_state_folder(state),
-            settings: wanted.gateway,
-            state: state.to_owned(),
-        })
-    }
-
     async fn listen(&self) -> Outcome<Gateway> {
         let options = Options::of(&self.settings, &self.tokens, self.warm.vault())?;
         let address = options.listen;

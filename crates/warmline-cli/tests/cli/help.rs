@@ -26,6 +26,7 @@ fn help_fits_on_one_screen_and_has_examples() {
       tools        List the tools of a server
       doctor       Find out what is wrong with a server, and what to do about it
       serve        Stand between MCP clients and servers, and keep sessions warm for them
+      stdio        Be an MCP server over stdio, in front of others: for desktop clients
       url          Print what a client has to be told to use a server through the gateway
       token        Make, list and revoke tokens that let callers into the gateway
       check        Look whether configuration files are right, and execute nothing
@@ -59,6 +60,7 @@ fn every_command_has_help_with_examples() {
         "tools",
         "doctor",
         "serve",
+        "stdio",
         "url",
         "token",
         "check",

@@ -19,6 +19,7 @@ mod secrets;
 mod serve;
 mod servers;
 mod settings;
+mod stdio;
 mod terminal;
 mod url;
 mod warmline;

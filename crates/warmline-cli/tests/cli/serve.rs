@@ -88,7 +88,7 @@ pub(crate) fn local_token(state: &Path) -> String {
 }
 
 /// Waits until a condition holds.
-fn until(what: &str, holds: impl Fn() -> bool) {
+pub(crate) fn until(what: &str, holds: impl Fn() -> bool) {
     let begun = warmline::clock::now();
     while !holds() {
         assert!(begun.elapsed() < Duration::from_secs(20), "{what}");

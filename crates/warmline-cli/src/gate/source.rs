@@ -10,13 +10,13 @@ use warmline::settings::AuthWord;
 use warmline::trust::TrustStore;
 use warmline_gateway::reload::Wanted;
 
-use crate::args::{Connect, Serve};
+use crate::args::{Connect, Served};
 use crate::problem::{Outcome, Problem};
 use crate::target::{Aim, General, Target, aim_of, folders};
 
 /// What shall be served, and what the command line says about it.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(crate) struct Source {
     aims: Vec<Aim>,
     config: Option<PathBuf>,
     listen: Option<SocketAddr>,
@@ -31,7 +31,7 @@ struct Read<'c> {
 }
 
 impl Source {
-    pub(super) fn of(typed: &Serve) -> Outcome<Self> {
+    pub(crate) fn of(typed: &Served) -> Outcome<Self> {
         let aims: Outcome<Vec<Aim>> = typed.words.iter().map(|word| aim_of(word)).collect();
         let mut aims = aims?;
         if !typed.command.is_empty() {
@@ -40,14 +40,20 @@ impl Source {
         Ok(Self {
             aims,
             config: typed.config.clone(),
-            listen: typed.listen,
-            auth: typed.auth,
+            listen: None,
+            auth: None,
             folders: folders()?,
         })
     }
 
+    /// The same, listening where the command line says, and asking who somebody is as it says.
+    pub(crate) fn listening(mut self, listen: Option<SocketAddr>, auth: Option<AuthWord>) -> Self {
+        (self.listen, self.auth) = (listen, auth);
+        self
+    }
+
     /// Files that count, or would if they were there.
-    pub(super) fn places(&self) -> Vec<PathBuf> {
+    pub(crate) fn places(&self) -> Vec<PathBuf> {
         match &self.config {
             Some(given) => vec![given.clone()],
             None => {
@@ -58,7 +64,7 @@ impl Source {
     }
 
     /// What is wanted now, and what somebody should know about it.
-    pub(super) fn read(&self) -> Outcome<(Wanted, Vec<String>)> {
+    pub(crate) fn read(&self) -> Outcome<(Wanted, Vec<String>)> {
         let store = TrustStore::in_state_folder(self.folders.state.as_deref());
         let config = Config::read(self.config.as_deref(), &self.folders)?;
         let read = Read {

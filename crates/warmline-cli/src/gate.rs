@@ -1,0 +1,50 @@
+//! What every front of this machine begins with: which servers, and where their sessions are kept.
+//!
+//! Asked by: `serve`, `stdio`, and whoever else puts a gateway in front of servers.
+
+use std::path::{Path, PathBuf};
+
+use warmline::core::delivery::Delivery;
+use warmline::settings::GatewaySettings;
+use warmline::store::FileStore;
+use warmline::{Vault, Warmline};
+use warmline_gateway::reload::Wanted;
+use warmline_gateway::tokens::TokenStore;
+
+use crate::problem::{Outcome, Problem};
+
+mod source;
+
+pub(crate) use source::Source;
+
+/// What a gateway keeps in its state folder, and what it goes by.
+pub(crate) struct Kept {
+    pub(crate) warm: Warmline,
+    pub(crate) tokens: TokenStore,
+    pub(crate) settings: GatewaySettings,
+    pub(crate) state: PathBuf,
+}
+
+impl Kept {
+    pub(crate) fn open(state: &Path, wanted: Wanted) -> Outcome<Self> {
+        let vault = Vault::in_folder(state).map_err(|trouble| {
+            Problem::of_trouble(&trouble, Delivery::Unsent)
+                .hint("keys and sessions are kept there; name another folder with --state-dir")
+        })?;
+        let records = wanted.engine.store.clone();
+        let records = records.unwrap_or_else(|| state.join("sessions"));
+        let warm = Warmline::builder()
+            .settings(wanted.engine)
+            .servers(wanted.servers)
+            .store(FileStore::in_folder(records))
+            .vault(vault)
+            .build()
+            .map_err(|error| Problem::of_trouble(error.trouble(), error.delivery()))?;
+        Ok(Self {
+            warm,
+            tokens: TokenStore::in_state_folder(state),
+            settings: wanted.gateway,
+            state: state.to_owned(),
+        })
+    }
+}

@@ -1,0 +1,168 @@
+//! `warmline stdio`: a client of either era on a pipe.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+
+use serde_json::{Value, json};
+use warmline_testkit::LedgerServer;
+use warmline_testkit::personality::Personality;
+
+use crate::serve::until;
+use crate::warmline::Warmline;
+
+/// A client and its pipe.
+struct Client {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Client {
+    fn start(warmline: &Warmline, words: &[&str]) -> Self {
+        let mut all = vec!["stdio"];
+        all.extend(words);
+        let mut child = warmline
+            .command(&all)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self {
+            input: child.stdin.take(),
+            output: BufReader::new(child.stdout.take().unwrap()),
+            child,
+        }
+    }
+
+    fn say(&mut self, message: &Value) {
+        writeln!(self.input.as_mut().unwrap(), "{message}").unwrap();
+    }
+
+    fn hear(&mut self) -> Value {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|_| panic!("no message: {line:?}"))
+    }
+
+    fn asked(&mut self, message: &Value) -> Value {
+        self.say(message);
+        self.hear()
+    }
+
+    /// Opens a legacy session.
+    fn greet(&mut self) {
+        let greeting = self.asked(&json!({
+            "jsonrpc": "2.0", "id": 0, "method": "initialize",
+            "params": {
+                "protocolVersion": "2025-06-18", "capabilities": {},
+                "clientInfo": { "name": "desk", "version": "1" },
+            },
+        }));
+        assert_eq!(greeting["result"]["protocolVersion"], "2025-06-18");
+        self.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+    }
+
+    fn count(&mut self, id: &Value) -> Value {
+        let params = json!({ "name": "counter", "arguments": {} });
+        let call = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params });
+        let answer = self.asked(&call);
+        assert_eq!(&answer["id"], id, "{answer}");
+        answer["result"]["structuredContent"]["count"].clone()
+    }
+
+    /// Closes its end; the exit code.
+    fn leave(mut self) -> Option<i32> {
+        drop(self.input.take());
+        let mut rest = String::new();
+        self.output.read_line(&mut rest).unwrap();
+        assert_eq!(rest, "");
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// A legacy client has one session of its own, which ends with it; what is no message is answered.
+#[test]
+fn a_legacy_client_has_a_run_of_its_own() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let warmline = Warmline::new();
+    let mut client = Client::start(&warmline, &[&server.url()]);
+    client.greet();
+    assert_eq!(client.count(&json!(1)), 1);
+    assert_eq!(client.count(&json!("two")), 2);
+    let mut other = Client::start(&warmline, &[&server.url()]);
+    other.greet();
+    assert_eq!(other.count(&json!(1)), 1, "another client, another session");
+    let refused = client.asked(&json!([]));
+    assert_eq!(refused["error"]["code"], -32600, "{refused}");
+    assert_eq!(client.count(&json!(3)), 3);
+    assert_eq!(client.leave(), Some(0));
+    assert_eq!(other.leave(), Some(0));
+    assert_eq!(server.counts().open_sessions, 0);
+    assert_eq!(server.violations(), Vec::<String>::new());
+}
+
+/// A run that was named outlives its client, and the next one goes on with it.
+#[test]
+fn a_named_run_goes_on_with_the_next_client() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let warmline = Warmline::new();
+    for count in 1..=3 {
+        let mut client = Client::start(&warmline, &[&server.url(), "--run", "trip"]);
+        client.greet();
+        assert_eq!(client.count(&json!(1)), count);
+        assert_eq!(client.leave(), Some(0));
+    }
+    assert_eq!(server.counts().open_sessions, 1);
+}
+
+fn modern(id: u64, tool: &str, arguments: &Value) -> Value {
+    json!({
+        "jsonrpc": "2.0", "id": id, "method": "tools/call",
+        "params": {
+            "name": tool, "arguments": arguments,
+            "_meta": {
+                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+                "io.modelcontextprotocol/clientCapabilities": {},
+                "io.modelcontextprotocol/clientInfo": { "name": "desk", "version": "1" },
+            },
+        },
+    })
+}
+
+/// A modern client says everything in each message, and gives a call up by another message.
+#[test]
+fn a_modern_client_calls_side_by_side_and_cancels_by_a_message() {
+    let server = LedgerServer::start(Personality::modern()).unwrap();
+    let warmline = Warmline::new();
+    let mut client = Client::start(&warmline, &[&server.url()]);
+    client.say(&modern(1, "slow", &json!({ "ms": 60_000 })));
+    let begun = || server.ledger().begun("slow") == 1;
+    until("the slow call began", begun);
+    let answer = client.asked(&modern(2, "counter", &json!({})));
+    assert_eq!(answer["id"], 2, "{answer}");
+    let cancel = json!({ "requestId": 1 });
+    client.say(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancel }));
+    let answer = client.asked(&modern(3, "counter", &json!({})));
+    assert_eq!(answer["id"], 3, "{answer}");
+    assert_eq!(
+        client.leave(),
+        Some(0),
+        "it does not wait for what was given up"
+    );
+    assert_eq!(server.ledger().executions("slow"), 0);
+}
+
+#[test]
+fn a_name_that_no_run_may_have_is_refused_before_anything_is_read() {
+    let warmline = Warmline::new();
+    let told = warmline.run(&["stdio", "http://127.0.0.1:1/mcp", "--run", "a/b"]);
+    assert_eq!((told.exit, told.stdout.as_str()), (2, ""), "{told}");
+}

@@ -1,0 +1,398 @@
+//! The stdio face: one client on a pair of pipes, of either era, told apart per message.
+//!
+//! Asked by: whoever was started by a desktop client.  It reads lines and writes lines; what a
+//! message means is said by the faces of the two eras, as for every other client. What HTTP says
+//! in headers is taken from the message itself.
+
+mod lines;
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::future::{AbortHandle, Abortable, BoxFuture};
+use futures_util::stream::FuturesUnordered;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::request::Parts;
+use http::{HeaderValue, Method, Request, Response};
+use http_body::Body as _;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::{mpsc, watch};
+use warmline::core::key::Digest;
+use warmline::core::protocol::envelope::{Kind, Message};
+use warmline::core::protocol::headers::{self, METHOD, NAME, PROTOCOL_VERSION, SESSION_ID};
+use warmline::core::protocol::meta;
+use warmline::core::protocol::params::Params;
+use warmline::core::protocol::splice;
+use warmline::core::protocol::sse::SseParser;
+use warmline::seal::random_bytes;
+use warmline::{Warmline, clock};
+
+use self::lines::{Line, Lines};
+use super::Visit;
+use crate::body::Body;
+use crate::path::Target;
+use crate::reply::{self, RpcCode};
+use crate::tokens::LOCAL;
+use crate::who::Subject;
+use crate::{Options, Shared, face};
+
+/// So many requests of a client may be under way; more are read when one has ended.
+const MAX_UNDER_WAY: usize = 1024;
+/// So many lines may wait for a client that reads slowly.
+const MAX_WAITING: usize = 64;
+/// How long calls may go on after a client closed its end.
+const AFTER_THE_END: Duration = Duration::from_secs(24);
+
+/// A client on a pair of pipes: the user of this machine.
+pub struct Pipe {
+    shared: Arc<Shared>,
+    stop: watch::Sender<bool>,
+    server: Option<String>,
+    run: Within,
+}
+
+/// The run that a client belongs to.
+#[derive(Debug)]
+enum Within {
+    /// One of its own, which ends with it.
+    Own(String),
+    /// One that somebody named, which goes on.
+    Named(String),
+}
+
+impl Within {
+    fn name(&self) -> &str {
+        match self {
+            Self::Own(name) | Self::Named(name) => name,
+        }
+    }
+}
+
+impl fmt::Debug for Pipe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pipe")
+            .field("server", &self.server)
+            .field("run", &self.run)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Pipe {
+    /// A client in front of all servers of an engine, in a run of its own. Of the options those count that do not
+    /// speak of listening.
+    pub fn new(warm: Warmline, options: Options) -> Self {
+        let address = options.listen;
+        let (stop, stopping) = watch::channel(false);
+        Self {
+            shared: Arc::new(Shared::new(warm, options, address, stopping)),
+            stop,
+            server: None,
+            run: Within::Own(format!("pipe_{}", Digest::new(random_bytes()).hex())),
+        }
+    }
+
+    /// In front of one server.
+    #[must_use]
+    pub fn to(mut self, server: impl Into<String>) -> Self {
+        self.server = Some(server.into());
+        self
+    }
+
+    /// Inside the run of that name, which goes on after this client.
+    #[must_use]
+    pub fn in_run(mut self, run: impl Into<String>) -> Self {
+        self.run = Within::Named(run.into());
+        self
+    }
+
+    /// Speaks with the client until it closes its end.
+    ///
+    /// # Errors
+    /// Its pipes broke.
+    pub async fn serve(
+        self,
+        input: impl AsyncRead + Unpin,
+        output: impl AsyncWrite + Unpin,
+    ) -> io::Result<()> {
+        let (out, lines) = mpsc::channel(MAX_WAITING);
+        let mut talk = Talk {
+            pipe: &self,
+            out,
+            session: None,
+            modern: Vec::new(),
+        };
+        let reading = async {
+            talk.read(input).await?;
+            talk.close().await;
+            drop(talk);
+            Ok(())
+        };
+        tokio::try_join!(reading, write(output, lines)).map(drop)
+    }
+
+    fn visit<'a>(&'a self, head: &'a Parts) -> Visit<'a> {
+        Visit {
+            shared: &self.shared,
+            subject: Subject::local(&self.shared.warm),
+            target: Target {
+                run: Some(self.run.name()),
+                server: self.server.as_deref(),
+            },
+            head,
+        }
+    }
+
+    /// Answers one message, and writes what comes of it. Gives the client session it opened.
+    async fn answer(
+        &self,
+        head: Parts,
+        body: Bytes,
+        out: mpsc::Sender<Bytes>,
+    ) -> Option<HeaderValue> {
+        let response = face::with_body(self.visit(&head), body).await;
+        let session = response.headers().get(SESSION_ID).cloned();
+        pass(response, &out, self.shared.options.max_request).await;
+        session
+    }
+
+    /// What comes down to a legacy client beside its calls.
+    async fn stand(&self, head: Parts, out: mpsc::Sender<Bytes>) -> Ended {
+        let response = face::without_body(self.visit(&head)).await;
+        if response.status().is_success() {
+            pass(response, &out, self.shared.options.max_request).await;
+        }
+        Ended::default()
+    }
+}
+
+/// What was answered.
+#[derive(Default)]
+struct Ended {
+    /// The id of a modern call.
+    modern: Option<Bytes>,
+    /// The client session that the answer opened, if it opened one.
+    session: Option<HeaderValue>,
+}
+
+/// A conversation with a client.
+struct Talk<'p> {
+    pipe: &'p Pipe,
+    out: mpsc::Sender<Bytes>,
+    /// The session of a legacy client, as the legacy face knows it.
+    session: Option<HeaderValue>,
+    /// Calls of the modern era under way: their clients cancel by a message here.
+    modern: Vec<(Bytes, AbortHandle)>,
+}
+
+type UnderWay<'p> = FuturesUnordered<BoxFuture<'p, Ended>>;
+
+impl<'p> Talk<'p> {
+    async fn read(&mut self, input: impl AsyncRead + Unpin) -> io::Result<()> {
+        let mut lines = Lines::new(input, self.pipe.shared.options.max_request);
+        let mut under_way: UnderWay<'p> = FuturesUnordered::new();
+        let mut standing: UnderWay<'p> = FuturesUnordered::new();
+        loop {
+            // What ended is looked at first: it may say how the next message is understood.
+            tokio::select! {
+                biased;
+                Some(ended) = under_way.next() => self.ended(ended),
+                Some(_) = standing.next() => {},
+                line = lines.next(), if under_way.len() < MAX_UNDER_WAY => match line? {
+                    Some(Line::Text(text)) => {
+                        if is_ready(&text) && let Some(stand) = self.standing() {
+                            standing.push(stand);
+                        }
+                        if let Some(answering) = self.said(text) {
+                            under_way.push(answering);
+                        }
+                    },
+                    Some(Line::TooLong) => self.too_long().await,
+                    None => break,
+                },
+            }
+        }
+        // Streams that would never end do now.
+        self.pipe.stop.send_replace(true);
+        let rest = async { while under_way.next().await.is_some() {} };
+        clock::timeout(AFTER_THE_END, rest).await.ok();
+        Ok(())
+    }
+
+    fn ended(&mut self, ended: Ended) {
+        if let Some(id) = ended.modern {
+            self.modern.retain(|(known, _)| *known != id);
+        }
+        self.session = ended.session.or(self.session.take());
+    }
+
+    /// A message of the client; none where it is done with already.
+    fn said(&mut self, text: Bytes) -> Option<BoxFuture<'p, Ended>> {
+        let message = Message::split(text.clone()).ok();
+        let params = message.as_ref().and_then(|message| {
+            let params = message.params().map(Params::parse);
+            params.unwrap_or_else(|| Ok(Params::empty())).ok()
+        });
+        let (mut head, mut id) = (self.head(Method::POST), None);
+        if let (Some(message), Some(params)) = (&message, &params) {
+            if self.cancels(message, params) {
+                return None;
+            }
+            if let Some(version) = stated_version(params) {
+                speak_modern(&mut head, message, params, version);
+                id = message.raw_id().map(Bytes::copy_from_slice);
+            }
+        }
+        let (pipe, out) = (self.pipe, self.out.clone());
+        let (handle, registration) = AbortHandle::new_pair();
+        if let Some(id) = id.clone() {
+            self.modern.push((id, handle));
+        }
+        let answering = Abortable::new(pipe.answer(head, text, out), registration);
+        Some(Box::pin(async move {
+            let session = answering.await.ok().flatten();
+            Ended {
+                modern: id,
+                session,
+            }
+        }))
+    }
+
+    /// Whether a message gives up a modern call, which is done by dropping it. Legacy calls are
+    /// the legacy face's own.
+    fn cancels(&mut self, message: &Message, params: &Params) -> bool {
+        if message.method() != Some("notifications/cancelled") {
+            return false;
+        }
+        let Some(id) = params.member("requestId") else {
+            return false;
+        };
+        let known = self.modern.iter().position(|(known, _)| known == id);
+        match known {
+            Some(place) => {
+                self.modern.swap_remove(place).1.abort();
+                true
+            },
+            None => false,
+        }
+    }
+
+    /// The stream of a legacy client that has opened its session.
+    fn standing(&self) -> Option<BoxFuture<'p, Ended>> {
+        self.session.as_ref()?;
+        let (pipe, head) = (self.pipe, self.head(Method::GET));
+        let out = self.out.clone();
+        Some(Box::pin(pipe.stand(head, out)))
+    }
+
+    /// The client is done: what its session made ends with it.
+    async fn close(&mut self) {
+        if self.session.is_some() {
+            let head = self.head(Method::DELETE);
+            drop(face::without_body(self.pipe.visit(&head)).await);
+        }
+        let identity = self.pipe.shared.warm.identity(LOCAL);
+        if let Within::Own(name) = &self.pipe.run
+            && let Ok(run) = identity.join(name)
+        {
+            run.end().await;
+        }
+    }
+
+    async fn too_long(&self) {
+        let what = "Invalid Request: the message is too large";
+        let error = reply::error_message(None, RpcCode::Invalid.number(), what, None);
+        // Whoever reads no more hears of nothing.
+        self.out.send(error).await.ok();
+    }
+
+    /// The head that an HTTP client of the same session would send.
+    fn head(&self, method: Method) -> Parts {
+        let (mut head, ()) = Request::new(()).into_parts();
+        head.method = method;
+        let both = HeaderValue::from_static("application/json, text/event-stream");
+        head.headers.insert(ACCEPT, both);
+        let json = HeaderValue::from_static("application/json");
+        head.headers.insert(CONTENT_TYPE, json);
+        if let Some(session) = &self.session {
+            head.headers.insert(SESSION_ID, session.clone());
+        }
+        head
+    }
+}
+
+/// Whether a legacy client says that it is ready.
+fn is_ready(text: &Bytes) -> bool {
+    let message = Message::split(text.clone());
+    message.is_ok_and(|message| message.method() == Some("notifications/initialized"))
+}
+
+/// The version that a message says it speaks; only modern ones do.
+fn stated_version(params: &Params) -> Option<HeaderValue> {
+    let raw = params.meta_member(meta::PROTOCOL_VERSION)?;
+    let version = serde_json::from_slice::<String>(raw).ok()?;
+    HeaderValue::from_str(&version).ok()
+}
+
+/// Says in the head what a modern message says of itself.
+fn speak_modern(head: &mut Parts, message: &Message, params: &Params, version: HeaderValue) {
+    head.headers.remove(SESSION_ID);
+    head.headers.insert(PROTOCOL_VERSION, version);
+    if message.kind() != Kind::Request {
+        return;
+    }
+    let method = message.method().unwrap_or_default();
+    if let Some(method) = headers::mcp_method(method) {
+        head.headers.insert(METHOD, method);
+    }
+    if let Some(name) = headers::mcp_name(method, params) {
+        head.headers.insert(NAME, name);
+    }
+}
+
+/// Writes the messages of a response as lines.
+async fn pass(response: Response<Body>, out: &mpsc::Sender<Bytes>, limit: usize) {
+    let mut body = response.into_body();
+    let mut events = match body {
+        Body::Events(_) => Some(SseParser::new(limit.saturating_mul(8))),
+        Body::Empty | Body::Whole(_) => None,
+    };
+    while let Some(Ok(frame)) =
+        std::future::poll_fn(|cx| std::pin::Pin::new(&mut body).poll_frame(cx)).await
+    {
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        match &mut events {
+            None => drop(out.send(data).await),
+            Some(events) => {
+                events.push(&data);
+                for event in events.by_ref().flatten() {
+                    if !event.data.is_empty() {
+                        drop(out.send(event.data).await);
+                    }
+                }
+            },
+        }
+    }
+}
+
+/// Writes lines as they come, several at once where they wait.
+async fn write(
+    mut output: impl AsyncWrite + Unpin,
+    mut lines: mpsc::Receiver<Bytes>,
+) -> io::Result<()> {
+    while let Some(line) = lines.recv().await {
+        let mut next = Some(line);
+        while let Some(line) = next {
+            output.write_all(&splice::one_line(line)).await?;
+            output.write_all(b"\n").await?;
+            next = lines.try_recv().ok();
+        }
+        output.flush().await?;
+    }
+    output.shutdown().await
+}
