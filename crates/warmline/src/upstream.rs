@@ -5,6 +5,7 @@
 //! |---|---|
 //! | How is the era found out? | `detect.rs` |
 //! | What does a call of each era look like? | `legacy.rs`, `modern.rs`, `pipes.rs` |
+//! | Which arguments travel in headers as well? | `mirrors.rs` |
 //! | What does a reply mean for the request? | `answer.rs` (and `warmline_core::protocol::status`) |
 //! | What did the handshake get? | `greeting.rs` |
 //! | How are questions answered and calls cancelled over HTTP? | `voice.rs`, `answers.rs` |
@@ -35,6 +36,7 @@ mod letterhead;
 mod limits;
 mod listener;
 mod lists;
+mod mirrors;
 mod modern;
 mod notices;
 pub(crate) mod path;

@@ -28,7 +28,7 @@ use warmline::core::protocol::headers::PARAM_PREFIX;
 use warmline::core::protocol::meta;
 use warmline::core::protocol::params::Params;
 use warmline::core::protocol::splice::{self, Edit};
-use warmline::{Error, Listener, News, ServerHandle, Vault};
+use warmline::{Error, Listener, News, ServerHandle};
 
 use self::state::Binding;
 use super::Visit;
@@ -66,9 +66,10 @@ pub(crate) async fn message(visit: Visit<'_>, message: Message, params: Params) 
 /// Passes a request on to the server, and its answer back.
 async fn call(visit: &Visit<'_>, asked: Asked, method: String) -> Response<Body> {
     let lane = Arc::new(Lane::new(Keep::Nothing));
+    let may_ask = state::may_ask(&method);
     let call = asked
         .server
-        .request_raw(method.clone(), asked.params)
+        .request_raw(method, asked.params)
         .relayed()
         .headers(of_arguments(visit.head))
         .listened_by(Arc::new(Ear {
@@ -76,26 +77,27 @@ async fn call(visit: &Visit<'_>, asked: Asked, method: String) -> Response<Body>
             token: asked.token,
             logs: asked.logs,
         }));
-    let (id, server, binding) = (asked.id, asked.server, asked.binding);
+    let (id, server, who) = (asked.id, asked.server, asked.who);
     let shared = Arc::clone(visit.shared);
     let calling: Calling = Box::pin(async move {
         let result = match call.await {
-            Ok(result) => result,
+            Ok(result) if may_ask => Binding {
+                vault: shared.warm.vault(),
+                who,
+                server: server.name(),
+            }
+            .seal(result),
+            Ok(result) => Ok(result),
             Err(error) => return failed(&server, &id, &error).await,
         };
-        match binding.seal(shared.warm.vault(), &method, result) {
-            Ok(result) => Ended {
-                status: StatusCode::OK,
-                message: reply::response_message(Some(&id), "result", &result),
-            },
-            Err(trouble) => Ended {
-                status: StatusCode::OK,
-                message: reply::error_message(
-                    Some(&id),
-                    RpcCode::Internal.number(),
-                    &trouble.what,
-                    None,
-                ),
+        Ended {
+            status: StatusCode::OK,
+            message: match result {
+                Ok(result) => reply::response_message(Some(&id), "result", &result),
+                Err(trouble) => {
+                    let code = RpcCode::Internal.number();
+                    reply::error_message(Some(&id), code, &trouble.what, None)
+                },
             },
         }
     });
@@ -136,8 +138,7 @@ struct Asked {
     id: Bytes,
     params: Params,
     server: ServerHandle,
-    binding: Binding,
-    /// Whose it is, where that is worth counting.
+    /// Whose it is, as far as anybody knows.
     who: Digest,
     accepts: Accepts,
     /// What its reports of progress are to name.
@@ -176,7 +177,11 @@ impl Asked {
             }),
         };
         let server = server.map_err(NotPassed::Failed)?.in_era(Era::Modern);
-        let binding = Binding::new(vault, who, name);
+        let binding = Binding {
+            vault,
+            who,
+            server: name,
+        };
         let method = message.method().unwrap_or_default();
         let token = params.meta_member(meta::PROGRESS_TOKEN);
         let wants_logs = params.meta_member(meta::LOG_LEVEL).is_some();
@@ -187,20 +192,18 @@ impl Asked {
             accepts: super::accepts(visit.head).unwrap_or(Accepts::Both),
             token: token.map(Bytes::copy_from_slice),
             logs: if wants_logs { Logs::Wanted } else { Logs::Not },
-            params: upward(vault, binding, method, params)?,
-            binding,
+            params: upward(binding, method, params)?,
         })
     }
 }
 
 /// The parameters as the server gets them: its own state back, and nothing that was said to us.
-fn upward(
-    vault: &Vault,
-    binding: Binding,
-    method: &str,
-    params: Params,
-) -> Result<Params, NotPassed> {
-    let state = binding.open(vault, method, &params);
+fn upward(binding: Binding<'_>, method: &str, params: Params) -> Result<Params, NotPassed> {
+    let state = if state::may_ask(method) {
+        binding.open(&params)
+    } else {
+        Ok(None)
+    };
     let state = state.map_err(|state::NotOurs| NotPassed::BadState)?;
     let names_run = params.meta_member(RUN_META).is_some();
     if state.is_none() && !names_run {

@@ -5,15 +5,12 @@
 //! Closing the response stream is the cancel of this era, so a dropped call needs no notice: its
 //! connection goes with it. There is no resumption and no session to lose.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use warmline_core::code::Reason;
 use warmline_core::era::{Era, Version};
 use warmline_core::exchange::{Ending, Fate, Reply, Request, Trouble, Words};
-use warmline_core::protocol::headers::{self, HeaderRule, METHOD, NAME, ToolHeaders};
+use warmline_core::protocol::headers::{self, METHOD, NAME};
 use warmline_core::protocol::meta::{self, ClientMeta};
 use warmline_core::protocol::params::Params;
 use warmline_core::protocol::splice::{self, Edit};
@@ -26,11 +23,11 @@ use super::letterhead::{Form, Letterhead};
 use super::limits::{Digits, Ids, Limits};
 use super::listener::Listener;
 use super::lists::{self, List};
+use super::mirrors::{self, Mirrors};
 use super::notices::Hearing;
 use super::session::{Declared, Standing};
 use super::stream::{Pause, Watch};
 use crate::clock;
-use crate::sync::Mutex;
 
 /// A modern server over HTTP.
 #[derive(Debug)]
@@ -39,13 +36,10 @@ pub(crate) struct ModernHttp {
     said: ClientMeta,
     hearing: Hearing,
     ids: Ids,
-    /// What the tools seen so far want mirrored into headers (`x-mcp-header`), by name.
-    tools: Mutex<HashMap<String, Wanted>>,
+    /// What the tools seen so far want mirrored into headers.
+    mirrors: Mirrors,
     pub(crate) standing: Standing,
 }
-
-/// What a tool's schema asks for; an error where it breaks the rules, and the tool is not used.
-type Wanted = Result<Arc<ToolHeaders>, HeaderRule>;
 
 /// The bytes of a modern request: what its sender is and can do, and a progress token.
 pub(crate) fn write_modern(id: u64, request: &Request, said: &ClientMeta) -> Bytes {
@@ -74,7 +68,7 @@ impl ModernHttp {
             ),
             hearing: Hearing::default(),
             ids: Ids::new(),
-            tools: Mutex::default(),
+            mirrors: Mirrors::default(),
             standing: Standing::default(),
         }
     }
@@ -128,17 +122,13 @@ impl ModernHttp {
 
     async fn attempt(&self, request: Request, limits: Limits, listener: &dyn Listener) -> Ending {
         let id = self.ids.next();
-        let mirrored = match self.mirrored(&request) {
+        let mirrored = match self.mirrors.made(&request) {
             Ok(mirrored) => mirrored,
             Err(trouble) => return trouble.unsent(request),
         };
-        if let Some(mismatch) = mirrored
-            .as_deref()
-            .and_then(|made| mismatch(&request, made))
-        {
+        if let Some(mismatch) = mirrors::mismatch(&request, &mirrored) {
             return Ending::Answered(Reply::Error(mismatch));
         }
-        let mirrored = mirrored.unwrap_or_default();
         let body = write_modern(id, &request, &self.said);
         let headers = || self.headers(&request, &mirrored);
         let sent = self
@@ -157,7 +147,7 @@ impl ModernHttp {
             Err(lost) => answer::lost(lost, request),
         };
         if let (true, Ending::Answered(Reply::Result(list))) = (is_list, &ending) {
-            self.note_tools(list);
+            self.mirrors.note(self.server(), list);
         }
         ending
     }
@@ -232,33 +222,6 @@ impl ModernHttp {
         map
     }
 
-    /// The headers that a tool's schema asks for, made from the arguments; none where the tool is
-    /// not known, or asks for nothing.
-    fn mirrored(&self, request: &Request) -> Result<Option<Mirrored>, Trouble> {
-        if request.method() != "tools/call" {
-            return Ok(None);
-        }
-        let Some(name) = request.params().name() else {
-            return Ok(None);
-        };
-        let wanted = self.tools.lock().get(&name).cloned();
-        let arguments = request.params().member("arguments").unwrap_or(b"{}");
-        let mirrored = match wanted {
-            None => return Ok(None),
-            Some(Ok(wanted)) => wanted.of(arguments),
-            Some(Err(rule)) => Err(rule),
-        };
-        mirrored.map(Some).map_err(|rule| {
-            Trouble::new(
-                Reason::InvalidRequest,
-                format!(
-                    "`{name}` cannot be called: a header that its schema asks for is not valid"
-                ),
-            )
-            .because(rule.to_string())
-        })
-    }
-
     /// Reads the list of tools again, page by page; whether it could be had.
     async fn learn_tools(&self, called: &Request) -> bool {
         let mut params = Params::empty();
@@ -277,71 +240,7 @@ impl ModernHttp {
         }
         false
     }
-
-    fn note_tools(&self, page: &[u8]) {
-        let Ok((items, _)) = lists::read_page(List::Tools, page) else {
-            return;
-        };
-        let mut tools = self.tools.lock();
-        if tools.len() > MAX_TOOLS {
-            tools.clear();
-        }
-        for item in items {
-            let Ok(tool) = serde_json::from_slice::<lists::Tool<'_>>(&item) else {
-                continue;
-            };
-            match ToolHeaders::of_schema(tool.input_schema.get().as_bytes()) {
-                Ok(wanted) if wanted.is_empty() => {
-                    tools.remove(&tool.name);
-                },
-                Ok(wanted) => {
-                    tools.insert(tool.name, Ok(Arc::new(wanted)));
-                },
-                Err(rule) => {
-                    let server = self.head.way.server();
-                    tracing::warn!(%server, tool = tool.name, %rule, "tool with bad x-mcp-header");
-                    tools.insert(tool.name, Err(rule));
-                },
-            }
-        }
-    }
 }
-
-/// Headers made from arguments.
-type Mirrored = Vec<(HeaderName, HeaderValue)>;
-
-/// The error of a client whose headers do not say what its arguments say; `made` are those that
-/// the tool's schema asks for. Headers that the schema does not name are nobody's business.
-fn mismatch(request: &Request, made: &[(HeaderName, HeaderValue)]) -> Option<Bytes> {
-    if request.words() != Words::Passed {
-        return None;
-    }
-    let sent = |name: &HeaderName| {
-        let mut all = request.headers().iter();
-        all.find(|(sent, _)| sent == name).map(|(_, value)| value)
-    };
-    let differs = made
-        .iter()
-        .find(|(name, value)| sent(name).is_none_or(|sent| !says_the_same(sent, value)));
-    let (name, _) = differs?;
-    let what = format!("Header mismatch: `{name}` is not what the arguments say");
-    let error = serde_json::json!({ "code": HEADER_MISMATCH, "message": what });
-    Some(error.to_string().into())
-}
-
-/// Whether two headers say the same, however they are coded; numbers by their value.
-fn says_the_same(sent: &HeaderValue, made: &HeaderValue) -> bool {
-    let (Some(sent), Some(made)) = (headers::decode_value(sent), headers::decode_value(made))
-    else {
-        return false;
-    };
-    let number = |text: &str| text.parse::<f64>().ok();
-    sent == made
-        || matches!((number(&sent), number(&made)), (Some(a), Some(b)) if a.to_bits() == b.to_bits())
-}
-
-/// The code of headers that are unlike the body.
-const HEADER_MISMATCH: i64 = -32020;
 
 /// The same request with the headers and the patience of another: a caller's credential may stand
 /// in its headers.
@@ -353,7 +252,5 @@ fn of_the_same_caller(called: &Request, request: Request) -> Request {
     )
 }
 
-/// What more tools than this want is learnt anew.
-const MAX_TOOLS: usize = 4096;
 /// So many pages are read to learn what one tool wants in headers.
 const MAX_PAGES: usize = 100;

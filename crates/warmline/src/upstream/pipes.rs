@@ -7,13 +7,14 @@ use bytes::Bytes;
 use warmline_core::code::Reason;
 use warmline_core::delivery::Delivery;
 use warmline_core::era::Era;
-use warmline_core::exchange::{Ending, QuestionKind, Request, Trouble};
+use warmline_core::exchange::{Ending, QuestionKind, Reply, Request, Trouble, Words};
 use warmline_core::protocol::meta::{self, ClientMeta};
 use warmline_core::protocol::splice::{self, Edit};
 
 use super::answer;
 use super::limits::{Digits, Ids, Limits};
 use super::listener::{self, Listener, Spoken};
+use super::mirrors::{self, Mirrors};
 use super::modern::write_modern;
 use super::session::Standing;
 use super::stdio::{Abandoned, ChildReport, Pipe, PipeCall, PipeNews};
@@ -28,6 +29,8 @@ pub(crate) struct Piped {
     /// What each request says of us; nothing in the legacy era, where the handshake said it.
     said: Option<ClientMeta>,
     ids: Ids,
+    /// What the tools that clients listed want mirrored into headers.
+    mirrors: Mirrors,
     pub(crate) standing: Standing,
 }
 
@@ -38,6 +41,7 @@ impl Piped {
             pipe,
             said,
             ids,
+            mirrors: Mirrors::default(),
             standing: Standing::default(),
         }
     }
@@ -57,6 +61,10 @@ impl Piped {
 
     /// Sends one request and stays with it to its end.
     pub(crate) async fn send(&self, request: Request, listener: &dyn Listener) -> Ending {
+        if let Some(mismatch) = self.mismatch(&request) {
+            return Ending::Answered(Reply::Error(mismatch));
+        }
+        let lists_tools = request.words() == Words::Passed && request.method() == "tools/list";
         let id = self.ids.next();
         let line = splice::one_line(self.write(id, &request));
         let mut watch = Watch::new(id, Limits::begin(request.patience()), listener);
@@ -69,7 +77,18 @@ impl Piped {
                 self.pipe.request(id, line)
             },
         };
-        self.follow(&mut call, request, &mut watch).await
+        let ending = self.follow(&mut call, request, &mut watch).await;
+        if let (true, Ending::Answered(Reply::Result(list))) = (lists_tools, &ending) {
+            self.mirrors.note(&self.server, list);
+        }
+        ending
+    }
+
+    /// The error of a client that came over HTTP with headers unlike its arguments: a program never
+    /// sees them, so nobody else would tell. A schema that breaks the rules binds nobody here.
+    fn mismatch(&self, request: &Request) -> Option<Bytes> {
+        let made = self.mirrors.made(request).ok()?;
+        mirrors::mismatch(request, &made)
     }
 
     async fn follow(

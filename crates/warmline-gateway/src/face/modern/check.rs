@@ -1,12 +1,15 @@
 //! What a modern request must say, and in which order what is missing is told (mcp-spec 3.4.6).
 
+use std::borrow::Cow;
+
 use http::request::Parts;
-use http::{HeaderName, Response, StatusCode};
+use http::{HeaderName, HeaderValue, Response, StatusCode};
 use serde_json::{Value, json};
 use warmline::core::era::{Era, Version};
 use warmline::core::protocol::envelope::{Kind, Message};
 use warmline::core::protocol::headers::{self, METHOD, NAME, PARAM_PREFIX, PROTOCOL_VERSION};
 use warmline::core::protocol::meta;
+use warmline::core::protocol::methods::Method;
 use warmline::core::protocol::params::Params;
 
 use crate::body::Body;
@@ -65,7 +68,9 @@ pub(super) fn check(head: &Parts, message: &Message, params: &Params) -> Result<
     }
     let method = message.method().unwrap_or_default();
     same(head, &METHOD, method)?;
-    if let Some(expected) = headers::mcp_name(method, params) {
+    if !names_plainly(head, method, params)
+        && let Some(expected) = headers::mcp_name(method, params)
+    {
         let expected = headers::decode_value(&expected).unwrap_or_default();
         same(head, &NAME, &expected)?;
     }
@@ -86,10 +91,8 @@ fn doubled(head: &Parts) -> Option<&HeaderName> {
 }
 
 /// The version, as `_meta` says it beside the capabilities.
-fn stated(params: &Params) -> Result<String, Refusal> {
-    let version = params
-        .meta_member(meta::PROTOCOL_VERSION)
-        .and_then(|raw| serde_json::from_slice::<String>(raw).ok());
+fn stated(params: &Params) -> Result<Cow<'_, str>, Refusal> {
+    let version = params.meta_member(meta::PROTOCOL_VERSION).and_then(text);
     let capabilities = params
         .meta_member(meta::CLIENT_CAPABILITIES)
         .filter(|raw| raw.starts_with(b"{"));
@@ -109,6 +112,11 @@ fn stated(params: &Params) -> Result<String, Refusal> {
     }
 }
 
+fn text(raw: &[u8]) -> Option<Cow<'_, str>> {
+    let borrowed = serde_json::from_slice::<&str>(raw).map(Cow::Borrowed);
+    borrowed.or_else(|_| serde_json::from_slice(raw)).ok()
+}
+
 fn unsupported(version: &str) -> Refusal {
     let supported: Vec<&str> = Version::ALL
         .iter()
@@ -121,13 +129,30 @@ fn unsupported(version: &str) -> Refusal {
     }
 }
 
+/// Whether `Mcp-Name` is letter for letter what stands in the body: the usual request, for which
+/// nothing has to be decoded.
+fn names_plainly(head: &Parts, method: &str, params: &Params) -> bool {
+    let named_by = Method::find(method).and_then(|method| method.named_by);
+    let written = named_by.and_then(|by| params.member(by.member()));
+    let stated = head.headers.get(NAME).map(HeaderValue::as_bytes);
+    let (Some(written), Some(stated)) = (written, stated) else {
+        return false;
+    };
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-./:".contains(byte);
+    let quoted = written.strip_prefix(b"\"");
+    let inside = quoted.and_then(|rest| rest.strip_suffix(b"\""));
+    inside == Some(stated) && stated.iter().all(is_plain)
+}
+
 /// Whether a header says what the body says.
 fn same(head: &Parts, name: &HeaderName, expected: &str) -> Result<(), Refusal> {
     let Some(stated) = head.headers.get(name) else {
         let what = format!("Header mismatch: `{}` is missing", title(name));
         return Err(Refusal::new(RpcCode::Header, what));
     };
-    if headers::decode_value(stated).as_deref() == Some(expected) {
+    // Nothing that is coded is a version or a method.
+    let is_same = stated.as_bytes() == expected.as_bytes() && *name != NAME;
+    if is_same || headers::decode_value(stated).as_deref() == Some(expected) {
         return Ok(());
     }
     let what = format!(

@@ -4,7 +4,8 @@
 //! fresher than it is; else the server is asked now.
 
 use bytes::Bytes;
-use http::{Response, StatusCode};
+use http::header::RETRY_AFTER;
+use http::{HeaderValue, Response, StatusCode};
 use serde::Deserialize;
 use std::time::Duration;
 use warmline::core::code::Code;
@@ -16,25 +17,31 @@ use warmline::{Error, clock};
 
 use super::{Asked, failed};
 use crate::body::Body;
-use crate::flow::Ended;
 use crate::reply;
 
 /// Answers `server/discover`.
 pub(super) async fn answer(asked: Asked) -> Response<Body> {
-    let ended = match told(&asked).await {
-        Ok(said) => Ended {
-            status: StatusCode::OK,
-            message: reply::response_message(Some(&asked.id), "result", &said),
+    let error = match told(&asked).await {
+        Ok(said) => {
+            let message = reply::response_message(Some(&asked.id), "result", &said);
+            return reply::json(StatusCode::OK, message);
         },
-        Err(error) => {
-            let ended = failed(&asked.server, &asked.id, &error).await;
-            Ended {
-                status: not_met(&error).unwrap_or(ended.status),
-                ..ended
-            }
-        },
+        Err(error) => error,
     };
-    reply::json(ended.status, ended.message)
+    let ended = failed(&asked.server, &asked.id, &error).await;
+    match not_met(&error) {
+        Some(status) => later(reply::json(status, ended.message), &error),
+        None => reply::json(ended.status, ended.message),
+    }
+}
+
+/// The same response, saying when to come back, where that is known.
+fn later(mut response: Response<Body>, error: &Error) -> Response<Body> {
+    if let Some(after) = error.retry_after() {
+        let seconds = HeaderValue::from(after.as_secs().saturating_add(1));
+        response.headers_mut().insert(RETRY_AFTER, seconds);
+    }
+    response
 }
 
 /// What the server says of itself, from memory or asked now.

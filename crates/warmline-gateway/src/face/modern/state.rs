@@ -27,8 +27,12 @@ const LASTS: u64 = 60 * 60;
 const ASKING: [&str; 3] = ["tools/call", "resources/read", "prompts/get"];
 
 /// Whose a state is, and for which server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Binding(Digest);
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Binding<'a> {
+    pub(super) vault: &'a Vault,
+    pub(super) who: Digest,
+    pub(super) server: &'a str,
+}
 
 /// It is no state that was given to this caller for this server, or it is too old.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,26 +47,24 @@ struct Asking<'a> {
     state: Option<&'a RawValue>,
 }
 
-impl Binding {
-    pub(super) fn new(vault: &Vault, who: Digest, server: &str) -> Self {
-        let parts: [&[u8]; 3] = [b"state", who.bytes(), server.as_bytes()];
-        Self(vault.digest(Purpose::Route, &parts))
+/// Whether a method may be answered with a question, and so has a state.
+pub(super) fn may_ask(method: &str) -> bool {
+    ASKING.contains(&method)
+}
+
+impl Binding<'_> {
+    fn digest(self) -> Digest {
+        let parts: [&[u8]; 3] = [b"state", self.who.bytes(), self.server.as_bytes()];
+        self.vault.digest(Purpose::Route, &parts)
     }
 
     /// The result with the server's state sealed; as it is where there is none.
-    pub(super) fn seal(self, vault: &Vault, method: &str, result: Bytes) -> Result<Bytes, Trouble> {
-        self.seal_until(vault, method, result, clock::wall_seconds() + LASTS)
+    pub(super) fn seal(self, result: Bytes) -> Result<Bytes, Trouble> {
+        self.seal_until(result, clock::wall_seconds() + LASTS)
     }
 
-    fn seal_until(
-        self,
-        vault: &Vault,
-        method: &str,
-        result: Bytes,
-        until: u64,
-    ) -> Result<Bytes, Trouble> {
-        let named = || memchr::memmem::find(&result, b"\"input_required\"").is_some();
-        if !ASKING.contains(&method) || !named() {
+    fn seal_until(self, result: Bytes, until: u64) -> Result<Bytes, Trouble> {
+        if memchr::memmem::find(&result, b"\"input_required\"").is_none() {
             return Ok(result);
         }
         let asking = serde_json::from_slice::<Asking<'_>>(&result).ok();
@@ -73,7 +75,10 @@ impl Binding {
         // The very bytes of the server, quotes and all.
         let mut plain = until.to_le_bytes().to_vec();
         plain.extend_from_slice(state.get().as_bytes());
-        let sealed = vault.seal(Purpose::RequestState, self.0.bytes(), &plain)?;
+        let bound_to = self.digest();
+        let sealed = self
+            .vault
+            .seal(Purpose::RequestState, bound_to.bytes(), &plain)?;
         let text = format!("\"{}\"", URL_SAFE_NO_PAD.encode(sealed));
         let mut out = Vec::with_capacity(result.len() + text.len());
         let edits = [Edit::Set(MEMBER, text.as_bytes())];
@@ -84,32 +89,21 @@ impl Binding {
     }
 
     /// The server's own state, raw, where the parameters hold one.
-    pub(super) fn open(
-        self,
-        vault: &Vault,
-        method: &str,
-        params: &Params,
-    ) -> Result<Option<Vec<u8>>, NotOurs> {
-        self.open_at(vault, method, params, clock::wall_seconds())
+    pub(super) fn open(self, params: &Params) -> Result<Option<Vec<u8>>, NotOurs> {
+        self.open_at(params, clock::wall_seconds())
     }
 
-    fn open_at(
-        self,
-        vault: &Vault,
-        method: &str,
-        params: &Params,
-        now: u64,
-    ) -> Result<Option<Vec<u8>>, NotOurs> {
-        if !ASKING.contains(&method) {
-            return Ok(None);
-        }
+    fn open_at(self, params: &Params, now: u64) -> Result<Option<Vec<u8>>, NotOurs> {
         let Some(raw) = params.member(MEMBER) else {
             return Ok(None);
         };
         let text = serde_json::from_slice::<Cow<'_, str>>(raw).map_err(|_| NotOurs)?;
         let sealed = URL_SAFE_NO_PAD.decode(&*text).map_err(|_| NotOurs)?;
-        let plain = vault.unseal(Purpose::RequestState, self.0.bytes(), &sealed);
-        let plain = plain.map_err(|_| NotOurs)?;
+        let bound_to = self.digest();
+        let plain = self
+            .vault
+            .unseal(Purpose::RequestState, bound_to.bytes(), &sealed)
+            .map_err(|_| NotOurs)?;
         let (until, state) = plain.split_first_chunk::<8>().ok_or(NotOurs)?;
         if u64::from_le_bytes(*until) < now {
             return Err(NotOurs);
@@ -122,11 +116,11 @@ impl Binding {
 mod tests {
     use super::*;
 
-    const CALL: &str = "tools/call";
     const GIVEN: &str = r#"{"resultType":"input_required","inputRequests":{"q":{}},"requestState":"\u00e9t\/ \"1\""}"#;
 
-    fn binding(vault: &Vault, who: u8, server: &str) -> Binding {
-        Binding::new(vault, Digest::new([who; 16]), server)
+    fn binding<'a>(vault: &'a Vault, who: u8, server: &'a str) -> Binding<'a> {
+        let who = Digest::new([who; 16]);
+        Binding { vault, who, server }
     }
 
     fn state_of(result: &Bytes) -> String {
@@ -142,25 +136,24 @@ mod tests {
     fn a_state_comes_back_byte_for_byte_and_to_nobody_else() {
         let (vault, other) = (Vault::ephemeral().unwrap(), Vault::ephemeral().unwrap());
         let mine = binding(&vault, 1, "one");
-        let sealed = mine.seal_until(&vault, CALL, GIVEN.into(), 100).unwrap();
+        let sealed = mine.seal_until(GIVEN.into(), 100).unwrap();
         let state = state_of(&sealed);
-        let opened = |vault: &Vault, whose: Binding, now| {
-            whose.open_at(vault, CALL, &with_state(&state), now)
-        };
+        let opened = |whose: Binding<'_>, now| whose.open_at(&with_state(&state), now);
         let expected = br#""\u00e9t\/ \"1\"""#.to_vec();
-        assert_eq!(opened(&vault, mine, 100), Ok(Some(expected)));
-        assert_eq!(opened(&vault, mine, 101), Err(NotOurs), "too old");
-        let somebody = binding(&vault, 2, "one");
-        assert_eq!(opened(&vault, somebody, 1), Err(NotOurs), "somebody else");
-        let elsewhere = binding(&vault, 1, "two");
-        assert_eq!(opened(&vault, elsewhere, 1), Err(NotOurs), "another server");
-        assert_eq!(opened(&other, mine, 1), Err(NotOurs), "another instance");
+        assert_eq!(opened(mine, 100), Ok(Some(expected)));
+        assert_eq!(opened(mine, 101), Err(NotOurs), "too old");
+        for (whose, what) in [
+            (binding(&vault, 2, "one"), "somebody else"),
+            (binding(&vault, 1, "two"), "another server"),
+            (binding(&other, 1, "one"), "another instance"),
+        ] {
+            assert_eq!(opened(whose, 1), Err(NotOurs), "{what}");
+        }
         for place in 0..state.len() {
             let mut forged = state.clone().into_bytes();
             forged[place] = if forged[place] == b'A' { b'B' } else { b'A' };
             let forged = with_state(&String::from_utf8(forged).unwrap());
-            let opened = mine.open_at(&vault, CALL, &forged, 1);
-            assert_eq!(opened, Err(NotOurs), "{place}");
+            assert_eq!(mine.open_at(&forged, 1), Err(NotOurs), "{place}");
         }
     }
 
@@ -168,29 +161,18 @@ mod tests {
     fn only_a_state_that_the_server_gave_is_sealed() {
         let vault = Vault::ephemeral().unwrap();
         let mine = binding(&vault, 1, "one");
-        let rows = [
-            (CALL, r#"{"content":[]}"#),
-            (
-                CALL,
-                r#"{"resultType":"input_required","inputRequests":{}}"#,
-            ),
-            (
-                CALL,
-                r#"{"resultType":"complete","requestState":"mine","x":"input_required"}"#,
-            ),
-            ("tasks/get", GIVEN),
-        ];
-        for (method, result) in rows {
-            let same = mine.seal_until(&vault, method, result.into(), 1).unwrap();
-            assert_eq!(same, result, "{method}");
+        for result in [
+            r#"{"content":[]}"#,
+            r#"{"resultType":"input_required","inputRequests":{}}"#,
+            r#"{"resultType":"complete","requestState":"mine","x":"input_required"}"#,
+        ] {
+            let same = mine.seal_until(result.into(), 1).unwrap();
+            assert_eq!(same, result);
         }
-        let none = mine.open_at(&vault, CALL, &Params::empty(), 1);
-        assert_eq!(none, Ok(None));
-        let others = mine.open_at(&vault, "x/other", &with_state("whatever"), 1);
-        assert_eq!(others, Ok(None));
+        assert_eq!(mine.open_at(&Params::empty(), 1), Ok(None));
         for (state, what) in [("", "empty"), ("état", "not ours")] {
-            let opened = mine.open_at(&vault, CALL, &with_state(state), 1);
-            assert_eq!(opened, Err(NotOurs), "{what}");
+            assert_eq!(mine.open_at(&with_state(state), 1), Err(NotOurs), "{what}");
         }
+        assert!(may_ask("tools/call") && !may_ask("tasks/get"));
     }
 }

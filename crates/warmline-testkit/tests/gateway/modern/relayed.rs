@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use warmline::Server;
 use warmline_gateway::{Auth, Gateway, Options, Token};
 use warmline_testkit::{Personality, Phase};
 
@@ -75,7 +76,7 @@ async fn a_state_is_good_for_its_caller_alone() {
         auth: Auth::Tokens(vec![token("alice"), token("bob")]),
         ..Options::default()
     };
-    let other = warmline::Server::http("other", world.server.url());
+    let other = Server::http("other", world.server.url());
     world.warm.add(other).unwrap();
     world.gateway = Gateway::start(world.warm.clone(), options).await.unwrap();
     let by = |who: &str, wire: Wire| wire.with("Authorization", &format!("Bearer token of {who}"));
@@ -165,6 +166,37 @@ async fn headers_of_arguments_are_checked_once_the_tool_is_known() {
     world.finish().await;
 }
 
+/// The same in front of a program, which never sees a header: here nobody else would tell.
+#[tokio::test]
+async fn headers_of_arguments_are_checked_in_front_of_a_program_too() {
+    let world = World::new(Personality::modern()).await;
+    let ledger = env!("CARGO_BIN_EXE_warmline-ledger");
+    let child = [ledger, "--stdio", "--personality", "modern"];
+    world.warm.add(Server::stdio("child", child)).unwrap();
+    let at = "/runs/r/servers/child/mcp";
+    let bare = || call("routed", json!({ "level": 42 })).at(at);
+    let steps = [
+        ("not known yet", bare(), (200, 0)),
+        (
+            "the list",
+            request("tools/list", json!({})).at(at),
+            (200, 0),
+        ),
+        ("missing", bare(), (400, -32020)),
+        (
+            "another",
+            bare().with("Mcp-Param-Level", "41"),
+            (400, -32020),
+        ),
+        ("right", bare().with("Mcp-Param-Level", "42"), (200, 0)),
+    ];
+    for (what, wire, expected) in steps {
+        let back = wire.send(&world).await;
+        assert_eq!(back.refusal(), expected, "{what}: {back:?}");
+    }
+    world.finish().await;
+}
+
 /// P79: progress comes under the client's own token, and only where it gave one.
 #[tokio::test]
 async fn progress_is_told_under_the_token_of_the_client() {
@@ -250,17 +282,18 @@ async fn a_client_that_leaves_cancels_its_own_call() {
 async fn a_client_that_leaves_before_anything_came_cancels_too() {
     let world = World::new(Personality::modern()).await;
     let waiting = call("slow", json!({ "ms": 600_000 })).send(&world);
-    let began =
-        |entries: &[warmline_testkit::Entry]| entries.iter().any(|one| one.phase == Phase::Begin);
     let ledger = world.server.ledger();
+    let came_to = |phase: Phase| {
+        ledger.wait_until(LIMIT, move |entries| {
+            let mut calls = entries.iter().filter(|one| one.tool.is_some());
+            calls.any(|one| one.phase == phase)
+        })
+    };
     tokio::select! {
         back = waiting => panic!("it ended: {back:?}"),
-        begun = ledger.wait_until(LIMIT, began) => assert!(begun),
+        begun = came_to(Phase::Begin) => assert!(begun),
     }
-    let gone = |entries: &[warmline_testkit::Entry]| {
-        entries.iter().any(|one| one.phase == Phase::Abandoned)
-    };
-    assert!(ledger.wait_until(LIMIT, gone).await);
+    assert!(came_to(Phase::Abandoned).await);
     assert_eq!(ledger.executions("slow"), 0);
     world.finish().await;
 }
