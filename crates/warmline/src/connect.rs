@@ -30,7 +30,7 @@ use crate::pool::{Connector, Happened, Opened, Order};
 use crate::route::Speaking;
 use crate::store::Records;
 use crate::sync::Mutex;
-use crate::upstream::{self, Facts, Notices, Probe, Probed, Session, Verdict};
+use crate::upstream::{self, Legs, Notices, Probe, Probed, Session, Verdict};
 use starts::Starts;
 
 mod recorded;
@@ -224,24 +224,23 @@ impl Connect {
         speaking: &Speaking,
         said: &Said,
         wants: Wants,
-    ) -> Result<(Session, Option<Arc<Facts>>), Trouble> {
+        legs: Legs,
+    ) -> Result<upstream::Contact, Trouble> {
         let notices: Arc<dyn Notices> = Arc::<Entry>::clone(entry);
         let credential = speaking.credential.as_ref();
-        let (era, wants_state) = match wants {
-            Wants::Era(era) => (Some(era), false),
-            Wants::State => (None, true),
-            Wants::Any => (None, false),
+        let era = match wants {
+            Wants::Era(era) => Some(era),
+            Wants::State | Wants::Any => None,
         };
         let target = entry.target(&speaking.found, credential, era, Some(notices));
         let contact = || async {
             let _turn = self.starts.turn(&target.reach).await;
             let upstream = &self.shared.upstream;
             // Opening is rare, and its future is large.
-            let contacting = upstream.first_contact(&target, &said.declared, wants_state);
+            let contacting = upstream.first_contact(&target, &said.declared, legs);
             within(entry, Box::pin(contacting)).await
         };
-        let contact = with_fresh_credential(credential, contact).await?;
-        Ok((contact.session, contact.other))
+        with_fresh_credential(credential, contact).await
     }
 
     /// What is remembered of a server, for somebody who says this of itself.

@@ -41,7 +41,7 @@ use crate::tools::ToolCache;
 use crate::upstream::{self, HttpReach, Notices, Probe, Reach};
 
 use answers::AnswerTimes;
-pub(crate) use contacts::{Contact, ContactKey, Wants};
+pub(crate) use contacts::{Contact, ContactKey, Unmet, Wants};
 use digests::revision;
 pub(crate) use digests::{NO_CREDENTIAL, Said, transport_of};
 
@@ -57,7 +57,7 @@ pub(crate) struct Entry {
     pub(crate) tools: ToolCache<ToolsOf>,
     /// What was found out about it, by what may change the answer.
     contacts: papaya::HashMap<ContactKey, Arc<Contact>>,
-    pub(crate) contacting: Flights<ContactKey, Result<Arc<Contact>, Trouble>>,
+    pub(crate) contacting: Flights<ContactKey, Result<Arc<Contact>, Unmet>>,
     /// Raised when what was found out is forgotten.
     contacts_seen: AtomicU64,
     found: Mutex<Option<Arc<Found>>>,

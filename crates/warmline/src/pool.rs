@@ -15,7 +15,7 @@
 //! | How is a session opened? | `opening.rs`, `wire.rs` |
 //! | How does a caller wait? | `waiting.rs` |
 //! | How is room found? | `rooms.rs`, `ground.rs` |
-//! | Where do spares lie? | `shelves.rs`, `places.rs` |
+//! | Where do spares lie? | `shelves.rs`, `places.rs`; who opens them: `refilling.rs` |
 //! | What runs in the background, what happens at the end? | `sweeping.rs` |
 
 mod breakers;
@@ -27,6 +27,7 @@ mod ground;
 mod lease;
 mod opening;
 mod places;
+mod refilling;
 mod rooms;
 mod shelves;
 mod steps;
@@ -44,7 +45,8 @@ pub(crate) use cell::CellOf;
 pub(crate) use connector::{Connector, Happened, Heals, How, Opened, Order, Purpose, What};
 pub(crate) use doors::Pool;
 pub(crate) use lease::Lease;
-pub(crate) use shelves::OnShelf;
+pub(crate) use rooms::Room;
+pub(crate) use shelves::{Met, OnShelf};
 pub(crate) use sweeping::KeepAlive;
 
 #[cfg(test)]

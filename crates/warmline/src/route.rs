@@ -3,6 +3,7 @@
 //! Asked by: [`call`](crate::call), at every attempt. Inside a run the answer is remembered, so
 //! that a call on a held session finds its cell with one look into the run's own table.
 
+mod meeting;
 pub(crate) mod told;
 
 use std::sync::Arc;
@@ -16,14 +17,13 @@ use warmline_core::plan::{self, Asking, Leg, Ownership, Plan, Reach};
 use warmline_core::policy::SessionPer;
 use warmline_core::pool::{Want, Why};
 
-use crate::clock::{self, Instant};
-use crate::connect::{Connect, Line, Setup};
+use crate::clock::Instant;
+use crate::connect::{Connect, Setup};
 use crate::credentials::Credential;
 use crate::engine::Caller;
-use crate::entry::{Contact, ContactKey, Entry, Found, NO_CREDENTIAL, Wants};
+use crate::entry::{Entry, Found, NO_CREDENTIAL};
 use crate::pool::{CellOf, Lease, SpareKey};
 use crate::run::routes::By;
-use crate::upstream::{Facts, Session};
 
 /// The way of a call to its session.
 pub(crate) enum Route {
@@ -111,7 +111,7 @@ async fn find(
     if let Some(credential) = &as_whom.credential {
         credential.ready().await?;
     }
-    let contact = meet(caller, entry, &as_whom).await?;
+    let contact = meeting::meet(caller, entry, &as_whom).await?;
     let asking = Asking {
         tool: per_tool,
         inside_run: caller.run.is_some(),
@@ -200,43 +200,6 @@ impl Speaking {
     }
 }
 
-/// What the server turned out to be: remembered, told by a record, or found out now, once for
-/// all who ask.
-async fn meet(
-    caller: &Caller,
-    entry: &Arc<Entry>,
-    speaking: &Speaking,
-) -> Result<Arc<Contact>, Trouble> {
-    let wants = entry.wants(caller.run.is_some(), caller.era);
-    let key = ContactKey {
-        credential: speaking.id(),
-        declared: caller.said.id,
-        wants,
-    };
-    if let Some(contact) = entry.contact(&key) {
-        return Ok(contact);
-    }
-    if let Some(leg) = told::leg(caller, entry, speaking, key).await {
-        let contact = Arc::new(Contact { leg });
-        entry.learn(key, Arc::clone(&contact));
-        return Ok(contact);
-    }
-    if let Wants::Era(era) = wants
-        && lacks(caller, entry, speaking, era)
-    {
-        return Err(other_era(entry, era));
-    }
-    let work = || contact(caller.clone(), Arc::clone(entry), speaking.clone(), key);
-    let met = entry.contacting.join("first-contact", key, work).await;
-    met.unwrap_or_else(|| {
-        let what = format!(
-            "the first contact with `{}` ended without a word",
-            entry.name
-        );
-        Err(Trouble::new(Reason::Internal, what))
-    })
-}
-
 /// Whether a server is decided, or known, not to speak an era.
 pub(crate) fn lacks(caller: &Caller, entry: &Entry, speaking: &Speaking, era: Era) -> bool {
     if let Some(decided) = entry.decided_era() {
@@ -268,78 +231,4 @@ impl Clone for Speaking {
             credential: self.credential.clone(),
         }
     }
-}
-
-/// Meets the server, if the breakers let it pass, and tells what came of it.
-async fn met(
-    caller: &Caller,
-    entry: &Arc<Entry>,
-    speaking: &Speaking,
-    key: ContactKey,
-) -> Result<(Session, Option<Arc<Facts>>), Trouble> {
-    let (whose, began) = (caller.who.id, clock::now());
-    let connector = caller.engine.connector();
-    let (passing, changes) = caller
-        .engine
-        .pool()
-        .pass(
-            &entry.name,
-            speaking.found.revision,
-            Owner::Identity(whose),
-            key.credential,
-            entry.policy().breaker,
-        )
-        .inspect_err(|blocked| connector.contact_blocked(entry, blocked))?;
-    connector.breakers_changed(entry, whose, changes);
-    let contacting = connector.first_contact(entry, speaking, &caller.said, key.wants);
-    // A server that hangs does not outlive an engine that was closed.
-    let met = caller.engine.until_cut(std::pin::pin!(contacting)).await;
-    let met = met.unwrap_or_else(|| Err(crate::engine::going_down()));
-    let changes = match &met {
-        Ok(_) => passing.succeeded(),
-        // It answered, in the other era: that is no failure of its own.
-        Err(_) if matches!(key.wants, Wants::Era(era) if lacks(caller, entry, speaking, era)) => {
-            passing.succeeded()
-        },
-        Err(trouble) => {
-            connector.contact_failed(entry, whose, trouble, began.elapsed());
-            passing.failed(trouble)
-        },
-    };
-    connector.breakers_changed(entry, whose, changes);
-    met
-}
-
-/// The first contact itself. The session it opened goes on the shelf, for whoever asked.
-async fn contact(
-    caller: Caller,
-    entry: Arc<Entry>,
-    speaking: Speaking,
-    key: ContactKey,
-) -> Result<Arc<Contact>, Trouble> {
-    // Whoever looked for a record meanwhile comes when the others have found out already.
-    if let Some(contact) = entry.contact(&key) {
-        return Ok(contact);
-    }
-    let began = clock::now();
-    let (session, other) = met(&caller, &entry, &speaking, key).await?;
-    let took = began.elapsed();
-    let facts = Arc::clone(session.shared_facts());
-    let contact = Contact::of(&facts);
-    if let Some(other) = other
-        && !contact.leg.keeps_session
-        && other.keeps_session
-    {
-        tracing::info!(server = %entry.name, era = ?other.era, "the other era of this server keeps state");
-    }
-    let setup = Arc::new(speaking.setup(&caller, &entry, contact.leg));
-    let shelf = speaking.shelf(&caller, &entry, contact.leg);
-    caller
-        .engine
-        .pool()
-        .shelve(&shelf, &setup, Line::new(session), took);
-    told::write_down(&caller, &entry, &speaking, key, &facts).await;
-    // Last: whoever finds the contact finds the session on the shelf, and opens no second one.
-    entry.learn(key, Arc::clone(&contact));
-    Ok(contact)
 }

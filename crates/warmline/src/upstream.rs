@@ -63,7 +63,7 @@ use std::time::Duration;
 
 use warmline_core::exchange::Trouble;
 
-pub use self::contact::Contact;
+pub use self::contact::{Contact, Legs};
 pub(crate) use self::environment::is_variable_name;
 pub use self::environment::withheld;
 pub use self::facts::{Evidence, Facts, Kept};
@@ -139,9 +139,9 @@ impl Upstream {
         &self,
         server: &Server,
         declared: &Declared,
-        inside_run: bool,
+        legs: Legs,
     ) -> Result<Contact, Trouble> {
-        Box::pin(contact::meet(self, server, declared, inside_run)).await
+        Box::pin(contact::meet(self, server, declared, legs)).await
     }
 
     /// Looks whether a server behind a URL takes connections, without a request: a connection is

@@ -150,6 +150,20 @@ impl Limits {
         Claimed::Granted
     }
 
+    /// Room that was nobody's is that of this claim's identity from now on; false where the
+    /// identity has no room left. Server and kind are those that the room was granted for.
+    pub fn take_over(&mut self, claim: &Claim) -> bool {
+        let Some(identity) = claim.identity else {
+            return true;
+        };
+        let own = Limit::Identity(identity, claim.kind);
+        let has_room = self.taken_of(&own) < self.most(&own, claim);
+        if has_room {
+            add(&mut self.taken, own);
+        }
+        has_room
+    }
+
     /// Whether somebody waits for room that this one would make, and nobody else makes it.
     pub fn is_needed(&self, claim: &Claim) -> bool {
         claim.limits().any(|limit| {

@@ -102,6 +102,14 @@ impl Shelf {
         Some((id, now.since(since)))
     }
 
+    /// Takes this one, and says how long it rested; none if it does not lie there, or for too long.
+    pub fn take_this(&mut self, id: SpareId, now: Tick) -> Option<Duration> {
+        let is_meant = |(lies, since): &(SpareId, Tick)| *lies == id && !self.is_old(*since, now);
+        let at = self.resting.iter().position(is_meant)?;
+        let (_, since) = self.resting.remove(at);
+        Some(now.since(since))
+    }
+
     /// What the shelf needs now. What is to be opened counts as being opened.
     pub fn look(&mut self, now: Tick) -> Need {
         let wanted = self.wanted_now(now);

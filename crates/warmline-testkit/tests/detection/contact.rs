@@ -1,7 +1,7 @@
 //! The first contact: inside a run the leg that keeps state is taken, and a server is asked once.
 
 use warmline::core::era::Era;
-use warmline::upstream::{Contact, Declared, Server, Transport, Upstream};
+use warmline::upstream::{Contact, Declared, Legs, Server, Transport, Upstream};
 use warmline_testkit::{Canned, Fault, Personality};
 
 use super::census::until;
@@ -10,8 +10,8 @@ use super::scene::{HANDSHAKE, PROBE, PROBE_THEN_HANDSHAKE, Scene};
 use super::stdio_rows::asked;
 use super::tasks::no_task_left;
 
-const INSIDE: bool = true;
-const OUTSIDE: bool = false;
+const INSIDE: Legs = Legs::Both;
+const OUTSIDE: Legs = Legs::First;
 
 /// Which leg was taken, whether it keeps state, and which other one is known.
 type Met = (Era, bool, Option<Era>);
@@ -25,12 +25,10 @@ fn met(contact: &Contact) -> Met {
     (contact.facts.era, contact.facts.keeps_session, other)
 }
 
-async fn meet(scene: &Scene, inside_run: bool) -> (Met, Vec<String>) {
+async fn meet(scene: &Scene, legs: Legs) -> (Met, Vec<String>) {
     let before = scene.ledger.ledger().methods().len();
     let declared = Declared::default();
-    let contact = scene
-        .upstream
-        .first_contact(&scene.server, &declared, inside_run);
+    let contact = scene.upstream.first_contact(&scene.server, &declared, legs);
     let contact = contact.await.unwrap();
     let sent = scene.ledger.ledger().methods().split_off(before);
     contact.session.close().await;

@@ -50,10 +50,11 @@ impl Program {
 
     /// Waits until nothing of it runs.
     pub(crate) async fn gone(&self) {
-        let mark = format!("{MARK}={}", self.place());
-        until("no process of the program is left", || {
-            marked(&mark).is_empty()
-        })
-        .await;
+        until("no process of the program is left", || self.alive() == 0).await;
+    }
+
+    /// How many processes of it run.
+    pub(crate) fn alive(&self) -> usize {
+        marked(&format!("{MARK}={}", self.place())).len()
     }
 }

@@ -21,6 +21,7 @@ mod healing;
 mod isolation;
 mod keeping;
 mod limits;
+mod meeting;
 mod named;
 mod needs;
 mod opening;

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use warmline::core::era::Era;
-use warmline::upstream::Upstream;
+use warmline::upstream::{Legs, Upstream};
 use warmline_testkit::{Personality, ReplyForm, SseForm, sweep};
 
 use super::scene::{Scene, echoes, play};
@@ -111,7 +111,7 @@ fn a_first_contact_may_be_dropped_anywhere() {
             let (server, declared) = (&scene.server, &scene.declared);
             let meeting = || async move {
                 let upstream = Upstream::new();
-                upstream.first_contact(server, declared, true).await
+                upstream.first_contact(server, declared, Legs::Both).await
             };
             let swept = sweep::cancel_points(meeting, async |point| {
                 scene.settles(&format!("dropped at {point:?}")).await;

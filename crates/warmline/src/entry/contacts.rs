@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use warmline_core::era::Era;
+use warmline_core::exchange::Trouble;
 use warmline_core::key::{CredentialId, DeclaredId};
 use warmline_core::plan::Leg;
 
@@ -36,6 +37,15 @@ pub(crate) enum Wants {
 #[derive(Debug)]
 pub(crate) struct Contact {
     pub(crate) leg: Leg,
+}
+
+/// Why a first contact came to nothing.
+#[derive(Clone, Debug)]
+pub(crate) enum Unmet {
+    /// It failed.
+    Failed(Trouble),
+    /// The run that it was made for is over. Whoever else waits for it makes another.
+    RunEnded,
 }
 
 impl Contact {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use warmline_core::exchange::Trouble;
-use warmline_core::key::{CredentialId, Key, Owner, Revision, Scope};
+use warmline_core::key::{CredentialId, Key, Owner, Revision, RunId, Scope};
 use warmline_core::policy::{BreakerPolicy, Ceilings};
 use warmline_core::pool::breaker::{Blame, Stance};
 use warmline_core::pool::{Event, Proof, Refusal, Turn};
@@ -13,7 +13,8 @@ use warmline_core::tick::Tick;
 use super::cell::{Asked, CellOf};
 use super::ground::{Ground, Table};
 use super::lease::{Handed, Lease};
-use super::shelves::OnShelf;
+use super::rooms::{InLine, Room, Space};
+use super::shelves::{Met, OnShelf};
 use super::tally::{Census, Seldom, Stats};
 use super::{
     CellPolicy, Changes, Connector, Ends, How, Opener, Passing, Purpose, Sharing, SpareKey, Want,
@@ -146,16 +147,54 @@ impl<C: Connector> Pool<C> {
         self.ground.breakers.pass(opener, policy)
     }
 
-    /// Lays the session of a first contact, which took so long, on the shelf for whoever asks next.
+    /// Room for what a first contact opens, waited for in line until then.
+    pub(crate) async fn room_to_meet(
+        &self,
+        key: &Arc<Key>,
+        most: Option<u32>,
+        by: Instant,
+    ) -> Result<Option<Room>, Trouble> {
+        let since = clock::now();
+        match self.ground.rooms.claim(key, most) {
+            Space::NotNeeded => Ok(None),
+            Space::Room(room) => Ok(Some(room)),
+            Space::InLine(mut line) => {
+                self.ground.make_room(key, &line.full);
+                let came = clock::timeout_at(by, InLine::room(&mut line)).await;
+                let waited = clock::now().saturating_duration_since(since);
+                let server = &key.place().server;
+                let room = came.map_err(|_| wording::no_room(server, waited))?;
+                room.map(Some).ok_or_else(|| wording::closed(server))
+            },
+        }
+    }
+
+    /// Room for what a first contact opens beside its first session, if there is any at this moment.
+    pub(crate) fn room_beside(&self, key: &Arc<Key>, most: Option<u32>) -> Option<Room> {
+        match self.ground.rooms.claim(key, most) {
+            Space::Room(room) => Some(room),
+            Space::NotNeeded | Space::InLine(_) => None,
+        }
+    }
+
+    /// Lays the session of a first contact on the shelf for whoever asks next.
     pub(crate) fn shelve(
         &self,
         shelf: &SpareKey,
         setup: &Arc<C::Setup>,
         session: Arc<C::Session>,
-        took: Duration,
+        mut met: Met,
     ) {
-        let (ground, met) = (&self.ground, (session, Arc::clone(setup)));
-        ground.shelves.put_first(ground, shelf, met, took);
+        if !self.ground.connector.holds_room(&session) {
+            met.room = None;
+        }
+        let (ground, opened) = (&self.ground, (session, Arc::clone(setup)));
+        ground.shelves.put_first(ground, shelf, opened, met);
+    }
+
+    /// Ends what first contacts opened for a run that is over.
+    pub(crate) fn end_met_for(&self, run: RunId) {
+        self.ground.shelves.end_met_for(&self.ground, run);
     }
 
     /// What lies on the shelves.

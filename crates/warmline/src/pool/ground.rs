@@ -186,14 +186,14 @@ impl<C: Connector> Ground<C> {
     }
 
     /// Closes the session elsewhere that was unused longest, if one can go and it would help.
-    pub(super) fn make_room(&self, claimant: &Key, full: &Limit) {
+    pub(super) fn make_room(self: &Arc<Self>, claimant: &Key, full: &Limit) {
         let Some(table) = self.table.upgrade() else {
             return;
         };
         // Each look may find one that was just taken into use; then the next is asked.
         for _ in 0..CANDIDATES {
             let Some((used, generation, cell)) = table.longest_unused(claimant, full) else {
-                return;
+                return self.shelves.make_room(self, claimant, full);
             };
             let Some(cell) = cell.upgrade() else { continue };
             if cell.could_go() == Some((generation, used)) {

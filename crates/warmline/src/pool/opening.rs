@@ -15,6 +15,7 @@ use super::breakers::Opener;
 use super::cell::{CellOf, Kept, Slot, Stage};
 use super::ground::Errand;
 use super::rooms::{InLine, Room, Space};
+use super::shelves::Taken;
 use super::tally::Seldom;
 use super::{Connector, Heals, Opened, Order, Purpose, What, shelves, wording};
 use crate::clock::{self, Instant};
@@ -109,42 +110,60 @@ impl<C: Connector> Permit<C> {
 
     /// Brings a session, from wherever it can be had.
     async fn bring(&self, shelf: &SpareKey, kept: Option<Kept<C>>) -> Result<Arrived<C>, Unopened> {
-        let (replaces, room) = match kept {
-            Some(kept) => (Some(kept.session), kept.room),
-            None => (None, None),
-        };
-        let room = match room {
-            Some(room) => Some(room),
-            None => self.room().await?,
-        };
+        let mut hand = Hand::empty(&self.cell, shelf);
+        let mut replaces = None;
+        if let Some(kept) = kept {
+            replaces = Some(kept.session);
+            hand.room = kept.room;
+        }
+        if hand.room.is_none() {
+            self.find_room(&mut hand).await?;
+        }
         if !self.set_out() {
             return Err(Unopened::Stopped);
         }
         let order = self.order(replaces);
-        let arrived = self.session(&order, shelf).await;
-        let mut arrived = arrived.map_err(Unopened::Failed)?;
+        let mut arrived = self.session(&order, &mut hand).await?;
         let connector = self.cell.connector();
         if connector.holds_room(&arrived.opened.session) {
-            arrived.room = room;
+            arrived.room = hand.room.take();
         }
         Ok(arrived)
     }
 
-    /// Room for one session, waited for in line.
-    async fn room(&self) -> Result<Option<Room>, Unopened> {
+    /// Room for one session: that of a first contact which opened one for us, else waited for in
+    /// line.
+    async fn find_room(&self, hand: &mut Hand<'_, C>) -> Result<(), Unopened> {
         let cell = &self.cell;
         let most = cell.connector().max_sessions(cell.setup());
-        match cell.ground.rooms.claim(cell.shared_key(), most) {
-            Space::NotNeeded => Ok(None),
-            Space::Room(room) => Ok(Some(room)),
+        if let Some(met) = cell.ground.shelves.take_met(&cell.ground, hand.shelf) {
+            hand.hold(met);
+            let room = hand.room.as_mut();
+            if room.is_some_and(|room| room.becomes(cell.shared_key(), most)) {
+                return Ok(());
+            }
+            // Its caller has no room left; who waits longest gets what this one gives back.
+            hand.let_go();
+        }
+        self.wait_for_room(hand, most).await
+    }
+
+    async fn wait_for_room(
+        &self,
+        hand: &mut Hand<'_, C>,
+        most: Option<u32>,
+    ) -> Result<(), Unopened> {
+        let cell = &self.cell;
+        hand.room = match cell.ground.rooms.claim(cell.shared_key(), most) {
+            Space::NotNeeded => None,
+            Space::Room(room) => Some(room),
             Space::InLine(mut line) => {
                 cell.ground.make_room(cell.any_key(), &line.full);
-                InLine::room(&mut line)
-                    .await
-                    .map(Some)
-                    .ok_or(Unopened::Stopped)
+                let room = InLine::room(&mut line).await;
+                Some(room.ok_or(Unopened::Stopped)?)
             },
-        }
+        };
+        Ok(())
     }
 
     /// From here on it is on its way; false if it was stopped before.
@@ -161,18 +180,35 @@ impl<C: Connector> Permit<C> {
         })
     }
 
-    async fn session(&self, order: &Order<C>, shelf: &SpareKey) -> Result<Arrived<C>, Trouble> {
+    async fn session(
+        &self,
+        order: &Order<C>,
+        hand: &mut Hand<'_, C>,
+    ) -> Result<Arrived<C>, Unopened> {
         let cell = &self.cell;
         let connector = cell.connector();
         let held = order.purpose == Purpose::Held;
         if held && let Some(opened) = connector.restore(order).await {
+            if hand.session.is_some() {
+                hand.let_go();
+                let most = connector.max_sessions(cell.setup());
+                self.wait_for_room(hand, most).await?;
+            }
             return Ok(Arrived::new(opened, Origin::Restored, Duration::ZERO));
         }
-        let (session, origin, rested, met) = match cell.ground.shelves.take(&cell.ground, shelf) {
-            Some(taken) => (taken.session, Origin::Spare, taken.rested, taken.met),
+        if hand.session.is_none()
+            && let Some(spare) = cell.ground.shelves.take(&cell.ground, hand.shelf)
+        {
+            hand.hold(spare);
+        }
+        let session = match &hand.session {
+            Some(spare) => Arc::clone(spare),
             None => {
-                let fresh = cell.ground.open(order, cell.any_key()).await?;
-                (fresh, Origin::Fresh, Duration::ZERO, None)
+                let fresh = cell.ground.open(order, cell.any_key()).await;
+                let fresh = fresh.map_err(Unopened::Failed)?;
+                hand.origin = Origin::Fresh;
+                hand.session = Some(Arc::clone(&fresh));
+                fresh
             },
         };
         let opened = if held {
@@ -180,9 +216,10 @@ impl<C: Connector> Permit<C> {
         } else {
             Opened::of(session)
         };
+        hand.session = None;
         Ok(Arrived {
-            met,
-            ..Arrived::new(opened, origin, rested)
+            met: hand.met,
+            ..Arrived::new(opened, hand.origin, hand.rested)
         })
     }
 
@@ -356,6 +393,63 @@ impl<C: Connector> Drop for Permit<C> {
         if self.open {
             self.tell_failed(wording::no_word(self.cell.server()));
         }
+    }
+}
+
+/// What an opening has in hand until it arrives. If it does not, because it is stopped or panics,
+/// the session is ended in order, and its room goes back then.
+struct Hand<'a, C: Connector> {
+    cell: &'a Arc<CellOf<C>>,
+    shelf: &'a SpareKey,
+    session: Option<Arc<C::Session>>,
+    origin: Origin,
+    rested: Duration,
+    /// How long its opening took, if a first contact opened it.
+    met: Option<Duration>,
+    room: Option<Room>,
+}
+
+impl<'a, C: Connector> Hand<'a, C> {
+    fn empty(cell: &'a Arc<CellOf<C>>, shelf: &'a SpareKey) -> Self {
+        Self {
+            cell,
+            shelf,
+            session: None,
+            origin: Origin::Fresh,
+            rested: Duration::ZERO,
+            met: None,
+            room: None,
+        }
+    }
+
+    fn hold(&mut self, taken: Taken<C>) {
+        self.session = Some(taken.session);
+        self.origin = Origin::Spare;
+        self.rested = taken.rested;
+        if let Some(met) = taken.met {
+            self.met = Some(met.took);
+            self.room = self.room.take().or(met.room);
+        }
+    }
+
+    /// Ends what it holds, in the background.
+    fn let_go(&mut self) {
+        let room = self.room.take();
+        if let Some(session) = self.session.take() {
+            if self.origin == Origin::Fresh {
+                // Else it was counted when it came to its shelf.
+                self.cell.ground.tally.seldom(Seldom::Opened);
+            }
+            let left = (session, Arc::clone(self.cell.setup()));
+            shelves::close_session(&self.cell.ground, self.shelf, left, room, Why::Evicted);
+        }
+        (self.met, self.rested) = (None, Duration::ZERO);
+    }
+}
+
+impl<C: Connector> Drop for Hand<'_, C> {
+    fn drop(&mut self) {
+        self.let_go();
     }
 }
 

@@ -22,10 +22,15 @@ impl Places {
         })
     }
 
+    /// Whether none is taken.
+    pub(super) fn are_free(&self) -> bool {
+        self.taken.load(Ordering::SeqCst) == 0
+    }
+
     pub(super) fn take(self: &Arc<Self>) -> Option<Place> {
         let more = |taken: u32| (taken < self.most).then(|| taken + 1);
         self.taken
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, more)
+            .fetch_update(Ordering::SeqCst, Ordering::Acquire, more)
             .ok()
             .map(|_| Place(Arc::clone(self)))
     }

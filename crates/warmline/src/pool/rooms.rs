@@ -36,7 +36,7 @@ struct Bell {
 
 /// Room for one session. Dropping it gives the room back, whatever became of the session.
 #[must_use = "dropping a room gives it back"]
-pub(super) struct Room {
+pub(crate) struct Room {
     rooms: Arc<Rooms>,
     key: Arc<Key>,
     was: Was,
@@ -141,6 +141,24 @@ impl Room {
             self.was = Was::Promised;
             self.rooms.book.lock().limits.promise(&claim);
         }
+    }
+
+    /// Room that was taken for nobody becomes that of a key's session; false where the owner of the
+    /// key has no room left.
+    pub(super) fn becomes(&mut self, key: &Arc<Key>, server_max: Option<u32>) -> bool {
+        let Some(claim) = Claim::of(key, server_max) else {
+            return false;
+        };
+        let taken_over = self.rooms.book.lock().limits.take_over(&claim);
+        if taken_over {
+            self.key = Arc::clone(key);
+        }
+        taken_over
+    }
+
+    /// Whether giving it back makes room in a limit that stops this claimant.
+    pub(super) fn helps(&self, claimant: &Key, full: &Limit) -> bool {
+        Claim::of(claimant, None).is_some_and(|claim| claim.gains_by(full, &self.key))
     }
 
     /// Whether limits were lowered so far that this room should not be.

@@ -3,56 +3,69 @@
 //! Asked by: openings, before they open anything.  Filled by: tasks of their own, by first
 //! contacts, and by calls that were given up while their session was opened. How many lie there
 //! is decided in core; here a spare meets its session, and all shelves their common limit.
+//!
+//! A spare is counted apart. What a first contact opened is not: it is the session of whoever made
+//! it, and keeps its room until that one comes.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use warmline_core::exchange::Trouble;
-use warmline_core::key::{Key, Owner, Scope, Transport};
-use warmline_core::pool::spares::{Need, Shelf, SpareId, SpareKey};
+use warmline_core::key::{Key, RunId, Transport};
+use warmline_core::pool::limits::Limit;
+use warmline_core::pool::spares::{Shelf, SpareId, SpareKey};
 use warmline_core::pool::{Origin, Why};
 use warmline_core::tick::Tick;
 
-use super::ground::{Errand, Ground};
+use super::ground::Ground;
 use super::places::{Place, Places};
+use super::refilling::refill;
+use super::rooms::Room;
 use super::tally::Seldom;
-use super::{Connector, Generation, Happened, Order, Purpose, What};
+use super::{Connector, Happened, What};
 use crate::clock;
 use crate::sync::Mutex;
 
 /// Sessions from first contacts that lie on shelves where no spares are wanted, in all.
 const FIRST_CONTACTS: u32 = 64;
-/// So long a spare may still take when everything is closed.
-const NEARLY_OPEN: Duration = Duration::from_secs(2);
 
 /// All shelves.
 pub(super) struct Shelves<C: Connector> {
     all: papaya::HashMap<SpareKey, Arc<Rack<C>>>,
-    spares: Arc<Places>,
+    pub(super) spares: Arc<Places>,
     first_contacts: Arc<Places>,
 }
 
 /// One shelf with what lies on it.
-struct Rack<C: Connector> {
-    inside: Mutex<Inside<C>>,
+pub(super) struct Rack<C: Connector> {
+    pub(super) inside: Mutex<Inside<C>>,
 }
 
-struct Inside<C: Connector> {
-    shelf: Shelf,
-    sessions: Vec<Spare<C>>,
+pub(super) struct Inside<C: Connector> {
+    pub(super) shelf: Shelf,
+    sessions: Vec<(SpareId, Spare<C>)>,
     /// How spares are opened: as whoever came last would.
-    setup: Arc<C::Setup>,
+    pub(super) setup: Arc<C::Setup>,
     /// It is not in the table any more: nothing is laid on it, nobody would find it.
     gone: bool,
 }
 
-struct Spare<C: Connector> {
-    id: SpareId,
-    session: Arc<C::Session>,
-    setup: Arc<C::Setup>,
-    /// How long its opening took, if a first contact opened it for whoever made it.
-    met: Option<Duration>,
-    _place: Place,
+pub(super) struct Spare<C: Connector> {
+    pub(super) session: Arc<C::Session>,
+    pub(super) setup: Arc<C::Setup>,
+    /// What is known of the first contact that opened it for whoever made it.
+    pub(super) met: Option<Met>,
+    pub(super) _place: Option<Place>,
+}
+
+/// What is known of a session that a first contact opened.
+#[derive(Default)]
+pub(crate) struct Met {
+    /// How long its opening took.
+    pub(crate) took: Duration,
+    /// The run that it was opened for: it goes with that.
+    pub(crate) run: Option<RunId>,
+    /// Its room; none where its server holds nothing for it.
+    pub(crate) room: Option<Room>,
 }
 
 /// A spare that was taken.
@@ -60,8 +73,8 @@ pub(super) struct Taken<C: Connector> {
     pub(super) session: Arc<C::Session>,
     /// How long it lay there.
     pub(super) rested: Duration,
-    /// How long its opening took, if a first contact opened it for whoever made it.
-    pub(super) met: Option<Duration>,
+    /// What is known of the first contact that opened it for whoever made it.
+    pub(super) met: Option<Met>,
 }
 
 impl<C: Connector> Shelves<C> {
@@ -105,15 +118,64 @@ impl<C: Connector> Shelves<C> {
             let (spare, rested) = taken?;
             ground.tally.spares(-1);
             if ground.connector.is_usable(&spare.session) {
-                let Spare { session, met, .. } = spare;
                 refill(ground, key, &rack);
-                return Some(Taken {
-                    session,
-                    rested,
-                    met,
-                });
+                return Some(Taken::of(spare, rested));
             }
             close(ground, key, spare, Why::Gone);
+        }
+    }
+
+    /// Takes the session of a first contact, with its room.
+    pub(super) fn take_met(&self, ground: &Arc<Ground<C>>, key: &SpareKey) -> Option<Taken<C>> {
+        let rack = self.rack(key)?;
+        loop {
+            let (spare, rested) = rack
+                .inside
+                .lock()
+                .lift_met(Spare::has_room, ground.tick())?;
+            ground.tally.spares(-1);
+            if ground.connector.is_usable(&spare.session) {
+                return Some(Taken::of(spare, rested));
+            }
+            close(ground, key, spare, Why::Gone);
+        }
+    }
+
+    /// Gives up a session of a first contact that nobody has come for yet, if that makes room for
+    /// the claimant.
+    pub(super) fn make_room(&self, ground: &Arc<Ground<C>>, claimant: &Key, full: &Limit) {
+        let helps = |spare: &Spare<C>| spare.room().is_some_and(|room| room.helps(claimant, full));
+        self.give_up(ground, Why::Evicted, Many::One, helps);
+    }
+
+    /// Ends what first contacts opened for a run that is over.
+    pub(super) fn end_met_for(&self, ground: &Arc<Ground<C>>, run: RunId) {
+        let is_of_run = |spare: &Spare<C>| spare.met.as_ref().and_then(|met| met.run) == Some(run);
+        self.give_up(ground, Why::RunEnded, Many::All, is_of_run);
+    }
+
+    fn give_up(
+        &self,
+        ground: &Arc<Ground<C>>,
+        why: Why,
+        many: Many,
+        is_meant: impl Fn(&Spare<C>) -> bool,
+    ) {
+        // Nearly always there is none, and then no shelf is looked at.
+        if self.first_contacts.are_free() {
+            return;
+        }
+        let all = self.all.pin();
+        for (key, rack) in &all {
+            loop {
+                let lifted = rack.inside.lock().lift_met(&is_meant, ground.tick());
+                let Some((spare, _)) = lifted else { break };
+                ground.tally.spares(-1);
+                close(ground, key, spare, why);
+                if many == Many::One {
+                    return;
+                }
+            }
         }
     }
 
@@ -137,8 +199,13 @@ impl<C: Connector> Shelves<C> {
         let (Some(rack), Some(place)) = (self.rack(key), self.spares.take()) else {
             return false;
         };
-        let left = (Arc::clone(session), Arc::clone(setup));
-        rack.lay(ground, Shelf::put, (left, None, place)).is_none()
+        let spare = Spare {
+            session: Arc::clone(session),
+            setup: Arc::clone(setup),
+            met: None,
+            _place: Some(place),
+        };
+        rack.lay(ground, Shelf::put, spare).is_none()
     }
 
     /// Lays down the session of a first contact, for whoever made it. Closes it where one lies
@@ -147,25 +214,30 @@ impl<C: Connector> Shelves<C> {
         &self,
         ground: &Arc<Ground<C>>,
         key: &SpareKey,
-        (session, setup): Left<C>,
-        took: Duration,
+        (session, setup): (Arc<C::Session>, Arc<C::Setup>),
+        met: Met,
     ) {
-        opened(ground, key, &setup, took);
+        opened(ground, key, &setup, met.took);
         let place = if ground.is_open() {
             self.first_contacts.take()
         } else {
             None
         };
-        let left = match place {
-            Some(place) => {
-                let rack = self.rack_for(key, &setup, ground.tick());
-                let spare = ((session, setup), Some(took), place);
-                rack.lay(ground, Shelf::put_first, spare)
-            },
-            None => Some((session, setup)),
+        let has_place = place.is_some();
+        let spare = Spare {
+            session,
+            setup,
+            met: Some(met),
+            _place: place,
         };
-        if let Some((session, setup)) = left {
-            close_session(ground, key, session, setup, Why::Evicted);
+        let left = if has_place {
+            let rack = self.rack_for(key, &spare.setup, ground.tick());
+            rack.lay(ground, Shelf::put_first, spare)
+        } else {
+            Some(spare)
+        };
+        if let Some(spare) = left {
+            close(ground, key, spare, Why::Evicted);
         }
     }
 
@@ -275,30 +347,49 @@ pub(crate) struct OnShelf {
     pub(crate) opening: u32,
 }
 
-/// A session that lies on no shelf, and how it was opened.
-pub(super) type Left<C> = (Arc<<C as Connector>::Session>, Arc<<C as Connector>::Setup>);
+/// How many are meant.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Many {
+    One,
+    All,
+}
+
+impl<C: Connector> Spare<C> {
+    fn room(&self) -> Option<&Room> {
+        self.met.as_ref()?.room.as_ref()
+    }
+
+    fn has_room(&self) -> bool {
+        self.room().is_some()
+    }
+}
+
+impl<C: Connector> Taken<C> {
+    fn of(spare: Spare<C>, rested: Duration) -> Self {
+        let Spare { session, met, .. } = spare;
+        Self {
+            session,
+            rested,
+            met,
+        }
+    }
+}
 
 impl<C: Connector> Rack<C> {
     /// Lays a session down; gives it back where it is not wanted.
-    fn lay(
+    pub(super) fn lay(
         &self,
         ground: &Arc<Ground<C>>,
         put: impl FnOnce(&mut Shelf, Tick) -> Option<SpareId>,
-        ((session, setup), met, place): (Left<C>, Option<Duration>, Place),
-    ) -> Option<Left<C>> {
+        spare: Spare<C>,
+    ) -> Option<Spare<C>> {
         {
             let mut inside = self.inside.lock();
             let id = put(&mut inside.shelf, ground.tick());
             let Some(id) = id.filter(|_| !inside.gone) else {
-                return Some((session, setup));
+                return Some(spare);
             };
-            inside.sessions.push(Spare {
-                id,
-                session,
-                setup,
-                met,
-                _place: place,
-            });
+            inside.sessions.push((id, spare));
         }
         ground.tally.spares(1);
         // Either the drain sees what was laid down, or we see the drain.
@@ -317,150 +408,73 @@ impl<C: Connector> Rack<C> {
 }
 
 impl<C: Connector> Inside<C> {
-    fn lift(&mut self, id: SpareId) -> Option<Spare<C>> {
-        let at = self.sessions.iter().position(|spare| spare.id == id)?;
-        Some(self.sessions.swap_remove(at))
+    pub(super) fn lift(&mut self, id: SpareId) -> Option<Spare<C>> {
+        let at = self.sessions.iter().position(|(lies, _)| *lies == id)?;
+        Some(self.sessions.swap_remove(at).1)
+    }
+
+    /// Takes a session of a first contact off the shelf, if one of this kind lies there.
+    fn lift_met(
+        &mut self,
+        is_meant: impl Fn(&Spare<C>) -> bool,
+        now: Tick,
+    ) -> Option<(Spare<C>, Duration)> {
+        let is_meant = |(_, spare): &&(SpareId, Spare<C>)| spare.met.is_some() && is_meant(spare);
+        let id = self.sessions.iter().find(is_meant)?.0;
+        let rested = self.shelf.take_this(id, now)?;
+        Some((self.lift(id)?, rested))
     }
 }
 
-/// A spare that is being opened. However its task ends, the shelf is told.
-struct Refill<C: Connector> {
-    ground: Arc<Ground<C>>,
-    rack: Arc<Rack<C>>,
-    open: bool,
-    _errand: Errand<C>,
-}
-
-impl<C: Connector> Refill<C> {
-    async fn open(mut self, key: SpareKey, setup: Arc<C::Setup>, place: Place) {
-        let began = clock::now();
-        let ground = Arc::clone(&self.ground);
-        let came = tokio::select! {
-            biased;
-            came = self.session(&key, &setup) => came,
-            () = given_up(&ground) => return,
-        };
-        let took = clock::now().saturating_duration_since(began);
-        match came {
-            Ok(session) => {
-                self.open = false;
-                ground.tally.spares_opening(-1);
-                opened(&ground, &key, &setup, took);
-                let spare = ((session, Arc::clone(&setup)), None, place);
-                match self.rack.lay(&ground, Shelf::opened, spare) {
-                    Some((session, setup)) => {
-                        close_session(&ground, &key, session, setup, Why::Evicted);
-                    },
-                    None => happened(&ground, &key, &setup, What::SpareOpened { took }),
-                }
-            },
-            Err(trouble) => {
-                ground.tally.seldom(Seldom::OpenFailed);
-                let trouble = &trouble;
-                let what = What::OpenFailed { trouble, took };
-                happened(&ground, &key, &setup, what);
-            },
-        }
-    }
-
-    async fn session(
-        &self,
-        key: &SpareKey,
-        setup: &Arc<C::Setup>,
-    ) -> Result<Arc<C::Session>, Trouble> {
-        // A spare belongs to nobody yet: failures of a credential are remembered apart.
-        let scope = Scope::Shared(key.declared);
-        let nobody = Key::of(key.place.clone(), Owner::Everybody, key.credential, scope);
-        let order = Order {
-            setup: Arc::clone(setup),
-            key: None,
-            generation: Generation::FIRST,
-            purpose: Purpose::Spare,
-            replaces: None,
-        };
-        self.ground.open(&order, &nobody).await
-    }
-}
-
-/// Waits until nobody will take a spare any more. One that is nearly open is still opened, so that
-/// it can be ended in order: the server may have given it a session already.
-async fn given_up<C: Connector>(ground: &Ground<C>) {
-    ground.going_down().await;
-    let never = std::future::pending::<()>();
-    clock::timeout_at(clock::after(NEARLY_OPEN), never)
-        .await
-        .ok();
-}
-
-impl<C: Connector> Drop for Refill<C> {
-    fn drop(&mut self) {
-        if self.open {
-            self.ground.tally.spares_opening(-1);
-            self.rack.inside.lock().shelf.gave_up();
-        }
-    }
-}
-
-/// Closes what is old, and opens what is missing.
-fn refill<C: Connector>(ground: &Arc<Ground<C>>, key: &SpareKey, rack: &Arc<Rack<C>>) {
-    let (Need { close: old, open }, setup) = {
-        let mut inside = rack.inside.lock();
-        let need = inside.shelf.look(ground.tick());
-        (need, Arc::clone(&inside.setup))
-    };
-    for id in old {
-        let spare = rack.inside.lock().lift(id);
-        if let Some(spare) = spare {
-            ground.tally.spares(-1);
-            close(ground, key, spare, Why::Aged);
-        }
-    }
-    for _ in 0..open {
-        ground.tally.spares_opening(1);
-        let refill = Refill {
-            ground: Arc::clone(ground),
-            rack: Arc::clone(rack),
-            open: true,
-            _errand: ground.errand(),
-        };
-        let place = if ground.is_open() {
-            ground.shelves.spares.take()
-        } else {
-            None
-        };
-        let Some(place) = place else { continue };
-        let (key, setup) = (key.clone(), Arc::clone(&setup));
-        clock::spawn_if_running("spare", refill.open(key, setup, place));
-    }
-}
-
-fn close<C: Connector>(ground: &Arc<Ground<C>>, key: &SpareKey, spare: Spare<C>, why: Why) {
-    let Spare { session, setup, .. } = spare;
-    close_session(ground, key, session, setup, why);
-}
-
-/// Ends a session that belongs to no key, in the background.
-fn close_session<C: Connector>(
+pub(super) fn close<C: Connector>(
     ground: &Arc<Ground<C>>,
     key: &SpareKey,
-    session: Arc<C::Session>,
-    setup: Arc<C::Setup>,
+    spare: Spare<C>,
+    why: Why,
+) {
+    let Spare {
+        session,
+        setup,
+        met,
+        ..
+    } = spare;
+    let room = met.and_then(|met| met.room);
+    close_session(ground, key, (session, setup), room, why);
+}
+
+/// Ends a session that belongs to no key, in the background. Its room goes back when the server
+/// was told.
+pub(super) fn close_session<C: Connector>(
+    ground: &Arc<Ground<C>>,
+    key: &SpareKey,
+    (session, setup): (Arc<C::Session>, Arc<C::Setup>),
+    mut room: Option<Room>,
     why: Why,
 ) {
     ground.tally.seldom(Seldom::Closed);
+    if why == Why::Evicted
+        && let Some(room) = &mut room
+    {
+        room.promise();
+    }
     let (errand, key) = (ground.errand(), key.clone());
     clock::spawn_if_running("close", async move {
         let ground = &errand.0;
         let slot = ground.closings.acquire().await.ok();
         ground.connector.close(session, &setup, None, why).await;
-        drop(slot);
+        drop((slot, room));
         let generation = None;
         happened(ground, &key, &setup, What::Closed { generation, why });
     });
 }
 
 /// Counts a session that was opened on the wire and belongs to no key yet.
-fn opened<C: Connector>(ground: &Ground<C>, key: &SpareKey, setup: &C::Setup, took: Duration) {
+pub(super) fn opened<C: Connector>(
+    ground: &Ground<C>,
+    key: &SpareKey,
+    setup: &C::Setup,
+    took: Duration,
+) {
     ground.tally.seldom(Seldom::Opened);
     let origin = Origin::Fresh;
     happened(ground, key, setup, What::Opened { origin, took });

@@ -6,6 +6,7 @@ mod ending;
 mod fake;
 mod keeping;
 mod limits;
+mod meeting;
 mod spares;
 
 use std::sync::Arc;

@@ -20,11 +20,11 @@ pub(super) fn breaker_open(server: &str, pause: Duration) -> Trouble {
 /// No session came free in time.
 pub(super) fn pool_full(
     server: &str,
-    waited: Duration,
+    took: Duration,
     policy: &CellPolicy,
     counts: &Counts,
 ) -> Trouble {
-    let waited = seconds(waited);
+    let waited = seconds(took);
     let in_use = counts.leased + counts.retiring;
     match policy.sharing {
         Sharing::OneEach if in_use >= policy.max => {
@@ -42,15 +42,19 @@ pub(super) fn pool_full(
             Trouble::new(Reason::PoolFull, what)
                 .hint("let those who hold it alone end sooner, or wait longer")
         },
-        Sharing::OneEach | Sharing::SideBySide | Sharing::Serial => {
-            let what = format!(
-                "no room for a session of `{server}` within {waited} s: a limit of sessions or \
-                 processes is reached"
-            );
-            Trouble::new(Reason::PoolFull, what)
-                .hint("let runs end sooner, or raise `limits.sessions` or `limits.processes`")
-        },
+        Sharing::OneEach | Sharing::SideBySide | Sharing::Serial => no_room(server, took),
     }
+}
+
+/// No room came free in time.
+pub(super) fn no_room(server: &str, waited: Duration) -> Trouble {
+    let waited = seconds(waited);
+    let what = format!(
+        "no room for a session of `{server}` within {waited} s: a limit of sessions or processes \
+         is reached"
+    );
+    Trouble::new(Reason::PoolFull, what)
+        .hint("let runs end sooner, or raise `limits.sessions` or `limits.processes`")
 }
 
 /// The opening was not done in time.

@@ -131,6 +131,7 @@ async fn carry_out_end(
     }
     run.cut.cut();
     fence(Ordering::SeqCst);
+    engine.pool().end_met_for(run.id);
     let cells = run.own_cells();
     let sessions = u32::try_from(cells.len()).unwrap_or(u32::MAX);
     let ended = match cells.iter().any(|cell| engine.connector().keeps(cell, why)) {

@@ -31,6 +31,20 @@ pub struct Contact {
     pub facts: Arc<Facts>,
     /// What is known of the other one, where the server has it.
     pub other: Option<Arc<Facts>>,
+    /// The session on the other leg, if one was opened beside this. Dropped, it ends in the
+    /// background; a process takes a moment for that.
+    pub beside: Option<Session>,
+}
+
+/// Which legs of a server are tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Legs {
+    /// The first that answers.
+    First,
+    /// Both, where it is not known yet which of them keeps state.
+    Both,
+    /// Both as well, but never two processes at a time: the first ends before the second starts.
+    InTurn,
 }
 
 /// Meets a server.
@@ -38,10 +52,10 @@ pub(crate) async fn meet(
     upstream: &Upstream,
     server: &Server,
     declared: &Declared,
-    inside_run: bool,
+    legs: Legs,
 ) -> Result<Contact, Trouble> {
     let is_said = server.said_era().is_some() || server.sessions == Sessions::Never;
-    if is_said || !inside_run {
+    if is_said || legs == Legs::First {
         let session = upstream.open(server, declared).await?;
         return Ok(contact(upstream, server, declared, session));
     }
@@ -60,6 +74,9 @@ pub(crate) async fn meet(
     let known = upstream.verdict(server, declared).unwrap_or_default();
     let is_open = met.other.is_none() && known.lacks != Some(Era::Legacy);
     if met.facts.era == Era::Modern && is_open {
+        if legs == Legs::InTurn && met.facts.transport == Transport::Stdio {
+            return legacy_after(upstream, server, declared, met).await;
+        }
         return Ok(try_legacy(upstream, server, declared, met).await);
     }
     Ok(met)
@@ -92,14 +109,15 @@ async fn try_legacy(
     };
     tracing::debug!(server = server.name, %era, keeps, "the other leg was tried");
     match opened {
-        // What is dropped ends by itself, in the background.
         Ok(Ok(legacy)) if keeps => Contact {
             facts: Arc::clone(legacy.shared_facts()),
             other: Some(modern.facts),
             session: legacy,
+            beside: Some(modern.session),
         },
         Ok(Ok(legacy)) => Contact {
             other: Some(Arc::clone(legacy.shared_facts())),
+            beside: Some(legacy),
             ..modern
         },
         Ok(Err(trouble)) if !detect::speaks_of_the_era(&trouble) => modern,
@@ -112,6 +130,38 @@ async fn try_legacy(
             modern
         },
     }
+}
+
+/// The same where there is room for one process only: the modern one ends first, and is started
+/// again where there is no other.
+async fn legacy_after(
+    upstream: &Upstream,
+    server: &Server,
+    declared: &Declared,
+    modern: Contact,
+) -> Result<Contact, Trouble> {
+    modern.session.close().await;
+    let patience = PATIENCE + modern.facts.opened_in * 4;
+    let leg = server.in_era(Era::Legacy);
+    let opened = clock::timeout(patience, upstream.open(&leg, declared)).await;
+    let trouble = match opened {
+        Ok(Ok(session)) => {
+            return Ok(Contact {
+                facts: Arc::clone(session.shared_facts()),
+                other: Some(modern.facts),
+                session,
+                beside: None,
+            });
+        },
+        Ok(Err(trouble)) => Some(trouble),
+        Err(clock::Elapsed) => None,
+    };
+    if trouble.is_none_or(|trouble| detect::speaks_of_the_era(&trouble)) {
+        let verdicts = &upstream.verdicts;
+        verdicts.learn_missing(server, declared, Era::Legacy);
+    }
+    let session = upstream.open(&server.in_era(Era::Modern), declared).await?;
+    Ok(contact(upstream, server, declared, session))
 }
 
 /// How long the legacy leg may take at least.
@@ -128,5 +178,6 @@ fn contact(upstream: &Upstream, server: &Server, declared: &Declared, session: S
         session,
         facts,
         other,
+        beside: None,
     }
 }

@@ -14,7 +14,7 @@ use warmline_core::key::{
 };
 use warmline_core::pool::{CellPolicy, Ends, Health, Proof, Sharing, Why};
 
-use crate::pool::{Connector, Happened, Order};
+use crate::pool::{Connector, Happened, Opened, Order};
 
 #[derive(Debug, Default)]
 pub(crate) struct Session {
@@ -66,8 +66,13 @@ impl Fake {
 
     /// A session that was opened outside the pool.
     pub(crate) fn contact(&self) -> Arc<Session> {
-        self.live.fetch_add(1, Ordering::Relaxed);
+        self.opened();
         Arc::default()
+    }
+
+    fn opened(&self) {
+        let live = self.live.fetch_add(1, Ordering::Relaxed) + 1;
+        self.most_live.fetch_max(live, Ordering::Relaxed);
     }
 
     fn goes_wrong(&self) -> bool {
@@ -91,9 +96,13 @@ impl Connector for Fake {
         if self.goes_wrong() {
             return Err(Trouble::new(Reason::ConnectRefused, "by chance"));
         }
-        let live = self.live.fetch_add(1, Ordering::Relaxed) + 1;
-        self.most_live.fetch_max(live, Ordering::Relaxed);
+        self.opened();
         Ok(Arc::default())
+    }
+
+    async fn move_in(&self, _: &Order<Self>, session: Arc<Session>) -> Opened<Session> {
+        turns(1).await;
+        Opened::of(session)
     }
 
     async fn check(&self, _: &Arc<Session>, _: &Arc<()>) -> Health {

@@ -28,7 +28,7 @@ const DEPTH: usize = 4;
 /// A story that is told under many schedules: its name, and what happens.
 type Story = (&'static str, fn());
 
-const STORIES: [Story; 5] = [
+const STORIES: [Story; 6] = [
     (
         "calls, losses and ends leave nothing behind, in any order",
         tasks::everything_at_once,
@@ -39,6 +39,10 @@ const STORIES: [Story; 5] = [
     ),
     ("room is neither lost nor given twice", tasks::little_room),
     ("spares are given to one caller each", tasks::few_spares),
+    (
+        "first contacts pass their room on, and end with their runs",
+        tasks::first_contacts,
+    ),
     (
         "a drain at any time leaves nothing behind",
         tasks::a_drain_at_any_time,

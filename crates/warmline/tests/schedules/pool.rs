@@ -18,6 +18,8 @@ mod lease;
 mod opening;
 #[path = "../../src/pool/places.rs"]
 mod places;
+#[path = "../../src/pool/refilling.rs"]
+mod refilling;
 #[path = "../../src/pool/rooms.rs"]
 mod rooms;
 #[path = "../../src/pool/shelves.rs"]
@@ -43,3 +45,4 @@ pub(crate) use cell::CellOf;
 pub(crate) use connector::{Connector, Happened, Heals, How, Opened, Order, Purpose, What};
 pub(crate) use doors::Pool;
 pub(crate) use lease::Lease;
+pub(crate) use shelves::Met;

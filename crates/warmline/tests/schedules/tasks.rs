@@ -10,13 +10,14 @@ use std::time::Duration;
 
 use shuttle::future::{JoinHandle, block_on, spawn};
 use shuttle::rand::{Rng, thread_rng};
+use warmline_core::key::{Key, Owner};
 use warmline_core::policy::Ceilings;
 use warmline_core::pool::spares::SpareKey;
 use warmline_core::pool::{Ends, Outcome, Sharing, Want, Why};
 
 use crate::clock;
 use crate::fake::{Fake, key, policy, turns};
-use crate::pool::{CellOf, Connector, Lease, Pool};
+use crate::pool::{CellOf, Connector, Lease, Met, Pool};
 
 type Cell = Arc<CellOf<Fake>>;
 
@@ -234,6 +235,43 @@ pub(crate) fn few_spares() {
     world.finish(tasks);
 }
 
+pub(crate) fn first_contacts() {
+    let world = World::new(0.05, 0, 2);
+    let shelf = SpareKey::of(&key(0, Ends::ByLimits), world.fake.declared(&()));
+    let tasks = (0..4_u8).map(|number| {
+        let shelf = shelf.clone();
+        world.beside(move |world| async move {
+            let cell = world.cell(number, Sharing::SideBySide, Ends::ByLimits);
+            let run = key(number, Ends::WithRun).run();
+            let nobodys = nobodys();
+            let by = clock::after(Duration::from_millis(40));
+            let room = world.pool.room_to_meet(&nobodys, None, by);
+            if let Some(Ok(room)) = give_up_after(some_polls(), room).await {
+                turns(2).await;
+                let took = Duration::ZERO;
+                let (setup, contact) = (Arc::new(()), world.fake.contact());
+                let met = Met { took, run, room };
+                world.pool.shelve(&shelf, &setup, contact, met);
+            }
+            world.call(&cell).await;
+            world.pool.end(&cell, Why::RunEnded);
+            if let Some(run) = run {
+                world.pool.end_met_for(run);
+            }
+        })
+    });
+    world.finish(tasks.collect());
+    let most = world.fake.most_live.load(Ordering::Relaxed);
+    assert!(most <= 2, "{most} sessions where two have room");
+}
+
+/// A key that has room for nobody yet.
+fn nobodys() -> Arc<Key> {
+    let some = key(0, Ends::ByLimits);
+    let (place, scope) = (some.place().clone(), some.scope());
+    Arc::new(Key::of(place, Owner::Everybody, some.credential(), scope))
+}
+
 pub(crate) fn a_drain_at_any_time() {
     let world = World::new(0.05, 1, 3);
     let shelf = SpareKey::of(&key(0, Ends::ByLimits), world.fake.declared(&()));
@@ -244,7 +282,7 @@ pub(crate) fn a_drain_at_any_time() {
                 let cell = world.cell(number, Sharing::SideBySide, Ends::ByLimits);
                 world.call(&cell).await;
                 let (setup, contact) = (Arc::new(()), world.fake.contact());
-                world.pool.shelve(&shelf, &setup, contact, Duration::ZERO);
+                world.pool.shelve(&shelf, &setup, contact, Met::default());
                 world.call(&cell).await;
             })
         })

@@ -32,6 +32,7 @@ pub(crate) struct Manner {
     pub(crate) max_sessions: Option<u32>,
     pub(crate) holds_room: bool,
     pub(crate) panics: bool,
+    pub(crate) panics_moving_in: bool,
 }
 
 impl Default for Manner {
@@ -46,6 +47,7 @@ impl Default for Manner {
             max_sessions: None,
             holds_room: true,
             panics: false,
+            panics_moving_in: false,
         }
     }
 }
@@ -121,6 +123,12 @@ impl Connector for Fake {
             id,
             dead: AtomicBool::new(false),
         }))
+    }
+
+    async fn move_in(&self, order: &Order<Self>, session: Arc<FakeSession>) -> Opened<FakeSession> {
+        let manner = self.manner(&order.setup);
+        assert!(!manner.panics_moving_in, "its record makes openings panic");
+        Opened::of(session)
     }
 
     async fn check(&self, _: &Arc<FakeSession>, setup: &Arc<Setup>) -> Health {

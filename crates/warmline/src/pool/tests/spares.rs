@@ -138,7 +138,7 @@ async fn the_session_of_a_first_contact_serves_its_caller() {
     };
     world
         .pool
-        .shelve(&shelf, &setup, contact(77), Duration::ZERO);
+        .shelve(&shelf, &setup, contact(77), Met::default());
     let cell = world.run("a", 1);
     let lease = world.lease(&cell).await.unwrap();
     assert_eq!((lease.session().id, world.fake.ledger().opens), (77, 0));
@@ -146,10 +146,10 @@ async fn the_session_of_a_first_contact_serves_its_caller() {
 
     world
         .pool
-        .shelve(&shelf, &setup, contact(78), Duration::ZERO);
+        .shelve(&shelf, &setup, contact(78), Met::default());
     world
         .pool
-        .shelve(&shelf, &setup, contact(79), Duration::ZERO);
+        .shelve(&shelf, &setup, contact(79), Met::default());
     assert_eq!(world.settle().await.present.spares, 1, "one is enough");
     clock::sleep(Duration::from_secs(30)).await;
     world.pool.sweep().await;

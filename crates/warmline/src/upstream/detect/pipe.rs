@@ -23,8 +23,14 @@ use crate::upstream::stdio::{self, Pipe, PipeCall, PipeNews};
 use crate::upstream::wording;
 
 impl Opening<'_> {
-    pub(super) async fn stdio(mut self, reach: &StdioReach) -> Result<(Driver, Facts), Trouble> {
+    pub(super) async fn stdio(self, reach: &StdioReach) -> Result<(Driver, Facts), Trouble> {
         let pipe = Pipe::spawn(self.server, reach).await?;
+        let started = pipe.clone();
+        let opened = self.on_pipe(pipe, reach).await;
+        or_closed(opened, &started).await
+    }
+
+    async fn on_pipe(mut self, pipe: Pipe, reach: &StdioReach) -> Result<(Driver, Facts), Trouble> {
         let ids = Ids::new();
         if self.era == Some(Era::Legacy) {
             return self.legacy(pipe, ids).await;
@@ -45,7 +51,9 @@ impl Opening<'_> {
             // Some servers end on any request before `initialize`: a new one gets it first.
             Probed::Ended(_) if self.era.is_none() => {
                 let fresh = Pipe::spawn(self.server, reach).await?;
-                self.legacy(fresh, Ids::new()).await
+                let started = fresh.clone();
+                let opened = self.legacy(fresh, Ids::new()).await;
+                or_closed(opened, &started).await
             },
             Probed::Legacy => {
                 self.speaks_no_modern();
@@ -243,6 +251,15 @@ impl Opening<'_> {
         facts.evidence = self.evidence;
         Ok((driver, facts))
     }
+}
+
+/// An opening that failed is told when its process is gone: whoever hears of it may start another
+/// in its place.
+async fn or_closed<T>(opened: Result<T, Trouble>, started: &Pipe) -> Result<T, Trouble> {
+    if opened.is_err() {
+        started.close().await;
+    }
+    opened
 }
 
 /// What a probe over stdio came to.

@@ -1,0 +1,167 @@
+//! First contacts: what they open is counted like everything else, and goes with its run.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::time::Instant;
+use warmline::{Run, Server, Warmline};
+use warmline_testkit::{LedgerServer, Personality};
+
+use super::census::until;
+use super::program::Program;
+use super::world::{agrees, count, secs};
+
+/// No caller here waits for room for longer.
+fn impatient(server: Server) -> Server {
+    server.with_policy(|policy| policy.wait = Duration::from_millis(300))
+}
+
+/// Calls a server of a run, and says what came of it and how many were alive at most meanwhile.
+async fn call(run: &Run, name: &str, alive: impl Fn() -> usize) -> (Result<(), String>, usize) {
+    let server = run.server(name).unwrap();
+    let mut call = tokio::spawn(async move {
+        let called = server.call("counter", json!({})).await;
+        called
+            .map(drop)
+            .map_err(|error| error.code().word().to_owned())
+    });
+    let mut most = alive();
+    loop {
+        let tick = tokio::time::sleep(Duration::from_millis(5));
+        tokio::select! {
+            called = &mut call => return (called.unwrap(), most.max(alive())),
+            () = tick => most = most.max(alive()),
+        }
+    }
+}
+
+/// reliability I22: one process may run, and six servers are called by one run: one process runs,
+/// at every moment, whatever the eras of the servers are; and who comes next has the room again.
+#[tokio::test]
+async fn processes_of_several_servers_never_pass_their_limit() {
+    for personality in ["legacy", "dual", "modern"] {
+        let programs: Vec<Program> = (0..6)
+            .map(|_| Program::ledger(&["--personality", personality]))
+            .collect();
+        let named = programs.iter().enumerate();
+        let declared = named.map(|(at, program)| impatient(program.declared(&format!("p{at}"))));
+        let warm = Warmline::builder()
+            .servers(declared)
+            .limits(|limits| limits.processes = 1)
+            .build()
+            .unwrap();
+        let alive = || programs.iter().map(Program::alive).sum::<usize>();
+        let run = warm.begin();
+        for (at, name) in ["p0", "p1", "p2", "p3", "p4", "p5"].into_iter().enumerate() {
+            let (called, most) = call(&run, name, alive).await;
+            let expected = match at {
+                0 => Ok(()),
+                // What is held for an identity over its runs rests, and makes room.
+                _ if personality == "modern" => Ok(()),
+                _ => Err("pool-full".to_owned()),
+            };
+            assert_eq!(called, expected, "{personality} {name}");
+            assert_eq!(most, 1, "{personality} {name}");
+        }
+        run.end().await;
+        let next = warm.begin();
+        let (called, most) = call(&next, "p5", alive).await;
+        assert_eq!((called, most), (Ok(()), 1), "{personality}");
+        next.end().await;
+        warm.close().await;
+        for program in &programs {
+            program.gone().await;
+        }
+        agrees(&warm.snapshot());
+    }
+}
+
+/// reliability I22: the same with sessions of HTTP servers, counted by the servers.
+#[tokio::test]
+async fn sessions_of_several_servers_never_pass_their_limit() {
+    for (most, served) in [(1, 1), (2, 2)] {
+        let servers: Vec<LedgerServer> = (0..5)
+            .map(|_| LedgerServer::start(Personality::legacy()).unwrap())
+            .collect();
+        let named = servers.iter().enumerate();
+        let declared =
+            named.map(|(at, server)| impatient(Server::http(format!("s{at}"), server.url())));
+        let warm = Warmline::builder()
+            .servers(declared)
+            .limits(|limits| limits.sessions = most)
+            .build()
+            .unwrap();
+        let open = || {
+            let open = servers.iter().map(|server| server.counts().open_sessions);
+            usize::try_from(open.sum::<u64>()).unwrap()
+        };
+        let run = warm.begin();
+        for at in 0..5 {
+            let (called, most_open) = call(&run, &format!("s{at}"), open).await;
+            assert_eq!(called.is_ok(), at < served, "s{at}: {called:?}");
+            assert_eq!(most_open, served.min(at + 1), "s{at}");
+        }
+        run.end().await;
+        until("every session is ended", || open() == 0).await;
+        // Nothing that was met and refused keeps a place.
+        let next = warm.begin();
+        count(&next.server("s4").unwrap()).await;
+        next.end().await;
+        warm.close().await;
+        agrees(&warm.snapshot());
+    }
+}
+
+/// A first contact that nobody waits for any more ends with its run, whenever its caller left.
+#[tokio::test]
+async fn a_first_contact_that_nobody_waits_for_goes_with_its_run() {
+    for left_after in [0_u64, 3, 30, 300] {
+        let program = Program::ledger(&["--personality", "legacy"]);
+        let warm = Warmline::builder()
+            .server(program.declared("child"))
+            .build()
+            .unwrap();
+        let run = warm.begin();
+        let child = run.server("child").unwrap();
+        let call = child.call("counter", json!({})).into_future();
+        tokio::time::timeout(Duration::from_millis(left_after), call)
+            .await
+            .ok();
+        run.end().await;
+        let ended = Instant::now();
+        program.gone().await;
+        assert!(ended.elapsed() < secs(5), "left after {left_after} ms");
+        // What was found out stays, and whoever comes next is served.
+        let next = warm.begin();
+        assert_eq!(count(&next.server("child").unwrap()).await, 1);
+        next.end().await;
+        warm.close().await;
+        program.gone().await;
+        agrees(&warm.snapshot());
+    }
+}
+
+/// A run that ends in the midst of a first contact takes nothing from another that waits for it.
+#[tokio::test]
+async fn another_run_makes_the_first_contact_that_ended_with_its_run() {
+    let program = Program::of(["-c", "exec sleep 1000"].into_iter());
+    let warm = Warmline::builder()
+        .server(program.declared("child"))
+        .build()
+        .unwrap();
+    let (one, two) = (warm.begin(), warm.begin());
+    let calls = [&one, &two].map(|run| {
+        let child = run.server("child").unwrap();
+        tokio::spawn(async move { child.call("counter", json!({})).await.unwrap_err() })
+    });
+    until("one process was started for both", || program.alive() == 1).await;
+    one.end().await;
+    let [first, second] = calls;
+    assert_eq!(first.await.unwrap().code().word(), "run-ended");
+    until("the other starts its own", || program.alive() == 1).await;
+    assert!(!second.is_finished());
+    two.end().await;
+    assert_eq!(second.await.unwrap().code().word(), "run-ended");
+    program.gone().await;
+    warm.close().await;
+}

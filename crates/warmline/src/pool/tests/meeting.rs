@@ -1,0 +1,113 @@
+//! First contacts: what they open has room like any other session.
+
+use std::time::Duration;
+
+use warmline_core::code::Code;
+use warmline_core::key::{Digest, Owner, RunId, Transport};
+use warmline_core::policy::Ceilings;
+
+use super::fake::{FINE, FakeSession, SCOPE};
+use super::*;
+
+fn nobodys(server: &str) -> Arc<Key> {
+    let key = fake::key(server, 0, SCOPE, Transport::Http);
+    let place = key.place().clone();
+    Arc::new(Key::of(place, Owner::Everybody, key.credential(), SCOPE))
+}
+
+impl World {
+    fn few(sessions: u32) -> Self {
+        Self::with(Ceilings {
+            sessions,
+            ..Ceilings::default()
+        })
+    }
+
+    /// Makes a first contact, and lays its session on the shelf.
+    async fn meet(&self, server: &str, id: u32, run: Option<RunId>) -> Result<(), Code> {
+        let by = clock::after(Duration::from_millis(100));
+        let room = self.pool.room_to_meet(&nobodys(server), None, by).await;
+        let room = room.map_err(|trouble| trouble.code)?;
+        self.fake.ledger.lock().live.insert(id);
+        let session = Arc::new(FakeSession {
+            id,
+            dead: false.into(),
+        });
+        let (shelf, setup) = self.shelf(server);
+        let met = Met {
+            room,
+            run,
+            ..Met::default()
+        };
+        self.pool.shelve(&shelf, &setup, session, met);
+        Ok(())
+    }
+}
+
+/// reliability I22: what a first contact opened passes its room on to the key that takes it.
+#[tokio::test(start_paused = true)]
+async fn a_first_contact_passes_its_room_on() {
+    let world = World::few(1);
+    world.meet("a", 77, None).await.unwrap();
+    assert_eq!(world.pool.census().rooms, 1, "on the shelf");
+    let cell = world.run("a", 1);
+    let lease = world.lease(&cell).await.unwrap();
+    assert_eq!((lease.session().id, world.pool.census().rooms), (77, 1));
+    assert_eq!(world.meet("b", 78, None).await, Err(Code::PoolFull));
+    lease.settle(FINE);
+    world.pool.end(&cell, Why::RunEnded);
+    assert_eq!(world.settle().await.rooms, 0);
+}
+
+/// reliability I22: whoever needs room gets that of a first contact nobody came for, and that of
+/// a shared session that rests.
+#[tokio::test(start_paused = true)]
+async fn room_is_made_of_first_contacts_that_nobody_came_for() {
+    let world = World::few(1);
+    world.meet("a", 77, None).await.unwrap();
+    let lease = world.lease(&world.shared("b", 1)).await.unwrap();
+    assert_eq!(world.fake.ledger().closed, [(77, Why::Evicted)]);
+    lease.settle(FINE);
+    world.meet("c", 78, None).await.unwrap();
+    let census = world.settle().await;
+    assert_eq!((census.rooms, census.present.spares), (1, 1));
+    assert_eq!(world.fake.ledger().most_live, 1);
+}
+
+/// reliability I22: an identity that has no room left does not take that of its first contact.
+#[tokio::test(start_paused = true)]
+async fn a_first_contact_gives_an_identity_no_more_than_its_own() {
+    let world = World::with(Ceilings {
+        sessions_per_identity: 1,
+        ..Ceilings::default()
+    });
+    let held = world.lease(&world.run("a", 1)).await.unwrap();
+    world.meet("b", 77, None).await.unwrap();
+    let by = clock::after(Duration::from_millis(100));
+    let full = world.pool.lease(&world.run("b", 1), Want::Shared, by).await;
+    assert_eq!(full.err().unwrap().code, Code::PoolFull);
+    assert_eq!(world.settle().await.rooms, 1, "the one it has");
+    held.settle(FINE);
+}
+
+/// What was opened for a run that has ended goes with it, and nobody else's.
+#[tokio::test(start_paused = true)]
+async fn what_first_contacts_opened_ends_with_its_run() {
+    let world = World::new();
+    let run = |number: u8| Some(RunId(Digest::new([number; 16])));
+    world.meet("a", 77, run(1)).await.unwrap();
+    world.meet("b", 78, run(2)).await.unwrap();
+    world.pool.end_met_for(run(1).unwrap());
+    assert_eq!(world.settle().await.rooms, 1);
+    assert_eq!(world.fake.ledger().closed, [(77, Why::RunEnded)]);
+}
+
+/// An opening that panics with a session in hand ends it.
+#[tokio::test(start_paused = true)]
+async fn an_opening_that_panics_leaves_no_session() {
+    let world = World::new();
+    world.server("a", |server| server.panics_moving_in = true);
+    assert!(world.lease(&world.run("a", 1)).await.is_err());
+    assert_eq!(world.settle().await.rooms, 0);
+    assert_eq!(world.fake.ledger().closed.len(), 1);
+}
