@@ -1,7 +1,14 @@
 //! The door: listeners, connections, and what is turned away before anything is parsed.
 //!
-//! Asked by: [`Gateway`](crate::Gateway).  A request passes here in this order: Host and Origin,
-//! the path, what its head says it is, who it is, the size of its body. Only then a face reads it.
+//! Asked by: [`Gateway`](crate::Gateway).  A request passes here in this order: how many there
+//! are, Host and Origin, the path, what its head says it is, who it is, whether the server is for
+//! them, the size of its body. Only then a face reads it.
+
+pub(crate) mod limits;
+mod resource;
+mod socket;
+mod stall;
+mod tls;
 
 use std::convert::Infallible;
 use std::io;
@@ -9,35 +16,45 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{HOST, ORIGIN, WWW_AUTHENTICATE};
+use http::header::{CONNECTION, HOST, ORIGIN, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use warmline::clock;
 
+use self::limits::Connected;
+pub use self::limits::Limits;
+pub use self::resource::Resource;
+pub(crate) use self::socket::LocalListener;
+use self::stall::Stalling;
+pub(crate) use self::tls::Acceptor;
+pub use self::tls::TlsFiles;
 use crate::Shared;
 use crate::body::{self, Body, Unread};
 use crate::face::{self, Visit};
 use crate::path::{self, Place};
 use crate::reply::{self, RpcCode};
-use crate::who::TurnedAway;
+use crate::who::{Effort, Peer, Subject, TurnedAway};
 
-/// How long a client may take for the head of a request.
-const HEAD_WITHIN: Duration = Duration::from_secs(15);
-/// How long a client may take for the body of a request.
-const BODY_WITHIN: Duration = Duration::from_secs(30);
-/// The head of a request, at most.
-const MAX_HEAD: usize = 32 << 10;
+/// Connections that cannot be taken now are tried again after this.
+const PAUSE: Duration = Duration::from_millis(100);
 
-/// Takes connections until told to stop.
+/// What a client gets before there is room for it to be heard.
+const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n\
+    Content-Length: 0\r\nConnection: close\r\n\r\n";
+
+/// Takes connections of the network until told to stop.
 pub(crate) async fn listen(
     shared: Arc<Shared>,
     listener: TcpListener,
+    acceptor: Option<Arc<Acceptor>>,
     mut stopping: watch::Receiver<bool>,
 ) {
     loop {
@@ -46,37 +63,102 @@ pub(crate) async fn listen(
             () = stopped(&mut stopping) => return,
         };
         match taken {
-            Ok((socket, peer)) => {
-                let serving = serve(Arc::clone(&shared), socket, peer, stopping.clone());
-                drop(clock::spawn("connection", serving));
+            Ok((socket, from)) => {
+                let Some(place) = shared.gate.connection(Some(from.ip())) else {
+                    turn_away(socket, from);
+                    continue;
+                };
+                let shared = Arc::clone(&shared);
+                let serving = welcome(shared, socket, from, acceptor.clone(), stopping.clone());
+                drop(clock::spawn("connection", held(place, serving)));
             },
-            Err(error) => {
-                tracing::warn!(%error, "a connection could not be taken");
-                clock::sleep(Duration::from_millis(100)).await;
-            },
+            Err(error) => pause(&error).await,
         }
     }
 }
 
-async fn serve(
+/// Takes connections of our own user until told to stop.
+pub(crate) async fn listen_locally(
     shared: Arc<Shared>,
-    socket: TcpStream,
-    peer: SocketAddr,
+    listener: LocalListener,
     mut stopping: watch::Receiver<bool>,
 ) {
-    if let Err(error) = ready(&socket) {
-        tracing::debug!(%peer, %error, "a connection is not usable");
+    loop {
+        let taken = tokio::select! {
+            taken = listener.accept() => taken,
+            () = stopped(&mut stopping) => return,
+        };
+        match taken {
+            Ok(socket) => {
+                let Some(place) = shared.gate.connection(None) else {
+                    continue;
+                };
+                let serving = serve(
+                    Arc::clone(&shared),
+                    socket,
+                    Peer::SameUser,
+                    stopping.clone(),
+                );
+                drop(clock::spawn("connection", held(place, serving)));
+            },
+            Err(error) => pause(&error).await,
+        }
+    }
+}
+
+async fn pause(error: &io::Error) {
+    tracing::warn!(%error, "a connection could not be taken");
+    clock::sleep(PAUSE).await;
+}
+
+/// Serves a connection, which keeps its place until it ends.
+async fn held(place: Connected, serving: impl Future<Output = ()>) {
+    serving.await;
+    drop(place);
+}
+
+/// There is no room: said in a few bytes that fit into any buffer, without waiting for anything.
+fn turn_away(socket: TcpStream, from: SocketAddr) {
+    tracing::debug!(%from, "there are too many connections");
+    socket.try_write(FULL).ok();
+}
+
+async fn welcome(
+    shared: Arc<Shared>,
+    socket: TcpStream,
+    from: SocketAddr,
+    acceptor: Option<Arc<Acceptor>>,
+    stopping: watch::Receiver<bool>,
+) {
+    let peer = Peer::Address(from.ip());
+    if let Err(error) = socket.set_nodelay(true) {
+        tracing::debug!(%from, %error, "a connection is not usable");
         return;
     }
+    let Some(acceptor) = acceptor else {
+        return serve(shared, socket, peer, stopping).await;
+    };
+    match acceptor.accept(socket).await {
+        Ok(socket) => serve(shared, socket, peer, stopping).await,
+        Err(error) => tracing::debug!(%from, %error, "a handshake failed"),
+    }
+}
+
+async fn serve<I>(shared: Arc<Shared>, socket: I, peer: Peer, mut stopping: watch::Receiver<bool>)
+where
+    I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let limits = *shared.gate.limits();
     let service = service_fn(move |request| {
         let shared = Arc::clone(&shared);
-        async move { Ok::<_, Infallible>(answer(&shared, request).await) }
+        async move { Ok::<_, Infallible>(answer(&shared, request, peer).await) }
     });
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_WITHIN)
-        .max_buf_size(MAX_HEAD);
+        .header_read_timeout(limits.head_within)
+        .max_buf_size(limits.head);
+    let socket = Stalling::new(socket, limits.stalled_after);
     let connection = builder.serve_connection(TokioIo::new(socket), service);
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
@@ -87,7 +169,7 @@ async fn serve(
         },
     };
     if let Err(error) = ended {
-        tracing::debug!(%peer, %error, "a connection ended badly");
+        tracing::debug!(?peer, %error, "a connection ended badly");
     }
 }
 
@@ -97,15 +179,18 @@ async fn stopped(stopping: &mut watch::Receiver<bool>) {
     stopping.wait_for(|stop| *stop).await.map(drop).ok();
 }
 
-fn ready(socket: &TcpStream) -> io::Result<()> {
-    socket.set_nodelay(true)
-}
-
 /// Answers one request.
-async fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Response<Body> {
+async fn answer(shared: &Arc<Shared>, request: Request<Incoming>, peer: Peer) -> Response<Body> {
+    let Some(_counted) = shared.gate.request() else {
+        return overloaded();
+    };
     let (head, body) = request.into_parts();
     if let Some(what) = foreign(shared, &head) {
         return reply::error(StatusCode::FORBIDDEN, None, RpcCode::Invalid, what);
+    }
+    let resource = shared.options.resource.as_ref();
+    if let Some(answer) = resource.and_then(|resource| resource.answer(&head)) {
+        return answer;
     }
     let Some(place) = path::place(head.uri.path()) else {
         return reply::nothing_here();
@@ -113,14 +198,19 @@ async fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Response<Bo
     if let (Place::Mcp(_), Some(refusal)) = (&place, face::unfit(&head)) {
         return refusal;
     }
-    let subject = match shared.doorman.identify(&head) {
+    let subject = match let_in(shared, &head, peer).await {
         Ok(subject) => subject,
-        Err(turned_away) => return not_let_in(turned_away),
+        Err(refusal) => return refusal,
     };
     let target = match place {
         Place::Mcp(target) => target,
         Place::Run(name) => return shared.end_run(&subject, &head, name).await,
     };
+    if let Some(server) = target.server
+        && !shared.options.rules.may_use(&subject, server)
+    {
+        return not_for_them(shared, &head, &subject);
+    }
     let visit = Visit {
         shared,
         subject,
@@ -130,7 +220,12 @@ async fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Response<Bo
     if head.method != Method::POST {
         return face::without_body(visit).await;
     }
-    match body::read(body, shared.options.max_request, BODY_WITHIN).await {
+    let stated = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    let Some(_room) = shared.gate.room(stated.min(shared.options.max_request)) else {
+        return overloaded();
+    };
+    let within = shared.gate.limits().body_within;
+    match body::read(body, shared.options.max_request, within).await {
         Ok(body) => face::with_body(visit, body).await,
         Err(unread) => not_read(unread),
     }
@@ -148,14 +243,73 @@ fn foreign(shared: &Shared, head: &Parts) -> Option<&'static str> {
     (!may).then_some("Forbidden: this Origin may not call here")
 }
 
-fn not_let_in(turned_away: TurnedAway) -> Response<Body> {
+/// Who it is, or what somebody gets who is not let in.
+async fn let_in(shared: &Shared, head: &Parts, peer: Peer) -> Result<Subject, Response<Body>> {
+    let is_tired = match peer {
+        Peer::Address(address) => shared.gate.is_tired_of(address),
+        Peer::SameUser => false,
+    };
+    let effort = if is_tired {
+        Effort::Little
+    } else {
+        Effort::Full
+    };
+    let turned_away = match shared.doorman.identify(head, peer, effort).await {
+        Ok(subject) => return Ok(subject),
+        Err(turned_away) => turned_away,
+    };
+    if let Peer::Address(address) = peer {
+        shared.gate.stranger(address);
+    }
+    if let Some(audit) = &shared.audit {
+        audit.turned_away(head, "nobody", turned_away.word());
+    }
+    if is_tired {
+        return Err(too_many_strangers());
+    }
+    Err(not_let_in(shared, head, turned_away))
+}
+
+fn not_let_in(shared: &Shared, head: &Parts, turned_away: TurnedAway) -> Response<Body> {
     let what = match turned_away {
         TurnedAway::Missing => "Unauthorized: a bearer token is needed",
         TurnedAway::Unknown => "Unauthorized: this token is not known here",
     };
     let mut response = reply::error(StatusCode::UNAUTHORIZED, None, RpcCode::Invalid, what);
-    let scheme = HeaderValue::from_static("Bearer");
-    response.headers_mut().insert(WWW_AUTHENTICATE, scheme);
+    let resource = shared.options.resource.as_ref();
+    let challenge = resource::challenge(resource, head.uri.path(), turned_away);
+    response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+    response
+}
+
+/// The rules keep somebody from a whole server.
+fn not_for_them(shared: &Shared, head: &Parts, subject: &Subject) -> Response<Body> {
+    if let Some(audit) = &shared.audit {
+        audit.turned_away(head, subject.name(), "not-allowed");
+    }
+    let what = "Forbidden: this server may not be used";
+    reply::error(StatusCode::FORBIDDEN, None, RpcCode::Invalid, what)
+}
+
+fn too_many_strangers() -> Response<Body> {
+    let what = "Too Many Requests: too many requests from here showed no token that is known";
+    let status = StatusCode::TOO_MANY_REQUESTS;
+    let mut response = reply::error(status, None, RpcCode::Invalid, what);
+    let after = HeaderValue::from_static("60");
+    response.headers_mut().insert(RETRY_AFTER, after);
+    response
+}
+
+/// There is too much to do: said early, while saying so is cheap.
+fn overloaded() -> Response<Body> {
+    let what = "Service Unavailable: too many requests are under way; not executed, safe to call \
+                again";
+    let status = StatusCode::SERVICE_UNAVAILABLE;
+    let mut response = reply::error(status, None, RpcCode::Invalid, what);
+    let headers = response.headers_mut();
+    headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    // What is left of the request is not read.
+    headers.insert(CONNECTION, HeaderValue::from_static("close"));
     response
 }
 

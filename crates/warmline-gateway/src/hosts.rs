@@ -66,7 +66,7 @@ fn without_port(host: &str) -> &str {
     host.rsplit_once(':').map_or(host, |(name, _)| name)
 }
 
-fn is_local(name: &str) -> bool {
+pub(crate) fn is_local(name: &str) -> bool {
     name.eq_ignore_ascii_case("localhost")
         || name
             .parse::<IpAddr>()

@@ -3,6 +3,7 @@
 //! A [`Gateway`] listens, finds out who is calling and which run they mean, speaks to each client
 //! in its own era, and hands every call to the engine. It decides nothing about sessions.
 
+mod audit;
 mod body;
 mod declared;
 mod door;
@@ -11,18 +12,21 @@ mod failure;
 mod flow;
 mod hosts;
 mod lane;
+mod pass;
 mod path;
 pub mod reload;
 mod reply;
+mod rules;
 pub mod settings;
+mod starting;
 mod ticket;
 pub mod tokens;
 mod which;
 mod who;
 
 use std::fmt;
-use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,13 +37,22 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use warmline::{Code, Warmline, clock};
 
+use crate::audit::Audit;
+pub use crate::audit::AuditOptions;
 use crate::body::Body;
+use crate::door::limits::Gate;
+use crate::door::{Acceptor, LocalListener};
+pub use crate::door::{Limits, Resource, TlsFiles};
 use crate::face::legacy::clients::Clients;
 use crate::face::modern::listen::Listens;
 pub use crate::face::stdio::Pipe;
 use crate::hosts::Hosts;
+pub use crate::rules::{Rule, Rules, ServerRules, Whose};
+pub use crate::starting::NotStarted;
 pub use crate::which::RunFrom;
-pub use crate::who::{Auth, Token};
+pub use crate::who::{
+    Algorithm, Auth, Jwt, KeySource, LOCAL, Network, Token, TokenSource, TrustedProxies, Way,
+};
 use crate::who::{Doorman, Split, Subject};
 
 /// What can be decided about a gateway.
@@ -47,8 +60,18 @@ use crate::who::{Doorman, Split, Subject};
 pub struct Options {
     /// Where it listens for MCP.
     pub listen: SocketAddr,
+    /// Speaks TLS there, with this certificate.
+    pub tls: Option<TlsFiles>,
+    /// A socket of this machine beside it, by which our own user comes in.
+    pub socket: Option<PathBuf>,
     /// How callers show who they are.
     pub auth: Auth,
+    /// What clients are told of where they get tokens.
+    pub resource: Option<Resource>,
+    /// Who may use which server and which tools.
+    pub rules: Rules,
+    /// Writes a line for every call.
+    pub audit: Option<AuditOptions>,
     /// Places where clients name their conversation, looked at in order.
     pub run_from: Vec<RunFrom>,
     /// Names beside those of this machine by which it may be called.
@@ -57,17 +80,25 @@ pub struct Options {
     pub origins: Vec<String>,
     /// The largest request that is taken, in bytes.
     pub max_request: usize,
+    /// What the door holds at a time.
+    pub limits: Limits,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
             listen: ([127, 0, 0, 1], 8484).into(),
+            tls: None,
+            socket: None,
             auth: Auth::default(),
+            resource: None,
+            rules: Rules::none(),
+            audit: None,
             run_from: RunFrom::usual(),
             hosts: Vec::new(),
             origins: Vec::new(),
             max_request: 4 << 20,
+            limits: Limits::default(),
         }
     }
 }
@@ -77,7 +108,7 @@ pub struct Gateway {
     shared: Arc<Shared>,
     address: SocketAddr,
     stop: watch::Sender<bool>,
-    listening: JoinHandle<()>,
+    listening: Vec<JoinHandle<()>>,
 }
 
 /// What all connections share.
@@ -85,6 +116,8 @@ pub(crate) struct Shared {
     pub(crate) warm: Warmline,
     pub(crate) options: Options,
     pub(crate) doorman: Doorman,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) audit: Option<Audit>,
     pub(crate) hosts: Hosts,
     pub(crate) clients: Clients,
     pub(crate) listens: Listens,
@@ -96,16 +129,42 @@ impl Gateway {
     /// Begins to listen.
     ///
     /// # Errors
-    /// The address cannot be listened on.
-    pub async fn start(warm: Warmline, options: Options) -> io::Result<Self> {
-        let listener = TcpListener::bind(options.listen).await?;
-        let address = listener.local_addr()?;
+    /// It cannot listen there, or may not: others can reach the address, and nobody would be
+    /// asked who they are.
+    pub async fn start(warm: Warmline, options: Options) -> Result<Self, NotStarted> {
+        if matches!(options.auth, Auth::None) && !options.listen.ip().is_loopback() {
+            return Err(NotStarted::Unguarded(options.listen));
+        }
+        let failed = |error| NotStarted::Address(options.listen, error);
+        let listener = TcpListener::bind(options.listen).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let acceptor = options.tls.clone().map(Acceptor::new).transpose();
+        let acceptor = acceptor.map_err(NotStarted::Tls)?.map(Arc::new);
+        let socket = match &options.socket {
+            Some(path) => {
+                let bound = LocalListener::bind(path);
+                Some(bound.map_err(|error| NotStarted::Socket(path.clone(), error))?)
+            },
+            None => None,
+        };
         let (stop, stopping) = watch::channel(false);
-        let shared = Shared::new(warm, options, address, stopping.clone());
-        let shared = Arc::new(shared);
-        let listening = door::listen(Arc::clone(&shared), listener, stopping);
+        let audit = match options.audit.clone() {
+            Some(audit) => Some(Audit::start(audit)?),
+            None => None,
+        };
+        let shared = Arc::new(Shared {
+            audit,
+            ..Shared::new(warm, options, address, stopping.clone())
+        });
+        let mut listening = Vec::new();
+        if let Some(socket) = socket {
+            let local = door::listen_locally(Arc::clone(&shared), socket, stopping.clone());
+            listening.push(clock::spawn("local-listener", local));
+        }
+        let network = door::listen(Arc::clone(&shared), listener, acceptor, stopping);
+        listening.push(clock::spawn("listener", network));
         Ok(Self {
-            listening: clock::spawn("listener", listening),
+            listening,
             shared,
             address,
             stop,
@@ -123,8 +182,13 @@ impl Gateway {
     }
 
     /// Lets callers in by other rules from the next request on: a token that is not among them any
-    /// more counts no longer.
+    /// more counts no longer. A listener that others can reach never stops to ask.
     pub fn let_in_by(&self, auth: Auth) {
+        if matches!(auth, Auth::None) && !self.address.ip().is_loopback() {
+            let address = self.address;
+            tracing::error!(%address, "callers are asked on as before: others can reach it");
+            return;
+        }
         self.shared.doorman.go_by(auth);
     }
 
@@ -144,9 +208,11 @@ impl Gateway {
     /// Takes no new connection, and closes those that rest. Calls under way go on.
     pub async fn stop(self) {
         self.stop.send_replace(true);
-        clock::timeout(Duration::from_secs(1), self.listening)
-            .await
-            .ok();
+        let listening = futures_util::future::join_all(self.listening);
+        clock::timeout(Duration::from_secs(1), listening).await.ok();
+        if let Some(audit) = &self.shared.audit {
+            audit.flush(Duration::from_secs(1)).await;
+        }
     }
 }
 
@@ -168,6 +234,8 @@ impl Shared {
     ) -> Self {
         Self {
             doorman: Doorman::new(options.auth.clone(), warm.clone()),
+            gate: Arc::new(Gate::new(options.limits)),
+            audit: None,
             hosts: Hosts::of(address, &options.hosts, &options.origins),
             clients: Clients::default(),
             listens: Listens::default(),

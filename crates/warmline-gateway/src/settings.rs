@@ -10,7 +10,7 @@ use warmline::core::code::Code;
 use warmline::settings::{AuthWord, GatewaySettings, Origin};
 
 use crate::tokens::{LOCAL, TokenStore};
-use crate::{Auth, Options, RunFrom, Token};
+use crate::{Auth, Options, RunFrom, Token, Way};
 
 impl Options {
     /// The options that settings stand for.
@@ -30,6 +30,7 @@ impl Options {
             hosts: settings.hosts.clone(),
             origins: settings.origins_allowed.clone(),
             max_request: settings.max_request,
+            ..Self::default()
         })
     }
 }
@@ -62,7 +63,7 @@ pub fn auth(
             "callers shall show a token, and none was made yet",
             "make one with `warmline token new NAME`",
         )),
-        AuthWord::Tokens => Ok(Auth::Tokens(made)),
+        AuthWord::Tokens => Ok(Auth::AnyOf(vec![Way::Kept(tokens.source())])),
         AuthWord::Local => {
             let text = tokens.local().map_err(|error| {
                 let what = format!(
@@ -75,7 +76,8 @@ pub fn auth(
                 unkept
             })?;
             let local = Token::of(vault, LOCAL, &text);
-            Ok(Auth::Tokens(std::iter::once(local).chain(made).collect()))
+            let kept = Way::Kept(tokens.source());
+            Ok(Auth::AnyOf(vec![Way::Tokens(vec![local]), kept]))
         },
     }
 }

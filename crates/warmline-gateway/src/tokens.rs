@@ -14,10 +14,10 @@ use warmline::core::key::Digest;
 use warmline::seal::random_bytes;
 use warmline::{Run, Vault, clock, private};
 
-use crate::who::Token;
+use crate::who::{Token, TokenSource};
 
-/// Whom the token of this machine stands for.
-pub const LOCAL: &str = "local";
+pub use crate::who::LOCAL;
+
 /// What every token begins with, so that it is known where it is found by accident.
 const MARK: &str = "wl_";
 /// Nobody has a longer name.
@@ -131,8 +131,15 @@ impl TokenStore {
         all.map(|kept| Token {
             identity: kept.identity,
             digest: kept.digest,
+            expires_at: None,
         })
         .collect()
+    }
+
+    /// The same, for a gateway that asks at every request whether they still count.
+    pub fn source(&self) -> TokenSource {
+        let store = self.clone();
+        TokenSource::watching([self.folder()], move || store.tokens())
     }
 
     /// The text of the token of this machine, made at the first use.

@@ -3,18 +3,34 @@
 //! Asked by: [`door`](crate::door), once per request, before its body is read. A session id is
 //! never a proof; whatever a client sends to be let in goes no further than here.
 
+mod fetching;
+mod jwt;
+mod keys;
+mod proxies;
+mod tokens;
+
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
-use papaya::HashMap;
+use serde_json::Value;
 use warmline::core::key::Digest;
-use warmline::seal::Purpose;
-use warmline::{IdentityHandle, Vault, Warmline};
+use warmline::{IdentityHandle, Warmline, clock};
 
+pub use self::jwt::{Algorithm, Jwt};
+pub use self::keys::KeySource;
+pub use self::proxies::{Network, TrustedProxies};
+pub use self::tokens::{Token, TokenSource};
+
+use self::jwt::Verifier;
+use self::tokens::{Kept, Table};
 use crate::ticket::Ticket;
+
+/// Whom the token of this machine stands for, and whoever comes by a socket of their own machine.
+pub const LOCAL: &str = "local";
 
 /// How somebody shows who they are.
 #[derive(Clone, Debug, Default)]
@@ -23,31 +39,38 @@ pub enum Auth {
     /// Nobody is asked. Callers share nothing but a run that they name.
     #[default]
     None,
-    /// Bearer tokens, each with the identity that it stands for.
-    Tokens(Vec<Token>),
+    /// In any of these ways, tried in order.
+    AnyOf(Vec<Way>),
 }
 
-/// A bearer token, known by its digest.
-#[derive(Clone, Debug)]
-pub struct Token {
-    /// Whom it stands for.
-    pub identity: String,
-    /// The digest of its text, by the instance's secret.
-    pub digest: Digest,
-}
-
-impl Token {
-    /// The token with this text.
-    pub fn of(vault: &Vault, identity: &str, text: &str) -> Self {
-        Self {
-            identity: identity.to_owned(),
-            digest: digest(vault, text),
-        }
+impl Auth {
+    /// By one of these tokens.
+    pub fn tokens(tokens: Vec<Token>) -> Self {
+        Self::AnyOf(vec![Way::Tokens(tokens)])
     }
 }
 
-fn digest(vault: &Vault, text: &str) -> Digest {
-    vault.digest(Purpose::Token, &[text.as_bytes()])
+/// A way to show who one is.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Way {
+    /// Bearer tokens, each with the identity that it stands for.
+    Tokens(Vec<Token>),
+    /// Bearer tokens that are kept somewhere, and may be taken away at any time.
+    Kept(TokenSource),
+    /// Tokens that somebody else signed.
+    Jwt(Jwt),
+    /// A header of a proxy that authenticates for us.
+    Proxies(TrustedProxies),
+}
+
+/// Where a request comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Peer {
+    /// Over the network.
+    Address(IpAddr),
+    /// By a socket of this machine, whose other end belongs to our own user.
+    SameUser,
 }
 
 /// Somebody who was let in.
@@ -62,8 +85,15 @@ pub(crate) enum Subject {
 impl Subject {
     /// The user of this machine, who needs to show nothing: a pipe leads to whoever started us.
     pub(crate) fn local(warm: &Warmline) -> Self {
-        let identity = warm.identity(crate::tokens::LOCAL);
-        Self::Known(Arc::new(Known { identity }))
+        Self::Known(Arc::new(Known::named(warm, LOCAL)))
+    }
+
+    /// The name that stands in the audit.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Known(known) => &known.name,
+            Self::Anybody => "anybody",
+        }
     }
 }
 
@@ -71,6 +101,37 @@ impl Subject {
 #[derive(Debug)]
 pub(crate) struct Known {
     pub(crate) identity: IdentityHandle,
+    /// What they are called: never what they showed.
+    pub(crate) name: String,
+    /// What a signed token says of them.
+    pub(crate) claims: Option<Value>,
+    /// When it stops to count, in seconds of the Unix epoch.
+    expires_at: Option<u64>,
+}
+
+impl Known {
+    /// Somebody by their name alone.
+    fn named(warm: &Warmline, name: &str) -> Self {
+        Self {
+            identity: warm.identity(name),
+            name: name.to_owned(),
+            claims: None,
+            expires_at: None,
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn for_tests(warm: &Warmline, name: &str, claims: Option<Value>) -> Self {
+        Self {
+            claims,
+            ..Self::named(warm, name)
+        }
+    }
+
+    fn counts(&self) -> bool {
+        self.expires_at
+            .is_none_or(|end| clock::wall_seconds() < end)
+    }
 }
 
 /// Why somebody was not let in.
@@ -78,74 +139,132 @@ pub(crate) struct Known {
 pub(crate) enum TurnedAway {
     /// Nothing says who it is.
     Missing,
-    /// What was shown is not known here.
+    /// What was shown is not known here, or not any more.
     Unknown,
 }
 
-/// The rules by which somebody is let in.
-pub(crate) struct Doorman {
-    rules: ArcSwap<Rules>,
-    warm: Warmline,
-}
-
-/// How callers are let in, and who was: both are replaced together, so that nobody is known by
-/// rules that no longer hold.
-struct Rules {
-    auth: Auth,
-    /// Whom a token's text stands for, so that it is digested once.
-    known: HashMap<Digest, Arc<Known>>,
-}
-
-impl Rules {
-    fn new(auth: Auth) -> Self {
-        Self {
-            auth,
-            known: HashMap::new(),
+impl TurnedAway {
+    /// The word for it in the audit.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Missing => "no-token",
+            Self::Unknown => "unknown-token",
         }
     }
 }
 
+/// The rules by which somebody is let in.
+pub(crate) struct Doorman {
+    warm: Warmline,
+    ways: ArcSwap<Ways>,
+    same_user: Arc<Known>,
+}
+
+/// Every way in, with what is remembered of each: all of it is replaced together, so that nobody
+/// is known by rules that no longer hold.
+enum Ways {
+    Open,
+    AnyOf(Vec<Ready>),
+}
+
+/// A way that is ready to be asked.
+enum Ready {
+    Tokens(Table),
+    Kept(Kept),
+    Jwt(Box<Verifier>),
+    Proxies(TrustedProxies),
+}
+
 impl fmt::Debug for Doorman {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Doorman")
-            .field("auth", &self.rules.load().auth)
-            .finish_non_exhaustive()
+        f.debug_struct("Doorman").finish_non_exhaustive()
     }
 }
 
 impl Doorman {
     pub(crate) fn new(auth: Auth, warm: Warmline) -> Self {
         Self {
-            rules: ArcSwap::from_pointee(Rules::new(auth)),
+            ways: ArcSwap::from_pointee(Ways::of(auth, &warm)),
+            same_user: Arc::new(Known::named(&warm, LOCAL)),
             warm,
         }
     }
 
     /// Lets callers in by other rules from the next request on.
     pub(crate) fn go_by(&self, auth: Auth) {
-        self.rules.store(Arc::new(Rules::new(auth)));
+        self.ways.store(Arc::new(Ways::of(auth, &self.warm)));
     }
 
-    /// Who it is that sends this.
-    pub(crate) fn identify(&self, head: &Parts) -> Result<Subject, TurnedAway> {
-        let rules = self.rules.load();
-        let tokens = match &rules.auth {
-            Auth::None => return Ok(Subject::Anybody),
-            Auth::Tokens(tokens) => tokens,
+    /// Who it is that sends this. `effort` says whether what is not known yet may be looked at
+    /// closely: signatures take time, and somebody who guesses at them shall not have it.
+    pub(crate) async fn identify(
+        &self,
+        head: &Parts,
+        peer: Peer,
+        effort: Effort,
+    ) -> Result<Subject, TurnedAway> {
+        let address = match peer {
+            Peer::SameUser => return Ok(Subject::Known(Arc::clone(&self.same_user))),
+            Peer::Address(address) => address,
         };
-        let shown = bearer(head).ok_or(TurnedAway::Missing)?;
-        let digest = digest(self.warm.vault(), shown);
-        let known = rules.known.pin();
-        if let Some(known) = known.get(&digest) {
-            return Ok(Subject::Known(Arc::clone(known)));
+        let ways = self.ways.load_full();
+        let ways = match &*ways {
+            Ways::Open => return Ok(Subject::Anybody),
+            Ways::AnyOf(ways) => ways,
+        };
+        if let Some(name) = named_by_proxy(ways, head, address) {
+            return Ok(Subject::Known(Arc::new(Known::named(&self.warm, name))));
         }
-        let token = tokens.iter().find(|token| token.digest == digest);
-        let token = token.ok_or(TurnedAway::Unknown)?;
-        let identity = self.warm.identity(&token.identity);
-        let subject = Arc::new(Known { identity });
-        known.insert(digest, Arc::clone(&subject));
-        Ok(Subject::Known(subject))
+        let shown = bearer(head).ok_or(TurnedAway::Missing)?;
+        let digest = tokens::digest(self.warm.vault(), shown);
+        for way in ways {
+            let found = match way {
+                Ready::Tokens(table) => table.find(&digest).cloned(),
+                Ready::Kept(kept) => kept.find(&digest, &self.warm),
+                Ready::Jwt(verifier) => verifier.find(digest, shown, &self.warm, effort).await,
+                Ready::Proxies(_) => None,
+            };
+            if let Some(known) = found {
+                let counts = known.counts();
+                return counts
+                    .then_some(Subject::Known(known))
+                    .ok_or(TurnedAway::Unknown);
+            }
+        }
+        Err(TurnedAway::Unknown)
     }
+}
+
+/// How closely something that is not known yet is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effort {
+    /// Signatures are checked, and keys are fetched.
+    Full,
+    /// Only what is known already counts.
+    Little,
+}
+
+impl Ways {
+    fn of(auth: Auth, warm: &Warmline) -> Self {
+        let ways = match auth {
+            Auth::None => return Self::Open,
+            Auth::AnyOf(ways) => ways,
+        };
+        let ready = ways.into_iter().map(|way| match way {
+            Way::Tokens(tokens) => Ready::Tokens(Table::of(&tokens, warm)),
+            Way::Kept(source) => Ready::Kept(Kept::new(source)),
+            Way::Jwt(jwt) => Ready::Jwt(Box::new(Verifier::new(jwt))),
+            Way::Proxies(proxies) => Ready::Proxies(proxies),
+        });
+        Self::AnyOf(ready.collect())
+    }
+}
+
+fn named_by_proxy<'a>(ways: &[Ready], head: &'a Parts, from: IpAddr) -> Option<&'a str> {
+    ways.iter().find_map(|way| match way {
+        Ready::Proxies(proxies) => proxies.named(head, from),
+        Ready::Tokens(_) | Ready::Kept(_) | Ready::Jwt(_) => None,
+    })
 }
 
 /// The token of `Authorization: Bearer …`, if there is exactly one.

@@ -241,6 +241,11 @@ impl Warmline {
         self.handle(self.engine.who(IdentityName::named(name)))
     }
 
+    /// Somebody who asks, by a name of several parts, such as issuer and subject.
+    pub fn identity_by(&self, name: IdentityName) -> IdentityHandle {
+        self.handle(self.engine.who(name))
+    }
+
     /// Somebody who asks, by the rule that was set for it, or by the usual headers.
     ///
     /// # Errors

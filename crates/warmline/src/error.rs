@@ -57,7 +57,9 @@ pub(crate) struct At {
 
 impl Error {
     /// Nothing of the call was sent.
-    pub(crate) fn unsent(trouble: Trouble) -> Self {
+    /// The error of a request of which nothing left us.
+    #[doc(hidden)]
+    pub fn unsent(trouble: Trouble) -> Self {
         Self::new(trouble, Delivery::Unsent)
     }
 

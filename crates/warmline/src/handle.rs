@@ -83,6 +83,14 @@ impl ServerHandle {
         }
     }
 
+    /// Whether what was decided about the server lets a tool be listed and called.
+    pub fn may_call(&self, tool: &str) -> bool {
+        match &self.entry {
+            Entered::Known(entry) => crate::tools::may_call(&entry.policy(), tool),
+            Entered::Bad(_) => true,
+        }
+    }
+
     /// The same server, for a client that says something else of itself than the engine does.
     /// Sessions that are shared are kept apart by it; in a run the first client's word counts.
     #[must_use]

@@ -49,7 +49,7 @@ impl Kept {
         let options = Options::of(&self.settings, &self.tokens, self.warm.vault())?;
         let address = options.listen;
         let started = Gateway::start(self.warm.clone(), options).await;
-        started.map_err(|error| cannot_listen(address, &error))
+        started.map_err(|error| cannot_listen(address, &error.into()))
     }
 
     /// Goes by what files and signals say, until one of them says to stop.
@@ -89,7 +89,7 @@ impl Kept {
             },
             // The last one was revoked: nobody is let in until there is another.
             Err(error) => {
-                gateway.let_in_by(warmline_gateway::Auth::Tokens(Vec::new()));
+                gateway.let_in_by(warmline_gateway::Auth::tokens(Vec::new()));
                 tracing::warn!(what = %error, "no token counts any more");
             },
         }

@@ -73,13 +73,18 @@ async fn request(
     let lane = Arc::new(Lane::new(flow::keep_for(&manner)));
     let token = params.meta_member(meta::PROGRESS_TOKEN);
     let ear = Ear::new(&client, &lane, token.map(Bytes::copy_from_slice));
+    let pass = match visit.pass(client.server().name(), &method, &params) {
+        Ok(pass) => pass,
+        Err(error) => return reply::json(StatusCode::OK, failure::message(&id, &error)),
+    };
+    let server = client.server().clone();
     let present = client.begin(id.clone(), manner.stream, &lane);
     let call = client
         .server()
         .request_raw(method, params)
         .listened_by(Arc::new(ear));
     let calling: Calling = Box::pin(async move {
-        let outcome = call.await;
+        let outcome = pass.ended(&server, call.await);
         drop(present);
         let message = match outcome {
             Ok(result) => reply::response_message(Some(&id), "result", &result),

@@ -65,6 +65,10 @@ pub(crate) async fn message(visit: Visit<'_>, message: Message, params: Params) 
 
 /// Passes a request on to the server, and its answer back.
 async fn call(visit: &Visit<'_>, asked: Asked, method: String) -> Response<Body> {
+    let pass = match visit.pass(asked.server.name(), &method, &asked.params) {
+        Ok(pass) => pass,
+        Err(error) => return reply::json(StatusCode::OK, failure::message(&asked.id, &error)),
+    };
     let lane = Arc::new(Lane::new(Keep::Nothing));
     let may_ask = state::may_ask(&method);
     let call = asked
@@ -80,7 +84,7 @@ async fn call(visit: &Visit<'_>, asked: Asked, method: String) -> Response<Body>
     let (id, server, who) = (asked.id, asked.server, asked.who);
     let shared = Arc::clone(visit.shared);
     let calling: Calling = Box::pin(async move {
-        let result = match call.await {
+        let result = match pass.ended(&server, call.await) {
             Ok(result) if may_ask => Binding {
                 vault: shared.warm.vault(),
                 who,

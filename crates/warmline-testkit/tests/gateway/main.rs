@@ -2,6 +2,8 @@
 
 #![cfg(test)]
 
+mod door_wire;
 mod modern;
 mod straight;
+mod who;
 mod world;

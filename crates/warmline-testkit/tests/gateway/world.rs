@@ -1,7 +1,7 @@
 //! The world of a story: a server that keeps a ledger, an engine, and a gateway in front of it.
 
 use serde_json::{Value, json};
-use warmline::{Server, ServerHandle, Warmline};
+use warmline::{Server, ServerHandle, Vault, Warmline};
 use warmline_gateway::{Gateway, Options};
 use warmline_testkit::{LedgerServer, Personality};
 
@@ -26,13 +26,22 @@ impl World {
         personality: Personality,
         decide: impl FnOnce(Options) -> Options,
     ) -> Self {
+        Self::knowing(personality, |options, _| decide(options)).await
+    }
+
+    /// The same, with what is made by the secrets of this instance.
+    pub(crate) async fn knowing(
+        personality: Personality,
+        decide: impl FnOnce(Options, &Vault) -> Options,
+    ) -> Self {
         let server = LedgerServer::start(personality).unwrap();
         let declared = Server::http(LEDGER, server.url());
         let warm = Warmline::builder().server(declared).build().unwrap();
-        let options = decide(Options {
+        let usual = Options {
             listen: ([127, 0, 0, 1], 0).into(),
             ..Options::default()
-        });
+        };
+        let options = decide(usual, warm.vault());
         let gateway = Gateway::start(warm.clone(), options).await.unwrap();
         Self {
             server,

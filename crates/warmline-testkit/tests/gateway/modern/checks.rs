@@ -98,7 +98,7 @@ fn of_version(wire: Wire, version: &str) -> Wire {
 /// A world whose gateway wants a token, and the request that shows it.
 async fn guarded() -> (World, Wire) {
     let mut world = World::new(Personality::modern()).await;
-    let auth = Auth::Tokens(vec![Token::of(world.warm.vault(), "alice", "secret")]);
+    let auth = Auth::tokens(vec![Token::of(world.warm.vault(), "alice", "secret")]);
     let options = Options {
         listen: ([127, 0, 0, 1], 0).into(),
         auth,

@@ -73,7 +73,7 @@ async fn a_state_is_good_for_its_caller_alone() {
     let token = |who: &str| Token::of(vault, who, &format!("token of {who}"));
     let options = Options {
         listen: ([127, 0, 0, 1], 0).into(),
-        auth: Auth::Tokens(vec![token("alice"), token("bob")]),
+        auth: Auth::tokens(vec![token("alice"), token("bob")]),
         ..Options::default()
     };
     let other = Server::http("other", world.server.url());

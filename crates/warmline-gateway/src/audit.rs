@@ -1,0 +1,294 @@
+//! The audit: one line of JSON for every call, and for everybody who was turned away.
+//!
+//! Told by: [`pass`](crate::pass) and [`door`](crate::door).  It is written in the background; a
+//! disk that is slow or full delays nobody. What did not fit into the line is counted there.
+
+mod file;
+mod time;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::USER_AGENT;
+use http::request::Parts;
+use serde_json::{Map, Value, json};
+use tokio::sync::{mpsc, oneshot};
+use warmline::clock::{self, Instant};
+use warmline::core::protocol::headers::SESSION_ID;
+use warmline::core::protocol::meta;
+use warmline::core::protocol::params::Params;
+use warmline::{Delivery, Error};
+
+use self::file::Output;
+use crate::NotStarted;
+use crate::face::Visit;
+use crate::ticket::Ticket;
+use crate::which;
+
+/// So many lines wait to be written; more are counted and dropped.
+const MAX_WAITING: usize = 4_096;
+/// So many are written at once.
+const AT_ONCE: usize = 256;
+/// Texts of clients are cut after so many characters.
+const MAX_TEXT: usize = 200;
+
+/// What is written for people who look back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditOptions {
+    /// The file, to which lines are added. One that was moved away is made anew.
+    pub file: PathBuf,
+    /// The names of arguments whose values are written; no others ever are.
+    pub arguments: Vec<String>,
+}
+
+/// Where lines go.
+pub(crate) struct Audit {
+    options: AuditOptions,
+    lines: mpsc::Sender<Note>,
+    dropped: Arc<AtomicU64>,
+}
+
+enum Note {
+    Line(String),
+    /// Everything before this was written.
+    Flush(oneshot::Sender<()>),
+}
+
+impl Audit {
+    /// Opens the file, and begins to write.
+    pub(crate) fn start(options: AuditOptions) -> Result<Self, NotStarted> {
+        let output = Output::open(&options.file)
+            .map_err(|error| NotStarted::Audit(options.file.clone(), error))?;
+        let (lines, waiting) = mpsc::channel(MAX_WAITING);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let writing = write(output, waiting, Arc::clone(&dropped));
+        drop(clock::spawn("audit", writing));
+        Ok(Self {
+            options,
+            lines,
+            dropped,
+        })
+    }
+
+    /// The beginning of a line for a request.
+    pub(crate) fn line(
+        &self,
+        visit: &Visit<'_>,
+        server: &str,
+        method: &str,
+        params: &Params,
+    ) -> Line {
+        let is_call = method == "tools/call";
+        let tool = params.name().filter(|_| is_call);
+        let mut said = Self::said(visit.subject.name());
+        put(&mut said, "client", client(visit.head, params));
+        put(&mut said, "run", run(visit, params));
+        put(&mut said, "server", Some(server));
+        put(&mut said, "method", Some(method));
+        put(&mut said, "tool", tool);
+        put(&mut said, "trace", trace(visit.head, params));
+        if is_call && let Some(arguments) = self.named(params) {
+            said.insert("arguments".to_owned(), arguments);
+        }
+        Line {
+            said,
+            since: clock::now(),
+            lines: self.lines.clone(),
+            dropped: Arc::clone(&self.dropped),
+            is_over: false,
+        }
+    }
+
+    /// Somebody was not let in.
+    pub(crate) fn turned_away(&self, head: &Parts, subject: &str, why: &'static str) {
+        let mut said = Self::said(subject);
+        let path: String = head.uri.path().chars().take(MAX_TEXT).collect();
+        put(&mut said, "path", Some(path));
+        put(&mut said, "refused", Some(why));
+        tell(&self.lines, &self.dropped, said);
+    }
+
+    /// Waits until everything so far is written, or for so long.
+    pub(crate) async fn flush(&self, within: Duration) {
+        let (written, flushed) = oneshot::channel();
+        let flushing = async {
+            if self.lines.send(Note::Flush(written)).await.is_ok() {
+                flushed.await.ok();
+            }
+        };
+        clock::timeout(within, flushing).await.ok();
+    }
+
+    fn said(subject: &str) -> Map<String, Value> {
+        let mut said = Map::new();
+        put(
+            &mut said,
+            "time",
+            Some(time::written(clock::wall_seconds())),
+        );
+        put(&mut said, "subject", Some(subject));
+        said
+    }
+
+    /// The arguments that are named, as they are.
+    fn named(&self, params: &Params) -> Option<Value> {
+        if self.options.arguments.is_empty() {
+            return None;
+        }
+        let all: Value = serde_json::from_slice(params.member("arguments")?).ok()?;
+        let named = self.options.arguments.iter().filter_map(|name| {
+            let value = all.get(name)?;
+            Some((name.clone(), value.clone()))
+        });
+        let named: Map<String, Value> = named.collect();
+        (!named.is_empty()).then_some(Value::Object(named))
+    }
+}
+
+/// A line whose end is not known yet. One that is dropped says that nobody knows.
+pub(crate) struct Line {
+    said: Map<String, Value>,
+    since: Instant,
+    lines: mpsc::Sender<Note>,
+    dropped: Arc<AtomicU64>,
+    is_over: bool,
+}
+
+impl Line {
+    /// The request ended.
+    pub(crate) fn ended(mut self, outcome: &Result<Bytes, Error>) {
+        let delivery = match outcome {
+            Ok(_) => Delivery::Answered,
+            Err(error) => error.delivery(),
+        };
+        if let Err(error) = outcome
+            && error.server_error().is_none()
+        {
+            put(&mut self.said, "code", Some(error.code().word()));
+        }
+        self.over(delivery);
+    }
+
+    /// The rules said no.
+    pub(crate) fn refused(mut self, why: &str) {
+        put(&mut self.said, "refused", Some(why));
+        self.over(Delivery::Unsent);
+    }
+
+    fn over(&mut self, delivery: Delivery) {
+        self.is_over = true;
+        let took = clock::now().saturating_duration_since(self.since);
+        put(&mut self.said, "delivery", Some(delivery.to_string()));
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.said.insert("duration_us".to_owned(), json!(micros));
+        tell(&self.lines, &self.dropped, std::mem::take(&mut self.said));
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if !self.is_over {
+            put(&mut self.said, "code", Some("cancelled"));
+            self.over(Delivery::Unknown);
+        }
+    }
+}
+
+fn tell(lines: &mpsc::Sender<Note>, dropped: &AtomicU64, said: Map<String, Value>) {
+    let line = Value::Object(said).to_string();
+    if lines.try_send(Note::Line(line)).is_err() {
+        dropped.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+async fn write(mut output: Output, mut waiting: mpsc::Receiver<Note>, dropped: Arc<AtomicU64>) {
+    let mut notes = Vec::with_capacity(AT_ONCE);
+    while waiting.recv_many(&mut notes, AT_ONCE).await > 0 {
+        let mut text = String::new();
+        let mut flushed = Vec::new();
+        for note in notes.drain(..) {
+            match note {
+                Note::Line(line) => {
+                    text.push_str(&line);
+                    text.push('\n');
+                },
+                Note::Flush(told) => flushed.push(told),
+            }
+        }
+        let lost = dropped.swap(0, Ordering::Relaxed);
+        if lost > 0 {
+            let time = time::written(clock::wall_seconds());
+            let line = json!({ "time": time, "dropped": lost });
+            text.push_str(&format!("{line}\n"));
+        }
+        let writing = clock::spawn_blocking("audit", move || {
+            let written = output.write(text.as_bytes());
+            (output, written)
+        });
+        let Ok((back, written)) = writing.await else {
+            return;
+        };
+        output = back;
+        if let Err(error) = written {
+            tracing::error!(%error, "the audit cannot be written");
+        }
+        for told in flushed {
+            told.send(()).ok();
+        }
+    }
+}
+
+fn put(said: &mut Map<String, Value>, name: &str, value: Option<impl Into<String>>) {
+    if let Some(value) = value {
+        said.insert(name.to_owned(), Value::String(value.into()));
+    }
+}
+
+/// What a client calls itself.
+fn client(head: &Parts, params: &Params) -> Option<String> {
+    let stated = params.meta_member(meta::CLIENT_INFO).and_then(|info| {
+        let info: Map<String, Value> = serde_json::from_slice(info).ok()?;
+        let name = info.get("name")?.as_str()?;
+        Some(match info.get("version").and_then(Value::as_str) {
+            Some(version) => format!("{name} {version}"),
+            None => name.to_owned(),
+        })
+    });
+    let agent = || {
+        let agent = head.headers.get(USER_AGENT)?.to_str().ok()?;
+        Some(agent.to_owned())
+    };
+    let name = stated.or_else(agent)?;
+    Some(name.chars().take(MAX_TEXT).collect())
+}
+
+/// The run that the request is in.
+fn run(visit: &Visit<'_>, params: &Params) -> Option<String> {
+    let shared = visit.shared;
+    let vault = shared.warm.vault();
+    let run_from = &shared.options.run_from;
+    let named = which::run(visit.target.run, visit.head, Some(params), run_from, vault);
+    if let Some(name) = named.ok().flatten() {
+        return Some(name.into_owned());
+    }
+    let ticket = visit.head.headers.get(SESSION_ID)?;
+    Some(Ticket::open(vault, ticket.as_bytes())?.run_name())
+}
+
+/// The trace that the request belongs to.
+fn trace(head: &Parts, params: &Params) -> Option<String> {
+    let in_header = head.headers.get(meta::TRACE_PARENT);
+    let parent = match in_header.and_then(|parent| parent.to_str().ok()) {
+        Some(parent) => parent.to_owned(),
+        None => {
+            let raw = params.meta_member(meta::TRACE_PARENT)?;
+            serde_json::from_slice(raw).ok()?
+        },
+    };
+    let id = parent.split('-').nth(1)?;
+    let is_id = id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_id.then(|| id.to_owned())
+}

@@ -1,0 +1,305 @@
+//! Limits of the door: what is counted before anybody has said who they are.
+//!
+//! Asked by: [`door`](crate::door), when a connection comes and when a request does. Over a limit
+//! the answer is no, at once; whoever is known is not made to wait for those who are not.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use warmline::clock::{self, Instant};
+
+/// What the door holds at a time, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections in all.
+    pub connections: usize,
+    /// Connections of one address (of one /64 of IPv6).
+    pub connections_per_address: usize,
+    /// Requests in all that have no answer yet.
+    pub requests: usize,
+    /// Bytes of all requests that are being read or answered.
+    pub request_bytes: usize,
+    /// Requests of one address in a minute that nobody was let in with. Above it, signatures of
+    /// new tokens are not even looked at.
+    pub strangers_per_minute: u32,
+    /// The head of a request, in bytes.
+    pub head: usize,
+    /// A client may take so long for the head of a request.
+    pub head_within: Duration,
+    /// A client may take so long for the body of a request.
+    pub body_within: Duration,
+    /// A client that reads nothing for so long is left.
+    pub stalled_after: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 16_384,
+            connections_per_address: 4_096,
+            requests: 8_192,
+            request_bytes: 512 << 20,
+            strangers_per_minute: 300,
+            head: 32 << 10,
+            head_within: Duration::from_secs(15),
+            body_within: Duration::from_secs(30),
+            stalled_after: Duration::from_secs(30),
+        }
+    }
+}
+
+/// What is held at the door now.
+pub(crate) struct Gate {
+    limits: Limits,
+    connections: AtomicUsize,
+    by_address: Mutex<HashMap<IpAddr, usize>>,
+    requests: AtomicUsize,
+    bytes: Arc<Semaphore>,
+    strangers: Strangers,
+}
+
+impl Gate {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            connections: AtomicUsize::new(0),
+            by_address: Mutex::default(),
+            requests: AtomicUsize::new(0),
+            bytes: Arc::new(Semaphore::new(limits.request_bytes >> 10)),
+            strangers: Strangers::default(),
+        }
+    }
+
+    pub(crate) const fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// A place for a connection, until it is dropped; none where there are too many.
+    pub(crate) fn connection(self: &Arc<Self>, from: Option<IpAddr>) -> Option<Connected> {
+        let place = Counted::take(&self.connections, self.limits.connections)?;
+        let address = from.map(network_of);
+        if let Some(address) = address {
+            let mut by_address = self.by_address.lock();
+            let held = by_address.entry(address).or_default();
+            if *held >= self.limits.connections_per_address {
+                return None;
+            }
+            *held += 1;
+        }
+        place.keep();
+        Some(Connected {
+            gate: Arc::clone(self),
+            address,
+        })
+    }
+
+    /// A place for a request, until it is dropped; none where there are too many.
+    pub(crate) fn request(&self) -> Option<Counted<'_>> {
+        Counted::take(&self.requests, self.limits.requests)
+    }
+
+    /// Room for a body of so many bytes; none where too much is held already.
+    pub(crate) fn room(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let kibibytes = u32::try_from(bytes.div_ceil(1 << 10)).ok()?;
+        Arc::clone(&self.bytes)
+            .try_acquire_many_owned(kibibytes)
+            .ok()
+    }
+
+    /// Whether too many came from there without being let in.
+    pub(crate) fn is_tired_of(&self, from: IpAddr) -> bool {
+        self.strangers
+            .are_many(network_of(from), self.limits.strangers_per_minute)
+    }
+
+    /// Somebody from there was not let in.
+    pub(crate) fn stranger(&self, from: IpAddr) {
+        self.strangers.note(network_of(from));
+    }
+}
+
+/// A number that is held for as long as this lives.
+pub(crate) struct Counted<'a>(Option<&'a AtomicUsize>);
+
+impl<'a> Counted<'a> {
+    fn take(number: &'a AtomicUsize, most: usize) -> Option<Self> {
+        let held = Self(Some(number));
+        // Given back by dropping it, also where there is no place.
+        (number.fetch_add(1, Ordering::Relaxed) < most).then_some(held)
+    }
+
+    /// Somebody else gives it back.
+    fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        if let Some(number) = self.0 {
+            number.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A connection that has its place.
+pub(crate) struct Connected {
+    gate: Arc<Gate>,
+    address: Option<IpAddr>,
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        self.gate.connections.fetch_sub(1, Ordering::Relaxed);
+        let Some(address) = self.address else { return };
+        let mut by_address = self.gate.by_address.lock();
+        if let Some(held) = by_address.get_mut(&address) {
+            *held -= 1;
+            if *held == 0 {
+                by_address.remove(&address);
+            }
+        }
+    }
+}
+
+/// Addresses from which requests came that nobody was let in with.
+#[derive(Default)]
+struct Strangers {
+    /// How many there are, so that most requests need no lock.
+    known: AtomicUsize,
+    by_address: Mutex<HashMap<IpAddr, Seen>>,
+}
+
+struct Seen {
+    since: Instant,
+    times: u32,
+}
+
+const MINUTE: Duration = Duration::from_mins(1);
+/// So many addresses are remembered.
+const MAX_ADDRESSES: usize = 10_000;
+
+impl Strangers {
+    fn are_many(&self, from: IpAddr, most: u32) -> bool {
+        if self.known.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let by_address = self.by_address.lock();
+        by_address
+            .get(&from)
+            .is_some_and(|seen| !seen.is_over() && seen.times >= most)
+    }
+
+    fn note(&self, from: IpAddr) {
+        let mut by_address = self.by_address.lock();
+        if by_address.len() >= MAX_ADDRESSES {
+            by_address.retain(|_, seen| !seen.is_over());
+        }
+        // So many at once is no guessing at tokens of one of them.
+        if by_address.len() >= MAX_ADDRESSES {
+            by_address.clear();
+        }
+        let seen = by_address.entry(from).or_insert_with(Seen::now);
+        if seen.is_over() {
+            *seen = Seen::now();
+        }
+        seen.times = seen.times.saturating_add(1);
+        self.known.store(by_address.len(), Ordering::Relaxed);
+    }
+}
+
+impl Seen {
+    fn now() -> Self {
+        Self {
+            since: clock::now(),
+            times: 0,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        clock::now().saturating_duration_since(self.since) >= MINUTE
+    }
+}
+
+/// What counts as one address: somebody with IPv6 has a whole network of them.
+fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let bits = u128::from(address) & !u128::from(u64::MAX);
+            // Loopback is one machine, and stays itself.
+            if address.is_loopback() {
+                return IpAddr::V6(address);
+            }
+            IpAddr::V6(Ipv6Addr::from(bits))
+        },
+        address @ IpAddr::V4(_) => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gate(change: impl FnOnce(&mut Limits)) -> Arc<Gate> {
+        let mut limits = Limits::default();
+        change(&mut limits);
+        Arc::new(Gate::new(limits))
+    }
+
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+
+    #[tokio::test]
+    async fn places_come_back_when_they_are_left() {
+        let gate = gate(|limits| {
+            limits.connections = 3;
+            limits.connections_per_address = 2;
+            limits.requests = 1;
+        });
+        for _ in 0..3 {
+            let one = gate.connection(Some(HERE)).unwrap();
+            let two = gate.connection(Some(HERE)).unwrap();
+            assert!(gate.connection(Some(HERE)).is_none(), "of this address");
+            let three = gate.connection(None).unwrap();
+            assert!(gate.connection(None).is_none(), "in all");
+            drop((one, two, three));
+            let request = gate.request().unwrap();
+            assert!(gate.request().is_none());
+            drop(request);
+        }
+        assert!(gate.by_address.lock().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn strangers_are_forgotten_after_a_minute() {
+        let gate = gate(|limits| limits.strangers_per_minute = 2);
+        gate.stranger(HERE);
+        assert!(!gate.is_tired_of(HERE));
+        gate.stranger(HERE);
+        assert!(gate.is_tired_of(HERE));
+        assert!(!gate.is_tired_of(IpAddr::from([192, 0, 2, 2])));
+        tokio::time::advance(MINUTE).await;
+        assert!(!gate.is_tired_of(HERE));
+    }
+
+    #[tokio::test]
+    async fn addresses_that_are_remembered_have_an_end() {
+        let gate = gate(|_| {});
+        for number in 0..30_000_u32 {
+            gate.stranger(IpAddr::from(number.to_be_bytes()));
+        }
+        assert!(gate.strangers.by_address.lock().len() <= MAX_ADDRESSES);
+    }
+
+    #[test]
+    fn a_network_of_ipv6_counts_as_one_address() {
+        let of = |text: &str| network_of(text.parse().unwrap());
+        assert_eq!(of("2001:db8::1"), of("2001:db8::2:3"));
+        assert_ne!(of("2001:db8:0:1::1"), of("2001:db8:0:2::1"));
+        assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
+    }
+}

@@ -1,0 +1,145 @@
+//! TLS of the listener: certificate and key from files, read again when they changed.
+//!
+//! Asked by: [`door`](crate::door), for every connection. A certificate is renewed every few
+//! weeks by somebody who does not know of us; one that cannot be read does not replace one that
+//! can.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
+use rustls::ServerConfig;
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use warmline::clock::{self, Instant};
+
+/// A client may take so long for the handshake.
+const WITHIN: Duration = Duration::from_secs(10);
+/// Files are looked at again so often at most.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The files of a TLS listener, in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificate, followed by those that lead to its root.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+}
+
+/// Takes TLS connections.
+pub(crate) struct Acceptor {
+    files: TlsFiles,
+    held: Mutex<Held>,
+}
+
+struct Held {
+    acceptor: TlsAcceptor,
+    look: Look,
+    looked_at: Instant,
+}
+
+/// What the two files look like from outside.
+type Look = [Option<(SystemTime, u64)>; 2];
+
+impl fmt::Debug for Acceptor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Acceptor")
+            .field("files", &self.files)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Acceptor {
+    /// One that shows what the files hold now.
+    pub(crate) fn new(files: TlsFiles) -> Result<Self, String> {
+        let look = look(&files);
+        let held = Held {
+            acceptor: read(&files)?,
+            look,
+            looked_at: clock::now(),
+        };
+        Ok(Self {
+            files,
+            held: Mutex::new(held),
+        })
+    }
+
+    /// The handshake of one connection.
+    pub(crate) async fn accept<I>(&self, socket: I) -> io::Result<TlsStream<I>>
+    where
+        I: AsyncRead + AsyncWrite + Unpin,
+    {
+        let accepting = self.current().accept(socket);
+        match clock::timeout(WITHIN, accepting).await {
+            Ok(accepted) => accepted,
+            Err(_) => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+
+    fn current(&self) -> TlsAcceptor {
+        let mut held = self.held.lock();
+        let now = clock::now();
+        if now.saturating_duration_since(held.looked_at) >= LOOK_EVERY {
+            held.looked_at = now;
+            let seen = look(&self.files);
+            if seen != held.look {
+                self.renew(&mut held, seen);
+            }
+        }
+        held.acceptor.clone()
+    }
+
+    fn renew(&self, held: &mut Held, seen: Look) {
+        held.look = seen;
+        match read(&self.files) {
+            Ok(acceptor) => {
+                held.acceptor = acceptor;
+                tracing::info!(files = ?self.files, "the certificate was read again");
+            },
+            Err(why) => {
+                let files = &self.files;
+                tracing::warn!(?files, %why, "a new certificate cannot be used; the old one stays");
+            },
+        }
+    }
+}
+
+fn look(files: &TlsFiles) -> Look {
+    [&files.certificate, &files.key].map(|file| {
+        let seen = fs::metadata(file).ok()?;
+        Some((seen.modified().ok()?, seen.len()))
+    })
+}
+
+fn read(files: &TlsFiles) -> Result<TlsAcceptor, String> {
+    let certificates = CertificateDer::pem_file_iter(&files.certificate)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|error| told(&files.certificate, &error))?;
+    if certificates.is_empty() {
+        let file = files.certificate.display();
+        return Err(format!("`{file}` holds no certificate"));
+    }
+    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| told(&files.key, &error))?;
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .with_no_client_auth()
+        .with_single_cert(certificates, key)
+        .map_err(|error| told(&files.certificate, &error))?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+fn told(file: &Path, error: &dyn fmt::Display) -> String {
+    format!("`{}` cannot be used: {error}", file.display())
+}

@@ -1,0 +1,88 @@
+//! A request that may go on: what the rules say to it, and what the audit notes of its end.
+//!
+//! Asked by: the faces, before a request goes to its server and when it came back. Every way to a
+//! server leads through here; where there are neither rules nor an audit it costs nothing.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use warmline::core::code::Reason;
+use warmline::core::exchange::Trouble;
+use warmline::core::protocol::params::Params;
+use warmline::{Error, ServerHandle};
+
+use crate::Shared;
+use crate::audit::Line;
+use crate::face::Visit;
+use crate::rules;
+use crate::who::Subject;
+
+/// A request that may go on.
+pub(crate) struct Pass {
+    /// Who wants to see a list.
+    sees: Option<(Arc<Shared>, Subject)>,
+    line: Option<Line>,
+}
+
+impl Visit<'_> {
+    /// Whether a request to a server may go on.
+    ///
+    /// # Errors
+    /// `not-allowed`: the rules say no.
+    pub(crate) fn pass(
+        &self,
+        server: &str,
+        method: &str,
+        params: &Params,
+    ) -> Result<Pass, Box<Error>> {
+        let rules = &self.shared.options.rules;
+        let line = self.audit_line(server, method, params);
+        let is_call = method == "tools/call";
+        let refused = if !rules.may_use(&self.subject, server) {
+            Some(format!("`{}` may not be used", server.escape_debug()))
+        } else if is_call && !rules.may_call_named(&self.subject, server, params) {
+            let tool = params.name().unwrap_or_default();
+            let (tool, server) = (tool.escape_debug(), server.escape_debug());
+            Some(format!("`{tool}` of `{server}` may not be called"))
+        } else {
+            None
+        };
+        if let Some(what) = refused {
+            if let Some(line) = line {
+                line.refused("not-allowed");
+            }
+            let trouble = Trouble::new(Reason::NotAllowed, what);
+            return Err(Box::new(Error::unsent(trouble)));
+        }
+        let is_list = method == "tools/list";
+        let sees = is_list.then(|| (Arc::clone(self.shared), self.subject.clone()));
+        Ok(Pass { sees, line })
+    }
+
+    fn audit_line(&self, server: &str, method: &str, params: &Params) -> Option<Line> {
+        let audit = self.shared.audit.as_ref()?;
+        Some(audit.line(self, server, method, params))
+    }
+}
+
+impl Pass {
+    /// A request came back from its server: what its client may see of that.
+    pub(crate) fn ended(
+        self,
+        server: &ServerHandle,
+        outcome: Result<Bytes, Error>,
+    ) -> Result<Bytes, Error> {
+        if let Some(line) = self.line {
+            line.ended(&outcome);
+        }
+        let Some((shared, subject)) = self.sees else {
+            return outcome;
+        };
+        let rules = &shared.options.rules;
+        outcome.map(|list| {
+            rules::strike(list, |tool| {
+                server.may_call(tool) && rules.may_call(&subject, server.name(), tool)
+            })
+        })
+    }
+}

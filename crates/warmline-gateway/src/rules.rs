@@ -1,0 +1,191 @@
+//! Rules: who may use which server, and which of its tools.
+//!
+//! Asked by: [`pass`](crate::pass), at every request, and for every list of tools. What a rule
+//! forbids is not shown and not called, whoever holds a ticket from before.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use warmline::core::names;
+use warmline::core::protocol::params::Params;
+use warmline::core::protocol::splice::{self, Edit};
+
+use crate::who::Subject;
+
+/// The rules of every server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    servers: HashMap<String, ServerRules>,
+}
+
+/// The rules of one server. What is denied is denied; where anything is allowed by name, nothing
+/// else is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerRules {
+    /// What may be used.
+    pub allow: Vec<Rule>,
+    /// What may not be used.
+    pub deny: Vec<Rule>,
+}
+
+/// One rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Whom it is about.
+    pub whose: Whose,
+    /// The tools it is about, by patterns in which `*` stands for any characters; none for the
+    /// whole server.
+    pub tools: Option<Vec<String>>,
+}
+
+/// Whom a rule is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Whose {
+    /// Everybody.
+    Everybody,
+    /// An identity, by its name.
+    Named(String),
+    /// Whoever has a claim in a signed token that is this text, or a list with this text in it.
+    Claim {
+        /// The name of the claim.
+        claim: String,
+        /// What it must be, or hold.
+        has: String,
+    },
+}
+
+impl Rules {
+    /// No rules: everybody who is let in may use everything.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// The same with the rules of a server.
+    #[must_use]
+    pub fn with(mut self, server: impl Into<String>, rules: ServerRules) -> Self {
+        self.servers.insert(server.into(), rules);
+        self
+    }
+
+    /// Whether somebody may use a server at all.
+    pub(crate) fn may_use(&self, subject: &Subject, server: &str) -> bool {
+        let Some(rules) = self.servers.get(server) else {
+            return true;
+        };
+        let is_denied = rules
+            .deny
+            .iter()
+            .any(|rule| rule.tools.is_none() && rule.whose.is(subject));
+        let is_allowed = rules.allow.iter().any(|rule| rule.whose.is(subject));
+        !is_denied && (rules.allow.is_empty() || is_allowed)
+    }
+
+    /// Whether somebody may see and call a tool of a server.
+    pub(crate) fn may_call(&self, subject: &Subject, server: &str, tool: &str) -> bool {
+        let Some(rules) = self.servers.get(server) else {
+            return true;
+        };
+        let fits = |rule: &Rule| rule.is_about(tool) && rule.whose.is(subject);
+        !rules.deny.iter().any(fits) && (rules.allow.is_empty() || rules.allow.iter().any(fits))
+    }
+}
+
+impl Rules {
+    /// The same for the tool that a call names. A call that names none is its server's to refuse.
+    pub(crate) fn may_call_named(&self, subject: &Subject, server: &str, call: &Params) -> bool {
+        if !self.servers.contains_key(server) {
+            return true;
+        }
+        let tool = call.name().unwrap_or_default();
+        self.may_call(subject, server, &tool)
+    }
+}
+
+impl Rule {
+    fn is_about(&self, tool: &str) -> bool {
+        self.tools
+            .as_ref()
+            .is_none_or(|patterns| names::is_any(patterns, tool))
+    }
+}
+
+impl Whose {
+    fn is(&self, subject: &Subject) -> bool {
+        match (self, subject) {
+            (Self::Everybody, _) => true,
+            (Self::Named(name), Subject::Known(known)) => known.name == *name,
+            (Self::Claim { claim, has }, Subject::Known(known)) => {
+                let said = known.claims.as_ref().and_then(|claims| claims.get(claim));
+                said.is_some_and(|said| holds(said, has))
+            },
+            (Self::Named(_) | Self::Claim { .. }, Subject::Anybody) => false,
+        }
+    }
+}
+
+fn holds(said: &Value, text: &str) -> bool {
+    match said {
+        Value::String(one) => one == text,
+        Value::Array(all) => all.iter().any(|one| one.as_str() == Some(text)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => false,
+    }
+}
+
+/// The result of `tools/list`, as far as it has to be read.
+#[derive(Deserialize)]
+struct Listed<'a> {
+    #[serde(borrow, default)]
+    tools: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Deserialize)]
+struct Named<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+}
+
+/// A list of no tools.
+const NOTHING: &[u8] = b"{\"tools\":[]}";
+
+/// A list without the tools that may not be seen. What stays is as the server wrote it; a list
+/// from which nothing goes is the very same bytes.
+pub(crate) fn strike(result: Bytes, may_be_seen: impl Fn(&str) -> bool) -> Bytes {
+    let tools = match serde_json::from_slice::<Listed<'_>>(&result) {
+        Ok(Listed { tools: Some(tools) }) => tools,
+        Ok(Listed { tools: None }) => return result,
+        // What cannot be read cannot be struck out, and is not shown.
+        Err(_) => return Bytes::from_static(NOTHING),
+    };
+    let mut stays = Vec::with_capacity(result.len());
+    let mut number = 0;
+    for tool in &tools {
+        // A tool without a name cannot be called, and cannot be looked up.
+        let named = serde_json::from_str::<Named<'_>>(tool.get());
+        if named.is_ok_and(|named| may_be_seen(&named.name)) {
+            stays.push(if number == 0 { b'[' } else { b',' });
+            stays.extend_from_slice(tool.get().as_bytes());
+            number += 1;
+        }
+    }
+    if number == tools.len() {
+        return result;
+    }
+    if number == 0 {
+        stays.push(b'[');
+    }
+    stays.push(b']');
+    let mut out = Vec::with_capacity(result.len());
+    let edits = [Edit::Set("tools", &stays)];
+    match splice::edit_object(&result, &edits, &mut out) {
+        Ok(()) => out.into(),
+        Err(_) => Bytes::from_static(NOTHING),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,209 @@
+//! Tokens that somebody else signed (JWT): who issued them, for whom, until when.
+//!
+//! Asked by: the doorman, for a bearer token that none of ours is. Identity is issuer and subject,
+//! never the bytes of a token: a refreshed token is the same somebody.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jsonwebtoken::{Validation, decode, decode_header};
+use papaya::HashMap;
+use serde_json::Value;
+use warmline::core::key::Digest;
+use warmline::identity::IdentityName;
+use warmline::{Warmline, clock};
+
+use super::keys::{KeySource, Keys};
+use super::{Effort, Known};
+
+/// Nothing longer is looked at.
+const MAX_TOKEN: usize = 16 << 10;
+/// So many verified tokens are remembered.
+const MAX_VERIFIED: usize = 10_000;
+
+/// How a signature is made. There is none without a signature, and none with a shared secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "they are called as the standard calls them")]
+#[non_exhaustive]
+pub enum Algorithm {
+    Rs256,
+    Rs384,
+    Rs512,
+    Ps256,
+    Ps384,
+    Ps512,
+    Es256,
+    Es384,
+    EdDsa,
+}
+
+impl Algorithm {
+    /// Every one, by its name in the standard.
+    pub const ALL: [(&'static str, Self); 9] = [
+        ("RS256", Self::Rs256),
+        ("RS384", Self::Rs384),
+        ("RS512", Self::Rs512),
+        ("PS256", Self::Ps256),
+        ("PS384", Self::Ps384),
+        ("PS512", Self::Ps512),
+        ("ES256", Self::Es256),
+        ("ES384", Self::Es384),
+        ("EdDSA", Self::EdDsa),
+    ];
+
+    /// The one of that name.
+    pub fn parse(name: &str) -> Option<Self> {
+        let found = Self::ALL.iter().find(|(known, _)| *known == name);
+        found.map(|(_, algorithm)| *algorithm)
+    }
+
+    const fn meant(self) -> jsonwebtoken::Algorithm {
+        match self {
+            Self::Rs256 => jsonwebtoken::Algorithm::RS256,
+            Self::Rs384 => jsonwebtoken::Algorithm::RS384,
+            Self::Rs512 => jsonwebtoken::Algorithm::RS512,
+            Self::Ps256 => jsonwebtoken::Algorithm::PS256,
+            Self::Ps384 => jsonwebtoken::Algorithm::PS384,
+            Self::Ps512 => jsonwebtoken::Algorithm::PS512,
+            Self::Es256 => jsonwebtoken::Algorithm::ES256,
+            Self::Es384 => jsonwebtoken::Algorithm::ES384,
+            Self::EdDsa => jsonwebtoken::Algorithm::EdDSA,
+        }
+    }
+}
+
+/// Whose signed tokens count here.
+#[derive(Clone, Debug)]
+pub struct Jwt {
+    /// Who must have issued them.
+    pub issuer: String,
+    /// For whom they must be issued: one of these. A token for somebody else is not for us.
+    pub audiences: Vec<String>,
+    /// Where the issuer's keys are.
+    pub keys: KeySource,
+    /// How they may be signed.
+    pub algorithms: Vec<Algorithm>,
+    /// By how much the clocks may differ.
+    pub leeway: Duration,
+}
+
+impl Jwt {
+    /// Tokens of an issuer for an audience, signed as is usual today.
+    pub fn new(issuer: impl Into<String>, audience: impl Into<String>, keys: KeySource) -> Self {
+        Self {
+            issuer: issuer.into(),
+            audiences: vec![audience.into()],
+            keys,
+            algorithms: vec![
+                Algorithm::Rs256,
+                Algorithm::Ps256,
+                Algorithm::Es256,
+                Algorithm::Es384,
+                Algorithm::EdDsa,
+            ],
+            leeway: Duration::from_secs(60),
+        }
+    }
+}
+
+/// Checks tokens, and remembers those that were good until they expire.
+pub(super) struct Verifier {
+    jwt: Jwt,
+    keys: Keys,
+    verified: HashMap<Digest, Arc<Known>>,
+}
+
+impl Verifier {
+    pub(super) fn new(jwt: Jwt) -> Self {
+        Self {
+            keys: Keys::new(jwt.keys.clone()),
+            jwt,
+            verified: HashMap::new(),
+        }
+    }
+
+    /// Whom a token stands for.
+    pub(super) async fn find(
+        &self,
+        digest: Digest,
+        text: &str,
+        warm: &Warmline,
+        effort: Effort,
+    ) -> Option<Arc<Known>> {
+        if let Some(known) = self.verified.pin().get(&digest) {
+            return Some(Arc::clone(known));
+        }
+        if effort == Effort::Little || text.len() > MAX_TOKEN {
+            return None;
+        }
+        let known = Arc::new(self.verify(text, warm).await?);
+        self.remember(digest, &known);
+        Some(known)
+    }
+
+    async fn verify(&self, text: &str, warm: &Warmline) -> Option<Known> {
+        let header = decode_header(text).ok()?;
+        let allowed = |one: &Algorithm| one.meant() == header.alg;
+        // What must be understood and is not, is refused.
+        if header.crit.is_some() || !self.jwt.algorithms.iter().any(allowed) {
+            return None;
+        }
+        let key = self.keys.find(header.kid.as_deref(), header.alg).await?;
+        let claims = decode::<Value>(text, &key, &self.validation(header.alg)).ok()?;
+        let claims = claims.claims;
+        let subject = claims.get("sub")?.as_str().filter(|sub| !sub.is_empty())?;
+        let leeway = self.jwt.leeway.as_secs();
+        let expires_at = second(&claims, "exp")?.saturating_add(leeway);
+        let begins_at = match claims.get("nbf") {
+            Some(_) => second(&claims, "nbf")?.saturating_sub(leeway),
+            None => 0,
+        };
+        let now = clock::wall_seconds();
+        if !(begins_at..expires_at).contains(&now) {
+            return None;
+        }
+        let name = IdentityName::composed(["jwt", &self.jwt.issuer, subject]);
+        Some(Known {
+            identity: warm.identity_by(name),
+            name: format!("{} {subject}", self.jwt.issuer),
+            expires_at: Some(expires_at),
+            claims: Some(claims),
+        })
+    }
+
+    /// Issuer and audience are checked with the signature; times by our own clock.
+    fn validation(&self, algorithm: jsonwebtoken::Algorithm) -> Validation {
+        let mut validation = Validation::new(algorithm);
+        validation.validate_exp = false;
+        validation.validate_nbf = false;
+        validation.set_issuer(&[&self.jwt.issuer]);
+        validation.set_audience(&self.jwt.audiences);
+        let needed = ["exp", "iss", "aud", "sub"].map(str::to_owned);
+        validation.required_spec_claims = HashSet::from(needed);
+        validation
+    }
+
+    fn remember(&self, digest: Digest, known: &Arc<Known>) {
+        let verified = self.verified.pin();
+        if verified.len() >= MAX_VERIFIED {
+            verified.retain(|_, known| known.counts());
+        }
+        // All of them still count: they are checked again when they come.
+        if verified.len() >= MAX_VERIFIED {
+            verified.clear();
+        }
+        verified.insert(digest, Arc::clone(known));
+    }
+}
+
+/// A claim that is a time: whole seconds of the Unix epoch, or parts of one.
+fn second(claims: &Value, name: &str) -> Option<u64> {
+    let claim = claims.get(name)?;
+    claim.as_u64().or_else(|| {
+        let second = claim.as_f64().filter(|second| *second >= 0.0)?;
+        Duration::try_from_secs_f64(second)
+            .ok()
+            .map(|since| since.as_secs())
+    })
+}

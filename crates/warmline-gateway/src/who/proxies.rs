@@ -1,0 +1,107 @@
+//! Trusted proxies: whoever stands in front of us and says in a header who is calling.
+//!
+//! Asked by: the doorman. The header counts only on connections of addresses that are named; from
+//! anywhere else it is as if it were not there.
+
+use std::net::IpAddr;
+
+use http::HeaderName;
+use http::request::Parts;
+
+/// Nobody has a longer name.
+const MAX_NAME: usize = 256;
+
+/// Proxies that authenticate for us.
+#[derive(Clone, Debug)]
+pub struct TrustedProxies {
+    /// Where they are.
+    pub addresses: Vec<Network>,
+    /// The header that names the identity.
+    pub header: HeaderName,
+}
+
+/// An address, or all that begin like it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    address: IpAddr,
+    bits: u8,
+}
+
+impl Network {
+    /// Reads `10.0.0.7` or `10.0.0.0/8`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (address, bits) = match text.split_once('/') {
+            Some((address, bits)) => (address, Some(bits.parse().ok()?)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().ok()?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let bits = bits.unwrap_or(most);
+        (bits <= most).then_some(Self { address, bits })
+    }
+
+    /// Whether an address is in it.
+    pub fn holds(&self, other: IpAddr) -> bool {
+        match (self.address, other.to_canonical()) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => {
+                let unlike = u32::from(own) ^ u32::from(other);
+                unlike.leading_zeros() >= u32::from(self.bits)
+            },
+            (IpAddr::V6(own), IpAddr::V6(other)) => {
+                let unlike = u128::from(own) ^ u128::from(other);
+                unlike.leading_zeros() >= u32::from(self.bits)
+            },
+            (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => false,
+        }
+    }
+}
+
+impl TrustedProxies {
+    /// Whom a proxy names, if it is one of ours that sends this.
+    pub(super) fn named<'a>(&self, head: &'a Parts, from: IpAddr) -> Option<&'a str> {
+        if !self.addresses.iter().any(|network| network.holds(from)) {
+            return None;
+        }
+        let mut values = head.headers.get_all(&self.header).iter();
+        let name = values.next()?.to_str().ok()?.trim();
+        // Two names are nobody's.
+        let is_one = values.next().is_none() && (1..=MAX_NAME).contains(&name.len());
+        is_one.then_some(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_holds_what_begins_like_it() {
+        for (network, address, expected) in [
+            ("10.0.0.7", "10.0.0.7", true),
+            ("10.0.0.7", "10.0.0.8", false),
+            ("10.0.0.0/8", "10.200.3.4", true),
+            ("10.0.0.0/8", "11.0.0.1", false),
+            ("10.0.0.0/8", "::ffff:10.1.2.3", true),
+            ("0.0.0.0/0", "192.0.2.1", true),
+            ("0.0.0.0/0", "::1", false),
+            ("::1", "::1", true),
+            ("fd00::/8", "fd12::1", true),
+            ("fd00::/8", "fe00::1", false),
+        ] {
+            let network = Network::parse(network).unwrap();
+            let address = address.parse().unwrap();
+            assert_eq!(network.holds(address), expected, "{network:?} {address}");
+        }
+        for text in [
+            "",
+            "10.0.0.0/33",
+            "::/129",
+            "10.0.0/8",
+            "a",
+            "1.2.3.4/",
+            "1.2.3.4/-1",
+        ] {
+            assert_eq!(Network::parse(text), None, "{text}");
+        }
+    }
+}
