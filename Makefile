@@ -47,7 +47,7 @@ parts:       ## install the real servers, the real clients and the conformance s
 	@echo '== real servers, real clients and the conformance suite'
 	@$(PARTS)/install.sh
 
-conformance: ## the official suite's client leg, whole, at both revisions
+conformance: ## the official suite, both legs, whole, at both revisions
 conformance: parts
 	$(CARGO) build $(LOCKED) -p warmline-testkit --example conformance_client
 	@client=$$($(CARGO) metadata $(LOCKED) --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/debug/examples/conformance_client; \
@@ -57,6 +57,8 @@ conformance: parts
 	  $(NODE) $(SUITE) client --command "$$client" --requirements "$$revision" --timeout 60000 \
 	    --expected-failures $(PARTS)/conformance/$$revision.yaml || outcome=1; \
 	done; \
+	echo '== conformance, server leg, through the gateway'; \
+	$(CARGO) test $(LOCKED) -p warmline-testkit --test conformance -- server_leg || outcome=1; \
 	exit $$outcome
 
 snap:        ## review changed snapshots of the command line
@@ -90,6 +92,8 @@ soak:        ## what runs for long: schedules, state machines, storms, thousands
 	WARMLINE_RUNS=10000 $(CARGO) test $(LOCKED) --release -p warmline-testkit --test endurance -- --nocapture
 	@echo '== soak: storms of restarts'
 	WARMLINE_STORM=10 $(CARGO) test $(LOCKED) --release -p warmline-testkit --test stories storm
+	@echo '== soak: scripts, direct and through the gateway'
+	WARMLINE_SCRIPTS=5000 $(CARGO) test $(LOCKED) --release -p warmline-testkit --test differential
 
 pages:       ## write the generated pages of docs/ anew, and list the cases that no test shows whole
 	$(CARGO) test $(LOCKED) -q -p warmline-core --test pool -- --ignored write_the_page_of_states

@@ -193,7 +193,7 @@ const TABLE: &[Method] = &[
     read("tasks/get").sent(Direction::Both).between(LEGACY, LAST).named_by(NamedBy::TaskId),
     read("tasks/cancel").sent(Direction::Both).between(LEGACY, LAST).named_by(NamedBy::TaskId),
     read("tasks/list").sent(Direction::Both).between(LEGACY, LEGACY).paged(),
-    read("tasks/result").sent(Direction::Both).between(LEGACY, LEGACY).named_by(NamedBy::TaskId),
+    read("tasks/result").sent(Direction::Both).between(LEGACY, LEGACY),
     act("tasks/update").between(LAST, LAST).named_by(NamedBy::TaskId),
     // Since 2026-07-28 these three stand only inside `inputRequests`.
     read("roots/list").sent(Direction::ToClient).between(FIRST, LEGACY),

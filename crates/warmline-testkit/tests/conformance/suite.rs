@@ -62,7 +62,7 @@ pub(crate) async fn list(revision: &str) -> Vec<String> {
 }
 
 /// Runs the suite, with all that it starts.
-async fn conformance(arguments: &[&str]) -> (Option<i32>, String) {
+pub(crate) async fn conformance(arguments: &[&str]) -> (Option<i32>, String) {
     let suite = "node/node_modules/@modelcontextprotocol/conformance/dist/index.js";
     let mut command = Command::new(part("node/node_modules/.bin/node"));
     command.arg(part(suite)).args(arguments);
