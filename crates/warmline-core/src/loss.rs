@@ -141,8 +141,8 @@ pub fn sentence(server: &str) -> String {
     )
 }
 
-/// The trouble of a call that the policy ends because of the loss.
-pub fn refusal(server: &str, notes: &Notes) -> Trouble {
+/// The trouble of a call that the policy ends because of the loss, and its run where it says so.
+pub fn refusal(server: &str, reaction: Reaction, notes: &Notes) -> Trouble {
     let generation = notes
         .generation
         .map(|number| format!(" (now generation {number})"))
@@ -154,10 +154,20 @@ pub fn refusal(server: &str, notes: &Notes) -> Trouble {
         ),
     )
     .because("what earlier calls left there, such as pages, variables or transactions, is gone")
-    .hint(
-        "called again, it runs on the new session, without what was there: do that again first; \
-         `on_state_loss = \"tell\"` goes on instead",
-    )
+    .hint(match reaction {
+        Reaction::EndRun => {
+            "the run ended with it: begin another, and do there what was done before; \
+             `on_state_loss = \"tell\"` goes on instead"
+        },
+        Reaction::Nothing
+        | Reaction::Mention
+        | Reaction::Meta
+        | Reaction::Tell
+        | Reaction::Fail => {
+            "called again, it runs on the new session, without what was there: do that again first; \
+             `on_state_loss = \"tell\"` goes on instead"
+        },
+    })
 }
 
 impl Notes {

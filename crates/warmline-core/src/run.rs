@@ -14,6 +14,7 @@ use crate::tick::Tick;
 pub struct RunLife {
     phase: Phase,
     calls: u32,
+    leases: u32,
     used: Tick,
 }
 
@@ -57,6 +58,7 @@ impl RunLife {
         Self {
             phase: Phase::Live,
             calls: 0,
+            leases: 0,
             used: now,
         }
     }
@@ -76,6 +78,22 @@ impl RunLife {
         self.calls = self.calls.saturating_sub(1);
         self.used = now;
         self.calls == 0 && self.phase != Phase::Live
+    }
+
+    /// Somebody holds a session of the run from now on, to be given back with [`RunLife::let_go`].
+    /// It keeps the run from resting. An end does not wait for it: without calls it is of no use.
+    pub fn hold(&mut self) -> Admission {
+        if self.phase != Phase::Live {
+            return Admission::TurnedAway;
+        }
+        self.leases = self.leases.saturating_add(1);
+        Admission::Admitted
+    }
+
+    /// Whoever held a session does not any more.
+    pub fn let_go(&mut self, now: Tick) {
+        self.leases = self.leases.saturating_sub(1);
+        self.used = now;
     }
 
     /// Somebody wants the run to end.
@@ -109,14 +127,21 @@ impl RunLife {
         self.calls
     }
 
+    /// Sessions that are held by somebody.
+    pub const fn leases(&self) -> u32 {
+        self.leases
+    }
+
     /// When a call began or ended last.
     pub const fn used(&self) -> Tick {
         self.used
     }
 
-    /// Whether it rested that long. A call that runs for hours is no rest.
+    /// Whether it rested that long. A call that runs for hours is no rest, nor is a session that
+    /// somebody holds.
     pub fn is_idle(&self, now: Tick, limit: Duration) -> bool {
-        self.phase == Phase::Live && self.calls == 0 && now.since(self.used) >= limit
+        let in_use = self.calls > 0 || self.leases > 0;
+        self.phase == Phase::Live && !in_use && now.since(self.used) >= limit
     }
 }
 
@@ -154,5 +179,19 @@ mod tests {
         assert!(!life.leave(at(99_999)), "a live run has no last call");
         assert!(!life.is_idle(at(100_000), hour));
         assert!(life.is_idle(at(103_599), hour));
+    }
+
+    #[test]
+    fn a_run_whose_session_somebody_holds_does_not_rest_and_ends_all_the_same() {
+        let hour = Duration::from_secs(3600);
+        let mut life = RunLife::begin(at(0));
+        assert_eq!(life.hold(), Admission::Admitted);
+        assert!(!life.is_idle(at(99_999), hour));
+        life.let_go(at(100_000));
+        assert!(!life.is_idle(at(103_599), hour));
+        assert!(life.is_idle(at(103_600), hour));
+        assert_eq!(life.hold(), Admission::Admitted);
+        assert_eq!(life.end(), EndAsked::Yours { calls: 0 });
+        assert_eq!(life.hold(), Admission::TurnedAway);
     }
 }

@@ -12,6 +12,7 @@ mod asking;
 mod failing;
 mod hearing;
 mod refusing;
+mod taking;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,10 +20,9 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
-use warmline_core::code::{Code, Reason};
+use warmline_core::code::Reason;
 use warmline_core::delivery::{Delivery, Repeat, SoFar};
 use warmline_core::exchange::{Ending, Fate, Patience, Reply, Request, Trouble, Words};
-use warmline_core::key::{Owner, RunId};
 use warmline_core::loss::{self, Notes, Reaction, Told};
 use warmline_core::plan::Leg;
 use warmline_core::pool::{Outcome, Want, Why};
@@ -34,18 +34,18 @@ use crate::connect::Connect;
 use crate::engine::{self, Caller};
 use crate::entry::Entry;
 use crate::error::{At, Error, Result};
-use crate::events::{self, Event, Fingerprint, Which};
-use crate::metrics::{Acquired, CallOutcome, CallUnderWay, HealCause, HealResult, MethodWord};
-use crate::pool::{How, Lease};
-use crate::route::{self, Route};
-use crate::run;
+use crate::lease::Holder;
+use crate::metrics::{CallOutcome, CallUnderWay, HealCause, HealResult, MethodWord};
+use crate::pool::Lease;
+use crate::route::Route;
 use crate::upstream::Listener;
 
 use asking::tools_of;
-pub(crate) use asking::{facts, held, list, take, tools};
+pub(crate) use asking::{facts, held, list, take_alone, tools};
 use failing::Failed;
 use hearing::Hearing;
-pub(crate) use refusing::{protocol_error, unknown_tool};
+use refusing::{protocol_error, unknown_tool};
+use taking::acquired;
 
 /// What a caller wants sent.
 pub(crate) struct Job {
@@ -87,28 +87,32 @@ impl Answered {
     }
 }
 
-/// Carries a call out, from its first attempt to its one ending.
+/// Carries a call out, from its first attempt to its one ending: on the session that its caller
+/// holds, or on one that the pool leases for it.
 ///
 /// # Cancel safety
 /// Dropping it cancels the call in the way of the server's era; the lease is settled, and the run
 /// is left.
-pub(crate) async fn carry(caller: &Caller, entry: &Arc<Entry>, job: Job) -> Result<Answered> {
+pub(crate) async fn carry(
+    caller: &Caller,
+    entry: &Arc<Entry>,
+    held: Option<&Holder>,
+    job: Job,
+) -> Result<Answered> {
     let mut way = Way::begin(caller, entry, job)?;
-    let Some(run) = &caller.run else {
-        // Pinned here: whoever watches a call does not hold a copy of it.
-        let went = caller.engine.until_cut(std::pin::pin!(way.go())).await;
-        return went.unwrap_or_else(|| Err(way.cut(engine::going_down())));
-    };
-    let present = run
-        .admit(&caller.engine)
+    way.held = held;
+    let present = caller
+        .enter()
         .map_err(|trouble| way.over(trouble, Delivery::Unsent))?;
-    let went = run.until_cut(std::pin::pin!(way.go())).await;
-    drop(present);
-    went.unwrap_or_else(|| Err(way.cut(run::ended(&run.name))))
+    let busy = held.map(Holder::busy);
+    // Pinned here: whoever watches a call does not hold a copy of it.
+    let went = caller.until_cut(std::pin::pin!(way.go())).await;
+    drop((present, busy));
+    went.unwrap_or_else(|| Err(way.cut(caller.was_cut())))
 }
 
 /// What the rules say, before any byte leaves us.
-pub(crate) fn allowed(caller: &Caller, entry: &Entry, job: &Job) -> Result<(), Trouble> {
+fn allowed(caller: &Caller, entry: &Entry, job: &Job) -> Result<(), Trouble> {
     caller.engine.admit()?;
     let Some(tool) = &job.tool else {
         return Ok(());
@@ -121,7 +125,7 @@ pub(crate) fn allowed(caller: &Caller, entry: &Entry, job: &Job) -> Result<(), T
 }
 
 /// The request of a job.
-pub(crate) fn request_of(entry: &Entry, job: &Job) -> Request {
+fn request_of(entry: &Entry, job: &Job) -> Request {
     let params = match &job.call_id {
         Some(id) => repeat::marked(&job.params, id, 1),
         None if entry.policy().dedupe_by_call_id => {
@@ -136,33 +140,6 @@ pub(crate) fn request_of(entry: &Entry, job: &Job) -> Request {
     job.headers.iter().fold(request, |request, (name, value)| {
         request.header(name.clone(), value.clone())
     })
-}
-
-/// Whether an answer to this job may have left something in the session, as far as is known.
-pub(crate) fn leaves_state(entry: &Entry, job: &Job) -> bool {
-    let asked = Asked {
-        method: &job.method,
-        params: &job.params,
-        hints: None,
-        said: job.said,
-    };
-    job.tool.is_some() && repeat::of(&asked, &entry.policy()) == Repeat::Unsafe
-}
-
-/// The error of whoever may not go on because state was lost.
-pub(crate) fn state_lost(caller: &Caller, entry: &Arc<Entry>, reaction: Reaction) -> Error {
-    if reaction == Reaction::EndRun
-        && let Some(run) = &caller.run
-    {
-        let end = run::end_state_lost(Arc::clone(&caller.engine), Arc::clone(run));
-        clock::spawn_if_running("run-end", end);
-    }
-    let notes = Notes {
-        generation: None,
-        state_lost: true,
-        attempts: 1,
-    };
-    Error::new(loss::refusal(&entry.name, &notes), Delivery::Refused)
 }
 
 /// A call on its way.
@@ -189,6 +166,8 @@ struct Way<'a> {
     /// What is known of the last attempt, until the next one begins.
     last: Option<Delivery>,
     want: Want,
+    /// Who holds the session that the call goes on, if its caller does.
+    held: Option<&'a Holder>,
     counted: Option<CallUnderWay>,
 }
 
@@ -200,8 +179,20 @@ enum Step {
 
 impl<'a> Way<'a> {
     fn begin(caller: &'a Caller, entry: &'a Arc<Entry>, job: Job) -> Result<Self> {
-        let by = clock::after(job.patience.total);
         let counted = CallUnderWay::begin(&entry.metrics, MethodWord::of(&job.method));
+        let way = Self::set_out(caller, entry, job, Some(counted))?;
+        entry.calls.fetch_add(1, Ordering::Relaxed);
+        Ok(way)
+    }
+
+    /// The same for what is no call of anybody, and not counted as one.
+    fn set_out(
+        caller: &'a Caller,
+        entry: &'a Arc<Entry>,
+        job: Job,
+        counted: Option<CallUnderWay>,
+    ) -> Result<Self> {
+        let by = clock::after(job.patience.total);
         let mut way = Self {
             caller,
             entry,
@@ -216,7 +207,8 @@ impl<'a> Way<'a> {
             saw_it_go: false,
             last: None,
             want: Want::Shared,
-            counted: Some(counted),
+            held: None,
+            counted,
         };
         if let Err(trouble) = allowed(caller, entry, &way.job) {
             return Err(way.over(trouble, Delivery::Unsent));
@@ -225,7 +217,6 @@ impl<'a> Way<'a> {
             let trouble = way.late("there was none to begin with");
             return Err(way.over(trouble, Delivery::Unsent));
         }
-        entry.calls.fetch_add(1, Ordering::Relaxed);
         Ok(way)
     }
 
@@ -246,88 +237,8 @@ impl<'a> Way<'a> {
         }
     }
 
-    /// Checks once more, at the last moment, that the session is the caller's own.
-    fn isolated(&mut self, route: &Route) -> Result<()> {
-        let Route::Held(cell) = route else {
-            return Ok(());
-        };
-        let key = cell.key();
-        let is_own = match key.owner() {
-            Owner::Identity(owner) => owner == self.caller.who.id,
-            Owner::Everybody => true,
-        };
-        let is_of_run = match (key.run(), &self.caller.run) {
-            (None, _) => true,
-            (Some(of), Some(run)) => of == run.id,
-            (Some(_), None) => false,
-        };
-        if is_own && is_of_run {
-            return Ok(());
-        }
-        self.entry.metrics.isolation_violations.one_more();
-        self.caller.engine.events().tell(Event::IsolationViolation {
-            session: Which::of_key(key),
-            caller: Some(Fingerprint::from(self.caller.who.id)),
-        });
-        let what = "a session of somebody else was about to be used";
-        Err(self.over(Trouble::new(Reason::Internal, what), Delivery::Unsent))
-    }
-
     fn request(&self) -> Request {
         request_of(self.entry, &self.job)
-    }
-
-    /// A lease on a session of this call's key.
-    async fn lease(&mut self) -> Result<(Route, Lease<Connect>)> {
-        loop {
-            let seen = self.entry.contacts_seen();
-            match self.try_lease().await {
-                Ok(leased) => return Ok(leased),
-                // What was known of the server turned out wrong, or what was remembered of the way
-                // was closed: found out anew, once.
-                Err(trouble)
-                    if !self.rerouted
-                        && (self.entry.contacts_seen() != seen
-                            || trouble.reason == Reason::Closed) =>
-                {
-                    self.rerouted = true;
-                    route::forget(self.caller, self.entry);
-                },
-                Err(trouble) => {
-                    let delivery = self.so_far.delivery(Delivery::Unsent);
-                    return Err(self.over(trouble, delivery));
-                },
-            }
-        }
-    }
-
-    async fn try_lease(&self) -> Result<(Route, Lease<Connect>), Trouble> {
-        let finding = route::route(self.caller, self.entry, self.job.tool.as_deref());
-        let Ok(route) = clock::timeout_at(self.by, finding).await else {
-            return Err(self.late("while the way to the server was looked for"));
-        };
-        let route = route?;
-        if let Some(credential) = &route.setup().credential {
-            let Ok(ready) = clock::timeout_at(self.by, credential.ready()).await else {
-                return Err(self.late("while the source of the credential was asked"));
-            };
-            ready?;
-        }
-        // From here on it is waited for a session: finding the way has limits of its own.
-        let by = clock::after(self.entry.policy().wait).min(self.by);
-        match route.lease(self.caller, self.want, by).await {
-            Ok(lease) => Ok((route, lease)),
-            // It was the call's own time that ran out, not the time for waiting.
-            Err(trouble) if trouble.code == Code::PoolFull && clock::now() >= self.by => {
-                Err(self.late("while it waited for a session"))
-            },
-            Err(trouble) => Err(trouble),
-        }
-    }
-
-    fn late(&self, when: &str) -> Trouble {
-        let what = format!("the time for this call to `{}` was over", self.entry.name);
-        Trouble::new(Reason::TimeoutUnsent, what).because(when)
     }
 
     /// One attempt on one lease.
@@ -453,6 +364,10 @@ impl<'a> Way<'a> {
     ) -> Step {
         let generation = lease.generation().number();
         let left_state = repeat == Repeat::Unsafe && self.job.tool.is_some();
+        if left_state {
+            // Whatever it was answered with.
+            route.setup().leaves_state();
+        }
         let result = match reply {
             Reply::Result(result) => result,
             Reply::Error(raw) => {
@@ -484,9 +399,6 @@ impl<'a> Way<'a> {
         }
         if let Some(cause) = self.healing.take() {
             self.entry.metrics.heals.one_more(cause, HealResult::Healed);
-        }
-        if left_state {
-            route.setup().leaves_state();
         }
         route.setup().note_order(&self.job.method, &self.job.params);
         lease.settle(Outcome::Fine { left_state });
@@ -559,23 +471,9 @@ impl<'a> Way<'a> {
     }
 }
 
-/// Logs how a call of a run, or of none, came by its session, for debugging.
-fn acquired(route: &Route, run: Option<RunId>, lease: &Lease<Connect>) {
-    let how = match lease.how() {
-        How::Hit => Acquired::Hit,
-        How::Miss => Acquired::Miss,
-        How::Waited => Acquired::Wait,
-        How::Once => Acquired::Ephemeral,
-    };
-    let server = &route.setup().entry.name;
-    let generation = lease.generation().number();
-    let id = lease.session().session_id();
-    events::acquired(how, server, run, generation, id);
-}
-
 /// Whether a result says of itself that the tool failed. Only a result that holds the word is
 /// looked at more closely.
-pub(crate) fn kind_of(result: &[u8]) -> CallOutcome {
+fn kind_of(result: &[u8]) -> CallOutcome {
     #[derive(serde::Deserialize)]
     struct Said {
         #[serde(default, rename = "isError")]

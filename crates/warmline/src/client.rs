@@ -23,7 +23,7 @@ use crate::events::{Event, Events, Fingerprint, Subscription};
 use crate::handle::ServerHandle;
 use crate::identity::{HeaderRule, IdentityExtractor, IdentityName, identify};
 use crate::keep;
-use crate::lease::Leased;
+use crate::lease::{Leased, Register};
 use crate::metrics::{Metrics, Snapshot};
 use crate::pool::Pool;
 use crate::run::{self, Role, Run, RunShared};
@@ -194,7 +194,7 @@ impl Builder {
             phase: AtomicU8::new(OPEN),
             keeper: keep::Started::default(),
             said,
-            alone: Mutex::default(),
+            leases: Register::default(),
             cuts: Default::default(),
             shared,
         });
@@ -398,8 +398,8 @@ impl IdentityHandle {
     /// exactly as long. Inside another run of the same identity it joins that one and closes
     /// nothing.
     pub async fn run<T>(&self, body: impl AsyncFnOnce(Run) -> T) -> T {
-        let outer = Run::try_current().filter(|run| run.belongs_to(&self.engine, &self.who));
-        if let Some(outer) = outer {
+        let is_ours = |run: &Run| run.belongs_to(&self.engine, &self.who) && run.is_live();
+        if let Some(outer) = Run::try_current().filter(is_ours) {
             // A clone: it joined.
             return body(outer).await;
         }

@@ -22,12 +22,13 @@ use crate::clock::{self, Home, Instant};
 use crate::connect::Connect;
 use crate::entry::{Entry, Said};
 use crate::error::{Error, Result};
-use crate::events::{Event, Events, Fingerprint, RunEnd, Which};
+use crate::events::{Event, Events, Fingerprint, RunEnd};
 use crate::identity::{IdentityExtractor, IdentityName};
 use crate::keep;
-use crate::metrics::{Metrics, ServerMetrics, Snapshot};
+use crate::lease::Register;
+use crate::metrics::{Metrics, Snapshot};
 use crate::pool::Pool;
-use crate::run::{Cut, RunShared};
+use crate::run::{self, Cut, Presence, RunShared};
 use crate::seal::{Purpose, Vault, random_bytes};
 use crate::server::Server;
 use crate::settings::{ConfigError, ServerSettings, nearest};
@@ -54,20 +55,11 @@ pub(crate) struct Engine {
     pub(crate) phase: AtomicU8,
     pub(crate) keeper: keep::Started,
     pub(crate) said: Arc<Said>,
-    /// Sessions that somebody holds alone, by a number of their own.
-    pub(crate) alone: Mutex<HashMap<u64, HeldAlone>>,
+    /// Sessions that somebody holds alone.
+    pub(crate) leases: Register,
     /// Tells calls outside of runs that their time is over. Several, so that calls that have
     /// nothing to do with each other share no lock.
     pub(crate) cuts: [Cut; 16],
-}
-
-/// A session that somebody holds alone.
-#[derive(Debug)]
-pub(crate) struct HeldAlone {
-    pub(crate) session: Which,
-    pub(crate) metrics: Arc<ServerMetrics>,
-    pub(crate) since: Instant,
-    pub(crate) told: bool,
 }
 
 /// What the engine and its connector both need.
@@ -117,6 +109,28 @@ impl Caller {
             era: None,
         }
     }
+
+    /// Lets a call into its run, if it has one, or says that the run is over.
+    pub(crate) fn enter(&self) -> Result<Option<Presence>, Trouble> {
+        let run = self.run.as_ref();
+        run.map(|run| run.admit(&self.engine)).transpose()
+    }
+
+    /// Runs a call until it ends, or its run or the engine cuts it.
+    pub(crate) async fn until_cut<F: Future>(&self, call: F) -> Option<F::Output> {
+        match &self.run {
+            Some(run) => run.until_cut(call).await,
+            None => self.engine.until_cut(call).await,
+        }
+    }
+
+    /// The trouble of a call that was cut.
+    pub(crate) fn was_cut(&self) -> Trouble {
+        match &self.run {
+            Some(run) => run::ended(&run.name),
+            None => going_down(),
+        }
+    }
 }
 
 impl Engine {
@@ -142,15 +156,18 @@ impl Engine {
 
     /// Whether calls are let in; what tells them otherwise.
     pub(crate) fn admit(self: &Arc<Self>) -> Result<(), Trouble> {
-        let trouble = match self.phase.load(Ordering::Acquire) {
-            OPEN => {
-                self.keeper.start(self);
-                return Ok(());
-            },
-            DRAINING => going_down(),
-            _ => Trouble::new(Reason::Closed, "this engine was closed"),
-        };
-        Err(trouble)
+        self.turns_away().map_or(Ok(()), Err)?;
+        self.keeper.start(self);
+        Ok(())
+    }
+
+    /// What calls are told that are not let in any more.
+    pub(crate) fn turns_away(&self) -> Option<Trouble> {
+        match self.phase.load(Ordering::Acquire) {
+            OPEN => None,
+            DRAINING => Some(going_down()),
+            _ => Some(Trouble::new(Reason::Closed, "this engine was closed")),
+        }
     }
 
     /// The entry of a server, if its name is known and it may be called.

@@ -533,7 +533,7 @@ impl<T> Call<T> {
     async fn send(self) -> Result<Answered> {
         let (target, job) = self.ready()?;
         match &target {
-            Target::Server(handle) => call::carry(&handle.caller, handle.entry()?, job).await,
+            Target::Server(handle) => call::carry(&handle.caller, handle.entry()?, None, job).await,
             Target::Leased(lease) => lease.carry(job).await,
         }
     }

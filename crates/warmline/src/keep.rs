@@ -188,16 +188,7 @@ fn hold_processes_of_live_runs(engine: &Engine) {
 
 /// Names sessions that somebody holds alone for longer than anybody should, once each.
 fn name_long_leases(engine: &Engine) {
-    let now = clock::now();
-    let mut long = Vec::new();
-    for held in engine.alone.lock().values_mut() {
-        let time = now.saturating_duration_since(held.since);
-        if time >= HELD_LONG && !std::mem::replace(&mut held.told, true) {
-            held.metrics.long_leases.one_more();
-            long.push((held.session.clone(), time));
-        }
-    }
-    for (session, held) in long {
+    for (session, held) in engine.leases.held_longer_than(HELD_LONG) {
         engine.events().tell(Event::LeaseHeldLong {
             session,
             method: None,
@@ -330,6 +321,8 @@ pub(crate) async fn close(engine: &Arc<Engine>, by: Instant) {
         .into_iter()
         .map(|live| run::end_closed(Arc::clone(engine), live, grace));
     clock::timeout_at(by, join_all(ends)).await.ok();
+    // No call can be let in any more: a lease without one is over.
+    engine.leases.let_go_of(|_| true);
     let mut drain = pin!(engine.pool().drain(by));
     let cut_at = by.checked_sub(TO_CLOSE).unwrap_or(by);
     if clock::timeout_at(cut_at, &mut drain).await.is_err() {

@@ -26,11 +26,12 @@ use crate::pool::{CellOf, Lease, SpareKey};
 use crate::run::routes::By;
 
 /// The way of a call to its session.
+#[derive(Clone)]
 pub(crate) enum Route {
     /// A cell holds it.
     Held(Arc<CellOf<Connect>>),
     /// It gets one of its own.
-    Once(Box<Own>),
+    Once(Arc<Own>),
 }
 
 /// A session of one's own, still to be had.
@@ -119,7 +120,7 @@ async fn find(
     };
     let leg = contact.leg;
     match plan::plan(leg, &entry.policy(), asking) {
-        Plan::Once => Ok(Route::Once(Box::new(Own {
+        Plan::Once => Ok(Route::Once(Arc::new(Own {
             shelf: as_whom.shelf(caller, entry, leg),
             owner: Owner::Identity(caller.who.id),
             setup: Arc::new(as_whom.setup(caller, entry, leg)),

@@ -8,6 +8,7 @@
 //! through [`InCurrentRun::in_current_run`] where a future is handed to another task.
 
 mod ending;
+mod presence;
 pub(crate) mod routes;
 
 use std::fmt;
@@ -22,7 +23,7 @@ use warmline_core::delivery::Delivery;
 use warmline_core::exchange::Trouble;
 use warmline_core::key::RunId;
 use warmline_core::pool::Why;
-use warmline_core::run::{Admission, EndAsked, Phase, RunLife};
+use warmline_core::run::{EndAsked, Phase, RunLife};
 use warmline_core::tick::Tick;
 
 use crate::clock;
@@ -36,6 +37,7 @@ use crate::pool::CellOf;
 use crate::sync::Mutex;
 pub(crate) use ending::{LeftOver, end_closed, end_if_idle, end_left_over, end_state_lost};
 use ending::{OwedEnd, end};
+pub(crate) use presence::{Presence, Stay};
 use routes::Routes;
 
 /// Longer names are not taken.
@@ -155,17 +157,6 @@ impl RunShared {
             .hint("end runs that are over, or raise `runs_per_identity`"))
     }
 
-    /// Lets a call in, or says that the run is over.
-    pub(crate) fn admit(self: &Arc<Self>, engine: &Arc<Engine>) -> Result<Presence, Trouble> {
-        match self.life.lock().admit(engine.tick()) {
-            Admission::Admitted => Ok(Presence {
-                engine: Arc::clone(engine),
-                run: Arc::clone(self),
-            }),
-            Admission::TurnedAway => Err(ended(&self.name)),
-        }
-    }
-
     /// Runs a call until it ends or the run cuts it.
     pub(crate) async fn until_cut<F: Future>(&self, call: F) -> Option<F::Output> {
         self.cut.until(call).await
@@ -200,20 +191,6 @@ impl fmt::Debug for RunShared {
             .field("identity", &self.who.id)
             .field("life", &self.life())
             .finish_non_exhaustive()
-    }
-}
-
-/// A call that was let in; dropping it lets it out.
-pub(crate) struct Presence {
-    engine: Arc<Engine>,
-    run: Arc<RunShared>,
-}
-
-impl Drop for Presence {
-    fn drop(&mut self) {
-        if self.run.life.lock().leave(self.engine.tick()) {
-            self.run.quiet.notify_waiters();
-        }
     }
 }
 

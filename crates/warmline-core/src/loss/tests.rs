@@ -151,8 +151,13 @@ fn notes_are_written_only_when_there_is_something_to_say() {
 #[test]
 fn what_people_and_models_read_names_the_server() {
     assert!(sentence("shop").contains("`shop`"));
-    assert!(refusal("shop", &NOTES).what.contains("`shop`"));
-    assert_eq!(refusal("shop", &NOTES).code, crate::code::Code::SessionLost);
+    for reaction in [Reaction::Fail, Reaction::EndRun] {
+        let refused = refusal("shop", reaction, &NOTES);
+        assert!(refused.what.contains("`shop`"));
+        assert_eq!(refused.code, crate::code::Code::SessionLost);
+        let says_again = refused.hint.unwrap().contains("called again");
+        assert_eq!(says_again, reaction == Reaction::Fail);
+    }
     assert!(block().contains("pages, variables or transactions"));
 }
 

@@ -70,7 +70,7 @@ pub(super) fn needs_check(session: &Session, policy: &CellPolicy, now: Tick) -> 
     }
 }
 
-/// Whether a session at rest has to be kept alive.
+/// Whether a session on which nothing is sent has to be kept alive.
 pub(super) fn needs_keep_alive(
     session: &Session,
     policy: &CellPolicy,
@@ -81,7 +81,7 @@ pub(super) fn needs_keep_alive(
         return false;
     };
     let quiet_since = session.heard.max(session.pinged);
-    matches!(session.state, State::Idle)
+    session.state.is_quiet()
         && policy.ends == Ends::WithRun
         && quiet_since.after(spread(rest, KEEP_ALIVE, seed, session.generation)) <= now
 }

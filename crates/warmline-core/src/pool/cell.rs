@@ -74,6 +74,7 @@ impl Cell {
             } => self.opened(generation, arrival, now, out),
             Event::OpenFailed { generation } => self.open_failed(generation, now, out),
             Event::Withdrawn { generation } => self.withdrawn(generation, now, out),
+            Event::Joined { waiter, generation } => self.joined(waiter, generation, now, out),
             Event::Settled {
                 generation,
                 outcome,
@@ -282,6 +283,22 @@ impl Cell {
         self.serve(now, out);
     }
 
+    fn joined(&mut self, waiter: WaiterId, generation: Generation, now: Tick, out: &mut Effects) {
+        let Some(at) = self.at(generation, State::serves_holder) else {
+            return;
+        };
+        if let Some(session) = self.sessions.get_mut(at) {
+            session.used = now;
+            let next = session.state.and_one();
+            self.enter(at, next, now, out);
+            out.push(Effect::Lease {
+                waiter,
+                generation,
+                loss: self.loss.take(),
+            });
+        }
+    }
+
     fn settled(
         &mut self,
         generation: Generation,
@@ -344,7 +361,7 @@ impl Cell {
             .get(at)
             .is_some_and(|one| one.state == State::Idle);
         match health {
-            // While a call is under way only the server's word counts.
+            // While it is in use only the server's word counts.
             Health::Silent | Health::Unreachable if !at_rest => {},
             Health::Alive | Health::Gone | Health::Silent | Health::Unreachable => {
                 self.judge(at, health, now, out);

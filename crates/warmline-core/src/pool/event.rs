@@ -45,6 +45,14 @@ pub enum Event {
         /// Which.
         generation: Generation,
     },
+    /// Whoever holds a session alone sends on it: a lease beside its own, if the session was not
+    /// lost meanwhile.
+    Joined {
+        /// Which call of it.
+        waiter: WaiterId,
+        /// Which session.
+        generation: Generation,
+    },
     /// A lease was given back.
     Settled {
         /// Of which session.

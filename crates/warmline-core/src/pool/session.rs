@@ -40,7 +40,9 @@ pub enum State {
 pub enum Hold {
     /// Others may join.
     Shared,
-    /// By one caller alone.
+    /// By one call alone.
+    Single,
+    /// By one holder alone. What it sends are leases too, beside its own.
     Exclusive,
     /// By a check of ours.
     Check,
@@ -63,6 +65,58 @@ impl State {
         match self {
             Self::Opening | Self::Idle | Self::Closed(_) => 0,
             Self::Leased { leases, .. } | Self::Retiring { leases, .. } => leases.get(),
+        }
+    }
+
+    /// How many send on it, or could at any moment: whoever holds it alone is one with its call.
+    pub fn senders(&self) -> u32 {
+        match self {
+            Self::Leased {
+                leases,
+                hold: Hold::Exclusive,
+            } => leases.get().saturating_sub(1).max(1),
+            Self::Opening
+            | Self::Idle
+            | Self::Leased { .. }
+            | Self::Retiring { .. }
+            | Self::Closed(_) => self.leases(),
+        }
+    }
+
+    /// Whether nothing is sent on it: it rests, or whoever holds it alone does.
+    pub(super) const fn is_quiet(&self) -> bool {
+        match self {
+            Self::Idle => true,
+            Self::Leased { leases, hold } => matches!(hold, Hold::Exclusive) && leases.get() == 1,
+            Self::Opening | Self::Retiring { .. } | Self::Closed(_) => false,
+        }
+    }
+
+    /// Whether its holder, if it has one, may send on it: not once it was lost.
+    pub(super) const fn serves_holder(&self) -> bool {
+        match self {
+            Self::Leased { hold, .. } => matches!(hold, Hold::Exclusive),
+            Self::Retiring { hold, why, .. } => {
+                matches!(hold, Hold::Exclusive)
+                    && !matches!(why, Why::Gone | Why::CheckFailed | Why::Bug)
+            },
+            Self::Opening | Self::Idle | Self::Closed(_) => false,
+        }
+    }
+
+    /// The same with one lease more.
+    pub(super) const fn and_one(self) -> Self {
+        match self {
+            Self::Leased { leases, hold } => Self::Leased {
+                leases: leases.saturating_add(1),
+                hold,
+            },
+            Self::Retiring { leases, hold, why } => Self::Retiring {
+                leases: leases.saturating_add(1),
+                hold,
+                why,
+            },
+            Self::Opening | Self::Idle | Self::Closed(_) => self,
         }
     }
 

@@ -36,6 +36,8 @@ pub(crate) struct One {
     opening: bool,
     leases: u32,
     alone: bool,
+    /// Alone because it asked to be: its calls are leases too.
+    holder: bool,
     check: bool,
     over: bool,
     gone: bool,
@@ -69,6 +71,7 @@ const OPENING: One = One {
     opening: true,
     leases: 0,
     alone: false,
+    holder: false,
     check: false,
     over: false,
     gone: false,
@@ -139,6 +142,7 @@ impl Model {
             Event::Opened { generation, .. } => self.opened(generation.number()),
             Event::OpenFailed { generation } => self.open_failed(generation.number()),
             Event::Withdrawn { generation } => drop(self.all.remove(&generation.number())),
+            Event::Joined { waiter, generation } => self.joined(waiter.0, generation.number()),
             Event::Settled {
                 generation,
                 outcome,
@@ -181,6 +185,19 @@ impl Model {
         };
         for (waiter, _) in self.line.drain(..told) {
             self.said.push(Said::Refuse(waiter));
+        }
+    }
+
+    fn joined(&mut self, waiter: u64, number: u32) {
+        let (now, loss) = (self.now, self.loss);
+        let Some(one) = self.all.get_mut(&number) else {
+            return;
+        };
+        if one.holder && one.leases > 0 && !one.gone {
+            one.leases += 1;
+            one.used = now;
+            self.loss = None;
+            self.said.push(Said::Lease(waiter, number, loss));
         }
     }
 
@@ -327,7 +344,7 @@ impl Model {
         };
         one.leases -= 1;
         if one.leases == 0 {
-            (one.alone, one.check) = (false, false);
+            (one.alone, one.holder, one.check) = (false, false, false);
             if one.over {
                 self.close(number);
             }
@@ -349,6 +366,7 @@ impl Model {
             let alone = want == Want::Exclusive || self.sharing != Sharing::SideBySide;
             if let Some(one) = self.all.get_mut(&number) {
                 (one.used, one.alone) = (now, alone);
+                one.holder = want == Want::Exclusive;
                 one.leases += 1;
                 if one.trust == Trust::Excused {
                     one.trust = Trust::Doubted;

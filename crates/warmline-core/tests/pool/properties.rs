@@ -96,6 +96,9 @@ impl Witness {
     fn note(&mut self, event: &Event) {
         if let Event::Asked { waiter, .. } = event {
             self.arrived.push(*waiter);
+        } else if let Event::Joined { waiter, .. } = event {
+            // Whoever holds a session does not stand in line for it.
+            self.arrived.insert(0, *waiter);
         } else if let Event::Left { waiter } = event {
             self.arrived.retain(|one| one != waiter);
         } else if let Event::Settled {
@@ -127,7 +130,10 @@ impl Witness {
             );
         }
         for effect in effects {
-            self.hold_effect(before, world, effect)?;
+            self.hold_effect(before, world, event, effect)?;
+        }
+        if let Event::Joined { waiter, .. } = event {
+            self.arrived.retain(|one| one != waiter);
         }
         let leases = world.leases_alive() + world.checks_alive();
         prop_assert_eq!(counts.leases as usize, leases, "{:?}", event);
@@ -139,6 +145,7 @@ impl Witness {
         &mut self,
         before: &World,
         world: &World,
+        event: &Event,
         effect: &Effect,
     ) -> Result<(), TestCaseError> {
         match *effect {
@@ -154,9 +161,7 @@ impl Witness {
                 );
                 self.arrived.remove(0);
                 prop_assert!(!before.closed.contains(&generation), "closed is final");
-                let state = before.state_of(generation);
-                let retiring = matches!(state, Some(State::Retiring { .. }));
-                prop_assert!(!retiring, "it takes no new lease");
+                granted((before, world), event, generation)?;
                 if let Some(loss) = loss {
                     let times = self.told.entry(loss.generation).or_insert(0);
                     *times += 1;
@@ -176,7 +181,11 @@ impl Witness {
             },
             Effect::KeepAlive { generation } => {
                 prop_assert_eq!(world.policy.ends, Ends::WithRun);
-                prop_assert_eq!(world.state_of(generation), Some(State::Idle));
+                let state = world.state_of(generation);
+                let quiet = state == Some(State::Idle)
+                    || (state.and_then(held_how) == Some(Hold::Exclusive)
+                        && state.is_some_and(|state| state.leases() == 1));
+                prop_assert!(quiet, "{:?}", state);
             },
             Effect::Open { .. }
             | Effect::Unwanted { .. }
@@ -229,15 +238,47 @@ fn places_taken(world: &World) -> u32 {
     u32::try_from(all.filter(|one| takes(one.state())).count()).expect("few")
 }
 
+/// Who got a lease was alone where it has to be, and nothing that ends was leased but to its holder.
+fn granted(
+    (before, after): (&World, &World),
+    event: &Event,
+    generation: Generation,
+) -> Result<(), TestCaseError> {
+    let state = before.state_of(generation);
+    if matches!(event, Event::Joined { .. }) {
+        let hold = state.and_then(held_how);
+        prop_assert_eq!(hold, Some(Hold::Exclusive), "only who is alone");
+        return Ok(());
+    }
+    let retiring = matches!(state, Some(State::Retiring { .. }));
+    prop_assert!(!retiring, "it takes no new lease");
+    let after = after.state_of(generation);
+    let shared = after.and_then(held_how) == Some(Hold::Shared);
+    let only = after.is_some_and(|state| state.leases() == 1);
+    prop_assert!(shared || only, "alone is alone");
+    Ok(())
+}
+
+/// How a session is held.
+fn held_how(state: State) -> Option<Hold> {
+    match state {
+        State::Leased { hold, .. } | State::Retiring { hold, .. } => Some(hold),
+        State::Opening | State::Idle | State::Closed(_) => None,
+    }
+}
+
 /// Whoever asked to be alone on a session is.
 fn alone_is_alone(world: &World) -> Result<(), TestCaseError> {
     for session in world.cell.sessions() {
         if let State::Leased { leases, hold } | State::Retiring { leases, hold, .. } =
             session.state()
         {
-            prop_assert!(hold == Hold::Shared || leases.get() == 1);
-            let shared = world.policy.sharing == Sharing::SideBySide;
-            prop_assert!(shared || leases.get() == 1);
+            match hold {
+                // Those beside its own are of the holder: they joined it.
+                Hold::Exclusive => {},
+                Hold::Shared => prop_assert_eq!(world.policy.sharing, Sharing::SideBySide),
+                Hold::Single | Hold::Check => prop_assert_eq!(leases.get(), 1),
+            }
         }
     }
     Ok(())

@@ -32,7 +32,8 @@ state and every event. It is written by a test that walks all of them \
                                                         last settled
 ```
 
-A check is a lease that nobody else shares. A spare lies on a shelf until an opening takes it. \
+A check is a lease that nobody else shares. Whoever holds a session alone has a lease, and one more for whatever it \
+sends. A spare lies on a shelf until an opening takes it. \
 Closed is final: the cell forgets the session in that moment. One more caller stands in line wherever a row says so; \
 \"you\" is the caller of the row. A session that is lost before it answered anything was opened in vain, and so was \
 a process that is lost before it is a minute old, whatever it answered; openings in vain count for the breaker.
@@ -140,6 +141,14 @@ fn events() -> Vec<(&'static str, u64, Event)> {
             "the first in line leaves",
             0,
             Event::Left { waiter: CALLER },
+        ),
+        (
+            "its holder sends on it",
+            0,
+            Event::Joined {
+                waiter: CALLER,
+                generation,
+            },
         ),
         ("opened", 0, OPENED),
         ("opening failed", 0, Event::OpenFailed { generation }),
@@ -259,9 +268,16 @@ fn state_words(cell: &Cell) -> String {
                     hold: Hold::Check, ..
                 } => "leased by a check".to_owned(),
                 State::Leased {
+                    hold: Hold::Single, ..
+                } => "leased for one call".to_owned(),
+                State::Leased {
                     hold: Hold::Exclusive,
-                    ..
-                } => "leased alone".to_owned(),
+                    leases,
+                } if leases.get() == 1 => "leased alone".to_owned(),
+                State::Leased {
+                    hold: Hold::Exclusive,
+                    leases,
+                } => format!("leased alone, with {} under way", leases.get() - 1),
                 State::Leased { leases, .. } => format!("leased × {leases}"),
                 State::Retiring { leases, why, .. } => format!("retiring ({why}) × {leases}"),
                 other @ (State::Opening | State::Idle | State::Closed(_)) => {

@@ -77,6 +77,13 @@ impl World {
                     untold,
                 }
             },
+            Move::Join(n) => {
+                let at = n.checked_rem(self.leases.len())?;
+                let (generation, _) = *self.leases.get(at)?;
+                self.asked += 1;
+                let waiter = WaiterId(self.asked);
+                Event::Joined { waiter, generation }
+            },
             Move::Checked(n, health) => Event::Checked {
                 generation: take(&mut self.checking, n)?,
                 health,
@@ -130,6 +137,7 @@ impl World {
             | Move::OpenFailed(_)
             | Move::Withdraw(_)
             | Move::Settle(..)
+            | Move::Join(_)
             | Move::Checked(..)
             | Move::Cut => return None,
         })

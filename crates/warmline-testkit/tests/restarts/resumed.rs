@@ -7,8 +7,8 @@ use warmline::events::{Event, Heard, RunEnd};
 use warmline::metrics::OpenResult;
 use warmline::seal::Vault;
 use warmline::store::{FileStore, MemoryStore, ServerCard, by_server};
-use warmline::{Run, Server, SessionStore, Warmline};
-use warmline_testkit::Phase;
+use warmline::{Delivery, Run, Server, SessionStore, Warmline};
+use warmline_testkit::{Fault, Phase, Rule};
 
 use super::*;
 use crate::census::{marked, until};
@@ -245,6 +245,35 @@ async fn every_way_to_a_session_uses_the_store() {
         server.counts().open_sessions == 0
     })
     .await;
+}
+
+/// reliability P11: a record knows of state that was left by a call which was answered with an error
+/// of the protocol.
+#[tokio::test]
+async fn a_record_knows_of_state_left_by_a_call_that_ended_in_an_error() {
+    let (server, store) = (server(), Kept::new());
+    let first = life(&server, &store);
+    let run = first.named("chat").unwrap();
+    let ledger = run.server(LEDGER).unwrap();
+    let failure = Fault::Error {
+        code: -32000,
+        message: "half of it was done".to_owned(),
+        data: Value::Null,
+    };
+    server.inject(Rule::new(failure).on_tool("counter"));
+    let error = ledger.call("counter", json!({})).await.unwrap_err();
+    assert_eq!(error.delivery(), Delivery::Answered);
+    run.detach();
+    first.close().await;
+
+    server.control().forget_sessions();
+    let second = life(&server, &store);
+    let run = second.named("chat").unwrap();
+    let ledger = run.server(LEDGER).unwrap();
+    let told = ledger.call("counter", json!({})).await.unwrap();
+    assert!(told.state_lost(), "{told:?}");
+    run.end().await;
+    second.close().await;
 }
 
 /// A137, A138: playground runs keep their session over restarts and production runs do not.

@@ -10,5 +10,6 @@ mod census;
 mod world;
 
 mod attacked;
+mod leased;
 mod numbers;
 mod tools;

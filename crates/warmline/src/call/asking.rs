@@ -11,6 +11,7 @@ use warmline_core::delivery::Delivery;
 use warmline_core::era::Era;
 use warmline_core::exchange::Words;
 use warmline_core::key::Transport;
+use warmline_core::loss::{self, Reaction};
 use warmline_core::pool::{Outcome, Want};
 use warmline_core::protocol::params::Params;
 
@@ -22,7 +23,6 @@ use crate::error::{Error, Result};
 use crate::handle::HeldSession;
 use crate::pool::Lease;
 use crate::route::{self, Route};
-use crate::run;
 use crate::tools::ToolList;
 use crate::upstream::{Facts, List, Pages, is_usable};
 
@@ -73,18 +73,12 @@ pub(crate) async fn list(caller: &Caller, entry: &Arc<Entry>, list: List) -> Res
     let job = |params: Params| Job {
         method: Cow::Borrowed(list.method()),
         params,
-        patience: entry.policy().patience,
-        headers: Vec::new(),
-        said: None,
-        call_id: None,
-        tool: None,
-        listener: None,
-        words: Words::Ours,
+        ..no_job(entry)
     };
     let mut pages = Pages::new(list, &entry.name);
     let mut leg = None;
     while let Some(params) = pages.next() {
-        let page = Box::pin(carry(caller, entry, job(params))).await?;
+        let page = Box::pin(carry(caller, entry, None, job(params))).await?;
         pages
             .take(&page.result)
             .map_err(|trouble| Error::new(trouble, Delivery::Answered).at(page.at()))?;
@@ -99,19 +93,47 @@ pub(crate) async fn list(caller: &Caller, entry: &Arc<Entry>, list: List) -> Res
 
 /// What the server said of itself when the session of this caller was opened.
 pub(crate) async fn facts(caller: &Caller, entry: &Arc<Entry>) -> Result<Arc<Facts>> {
-    let lease = take(caller, entry, Want::Shared).await?.1;
+    let mut way = Way::set_out(caller, entry, no_job(entry), None)?;
+    let lease = way.taken().await?.1;
     let facts = Arc::clone(lease.session().shared_facts());
     lease.settle(Outcome::Unused);
     Ok(facts)
 }
 
-/// A lease for a holder of a session.
-pub(crate) async fn take(
+/// A session for one holder alone, unless state was lost and the policy forbids going on.
+pub(crate) async fn take_alone(
     caller: &Caller,
     entry: &Arc<Entry>,
-    want: Want,
 ) -> Result<(Route, Lease<Connect>)> {
-    let job = Job {
+    let mut way = Way::set_out(caller, entry, no_job(entry), None)?;
+    way.want = Want::Exclusive;
+    let (route, mut lease) = way.taken().await?;
+    // It is taken to call tools on it.
+    let reaction = loss::plan(entry.policy().state_loss(), "tools/call");
+    if lease.loss().is_some() && matches!(reaction, Reaction::Fail | Reaction::EndRun) {
+        lease.told();
+        lease.settle(Outcome::Unused);
+        return Err(way.state_lost(reaction));
+    }
+    Ok((route, lease))
+}
+
+impl Way<'_> {
+    /// A lease for whoever sends nothing on it yet.
+    async fn taken(&mut self) -> Result<(Route, Lease<Connect>)> {
+        let caller = self.caller;
+        let present = caller
+            .enter()
+            .map_err(|trouble| self.error(trouble, Delivery::Unsent))?;
+        let taken = caller.until_cut(std::pin::pin!(self.lease())).await;
+        drop(present);
+        taken.unwrap_or_else(|| Err(self.cut(caller.was_cut())))
+    }
+}
+
+/// What is said of a lease where a call says what is called.
+fn no_job(entry: &Entry) -> Job {
+    Job {
         method: Cow::Borrowed("lease"),
         params: Params::empty(),
         patience: entry.policy().patience,
@@ -121,19 +143,7 @@ pub(crate) async fn take(
         tool: None,
         listener: None,
         words: Words::Ours,
-    };
-    let mut way = Way::begin(caller, entry, job)?;
-    way.counted = None;
-    way.want = want;
-    let Some(run) = &caller.run else {
-        return way.lease().await;
-    };
-    let present = run
-        .admit(&caller.engine)
-        .map_err(|trouble| way.error(trouble, Delivery::Unsent))?;
-    let taken = run.until_cut(way.lease()).await;
-    drop(present);
-    taken.unwrap_or_else(|| Err(Error::unsent(run::ended(&run.name))))
+    }
 }
 
 /// The session that is held for this caller, if one is. Asking changes nothing.

@@ -20,6 +20,7 @@ use crate::connect::Connect;
 use crate::credentials::{Credential, Refreshed};
 use crate::error::{Error, Result};
 use crate::events::{Event, Fingerprint, Which};
+use crate::lease::BEGIN_ANEW;
 use crate::metrics::{HealCause, HealResult, RefreshResult};
 use crate::pool::Lease;
 use crate::route::{self, Route};
@@ -36,20 +37,23 @@ impl Way<'_> {
         if failed.trouble.gone.is_some() {
             self.entry.note_dropped(lease.session().age());
         }
-        let hurdle = self.hurdle(&failed.trouble, retired);
+        let outcome = outcome(&failed.trouble, retired);
+        let hurdle = self.hurdle(&failed.trouble, retired, outcome);
         let mut repeat = failed.repeat;
+        lease.settle(outcome);
         // Nobody listed the tools so far: now that it matters, the tool's own word is asked for.
         if failed.delivery == Delivery::Unknown
             && repeat == Repeat::Unsafe
             && failed.heard == Heard::Nothing
             && hurdle != Hurdle::Final
         {
-            lease.settle(outcome(&failed.trouble, retired));
             repeat = self.repeat(self.hints_now().await);
-        } else {
-            lease.settle(outcome(&failed.trouble, retired));
         }
         self.learn(route, &failed.trouble);
+        if let (Some(held), Outcome::Gone(_)) = (self.held, outcome) {
+            held.let_go();
+            return Step::Over(Err(self.lost_under_lease(route, failed)));
+        }
         let credential = route.setup().credential.as_ref();
         let attempt = Attempt {
             delivery: failed.delivery,
@@ -110,8 +114,12 @@ impl Way<'_> {
         trouble.gone.map(Dialect::remedy) == Some(Remedy::Open)
     }
 
-    /// What stood in the way. Where no session is ever to be opened, one that is missing stays so.
-    fn hurdle(&self, trouble: &Trouble, retired: Option<Reason>) -> Hurdle {
+    /// What stood in the way. Where no session is ever to be opened, one that is missing stays so,
+    /// and nothing is healed under a lease.
+    fn hurdle(&self, trouble: &Trouble, retired: Option<Reason>, outcome: Outcome) -> Hurdle {
+        if self.held.is_some() && matches!(outcome, Outcome::Gone(_)) {
+            return Hurdle::Final;
+        }
         if Self::needs_a_session(trouble) && self.entry.policy().sessions == Sessions::Never {
             return Hurdle::Final;
         }
@@ -187,8 +195,8 @@ impl Way<'_> {
     /// The hints of the tool that was called, from a list that is read now.
     async fn hints_now(&self) -> Option<repeat::Hints> {
         let tool = self.job.tool.as_ref()?;
-        // The caller's own word needs no other.
-        if self.job.said.is_some() {
+        // The caller's own word needs no other, and a list would wait for the session it holds.
+        if self.job.said.is_some() || self.held.is_some() {
             return None;
         }
         if !self.entry.policy().trust_read_only_hint
@@ -227,19 +235,36 @@ impl Way<'_> {
         self.over(trouble, delivery)
     }
 
-    pub(super) fn state_lost(&mut self, reaction: Reaction) -> Error {
-        if reaction == Reaction::EndRun
-            && let Some(run) = &self.caller.run
-        {
+    /// The session that the caller holds is gone, and the lease with it. Whoever calls next is told
+    /// what was lost.
+    fn lost_under_lease(&mut self, route: &Route, mut failed: Failed) -> Error {
+        let planned = loss::plan(self.entry.policy().state_loss(), &self.job.method);
+        failed.trouble.hint = Some(BEGIN_ANEW.to_owned());
+        if planned == Reaction::EndRun && route.setup().has_left_state() {
+            self.end_run();
+            failed.trouble.hint = Some("the run ended with it: begin another".to_owned());
+        }
+        self.surface(failed)
+    }
+
+    /// State was lost, and the policy ends the run then.
+    fn end_run(&self) {
+        if let Some(run) = &self.caller.run {
             let end = run::end_state_lost(Arc::clone(&self.caller.engine), Arc::clone(run));
             clock::spawn_if_running("run-end", end);
+        }
+    }
+
+    pub(super) fn state_lost(&mut self, reaction: Reaction) -> Error {
+        if reaction == Reaction::EndRun {
+            self.end_run();
         }
         let notes = Notes {
             generation: self.generation,
             state_lost: true,
             attempts: self.so_far.attempts(),
         };
-        let trouble = loss::refusal(&self.entry.name, &notes);
+        let trouble = loss::refusal(&self.entry.name, reaction, &notes);
         let delivery = self.so_far.delivery(Delivery::Refused);
         self.over(trouble, delivery)
     }

@@ -162,7 +162,7 @@ impl<C: Connector> CellOf<C> {
                 opened: core.opened(),
                 used: core.used(),
                 expires: core.expires(),
-                leases: core.state().leases(),
+                leases: core.state().senders(),
             })
         };
         inside.slots.iter().filter_map(seen).collect()
@@ -233,17 +233,10 @@ impl<C: Connector> CellOf<C> {
     pub(super) fn ask(self: &Arc<Self>, want: Want, turn: Turn) -> Asked<C> {
         self.enter(|inside, now, steps| {
             inside.look_at_doubt(self, now, steps);
-            let waiter = WaiterId(inside.next_waiter);
-            inside.next_waiter += 1;
+            let waiter = inside.next_waiter();
             let under_way = inside.flights().len();
             inside.take_in(self, Event::Asked { waiter, want, turn }, now, steps);
-            let mine = |step: &Step<C>| matches!(step, Step::Mine(_) | Step::NotMine(_));
-            match steps
-                .all
-                .iter()
-                .position(mine)
-                .map(|at| steps.all.remove(at))
-            {
+            match steps.take_mine() {
                 Some(Step::Mine(handed)) => Asked::Lease(handed),
                 Some(Step::NotMine(refusal)) => Asked::Refused(refusal),
                 Some(_) | None => {
@@ -254,6 +247,18 @@ impl<C: Connector> CellOf<C> {
                     Asked::Wait(Waiting::new(self, waiter, heard, opens))
                 },
             }
+        })
+    }
+
+    /// Whoever holds this session alone sends on it.
+    pub(super) fn join(self: &Arc<Self>, generation: Generation) -> Option<Handed<C>> {
+        self.enter(|inside, now, steps| {
+            let waiter = inside.next_waiter();
+            inside.take_in(self, Event::Joined { waiter, generation }, now, steps);
+            let Step::Mine(handed) = steps.take_mine()? else {
+                return None;
+            };
+            Some(handed)
         })
     }
 
@@ -315,6 +320,12 @@ impl<C: Connector> Inside<C> {
                 steps.all.push(step);
             }
         }
+    }
+
+    fn next_waiter(&mut self) -> WaiterId {
+        let waiter = WaiterId(self.next_waiter);
+        self.next_waiter += 1;
+        waiter
     }
 
     /// What an effect means with the sessions and callers of this cell put in.

@@ -32,6 +32,14 @@ impl<C: Connector> Lease<C> {
         self.handed.generation
     }
 
+    /// The right of its holder, who has the session alone, to send on it once. None where the
+    /// session was lost meanwhile.
+    pub(crate) fn join(&mut self) -> Option<Self> {
+        let mut handed = self.handed.cell.join(self.handed.generation)?;
+        handed.untold = handed.untold.or(self.handed.untold.take());
+        Some(Self::new(handed, How::Hit))
+    }
+
     /// State of an earlier session died, and nobody was told yet.
     pub(crate) fn loss(&self) -> Option<Loss> {
         self.handed.untold

@@ -52,6 +52,15 @@ impl<C: Connector> Default for Steps<C> {
     }
 }
 
+impl<C: Connector> Steps<C> {
+    /// What there is for the caller who asks right now, if it need not wait.
+    pub(super) fn take_mine(&mut self) -> Option<Step<C>> {
+        let mine = |step: &Step<C>| matches!(step, Step::Mine(_) | Step::NotMine(_));
+        let at = self.all.iter().position(mine)?;
+        Some(self.all.remove(at))
+    }
+}
+
 impl<C: Connector> CellOf<C> {
     pub(super) fn carry_out(self: &Arc<Self>, steps: Steps<C>) {
         let trouble = steps.trouble;

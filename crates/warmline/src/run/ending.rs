@@ -117,6 +117,13 @@ async fn carry_out_end(
 ) {
     // Even a task that dies on the way leaves nobody waiting.
     let over = TellOver(Arc::clone(&run));
+    if run.life().leases() > 0 {
+        // No call can be let in any more: a lease without one is over.
+        engine.leases.let_go_of(|caller| {
+            let of = caller.run.as_ref();
+            of.is_some_and(|of| Arc::ptr_eq(of, &run))
+        });
+    }
     if !grace.is_zero() && run.life().calls() > 0 {
         let quiet = async {
             let told = run.quiet.notified();

@@ -221,8 +221,11 @@ impl Cell {
     }
 
     pub(super) fn grant(&mut self, waiter: Waiter, at: usize, now: Tick, out: &mut Effects) {
-        let alone = waiter.want == Want::Exclusive || self.policy.sharing != Sharing::SideBySide;
-        let hold = if alone { Hold::Exclusive } else { Hold::Shared };
+        let hold = match (waiter.want, self.policy.sharing) {
+            (Want::Exclusive, _) => Hold::Exclusive,
+            (Want::Shared, Sharing::SideBySide) => Hold::Shared,
+            (Want::Shared, Sharing::Serial | Sharing::OneEach) => Hold::Single,
+        };
         let Some(session) = self.sessions.get_mut(at) else {
             return self.stray();
         };
