@@ -36,6 +36,15 @@ pub enum Words {
     Ours,
     /// A client's, passed on: what it says of itself stands, and what it is asked goes back to it.
     Passed,
+    /// The same of a client that says some of it in headers too, and answers for them.
+    PassedWithHeaders,
+}
+
+impl Words {
+    /// Whether they are a client's.
+    pub const fn are_passed(self) -> bool {
+        matches!(self, Self::Passed | Self::PassedWithHeaders)
+    }
 }
 
 /// How long a request may take. Both are durations from the moment of sending.
@@ -82,7 +91,7 @@ impl Request {
     #[must_use]
     pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         let is_argument = name.as_str().starts_with(PARAM_PREFIX);
-        if !is_ours(&name) || (is_argument && self.words == Words::Passed) {
+        if !is_ours(&name) || (is_argument && self.words.are_passed()) {
             self.headers.push((name, value));
         }
         self
@@ -95,10 +104,10 @@ impl Request {
         self
     }
 
-    /// The same request, in the words of a client.
+    /// The same request, in these words.
     #[must_use]
-    pub fn passed_on(mut self) -> Self {
-        self.words = Words::Passed;
+    pub fn in_words(mut self, words: Words) -> Self {
+        self.words = words;
         self
     }
 

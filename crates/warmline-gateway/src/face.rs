@@ -34,6 +34,11 @@ pub(crate) struct Visit<'a> {
     pub(crate) head: &'a Parts,
 }
 
+/// Stands in the head of a request whose client has no headers to say anything in: the head was
+/// made for it, and nobody answers for what is missing there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Headless;
+
 /// Why a request is turned away by its head alone, whoever sends it: by its method, by what its
 /// body is, by what can be read by its client (mcp-spec 3.4.6, steps 2 and 3).
 pub(crate) fn unfit(head: &Parts) -> Option<Response<Body>> {

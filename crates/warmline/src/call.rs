@@ -133,10 +133,9 @@ fn request_of(entry: &Entry, job: &Job) -> Request {
         },
         None => job.params.clone(),
     };
-    let mut request = Request::new(job.method.clone(), params).patient(job.patience);
-    if job.words == Words::Passed {
-        request = request.passed_on();
-    }
+    let request = Request::new(job.method.clone(), params)
+        .patient(job.patience)
+        .in_words(job.words);
     job.headers.iter().fold(request, |request, (name, value)| {
         request.header(name.clone(), value.clone())
     })

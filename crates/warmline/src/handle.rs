@@ -443,16 +443,21 @@ impl<T> Call<T> {
         self
     }
 
-    /// Several of them at once, made already.
-    pub fn headers(mut self, more: impl IntoIterator<Item = (HeaderName, HeaderValue)>) -> Self {
-        self.options.headers.extend(more);
-        self
-    }
-
     /// The words of a client, passed on as they are: what it says of itself in a modern request
     /// stands, and what it is asked comes back as the result.
     pub fn relayed(mut self) -> Self {
         self.options.words = Words::Passed;
+        self
+    }
+
+    /// As [`Call::relayed`], for a client that says some of its arguments in headers as well: they
+    /// are passed on, and checked where its tool is known.
+    pub fn relayed_with(
+        mut self,
+        more: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
+    ) -> Self {
+        self.options.words = Words::PassedWithHeaders;
+        self.options.headers.extend(more);
         self
     }
 

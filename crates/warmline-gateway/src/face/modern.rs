@@ -31,7 +31,7 @@ use warmline::core::protocol::splice::{self, Edit};
 use warmline::{Error, Listener, News, ServerHandle};
 
 use self::state::Binding;
-use super::Visit;
+use super::{Headless, Visit};
 use crate::body::Body;
 use crate::failure;
 use crate::flow::{self, Accepts, Calling, Ended, Leaving, Manner};
@@ -71,16 +71,16 @@ async fn call(visit: &Visit<'_>, asked: Asked, method: String) -> Response<Body>
     };
     let lane = Arc::new(Lane::new(Keep::Nothing));
     let may_ask = state::may_ask(&method);
-    let call = asked
-        .server
-        .request_raw(method, asked.params)
-        .relayed()
-        .headers(of_arguments(visit.head))
-        .listened_by(Arc::new(Ear {
-            lane: Arc::clone(&lane),
-            token: asked.token,
-            logs: asked.logs,
-        }));
+    let call = asked.server.request_raw(method, asked.params);
+    let call = match visit.head.extensions.get() {
+        Some(Headless) => call.relayed(),
+        None => call.relayed_with(of_arguments(visit.head)),
+    };
+    let call = call.listened_by(Arc::new(Ear {
+        lane: Arc::clone(&lane),
+        token: asked.token,
+        logs: asked.logs,
+    }));
     let (id, server, who) = (asked.id, asked.server, asked.who);
     let shared = Arc::clone(visit.shared);
     let calling: Calling = Box::pin(async move {

@@ -340,6 +340,7 @@ fn stated_version(params: &Params) -> Option<HeaderValue> {
 /// Says in the head what a modern message says of itself.
 fn speak_modern(head: &mut Parts, message: &Message, params: &Params, version: HeaderValue) {
     head.headers.remove(SESSION_ID);
+    head.extensions.insert(face::Headless);
     head.headers.insert(PROTOCOL_VERSION, version);
     if message.kind() != Kind::Request {
         return;

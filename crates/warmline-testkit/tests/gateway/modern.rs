@@ -3,6 +3,7 @@
 mod checks;
 mod falling_back;
 mod listening;
+mod piped;
 mod relayed;
 mod runs;
 mod wire;

@@ -108,7 +108,8 @@ pub(crate) async fn ending(
 
 /// What a client hears in the server's own words: whoever wrote the headers mends them.
 fn own_words(request: &Request, reason: Reason, body: &[u8]) -> Option<Message> {
-    let is_for_client = request.words() == Words::Passed && reason == Reason::HeaderMismatch;
+    let wrote_them = request.words() == Words::PassedWithHeaders;
+    let is_for_client = wrote_them && reason == Reason::HeaderMismatch;
     is_for_client
         .then(|| Message::split(Bytes::copy_from_slice(body)).ok())
         .flatten()

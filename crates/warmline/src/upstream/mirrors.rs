@@ -87,7 +87,7 @@ impl Mirrors {
 /// The error of a client whose headers do not say what its arguments say; `made` are those that
 /// the tool's schema asks for. Headers that the schema does not name are nobody's business.
 pub(crate) fn mismatch(request: &Request, made: &[(HeaderName, HeaderValue)]) -> Option<Bytes> {
-    if request.words() != Words::Passed {
+    if request.words() != Words::PassedWithHeaders {
         return None;
     }
     let sent = |name: &HeaderName| {

@@ -48,7 +48,7 @@ pub(crate) fn write_modern(id: u64, request: &Request, said: &ClientMeta) -> Byt
     let token = Edit::Set(meta::PROGRESS_TOKEN, token.as_bytes());
     let meta: &[Edit<'_>] = match request.words() {
         Words::Ours => &[version, capabilities, client, token],
-        Words::Passed => &[version, token],
+        Words::Passed | Words::PassedWithHeaders => &[version, token],
     };
     let mut body = Vec::with_capacity(512 + request.params().raw().len());
     splice::write_request(&mut body, id, request.method(), request.params(), &[], meta);

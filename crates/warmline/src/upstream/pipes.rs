@@ -7,7 +7,7 @@ use bytes::Bytes;
 use warmline_core::code::Reason;
 use warmline_core::delivery::Delivery;
 use warmline_core::era::Era;
-use warmline_core::exchange::{Ending, QuestionKind, Reply, Request, Trouble, Words};
+use warmline_core::exchange::{Ending, QuestionKind, Reply, Request, Trouble};
 use warmline_core::protocol::meta::{self, ClientMeta};
 use warmline_core::protocol::splice::{self, Edit};
 
@@ -64,7 +64,7 @@ impl Piped {
         if let Some(mismatch) = self.mismatch(&request) {
             return Ending::Answered(Reply::Error(mismatch));
         }
-        let lists_tools = request.words() == Words::Passed && request.method() == "tools/list";
+        let lists_tools = request.words().are_passed() && request.method() == "tools/list";
         let id = self.ids.next();
         let line = splice::one_line(self.write(id, &request));
         let mut watch = Watch::new(id, Limits::begin(request.patience()), listener);

@@ -202,7 +202,9 @@ impl Session {
     pub async fn call(&self, request: Request, listener: &dyn Listener) -> Ending {
         match (self.facts.era, request.words()) {
             // Whoever's words they are answers the questions in a request of its own.
-            (Era::Legacy, _) | (Era::Modern, Words::Passed) => self.send(request, listener).await,
+            (Era::Legacy, _) | (Era::Modern, Words::Passed | Words::PassedWithHeaders) => {
+                self.send(request, listener).await
+            },
             (Era::Modern, Words::Ours) => rounds::drive(self, request, listener).await,
         }
     }
