@@ -54,6 +54,9 @@ pub(crate) enum Command {
     /// Be an MCP server over stdio, in front of others: for desktop clients
     #[command(long_about = texts::STDIO, after_long_help = texts::STDIO_EXAMPLES, override_usage = texts::STDIO_USAGE)]
     Stdio(Stdio),
+    /// Run a program inside a run: what it calls shares sessions, which end with it
+    #[command(long_about = texts::RUN, after_long_help = texts::RUN_EXAMPLES, override_usage = texts::RUN_USAGE)]
+    Run(Around),
     /// Print what a client has to be told to use a server through the gateway
     #[command(long_about = texts::URL, after_long_help = texts::URL_EXAMPLES)]
     Url(Url),
@@ -63,6 +66,12 @@ pub(crate) enum Command {
     /// Look whether configuration files are right, and execute nothing
     #[command(long_about = texts::CHECK, after_long_help = texts::CHECK_EXAMPLES)]
     Check(Check),
+    /// Write a configuration file to begin with, with what desktop clients have already
+    #[command(long_about = texts::INIT, after_long_help = texts::INIT_EXAMPLES)]
+    Init(Init),
+    /// Add a server to a configuration file
+    #[command(after_long_help = texts::ADD_EXAMPLES, override_usage = texts::ADD_USAGE)]
+    Add(Add),
     /// Explain an error code
     #[command(after_long_help = texts::EXPLAIN_EXAMPLES)]
     Explain(Explain),
@@ -94,7 +103,7 @@ impl Command {
     pub(crate) fn lasts(&self) -> Lasts {
         if let Self::Serve(_) = self {
             Lasts::UntilStopped
-        } else if let Self::Stdio(_) = self {
+        } else if let Self::Stdio(_) | Self::Run(_) = self {
             Lasts::UntilClosed
         } else {
             Lasts::OneCommand
@@ -339,6 +348,38 @@ pub(crate) struct Stdio {
     pub(crate) run: Option<String>,
 }
 
+/// `warmline run`.
+#[derive(Debug, Args)]
+pub(crate) struct Around {
+    /// Names or URLs of servers; nothing takes every configured one
+    #[arg(value_name = "TARGET", num_args = 0.., hide = true)]
+    pub(crate) words: Vec<String>,
+    /// The program, with its arguments
+    #[arg(last = true, value_name = "PROGRAM", hide = true)]
+    pub(crate) command: Vec<OsString>,
+    /// The name of the run; without it a fresh one
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// A configuration file, instead of those in the usual places
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// The folder that sessions and keys are kept in
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) state_dir: Option<PathBuf>,
+}
+
+impl Around {
+    /// What is served to the program.
+    pub(crate) fn served(&self) -> Served {
+        Served {
+            words: self.words.clone(),
+            command: Vec::new(),
+            config: self.config.clone(),
+            state_dir: self.state_dir.clone(),
+        }
+    }
+}
+
 /// `warmline url`.
 #[derive(Debug, Args)]
 pub(crate) struct Url {
@@ -410,6 +451,41 @@ pub(crate) enum TokenWhat {
 pub(crate) struct Check {
     /// The file; nothing takes those in the usual places
     pub(crate) file: Option<PathBuf>,
+}
+
+/// `warmline init`.
+#[derive(Debug, Args)]
+pub(crate) struct Init {
+    /// Write `warmline.toml` into the working folder, not into that of the user
+    #[arg(long)]
+    pub(crate) here: bool,
+    /// Take nothing over from desktop clients
+    #[arg(long)]
+    pub(crate) no_import: bool,
+}
+
+/// `warmline add`.
+#[derive(Debug, Args)]
+pub(crate) struct Add {
+    /// The name of the server
+    pub(crate) name: String,
+    /// Its URL
+    pub(crate) url: Option<String>,
+    /// A program that speaks MCP over stdio, with its arguments
+    #[arg(last = true, value_name = "COMMAND", hide = true)]
+    pub(crate) command: Vec<OsString>,
+    /// The variable that holds the token for a URL
+    #[arg(long, value_name = "VARIABLE")]
+    pub(crate) token_env: Option<String>,
+    /// A variable of ours that the program gets too
+    #[arg(long, value_name = "NAME")]
+    pub(crate) env_pass: Vec<String>,
+    /// Write into `warmline.toml` of the working folder, not into that of the user
+    #[arg(long)]
+    pub(crate) here: bool,
+    /// The file to write into
+    #[arg(long, value_name = "FILE", conflicts_with = "here")]
+    pub(crate) config: Option<PathBuf>,
 }
 
 /// `warmline explain`.

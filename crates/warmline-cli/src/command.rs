@@ -4,6 +4,7 @@ use crate::args::Command;
 use crate::problem::Outcome;
 use crate::report::Report;
 
+mod add;
 mod call;
 mod check;
 mod completions;
@@ -11,7 +12,9 @@ mod demo;
 mod demo_server;
 mod doctor;
 mod explain;
+mod init;
 mod request;
+mod run;
 mod serve;
 mod stdio;
 mod token;
@@ -28,9 +31,12 @@ pub(crate) async fn run(command: Command, report: &'static Report) -> Outcome<u8
         Command::Doctor(doctor) => Box::pin(doctor::run(&doctor, report)).await,
         Command::Serve(serve) => Box::pin(serve::run(&serve, report)).await,
         Command::Stdio(stdio) => Box::pin(stdio::run(&stdio, report)).await,
+        Command::Run(around) => Box::pin(run::run(&around, report)).await,
         Command::Url(url) => url::run(&url, report),
         Command::Token(token) => token::run(&token, report),
         Command::Check(check) => check::run(&check, report),
+        Command::Init(init) => init::run(&init, report),
+        Command::Add(add) => add::run(&add, report),
         Command::Explain(explain) => explain::run(&explain, report),
         Command::Trust(trust) => trust::run(&trust, report).await,
         Command::Demo(_) => Box::pin(demo::run(report)).await,

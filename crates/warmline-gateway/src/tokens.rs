@@ -216,7 +216,7 @@ fn digest_of(hex: &str) -> Option<Digest> {
 }
 
 /// A token that nobody can guess: 256 bits.
-fn fresh() -> String {
+pub fn fresh() -> String {
     let bytes = [random_bytes(), random_bytes()].concat();
     format!("{MARK}{}", URL_SAFE_NO_PAD.encode(bytes))
 }

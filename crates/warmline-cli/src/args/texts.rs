@@ -139,6 +139,24 @@ Examples:
 In the file of a desktop client:
   {\"mcpServers\": {\"github\": {\"command\": \"warmline\", \"args\": [\"stdio\", \"github\"]}}}";
 
+pub(super) const RUN_USAGE: &str = "warmline run [TARGET]… [OPTIONS] -- PROGRAM…";
+
+pub(super) const RUN: &str = "\
+Run a program inside a run: what it calls shares sessions, which end with it.
+
+The program finds a gateway of its own by three variables:
+  WARMLINE_URL    what URLs begin with: $WARMLINE_URL/servers/NAME/mcp is a server inside the run,
+                  $WARMLINE_URL/mcp is all of them in one
+  WARMLINE_TOKEN  what lets it in: `Authorization: Bearer $WARMLINE_TOKEN`
+  WARMLINE_RUN    the name of the run
+Its exit code is passed on, and one line tells what was saved.";
+
+pub(super) const RUN_EXAMPLES: &str = "\
+Examples:
+  warmline run -- python agent.py
+  warmline run github browser --name trip -- node agent.mjs
+  warmline run https://example.com/mcp -- sh -c 'curl $WARMLINE_URL/mcp …'";
+
 pub(super) const URL: &str = "\
 Print what a client has to be told to use a server through the gateway.
 
@@ -177,6 +195,28 @@ Examples:
   warmline check
   warmline check warmline.toml
   warmline check ~/.cursor/mcp.json --json";
+
+pub(super) const INIT: &str = "\
+Write a configuration file to begin with, with what desktop clients have already.
+
+Servers of Claude Desktop, Claude Code, Cursor, VS Code and Windsurf are taken over. No secret is
+copied: values of variables, headers and what looks like a secret among arguments stay where they
+are, and the file says what is to be filled in. Nothing is started or contacted.";
+
+pub(super) const INIT_EXAMPLES: &str = "\
+Examples:
+  warmline init
+  warmline init --here --no-import";
+
+pub(super) const ADD_USAGE: &str = "\
+warmline add NAME URL [OPTIONS]
+       warmline add NAME [OPTIONS] -- COMMAND…";
+
+pub(super) const ADD_EXAMPLES: &str = "\
+Examples:
+  warmline add github https://example.com/mcp --token-env GITHUB_TOKEN
+  warmline add browser -- npx -y @playwright/mcp
+  warmline add notes --here --env-pass NOTES_KEY -- npx -y notes-server";
 
 pub(super) const EXPLAIN_EXAMPLES: &str = "\
 Examples:

@@ -21,7 +21,7 @@ pub(super) fn run(typed: &args::Check, report: &Report) -> Outcome<u8> {
     };
     if files.is_empty() {
         return Err(Problem::usage("there is no configuration file to look at")
-            .hint("write a `warmline.toml`, or name a file"));
+            .hint("`warmline init` writes one; or name a file"));
     }
     let mut exit = 0;
     for (path, origin) in files {

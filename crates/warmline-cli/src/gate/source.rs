@@ -142,8 +142,9 @@ impl Read<'_> {
         let mut untrusted = untrusted.filter_map(|file| file.trusted(self.store).err());
         match untrusted.next() {
             Some(error) => error.into(),
-            None => Problem::usage("there is nothing to serve: no server is configured")
-                .hint("give a URL, or a command behind `--`; or write a `warmline.toml`"),
+            None => Problem::usage("there is nothing to serve: no server is configured").hint(
+                "give a URL, or a command behind `--`; or write a `warmline.toml`: `warmline init`",
+            ),
         }
     }
 

@@ -10,7 +10,7 @@ fn check_names_the_place_and_the_right_word_and_executes_nothing() {
     exit: 2
     ----- stderr -----
     error[usage-bad-argument]: there is no configuration file to look at
-      hint: write a `warmline.toml`, or name a file
+      hint: `warmline init` writes one; or name a file
     ");
     warmline.write_user("warmline.toml", "[gateway]\nlisten = '0.0.0.0:8484'\n");
     tells!(warmline.run(&["check"]), @r#"

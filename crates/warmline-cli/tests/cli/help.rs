@@ -27,9 +27,12 @@ fn help_fits_on_one_screen_and_has_examples() {
       doctor       Find out what is wrong with a server, and what to do about it
       serve        Stand between MCP clients and servers, and keep sessions warm for them
       stdio        Be an MCP server over stdio, in front of others: for desktop clients
+      run          Run a program inside a run: what it calls shares sessions, which end with it
       url          Print what a client has to be told to use a server through the gateway
       token        Make, list and revoke tokens that let callers into the gateway
       check        Look whether configuration files are right, and execute nothing
+      init         Write a configuration file to begin with, with what desktop clients have already
+      add          Add a server to a configuration file
       explain      Explain an error code
       trust        Look at a configuration file of this folder and accept it
       demo         See what Warmline is for, in twenty seconds
@@ -61,6 +64,9 @@ fn every_command_has_help_with_examples() {
         "doctor",
         "serve",
         "stdio",
+        "run",
+        "init",
+        "add",
         "url",
         "token",
         "check",

@@ -7,12 +7,14 @@
     reason = "a test that cannot set its scene has failed, and outputs are as long as they are"
 )]
 
+mod around;
 mod call;
 mod check;
 mod config;
 mod demo;
 mod doctor;
 mod help;
+mod init;
 mod output;
 mod runs;
 mod secrets;

@@ -219,7 +219,7 @@ fn it_refuses_to_listen_where_others_are_without_asking_who_they_are() {
     exit: 2
     ----- stderr -----
     error[usage-bad-argument]: there is nothing to serve: no server is configured
-      hint: give a URL, or a command behind `--`; or write a `warmline.toml`
+      hint: give a URL, or a command behind `--`; or write a `warmline.toml`: `warmline init`
     ");
     tells!(warmline.run(&["serve", "--listen", "here"]), @r"
     exit: 2

@@ -1,0 +1,146 @@
+//! `warmline add`: one more server in a configuration file.
+
+use std::path::{Path, PathBuf};
+
+use warmline::config::{Anew, ConfigFile, Origin, parse_url, plain_name};
+use warmline::core::code::Code;
+use warmline::trust::TrustStore;
+
+use crate::args;
+use crate::problem::{Outcome, Problem};
+use crate::report::{Fields, Report, style};
+use crate::target::folders;
+
+/// Adds the server behind what the file has.
+pub(super) fn run(typed: &args::Add, report: &Report) -> Outcome<u8> {
+    let name = &typed.name;
+    if plain_name(name).as_deref() != Some(name) {
+        let problem = Problem::usage(format!(
+            "`{}` cannot be the name of a server",
+            name.escape_debug()
+        ));
+        let near = plain_name(name).map(|near| format!("`{near}` can"));
+        let rule = "names have 1 to 24 of `a` to `z`, `0` to `9` and `-`".to_owned();
+        return Err(problem.hint(near.unwrap_or(rule)));
+    }
+    let place = file(typed.here, typed.config.as_deref())?;
+    let before = before(&place, name)?;
+    let table = table(typed)?;
+    let between = if before.is_empty() { "" } else { "\n" };
+    write(
+        &place,
+        &format!("{before}{between}{}", table.toml),
+        typed.here,
+    )?;
+    let fields = Fields::new()
+        .put("name", name)
+        .put("file", place.display().to_string());
+    if report.is_json() {
+        report.object("add", &fields);
+    } else {
+        report.data(&format!(
+            "added {} to {}",
+            style::name(name),
+            place.display()
+        ));
+        report.note(&format!("next: `warmline doctor {name}`"));
+    }
+    Ok(0)
+}
+
+/// The file that is written: one that was named, that of this folder, or that of the user.
+pub(super) fn file(here: bool, named: Option<&Path>) -> Outcome<PathBuf> {
+    let folders = folders()?;
+    match (named, here) {
+        (Some(named), _) => Ok(named.to_owned()),
+        (None, true) => Ok(folders.working.join(FILE)),
+        (None, false) => match folders.user {
+            Some(user) => Ok(user.join(FILE)),
+            None => Err(Problem::usage("this user has no configuration folder")
+                .hint("--here writes into the working folder")),
+        },
+    }
+}
+
+/// What stands in the file; nothing where there is none. The name must be free there.
+fn before(place: &Path, name: &str) -> Outcome<String> {
+    if !place.exists() {
+        return Ok(String::new());
+    }
+    if place.extension().is_some_and(|end| end == "json") {
+        return Err(
+            Problem::usage(format!("`{}` belongs to another program", place.display()))
+                .hint("servers are added to a `warmline.toml`"),
+        );
+    }
+    let read = ConfigFile::read(place, Origin::Given)?;
+    if read.declarations().iter().any(|known| known.name == name) {
+        let what = format!("`{name}` is declared in `{}` already", place.display());
+        return Err(Problem::usage(what).hint("take another name, or edit the file"));
+    }
+    std::fs::read_to_string(place).map_err(|error| unwritten(place, &error))
+}
+
+fn table(typed: &args::Add) -> Outcome<Anew> {
+    match (&typed.url, typed.command.as_slice()) {
+        (Some(url), []) => {
+            let parsed = parse_url(url)
+                .map_err(|why| Problem::usage("that is not the URL of a server").because(why))?;
+            Ok(Anew::of_url(
+                &typed.name,
+                parsed.as_str(),
+                typed.token_env.as_deref(),
+            ))
+        },
+        (None, words @ [_, ..]) => {
+            let words: Option<Vec<String>> = words
+                .iter()
+                .map(|word| word.to_str().map(str::to_owned))
+                .collect();
+            let words =
+                words.ok_or_else(|| Problem::usage("the command behind `--` is not text"))?;
+            Ok(Anew::of_command(&typed.name, &words, &typed.env_pass))
+        },
+        (None, []) => Err(Problem::usage("neither a URL nor a command is given")
+            .hint("`warmline add NAME URL`, or `warmline add NAME -- COMMAND…`")),
+        (Some(_), _) => Err(Problem::usage("there is a URL and a command behind `--`")
+            .hint("leave one of them out")),
+    }
+}
+
+/// Writes the file whole, after it was read as whoever uses it would. One of the working folder is
+/// trusted by that, if it was before or is new: who wrote it is who runs this.
+pub(super) fn write(place: &Path, text: &str, here: bool) -> Outcome<()> {
+    let folders = folders()?;
+    let store = TrustStore::in_state_folder(folders.state.as_deref());
+    let was_trusted = match ConfigFile::read(place, Origin::Folder) {
+        Ok(file) => file.is_trusted(&store),
+        Err(_) => !place.exists(),
+    };
+    let folder = place.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder).map_err(|error| unwritten(place, &error))?;
+    let draft = place.with_extension("toml.new");
+    std::fs::write(&draft, text).map_err(|error| unwritten(place, &error))?;
+    let looked = ConfigFile::read(&draft, Origin::Given).map_err(Problem::from);
+    let written = looked.and_then(|read| {
+        std::fs::rename(&draft, place).map_err(|error| unwritten(place, &error))?;
+        Ok(read)
+    });
+    if written.is_err() {
+        // It is of no use to anybody; the error that matters is the first one.
+        std::fs::remove_file(&draft).ok();
+    }
+    let read = written?;
+    if here && was_trusted {
+        // What is not remembered is asked for again: nothing is lost.
+        store.trust(place, read.digest()).ok();
+    }
+    Ok(())
+}
+
+fn unwritten(place: &Path, error: &std::io::Error) -> Problem {
+    let what = format!("`{}` cannot be written", place.display());
+    Problem::new(Code::ConfigUnreadable, what).because(error.to_string())
+}
+
+const FILE: &str = "warmline.toml";

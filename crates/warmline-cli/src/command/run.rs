@@ -1,0 +1,177 @@
+//! `warmline run`: a run around any program, through a gateway of its own.
+
+use std::ffi::OsString;
+use std::process::ExitStatus;
+
+use tokio::process::{Child, Command};
+use warmline::core::code::Code;
+use warmline::core::delivery::Delivery;
+use warmline::{Run, Warmline};
+use warmline_gateway::tokens::{self, LOCAL};
+use warmline_gateway::{Auth, Gateway, Options, Token};
+
+use crate::args;
+use crate::gate::{Kept, Source};
+use crate::interrupt::Signals;
+use crate::problem::{Outcome, Problem};
+use crate::report::text::{count, seconds};
+use crate::report::{Fields, Report};
+use crate::target::state_folder;
+
+mod savings;
+
+use savings::Savings;
+
+/// Starts the program, waits for it, ends its run, and passes its exit code on.
+pub(super) async fn run(typed: &args::Around, report: &Report) -> Outcome<u8> {
+    let mut signals = Signals::hear();
+    let name = name(typed)?;
+    let (wanted, cautions) = Source::of(&typed.served())?.read()?;
+    for caution in cautions {
+        report.caution(&caution);
+    }
+    let state = state_folder(typed.state_dir.as_deref())?;
+    let kept = Kept::open(&state, wanted)?;
+    let token = tokens::fresh();
+    let gateway = listen(&kept, &token).await?;
+    let surrounding = [
+        (
+            "WARMLINE_URL",
+            format!("http://{}/runs/{name}", gateway.address()),
+        ),
+        ("WARMLINE_RUN", name.clone()),
+        ("WARMLINE_TOKEN", token),
+    ];
+    let child = start(&typed.command, &surrounding)?;
+    let ended = wait(child, &mut signals).await;
+    let saved = Savings::of(&kept.warm.snapshot());
+    gateway.drain();
+    end(&kept.warm, &name).await;
+    kept.warm.close().await;
+    tell(&name, &saved, report);
+    let ended = ended.map_err(|error| {
+        Problem::new(Code::Bug, "nobody can say how the program ended").because(error.to_string())
+    })?;
+    Ok(exit_code(ended))
+}
+
+/// The name of the run: the one that was typed, that of whoever started us, or a fresh one.
+fn name(typed: &args::Around) -> Outcome<String> {
+    let Some(name) = typed.name.clone().or_else(warmline::settings::run_from_env) else {
+        return Ok(format!("run-{}", std::process::id()));
+    };
+    Run::check_name(&name).map_err(|error| {
+        Problem::usage("that cannot be the name of a run").hint(error.hint().unwrap_or_default())
+    })?;
+    Ok(name)
+}
+
+/// A gateway that only the program can use: it alone gets the token.
+async fn listen(kept: &Kept, token: &str) -> Outcome<Gateway> {
+    let options = Options {
+        listen: ([127, 0, 0, 1], 0).into(),
+        auth: Auth::tokens(vec![Token::of(kept.warm.vault(), LOCAL, token)]),
+        max_request: kept.settings.max_request,
+        ..Options::default()
+    };
+    let started = Gateway::start(kept.warm.clone(), options).await;
+    started.map_err(|error| {
+        Problem::new(
+            Code::OpenFailed,
+            "no port of this machine can be listened on",
+        )
+        .because(error.to_string())
+    })
+}
+
+fn start(words: &[OsString], surrounding: &[(&str, String)]) -> Outcome<Child> {
+    let [program, args @ ..] = words else {
+        return Err(Problem::usage("no program stands behind `--`")
+            .hint("`warmline run -- python agent.py`"));
+    };
+    let mut command = Command::new(program);
+    command.args(args);
+    for (name, value) in surrounding {
+        command.env(name, value);
+    }
+    command.spawn().map_err(|error| {
+        let what = format!("`{}` cannot be started", program.to_string_lossy());
+        Problem::new(Code::OpenFailed, what)
+            .because(error.to_string())
+            .delivered(Delivery::Unsent)
+    })
+}
+
+/// Waits for the program. What we are told to stop is its to do: a terminal tells it itself, and
+/// the second time there is no more asking.
+async fn wait(mut child: Child, signals: &mut Signals) -> std::io::Result<ExitStatus> {
+    let mut told = 0;
+    loop {
+        tokio::select! {
+            ended = child.wait() => return ended,
+            () = signals.stop() => {
+                told += 1;
+                match told {
+                    1 => ask_to_end(&child),
+                    _ => child.start_kill()?,
+                }
+            },
+        }
+    }
+}
+
+#[cfg(unix)]
+fn ask_to_end(child: &Child) {
+    use std::io::IsTerminal as _;
+    let id = child.id().and_then(|id| i32::try_from(id).ok());
+    let id = id.and_then(rustix::process::Pid::from_raw);
+    if let Some(id) = id.filter(|_| !std::io::stdin().is_terminal()) {
+        // It may have ended meanwhile, and then there is nobody to ask.
+        rustix::process::kill_process(id, rustix::process::Signal::TERM).ok();
+    }
+}
+
+#[cfg(not(unix))]
+fn ask_to_end(_child: &Child) {}
+
+/// Ends the run, if anything was called in it.
+async fn end(warm: &Warmline, name: &str) {
+    if let Ok(run) = warm.identity(LOCAL).join(name) {
+        run.end().await;
+    }
+}
+
+fn tell(name: &str, saved: &Savings, report: &Report) {
+    let text = match saved.requests {
+        0 => format!("run `{name}`: nothing was called through `WARMLINE_URL`"),
+        _ => format!(
+            "run `{name}`: {} in {}; a session per request would have taken {} more to open",
+            counted(saved.requests, "request"),
+            counted(saved.sessions, "session"),
+            seconds(saved.time)
+        ),
+    };
+    let fields = Fields::new()
+        .put("run", name)
+        .put("requests", saved.requests)
+        .put("sessions", saved.sessions)
+        .put("saved_ms", u64::try_from(saved.time.as_millis()).ok());
+    report.remark(&text, &fields);
+}
+
+fn counted(number: u64, noun: &str) -> String {
+    count(usize::try_from(number).unwrap_or(usize::MAX), noun)
+}
+
+/// The exit code of the program; of one that a signal ended, what a shell would say.
+fn exit_code(ended: ExitStatus) -> u8 {
+    #[cfg(unix)]
+    let by_signal = std::os::unix::process::ExitStatusExt::signal(&ended);
+    #[cfg(not(unix))]
+    let by_signal: Option<i32> = None;
+    let code = match by_signal {
+        Some(signal) => signal.saturating_add(128),
+        None => ended.code().unwrap_or(1),
+    };
+    u8::try_from(code & 0xff).unwrap_or(1)
+}

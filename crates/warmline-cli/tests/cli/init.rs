@@ -1,0 +1,161 @@
+//! `warmline init` and `warmline add`: a file to begin with, and more servers in it.
+
+use crate::tells;
+use crate::warmline::Warmline;
+
+/// What desktop clients have is taken over, without one secret.
+#[test]
+fn init_takes_over_what_desktop_clients_have_and_no_secret() {
+    let warmline = Warmline::new();
+    let at_home = |path: &str, text: &str| {
+        let path = warmline.home().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    at_home(
+        ".cursor/mcp.json",
+        r#"{"mcpServers": {
+            "Notes": {"command": "npx", "args": ["-y", "notes", "--api-key", "canary-1"], "env": {"NOTES_KEY": "canary-2"}},
+            "remote": {"url": "https://example.com/mcp", "headers": {"Authorization": "Bearer canary-3"}}
+        }}"#,
+    );
+    at_home(
+        ".config/Code/User/mcp.json",
+        r#"{"servers": {"remote": {"url": "https://other.example/mcp"}, "third": {"type": "http", "url": "https://third.example/mcp"}}}"#,
+    );
+    at_home(".claude.json", r#"{"projects": {}}"#);
+    tells!(warmline.run(&["init"]), @r"
+    exit: 0
+    ----- stdout -----
+    wrote [HOME]/.config/warmline/warmline.toml · 3 servers taken over
+      notes  from Cursor
+        to do: arguments that may be secret stand as `FILL_IN`
+        to do: set the variable `NOTES_KEY` yourself
+      remote  from Cursor
+        to do: put the token, without `Bearer`, into `REMOTE_TOKEN`
+      third  from VS Code
+    ----- stderr -----
+    next: `warmline doctor`, then `warmline serve`
+    ");
+    let file = warmline.home().join(".config/warmline/warmline.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(!text.contains("canary"), "{text}");
+    insta::assert_snapshot!(text, @r#"
+    # What Warmline stands in front of. `warmline check` looks at this file, `warmline doctor NAME` at
+    # a server, `warmline serve` serves them all. Every setting: docs/CONFIG.md
+
+    [gateway]
+    # listen = "127.0.0.1:8484"
+
+    # [servers.browser]
+    # command = ["npx", "-y", "@playwright/mcp"]
+    # spares = 1                                  # one is opened ahead, for the next run
+
+    # [servers.github]
+    # url = "https://api.example.com/mcp"
+    # credential = { env = "GITHUB_TOKEN" }       # the value stays in the environment
+
+    # from Cursor
+    [servers.notes]
+    command = ["npx", "-y", "notes", "--api-key", "FILL_IN"]
+    # arguments that may be secret stand as `FILL_IN`
+    env_pass = ["NOTES_KEY"]
+    # set the variable `NOTES_KEY` yourself
+
+    # from Cursor
+    [servers.remote]
+    url = "https://example.com/mcp"
+    credential = { env = "REMOTE_TOKEN" }
+    # put the token, without `Bearer`, into `REMOTE_TOKEN`
+
+    # from VS Code
+    [servers.third]
+    url = "https://third.example/mcp"
+    "#);
+    let told = warmline.run(&["check"]);
+    assert!(told.stdout.contains("3 servers"), "{told}");
+    tells!(warmline.run(&["init"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[usage-bad-argument]: there is a `[HOME]/.config/warmline/warmline.toml` already
+      hint: `warmline add NAME …` adds a server to it
+    ");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+}
+
+#[test]
+fn add_writes_one_more_server_and_breaks_nothing() {
+    let warmline = Warmline::new();
+    let added = |words: &[&str]| {
+        let mut all = vec!["add"];
+        all.extend(words);
+        warmline.run(&all)
+    };
+    tells!(added(&["github", "https://example.com/mcp", "--token-env", "GITHUB_TOKEN"]), @r"
+    exit: 0
+    ----- stdout -----
+    added github to [HOME]/.config/warmline/warmline.toml
+    ----- stderr -----
+    next: `warmline doctor github`
+    ");
+    tells!(added(&["time", "--env-pass", "TZ_KEY", "--", "sh", "-c", "echo 'hi'"]), @r"
+    exit: 0
+    ----- stdout -----
+    added time to [HOME]/.config/warmline/warmline.toml
+    ----- stderr -----
+    next: `warmline doctor time`
+    ");
+    tells!(added(&["time", "--", "sh"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[usage-bad-argument]: `time` is declared in `[HOME]/.config/warmline/warmline.toml` already
+      hint: take another name, or edit the file
+    ");
+    tells!(added(&["My Server", "https://example.com/mcp"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[usage-bad-argument]: `My Server` cannot be the name of a server
+      hint: `my-server` can
+    ");
+    tells!(added(&["other"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[usage-bad-argument]: neither a URL nor a command is given
+      hint: `warmline add NAME URL`, or `warmline add NAME -- COMMAND…`
+    ");
+    tells!(added(&["other", "nonsense"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[usage-bad-argument]: that is not the URL of a server
+      why: it does not begin with `https://` or `http://`
+    ");
+    let file = warmline.home().join(".config/warmline/warmline.toml");
+    insta::assert_snapshot!(std::fs::read_to_string(&file).unwrap(), @r#"
+    [servers.github]
+    url = "https://example.com/mcp"
+    credential = { env = "GITHUB_TOKEN" }
+
+    [servers.time]
+    command = ["sh", "-c", "echo 'hi'"]
+    env_pass = ["TZ_KEY"]
+    "#);
+    let told = warmline.run(&["doctor", "time", "--offline"]);
+    assert_eq!(told.exit, 0, "{told}");
+    // A file that is broken is not made worse.
+    std::fs::write(&file, "[servers.a]\nurll = 'x'\n").unwrap();
+    assert_eq!(added(&["b", "https://example.com/mcp"]).exit, 2);
+    assert_eq!(
+        std::fs::read_to_string(&file).unwrap(),
+        "[servers.a]\nurll = 'x'\n"
+    );
+    std::fs::remove_file(&file).unwrap();
+    // What is written into this folder by its user is trusted; what somebody else adds is not.
+    assert_eq!(added(&["mine", "--here", "--", "sh"]).exit, 0);
+    assert_eq!(warmline.run(&["trust"]).everything().lines().count(), 1);
+    let here = warmline.work().join("warmline.toml");
+    let more = std::fs::read_to_string(&here).unwrap() + "[servers.theirs]\ncommand = ['sh']\n";
+    std::fs::write(&here, more).unwrap();
+    assert_eq!(added(&["again", "--here", "--", "sh"]).exit, 0);
+    let told = warmline.run(&["tools", "theirs"]);
+    assert!(told.stderr.starts_with("error[config-untrusted]"), "{told}");
+}

@@ -1,0 +1,248 @@
+//! A server written down anew, as `warmline.toml` would have it. No secret is copied.
+//!
+//! Asked by: whoever takes over what other programs are configured with, or adds a server.
+
+use std::fmt::Write as _;
+
+use super::declaration::{Declaration, DeclaredReach, Written};
+use super::outline::public_url;
+
+/// A server as `[servers.NAME]`, and what was left out of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Anew {
+    /// The text of its table.
+    pub toml: String,
+    /// What somebody has to fill in, in words.
+    pub left_out: Vec<String>,
+}
+
+impl Anew {
+    /// A server behind a URL, with the variable that holds its token, if it needs one.
+    pub fn of_url(name: &str, url: &str, token_env: Option<&str>) -> Self {
+        let mut table = Table::new(name);
+        table.line("url", &quoted(url));
+        if let Some(variable) = token_env {
+            table.line("credential", &format!("{{ env = {} }}", quoted(variable)));
+        }
+        table.done()
+    }
+
+    /// A server that is a program, with variables that are passed on to it.
+    pub fn of_command(name: &str, words: &[String], env_pass: &[String]) -> Self {
+        let mut table = Table::new(name);
+        table.line("command", &list(words.iter().map(String::as_str)));
+        if !env_pass.is_empty() {
+            table.line("env_pass", &list(env_pass.iter().map(String::as_str)));
+        }
+        table.done()
+    }
+}
+
+impl Declaration {
+    /// The same server as a table of `warmline.toml`. Values that may be secret stay behind: they
+    /// are named, and come from variables from now on.
+    pub fn anew(&self) -> Anew {
+        let mut table = Table::new(&self.name);
+        match &self.reach {
+            DeclaredReach::Url { url, headers, .. } => {
+                table.url(url.as_ref());
+                headers.iter().for_each(|(name, _)| table.header(name));
+            },
+            DeclaredReach::Command {
+                argv,
+                env,
+                env_pass,
+                cwd,
+            } => {
+                table.command(argv);
+                let passed: Vec<&str> = env.keys().chain(env_pass).map(String::as_str).collect();
+                if !passed.is_empty() {
+                    table.line("env_pass", &list(passed.iter().copied()));
+                }
+                for name in env.keys() {
+                    table.left_out(format!("set the variable `{name}` yourself"));
+                }
+                if let Some(cwd) = cwd {
+                    table.line("cwd", &quoted(&self.base.join(cwd).to_string_lossy()));
+                }
+            },
+        }
+        table.done()
+    }
+}
+
+/// A table that is being written.
+struct Table {
+    text: String,
+    left_out: Vec<String>,
+    has_credential: bool,
+}
+
+impl Table {
+    fn new(name: &str) -> Self {
+        Self {
+            text: format!("[servers.{name}]\n"),
+            left_out: Vec::new(),
+            has_credential: false,
+        }
+    }
+
+    fn line(&mut self, key: &str, value: &str) {
+        // Writing into a String does not fail.
+        writeln!(self.text, "{key} = {value}").ok();
+    }
+
+    /// Says in the file and to whoever asked what is missing.
+    fn left_out(&mut self, what: String) {
+        writeln!(self.text, "# {what}").ok();
+        self.left_out.push(what);
+    }
+
+    fn url(&mut self, url: Option<&Written>) {
+        let written = url.map(|url| url.0.as_str()).unwrap_or_default();
+        let shown = public_url(written);
+        let plain = shown.trim_end_matches("?…");
+        self.line("url", &quoted(plain));
+        if plain != written && plain.trim_end_matches('/') != written.trim_end_matches('/') {
+            self.left_out("the URL had a user or a query, which may be secret".to_owned());
+        }
+    }
+
+    /// The header that says who we are becomes a credential; others are named.
+    fn header(&mut self, name: &str) {
+        if name.eq_ignore_ascii_case("authorization") && !self.has_credential {
+            self.has_credential = true;
+            let variable = variable_of(&self.text);
+            self.line("credential", &format!("{{ env = {} }}", quoted(&variable)));
+            self.left_out(format!(
+                "put the token, without `Bearer`, into `{variable}`"
+            ));
+        } else {
+            self.left_out(format!("the header `{name}` was not taken over"));
+        }
+    }
+
+    fn command(&mut self, argv: &[Written]) {
+        let mut words: Vec<&str> = Vec::new();
+        let mut left_out = 0;
+        let mut names_secret = false;
+        for word in argv.iter().map(|word| word.0.as_str()) {
+            let (name, value) = word.split_once(['=', ':']).unwrap_or((word, ""));
+            let is_secret = if names_secret {
+                !word.starts_with('-')
+            } else {
+                is_secret_name(name) && !value.is_empty() && !value.starts_with("//")
+            };
+            names_secret = word.starts_with('-') && value.is_empty() && is_secret_name(word);
+            if is_secret || looks_secret(word) {
+                left_out += 1;
+                words.push("FILL_IN");
+            } else {
+                words.push(word);
+            }
+        }
+        self.line("command", &list(words.into_iter()));
+        if left_out > 0 {
+            self.left_out("arguments that may be secret stand as `FILL_IN`".to_owned());
+        }
+    }
+
+    fn done(self) -> Anew {
+        Anew {
+            toml: self.text,
+            left_out: self.left_out,
+        }
+    }
+}
+
+/// Whether something with this name is a secret.
+fn is_secret_name(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    SECRET_NAMES.iter().any(|secret| name.contains(secret))
+}
+
+const SECRET_NAMES: &[&str] = &[
+    "key",
+    "token",
+    "secret",
+    "passw",
+    "auth",
+    "credential",
+    "cookie",
+    "bearer",
+    "dsn",
+];
+
+/// Whether a word looks like a secret itself: a URL with a user or a query, or one long run of
+/// letters and digits.
+fn looks_secret(word: &str) -> bool {
+    if word.contains("://") {
+        return public_url(word).trim_end_matches('/') != word.trim_end_matches('/');
+    }
+    let is_dense = |c: char| c.is_ascii_alphanumeric() || "_-.~+=".contains(c);
+    let digits = word.chars().filter(char::is_ascii_digit).count();
+    let marked = ["sk-", "ghp_", "github_pat_", "xox", "glpat-", "wl_", "eyJ"];
+    marked.iter().any(|mark| word.starts_with(mark))
+        || (word.len() >= 32 && digits >= 6 && word.chars().all(is_dense))
+}
+
+/// The variable for the token of the server whose table this is.
+fn variable_of(table: &str) -> String {
+    let name = table.lines().next().unwrap_or_default();
+    let name = name.trim_start_matches("[servers.").trim_end_matches(']');
+    format!("{}_TOKEN", name.to_ascii_uppercase().replace('-', "_"))
+}
+
+fn list<'a>(words: impl Iterator<Item = &'a str>) -> String {
+    let words: Vec<String> = words.map(quoted).collect();
+    format!("[{}]", words.join(", "))
+}
+
+/// A text as TOML writes it.
+fn quoted(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::read_text;
+    use super::*;
+
+    fn anew(json: &str) -> Anew {
+        let text = format!(r#"{{"mcpServers": {{"My Server": {json}}}}}"#);
+        let read = read_text(Path::new("/home/x/mcp.json"), &text).unwrap();
+        read.declarations[0].anew()
+    }
+
+    #[test]
+    fn what_is_written_anew_can_be_read_and_holds_no_secret() {
+        #[rustfmt::skip]
+        let table = [
+            (r#"{"command": "npx", "args": ["-y", "some-server@1.2.3", "--port", "8080"]}"#,
+             r#"command = ["npx", "-y", "some-server@1.2.3", "--port", "8080"]"#),
+            (r#"{"command": "npx", "args": ["s", "--api-key", "canary"]}"#, r#"["npx", "s", "--api-key", "FILL_IN"]"#),
+            (r#"{"command": "npx", "args": ["s", "--token=canary"]}"#,      r#"["npx", "s", "FILL_IN"]"#),
+            (r#"{"command": "npx", "args": ["s", "--header", "Authorization: canary"]}"#, "FILL_IN"),
+            (r#"{"command": "s", "args": ["postgres://me:canary@db/x"]}"#,  r#"["s", "FILL_IN"]"#),
+            (r#"{"command": "s", "args": ["ghp_canary"]}"#,                 r#"["s", "FILL_IN"]"#),
+            (r#"{"command": "s", "env": {"API_KEY": "canary"}}"#,           r#"env_pass = ["API_KEY"]"#),
+            (r#"{"url": "https://example.com/mcp", "headers": {"Authorization": "Bearer canary"}}"#,
+             r#"credential = { env = "MY_SERVER_TOKEN" }"#),
+            (r#"{"url": "https://example.com/mcp?key=canary"}"#,            r#"url = "https://example.com/mcp""#),
+            (r#"{"url": "https://example.com/mcp", "headers": {"X-Api": "canary"}}"#, "the header `X-Api` was not taken over"),
+        ];
+        for (json, holds) in table {
+            let anew = anew(json);
+            assert!(!anew.toml.contains("canary"), "{}", anew.toml);
+            assert!(
+                anew.toml.contains(holds),
+                "{holds} is missing:\n{}",
+                anew.toml
+            );
+            let read = read_text(Path::new("warmline.toml"), &anew.toml).unwrap();
+            assert_eq!(read.declarations[0].name, "my-server");
+        }
+    }
+}
