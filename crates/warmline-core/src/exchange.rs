@@ -191,6 +191,8 @@ impl QuestionKind {
 pub enum Answer {
     /// The raw JSON of the result.
     Result(Bytes),
+    /// The raw JSON of the error that whoever was asked gave instead.
+    Error(Bytes),
     /// Nobody here can answer: elicitation is declined, the others get "method not found".
     Declined,
 }

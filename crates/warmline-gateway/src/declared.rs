@@ -5,6 +5,7 @@
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
+use warmline::core::exchange::QuestionKind;
 
 /// What a client can answer. Each is a bit that is never given a second meaning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,6 +32,16 @@ impl Answers {
 
     pub(crate) const fn bits(self) -> u16 {
         self.0
+    }
+
+    /// Whether it can answer such a question.
+    pub(crate) const fn can(self, question: QuestionKind) -> bool {
+        let bits = match question {
+            QuestionKind::Elicitation => 0b111,
+            QuestionKind::Sampling => 0b11_1000,
+            QuestionKind::Roots => 0b1100_0000,
+        };
+        self.0 & bits != 0
     }
 
     /// What a raw object of client capabilities says. Only what is known is taken.

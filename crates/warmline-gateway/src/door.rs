@@ -174,7 +174,7 @@ where
 }
 
 /// Waits until nothing new is taken.
-async fn stopped(stopping: &mut watch::Receiver<bool>) {
+pub(crate) async fn stopped(stopping: &mut watch::Receiver<bool>) {
     // Whoever would say so may be gone; that means the same.
     stopping.wait_for(|stop| *stop).await.map(drop).ok();
 }

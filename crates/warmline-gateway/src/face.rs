@@ -16,6 +16,7 @@ use http::{Method, Response, StatusCode};
 use warmline::core::era::{Era, Version};
 use warmline::core::protocol::envelope::{Kind, Message};
 use warmline::core::protocol::headers::PROTOCOL_VERSION;
+use warmline::core::protocol::malformed::{Fault, Malformed};
 use warmline::core::protocol::meta;
 use warmline::core::protocol::params::Params;
 
@@ -66,8 +67,13 @@ pub(crate) async fn without_body(visit: Visit<'_>) -> Response<Body> {
 
 /// Answers a message.
 pub(crate) async fn with_body(visit: Visit<'_>, body: Bytes) -> Response<Body> {
-    let message = match Message::split(body) {
+    let message = match Message::split(body.clone()) {
         Ok(message) => message,
+        Err(Malformed {
+            what: Fault::Batch, ..
+        }) if stated_era(visit.head) != Some(Era::Modern) => {
+            return Box::pin(legacy::batch::answer(visit, body)).await;
+        },
         Err(malformed) => {
             let (code, what) = if malformed.is_json() {
                 (RpcCode::Invalid, "Invalid Request")

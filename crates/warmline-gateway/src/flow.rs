@@ -25,6 +25,8 @@ use crate::reply;
 const COMMIT_AFTER: Duration = Duration::from_secs(15);
 /// So often a stream on which nothing happens shows that it is alive.
 const ALIVE_EVERY: Duration = Duration::from_secs(15);
+/// So soon a client whose stream broke shall come back for the rest.
+const COME_BACK_AFTER: Duration = Duration::from_secs(1);
 /// Several small events go out in one write, up to about this size.
 const ONE_WRITE: usize = 16 << 10;
 
@@ -65,14 +67,27 @@ pub(crate) struct Manner {
     pub(crate) stream: Option<u64>,
 }
 
+/// Whether a stream begins with an event that only gives an id to come back with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Prime {
+    No,
+    /// Once: older clients choke on an event without data.
+    First,
+}
+
 /// A stream of events, and the call behind it.
 pub(crate) struct Flow {
     call: Option<Calling>,
     lane: Arc<Lane>,
+    /// As whom it reads the lane.
+    reader: u64,
     /// The number of the message to write next.
     next: u64,
     manner: Manner,
+    prime: Prime,
     alive: Option<Pin<Box<Sleep>>>,
+    /// What lasts as long as somebody reads.
+    holds: Option<Box<dyn Send>>,
 }
 
 impl fmt::Debug for Flow {
@@ -84,56 +99,93 @@ impl fmt::Debug for Flow {
     }
 }
 
+/// What a response begins with.
+pub(crate) enum Begun {
+    /// The end, and nothing before it.
+    Alone(Ended),
+    /// Something else, or nothing for a long time: a stream.
+    Events(Flow),
+    /// The client gave the call up before anything was said.
+    GivenUp,
+}
+
 /// Drives a call, and answers its client.
 pub(crate) async fn respond(call: Calling, lane: Arc<Lane>, manner: Manner) -> Response<Body> {
-    let mut flow = Flow {
-        call: Some(call),
-        lane,
-        next: 1,
-        manner,
-        alive: None,
-    };
-    let mut commit = pin!(clock::sleep(COMMIT_AFTER));
-    let first = std::future::poll_fn(|cx| flow.poll_first(cx, commit.as_mut())).await;
-    match first {
-        First::Alone(ended) => reply::json(ended.status, ended.message),
-        First::Events => events(flow),
+    match Flow::of(call, lane, manner).begin().await {
+        Begun::Alone(ended) => reply::json(ended.status, ended.message),
+        Begun::Events(flow) => flow.response(),
+        Begun::GivenUp => reply::empty(StatusCode::ACCEPTED),
     }
 }
 
-/// Goes on with a stream that broke, after the message of that number.
-pub(crate) fn go_on(lane: Arc<Lane>, after: u64, manner: Manner) -> Response<Body> {
-    events(Flow {
-        call: None,
-        lane,
-        next: after.saturating_add(1),
-        manner,
-        alive: None,
-    })
-}
-
-fn events(flow: Flow) -> Response<Body> {
-    let mut response = Response::new(Body::Events(Box::new(flow)));
-    let headers = response.headers_mut();
-    let kind = HeaderValue::from_static("text/event-stream");
-    headers.insert(CONTENT_TYPE, kind);
-    let caching = HeaderValue::from_static("no-cache, no-transform");
-    headers.insert(CACHE_CONTROL, caching);
-    // Reverse proxies in front of us that would wait for more.
-    let buffering = HeaderName::from_static("x-accel-buffering");
-    headers.insert(buffering, HeaderValue::from_static("no"));
-    response
-}
-
-/// What a response begins with.
+/// What a response begins with, found out without taking the flow apart.
 enum First {
-    /// The end, and nothing before it.
     Alone(Ended),
-    /// Something else, or nothing for a long time.
     Events,
+    GivenUp,
 }
 
 impl Flow {
+    /// A call that nobody has driven yet.
+    pub(crate) fn of(call: Calling, lane: Arc<Lane>, manner: Manner) -> Self {
+        Self::new(Some(call), lane, 1, manner)
+    }
+
+    /// A stream that goes on after the message of that number.
+    pub(crate) fn after(number: u64, lane: Arc<Lane>, manner: Manner) -> Self {
+        Self::new(None, lane, number.saturating_add(1), manner)
+    }
+
+    fn new(call: Option<Calling>, lane: Arc<Lane>, next: u64, manner: Manner) -> Self {
+        Self {
+            call,
+            reader: lane.attach(),
+            lane,
+            next,
+            manner,
+            prime: Prime::No,
+            alive: None,
+            holds: None,
+        }
+    }
+
+    /// The same, begun as the client's version wants it.
+    pub(crate) fn primed(mut self, prime: Prime) -> Self {
+        self.prime = prime;
+        self
+    }
+
+    /// The same, with something that lasts as long as somebody reads.
+    pub(crate) fn holding(mut self, held: impl Send + 'static) -> Self {
+        self.holds = Some(Box::new(held));
+        self
+    }
+
+    /// Drives the call until it is known how the response begins.
+    pub(crate) async fn begin(mut self) -> Begun {
+        let mut commit = pin!(clock::sleep(COMMIT_AFTER));
+        let first = std::future::poll_fn(|cx| self.poll_first(cx, commit.as_mut())).await;
+        match first {
+            First::Alone(ended) => Begun::Alone(ended),
+            First::Events => Begun::Events(self),
+            First::GivenUp => Begun::GivenUp,
+        }
+    }
+
+    /// The response that writes the events.
+    pub(crate) fn response(self) -> Response<Body> {
+        let mut response = Response::new(Body::Events(Box::new(self)));
+        let headers = response.headers_mut();
+        let kind = HeaderValue::from_static("text/event-stream");
+        headers.insert(CONTENT_TYPE, kind);
+        let caching = HeaderValue::from_static("no-cache, no-transform");
+        headers.insert(CACHE_CONTROL, caching);
+        // Reverse proxies in front of us that would wait for more.
+        let buffering = HeaderName::from_static("x-accel-buffering");
+        headers.insert(buffering, HeaderValue::from_static("no"));
+        response
+    }
+
     fn poll_first(
         &mut self,
         cx: &mut Context<'_>,
@@ -143,7 +195,7 @@ impl Flow {
             return Poll::Ready(First::Events);
         };
         let ended = call.as_mut().poll(cx);
-        let told = self.lane.has(self.next, cx);
+        let told = self.lane.has(self.next, self.reader, cx);
         let streams = self.manner.accepts != Accepts::Json;
         match ended {
             Poll::Ready(ended) => {
@@ -153,6 +205,11 @@ impl Flow {
                     return Poll::Ready(First::Events);
                 }
                 Poll::Ready(First::Alone(ended))
+            },
+            Poll::Pending if told && self.lane.is_cancelled() => {
+                // Dropping it cancels it.
+                self.call = None;
+                Poll::Ready(First::GivenUp)
             },
             Poll::Pending if !streams => Poll::Pending,
             Poll::Pending if told => Poll::Ready(First::Events),
@@ -169,15 +226,17 @@ impl Flow {
             self.lane.end(Some(ended.message));
         }
         let mut out = BytesMut::new();
+        if self.prime == Prime::First {
+            self.prime = Prime::No;
+            write_prime(&mut out, self.manner.stream);
+        }
         while out.len() < ONE_WRITE {
-            match self.lane.next(self.next, cx) {
+            match self.lane.next(self.next, self.reader, cx) {
                 Poll::Ready(Next::Message(number, message)) => {
                     write_event(&mut out, self.manner.stream, number, &message);
                     self.next = number + 1;
                 },
                 Poll::Ready(Next::Over | Next::Cancelled) if out.is_empty() => {
-                    // Whoever gave the call up cancels it; dropping it does.
-                    self.call = None;
                     return Poll::Ready(None);
                 },
                 Poll::Ready(Next::Over | Next::Cancelled) | Poll::Pending => break,
@@ -200,7 +259,8 @@ impl Flow {
 impl Drop for Flow {
     fn drop(&mut self) {
         let Some(call) = self.call.take() else { return };
-        if self.manner.leaving == Leaving::GoesOn {
+        // Whoever gave the call up cancels it; dropping it does.
+        if self.manner.leaving == Leaving::GoesOn && !self.lane.is_cancelled() {
             let lane = Arc::clone(&self.lane);
             tokio::runtime::Handle::try_current().is_ok().then(|| {
                 clock::spawn("call-goes-on", async move {
@@ -211,6 +271,14 @@ impl Drop for Flow {
                 })
             });
         }
+    }
+}
+
+/// Writes the event that only gives an id, and how soon to come back with it.
+fn write_prime(out: &mut BytesMut, stream: Option<u64>) {
+    if let Some(stream) = stream {
+        let retry = COME_BACK_AFTER.as_millis();
+        out.extend_from_slice(format!("id: {stream:x}-0\nretry: {retry}\ndata: \n\n").as_bytes());
     }
 }
 

@@ -1,7 +1,8 @@
-//! Lanes: what comes down to a client while a call runs, in order, until it is over.
+//! Lanes: what comes down to a client on one stream, in order, until it is over.
 //!
-//! Told by: the listener of a call (news, questions) and the end of the call.  Asked by: the
-//! [`flow`](crate::flow) that writes it to the client, and by one that takes a broken stream up.
+//! Told by: the listener of a call (news, questions), the end of the call, and whoever hears what
+//! belongs to no call.  Asked by: the [`flow`](crate::flow) that writes it to the client, and by one
+//! that takes a broken stream up.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
@@ -9,9 +10,10 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
+use warmline::clock::{self, Instant};
 
-/// More is not held for a client that does not read. What is too much is left out, oldest first,
-/// but never the end of the call.
+/// More is not held for a client that does not read, or may come back. What is too much is left
+/// out, oldest first, but never a question nor the end of the call.
 const MAX_BYTES: usize = 256 << 10;
 
 /// Whether what was written is held for a client that may ask for it again.
@@ -32,11 +34,30 @@ struct State {
     keep: Keep,
     /// The number of the first message that is held.
     first: u64,
-    held: VecDeque<Bytes>,
+    held: VecDeque<Held>,
     bytes: usize,
+    /// The number of the first message that nobody has read.
+    unread: u64,
     phase: Phase,
+    /// Who reads it: whoever came last.
+    reader: u64,
+    /// Since when nothing comes and nobody reads.
+    resting: Option<Instant>,
     /// Who reads it, and who drives the call behind it.
     wakers: SmallVec<[Waker; 2]>,
+}
+
+#[derive(Debug)]
+struct Held {
+    message: Bytes,
+    need: Need,
+}
+
+/// Whether a client can do without a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    Spare,
+    Sure,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +74,7 @@ enum Phase {
 pub(crate) enum Next {
     /// The message of that number.
     Message(u64, Bytes),
-    /// There will be no more.
+    /// There will be no more, or somebody else reads the rest.
     Over,
     /// The call was given up: nobody wants its end.
     Cancelled,
@@ -66,65 +87,88 @@ impl Lane {
             first: 1,
             held: VecDeque::new(),
             bytes: 0,
+            unread: 1,
             phase: Phase::Open,
+            reader: 0,
+            resting: None,
             wakers: SmallVec::new(),
         }))
     }
 
-    /// One more message. Says whether anybody can still hear it.
+    /// One more message, that a client who does not read can do without. Says whether anybody can
+    /// still hear it.
     pub(crate) fn tell(&self, message: Bytes) -> bool {
-        let mut state = self.0.lock();
-        if state.phase != Phase::Open {
-            return false;
-        }
-        state.bytes += message.len();
-        state.held.push_back(message);
-        while state.bytes > MAX_BYTES && state.held.len() > 1 {
-            state.forget_first();
-        }
-        state.wake();
-        true
+        self.0.lock().push(message, Need::Spare)
+    }
+
+    /// One more message, that no client can do without.
+    pub(crate) fn ask(&self, message: Bytes) -> bool {
+        self.0.lock().push(message, Need::Sure)
     }
 
     /// The last message, and the end. None: the end alone.
     pub(crate) fn end(&self, message: Option<Bytes>) {
-        if let Some(message) = message {
-            self.tell(message);
-        }
         let mut state = self.0.lock();
-        if state.phase == Phase::Open {
-            state.phase = Phase::Over;
+        if let Some(message) = message {
+            state.push(message, Need::Sure);
         }
-        state.wake();
+        state.over(Phase::Over);
     }
 
     /// The client gave the call up.
     pub(crate) fn cancel(&self) {
+        self.0.lock().over(Phase::Cancelled);
+    }
+
+    /// Somebody reads it from now on; whoever did before finds it over.
+    pub(crate) fn attach(&self) -> u64 {
         let mut state = self.0.lock();
+        state.reader += 1;
         if state.phase == Phase::Open {
-            state.phase = Phase::Cancelled;
+            state.resting = None;
         }
         state.wake();
+        state.reader
+    }
+
+    /// A reader left, and nothing drives it meanwhile.
+    pub(crate) fn rest(&self) {
+        let mut state = self.0.lock();
+        state.resting.get_or_insert_with(clock::now);
+    }
+
+    /// Since when nothing comes and nobody reads.
+    pub(crate) fn resting(&self) -> Option<Instant> {
+        self.0.lock().resting
     }
 
     /// Whether anything waits to be written.
-    pub(crate) fn has(&self, number: u64, cx: &mut Context<'_>) -> bool {
-        self.next(number, cx).is_ready()
+    pub(crate) fn has(&self, number: u64, reader: u64, cx: &mut Context<'_>) -> bool {
+        self.next(number, reader, cx).is_ready()
+    }
+
+    /// Whether the client gave the call up.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.0.lock().phase == Phase::Cancelled
     }
 
     /// The message of that number or, where it is forgotten, the first one that is held.
-    pub(crate) fn next(&self, number: u64, cx: &mut Context<'_>) -> Poll<Next> {
+    pub(crate) fn next(&self, number: u64, reader: u64, cx: &mut Context<'_>) -> Poll<Next> {
         let mut state = self.0.lock();
         if state.phase == Phase::Cancelled {
             return Poll::Ready(Next::Cancelled);
         }
+        if state.reader != reader {
+            return Poll::Ready(Next::Over);
+        }
+        state.unread = state.unread.max(number);
         if state.keep == Keep::Nothing {
             while state.first < number && state.forget_first() {}
         }
         let number = number.max(state.first);
         let place = usize::try_from(number - state.first).unwrap_or(usize::MAX);
-        if let Some(message) = state.held.get(place) {
-            return Poll::Ready(Next::Message(number, message.clone()));
+        if let Some(held) = state.held.get(place) {
+            return Poll::Ready(Next::Message(number, held.message.clone()));
         }
         if state.phase == Phase::Over {
             return Poll::Ready(Next::Over);
@@ -148,16 +192,47 @@ impl Lane {
         let state = self.0.lock();
         let held = u64::try_from(state.held.len()).unwrap_or(u64::MAX);
         let next = state.first.saturating_add(held);
-        state.first <= number.saturating_add(1) && number < next
+        state.phase != Phase::Cancelled && state.first <= number.saturating_add(1) && number < next
     }
 }
 
 impl State {
+    fn push(&mut self, message: Bytes, need: Need) -> bool {
+        if self.phase != Phase::Open {
+            return false;
+        }
+        let length = message.len();
+        while self.bytes + length > MAX_BYTES && self.can_forget_first() {
+            self.forget_first();
+        }
+        let is_too_much = self.bytes + length > MAX_BYTES && !self.held.is_empty();
+        if is_too_much && need == Need::Spare {
+            return true;
+        }
+        self.bytes += length;
+        self.held.push_back(Held { message, need });
+        self.wake();
+        true
+    }
+
+    fn over(&mut self, phase: Phase) {
+        if self.phase == Phase::Open {
+            self.phase = phase;
+            self.resting = Some(clock::now());
+        }
+        self.wake();
+    }
+
+    fn can_forget_first(&self) -> bool {
+        let first = self.held.front();
+        first.is_some_and(|held| held.need == Need::Spare || self.first < self.unread)
+    }
+
     fn forget_first(&mut self) -> bool {
-        let Some(message) = self.held.pop_front() else {
+        let Some(held) = self.held.pop_front() else {
             return false;
         };
-        self.bytes = self.bytes.saturating_sub(message.len());
+        self.bytes = self.bytes.saturating_sub(held.message.len());
         self.first += 1;
         true
     }
@@ -180,7 +255,7 @@ mod tests {
     use super::*;
 
     fn read(lane: &Lane, number: u64) -> Poll<Next> {
-        lane.next(number, &mut Context::from_waker(Waker::noop()))
+        lane.next(number, 0, &mut Context::from_waker(Waker::noop()))
     }
 
     #[test]
@@ -220,11 +295,41 @@ mod tests {
     }
 
     #[test]
+    fn a_question_waits_for_a_client_that_does_not_read() {
+        let lane = Lane::new(Keep::Written);
+        lane.ask("?".into());
+        for _ in 0..100 {
+            lane.tell(Bytes::from(vec![b'x'; 10 << 10]));
+        }
+        assert_eq!(read(&lane, 1), Poll::Ready(Next::Message(1, "?".into())));
+        let held: usize = lane
+            .0
+            .lock()
+            .held
+            .iter()
+            .map(|held| held.message.len())
+            .sum();
+        assert!(held <= MAX_BYTES, "{held}");
+    }
+
+    #[test]
     fn a_call_that_was_given_up_has_no_end() {
         let lane = Lane::new(Keep::Nothing);
         lane.tell("a".into());
         lane.cancel();
         lane.end(Some("b".into()));
         assert_eq!(read(&lane, 1), Poll::Ready(Next::Cancelled));
+    }
+
+    #[test]
+    fn whoever_comes_last_reads_the_rest() {
+        let lane = Lane::new(Keep::Written);
+        let first = lane.attach();
+        lane.tell("a".into());
+        let second = lane.attach();
+        let mut cx = Context::from_waker(Waker::noop());
+        assert_eq!(lane.next(1, first, &mut cx), Poll::Ready(Next::Over));
+        let a = Next::Message(1, "a".into());
+        assert_eq!(lane.next(1, second, &mut cx), Poll::Ready(a));
     }
 }

@@ -43,7 +43,7 @@ use crate::body::Body;
 use crate::door::limits::Gate;
 use crate::door::{Acceptor, LocalListener};
 pub use crate::door::{Limits, Resource, TlsFiles};
-use crate::face::legacy::clients::Clients;
+use crate::face::legacy::clients::{self, Clients};
 use crate::face::modern::listen::Listens;
 pub use crate::face::stdio::Pipe;
 use crate::hosts::Hosts;
@@ -156,7 +156,8 @@ impl Gateway {
             audit,
             ..Shared::new(warm, options, address, stopping.clone())
         });
-        let mut listening = Vec::new();
+        let looking = clients::look_after(Arc::downgrade(&shared), stopping.clone());
+        let mut listening = vec![clock::spawn("clients", looking)];
         if let Some(socket) = socket {
             let local = door::listen_locally(Arc::clone(&shared), socket, stopping.clone());
             listening.push(clock::spawn("local-listener", local));

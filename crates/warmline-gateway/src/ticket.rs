@@ -19,8 +19,8 @@ use crate::declared::Answers;
 
 /// The form of what is sealed; another one is not read.
 const FORM: u8 = 1;
-/// Form, identity, route, name of the client session, version, answers, time.
-const LENGTH: usize = 1 + 16 + 16 + 16 + 1 + 2 + 8;
+/// Form, identity, route, run, name of the client session, version, answers, time.
+const LENGTH: usize = 1 + 16 + 16 + 16 + 16 + 1 + 2 + 8;
 /// No ticket of ours is longer; nothing longer is even looked at.
 const MAX_TEXT: usize = 200;
 
@@ -31,6 +31,8 @@ pub(crate) struct Ticket {
     pub(crate) identity: Digest,
     /// Where: the server, and the run if the path named one.
     pub(crate) route: Digest,
+    /// The run that was named when it was given; zeros where it is a run of its own.
+    pub(crate) run: Digest,
     /// Its own name, which nobody can guess.
     pub(crate) name: Digest,
     /// The version of the protocol that was agreed on.
@@ -46,7 +48,7 @@ impl Ticket {
     pub(crate) fn seal(&self, vault: &Vault) -> Result<String, Trouble> {
         let mut plain = Vec::with_capacity(LENGTH);
         plain.push(FORM);
-        for digest in [&self.identity, &self.route, &self.name] {
+        for digest in [&self.identity, &self.route, &self.run, &self.name] {
             plain.extend_from_slice(digest.bytes());
         }
         plain.push(number_of(self.version));
@@ -70,6 +72,7 @@ impl Ticket {
         Some(Self {
             identity: Digest::new(rest.take()?),
             route: Digest::new(rest.take()?),
+            run: Digest::new(rest.take()?),
             name: Digest::new(rest.take()?),
             version: version_of(rest.take::<1>()?)?,
             answers: Answers::of_bits(u16::from_le_bytes(rest.take()?)),
@@ -113,6 +116,7 @@ mod tests {
         Ticket {
             identity: Digest::new([1; 16]),
             route: Digest::new([2; 16]),
+            run: Digest::new([4; 16]),
             name: Digest::new([3; 16]),
             version,
             answers: Answers::of_bits(5),

@@ -55,11 +55,14 @@ pub(crate) struct BadName(pub(crate) &'static str);
 impl BadName {
     /// What its client gets.
     pub(crate) fn response(self, id: Option<&[u8]>) -> Response<Body> {
-        let place = self.0;
-        let what = format!(
-            "{place} names no run: a name has 1 to 128 of A-Z, a-z, 0-9, `.`, `_`, `~` and `-`"
-        );
+        let what = self.sentence();
         reply::error(StatusCode::BAD_REQUEST, id, RpcCode::Params, &what)
+    }
+
+    /// What is wrong with it.
+    pub(crate) fn sentence(self) -> String {
+        let place = self.0;
+        format!("{place} names no run: a name has 1 to 128 of A-Z, a-z, 0-9, `.`, `_`, `~` and `-`")
     }
 }
 

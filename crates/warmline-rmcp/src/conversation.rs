@@ -108,7 +108,8 @@ impl<B: Behind> Conversation<B> {
             },
             JsonRpcMessage::Error(error) => {
                 if let Some(id) = &error.id {
-                    self.questions.answered(id, Answer::Declined);
+                    let error = wire::raw(&error.error).map_err(NotSent)?;
+                    self.questions.answered(id, Answer::Error(error));
                 }
             },
         }

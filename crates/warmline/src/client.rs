@@ -378,6 +378,13 @@ impl Warmline {
     }
 }
 
+/// Whether somebody was in a run before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Coming {
+    Now,
+    Back,
+}
+
 impl IdentityHandle {
     /// The name it was made with; none where a rule found it, because that may be a secret.
     pub fn name(&self) -> Option<&str> {
@@ -412,7 +419,7 @@ impl IdentityHandle {
     /// Begins a run of its own; it ends when the handle is ended or dropped.
     pub fn begin(&self) -> Run {
         let name = run::fresh_name();
-        self.enter(&name)
+        self.enter(&name, Coming::Now)
     }
 
     /// Begins the run of that name, or joins it where it is live: for work that has a name
@@ -439,7 +446,17 @@ impl IdentityHandle {
     /// `bad-message`, for a name that no run may have.
     pub fn named(&self, name: &str) -> Result<Run> {
         run::check_name(name)?;
-        Ok(self.enter(name))
+        Ok(self.enter(name, Coming::Now))
+    }
+
+    /// The same for somebody who was there before: where the run is over and its sessions left no
+    /// record, it is begun anew, and that its state is lost is told as any other loss.
+    ///
+    /// # Errors
+    /// As [`IdentityHandle::named`].
+    pub fn rejoin(&self, name: &str) -> Result<Run> {
+        run::check_name(name)?;
+        Ok(self.enter(name, Coming::Back))
     }
 
     /// Joins a run that must be live already.
@@ -459,7 +476,7 @@ impl IdentityHandle {
         }
     }
 
-    fn enter(&self, name: &str) -> Run {
+    fn enter(&self, name: &str, coming: Coming) -> Run {
         let named = self.engine.run_id(&self.who, name);
         let mut runs = self.engine.runs.lock();
         let id = match runs.get(&named) {
@@ -477,7 +494,7 @@ impl IdentityHandle {
             (named, id),
             Arc::from(name),
             Arc::clone(&self.who),
-            too_many,
+            (too_many, coming == Coming::Back),
             &self.engine,
         );
         runs.insert(named, Arc::clone(&shared));

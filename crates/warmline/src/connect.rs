@@ -4,11 +4,10 @@
 //! again with nothing on the wire, a new one is stored before it is handed out, and what a
 //! process took with it is told instead of hidden.
 
-use std::collections::BTreeSet;
 use std::future::Future;
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde_json::json;
@@ -22,6 +21,7 @@ use warmline_core::pool::{Health, Why};
 use warmline_core::protocol::params::Params;
 
 use self::recorded::Book;
+use crate::attend::{Audience, Told};
 use crate::clock::{self, Instant};
 use crate::credentials::Credential;
 use crate::engine::Shared;
@@ -33,14 +33,15 @@ use crate::sync::Mutex;
 use crate::upstream::{self, Legs, Notices, Probe, Probed, Session, Verdict};
 use starts::Starts;
 
+mod orders;
 mod recorded;
 mod starts;
 mod telling;
 
+pub(crate) use orders::Orders;
+
 /// Closing a session takes no longer than this, whatever the server does.
 const CLOSE_WITHIN: Duration = Duration::from_secs(6);
-/// More subscriptions of one session are not said again.
-const MAX_SUBSCRIPTIONS: usize = 1_000;
 
 /// Opens, checks and ends sessions for the pool.
 #[derive(Debug)]
@@ -56,12 +57,15 @@ pub(crate) struct Line {
     /// Its number within its key, once it has one: its record is told apart by it.
     generation: AtomicU32,
     born: Instant,
+    /// Where it tells what belongs to no call.
+    told: Arc<Told>,
 }
 
 impl Line {
-    pub(crate) fn new(session: Session) -> Arc<Self> {
+    pub(crate) fn new(session: Session, told: Arc<Told>) -> Arc<Self> {
         Arc::new(Self {
             session,
+            told,
             generation: AtomicU32::new(0),
             born: clock::now(),
         })
@@ -95,13 +99,10 @@ pub(crate) struct Setup {
     book: Option<Box<Book>>,
     orders: Mutex<Option<Box<Orders>>>,
     left_state: AtomicBool,
-}
-
-/// What was said to a session and has to be said again to the one that replaces it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Orders {
-    pub(crate) log_level: Option<String>,
-    pub(crate) subscriptions: BTreeSet<String>,
+    /// Whether a session of it was there before, as somebody knows who comes back to it.
+    was_there: AtomicBool,
+    /// Those who hear what its sessions say outside any call; mostly nobody.
+    pub(crate) audience: OnceLock<Box<Audience>>,
 }
 
 impl Setup {
@@ -132,7 +133,17 @@ impl Setup {
             book: records.map(Book::new),
             orders: Mutex::default(),
             left_state: AtomicBool::new(false),
+            was_there: AtomicBool::new(false),
+            audience: OnceLock::new(),
         }
+    }
+
+    /// The same for a key that somebody comes back to: where nothing is left of its session, its
+    /// state is lost.
+    pub(crate) fn come_back_to(self) -> Self {
+        self.was_there
+            .store(self.leg.keeps_session, Ordering::Relaxed);
+        self
     }
 
     /// The same for sessions that a key holds so.
@@ -143,33 +154,14 @@ impl Setup {
 
     /// Remembers what has to be said again to the session that replaces this one.
     pub(crate) fn note_order(&self, method: &str, params: &Params) {
-        let uri = || params.uri();
-        match method {
-            "logging/setLevel" => {
-                let level = params
-                    .member("level")
-                    .and_then(|raw| serde_json::from_slice(raw).ok());
-                self.orders.lock().get_or_insert_default().log_level = level;
-            },
-            "resources/subscribe" => {
-                let mut orders = self.orders.lock();
-                let orders = orders.get_or_insert_default();
-                if let Some(uri) = uri()
-                    && orders.subscriptions.len() < MAX_SUBSCRIPTIONS
-                {
-                    orders.subscriptions.insert(uri);
-                }
-            },
-            "resources/unsubscribe" => {
-                if let Some(uri) = uri() {
-                    self.orders
-                        .lock()
-                        .get_or_insert_default()
-                        .subscriptions
-                        .remove(&uri);
-                }
-            },
-            _ => {},
+        if Orders::are_given_by(method) {
+            self.orders
+                .lock()
+                .get_or_insert_default()
+                .note(method, params);
+            if let Some(audience) = self.audience.get() {
+                audience.changed();
+            }
         }
     }
 
@@ -186,13 +178,14 @@ impl Setup {
         self.orders.lock().as_deref().cloned().unwrap_or_default()
     }
 
-    fn target(&self, era: Option<Era>) -> upstream::Server {
-        self.entry.target(
-            &self.found,
-            self.credential.as_ref(),
-            era,
-            Some(Arc::clone(&self.entry) as Arc<dyn Notices>),
-        )
+    fn target(&self, era: Option<Era>) -> (upstream::Server, Arc<Told>) {
+        let told = Told::new(&self.entry);
+        let notices = Arc::<Told>::clone(&told);
+        let credential = self.credential.as_ref();
+        let target = self
+            .entry
+            .target(&self.found, credential, era, Some(notices));
+        (target, told)
     }
 }
 
@@ -225,8 +218,9 @@ impl Connect {
         said: &Said,
         wants: Wants,
         legs: Legs,
-    ) -> Result<upstream::Contact, Trouble> {
-        let notices: Arc<dyn Notices> = Arc::<Entry>::clone(entry);
+    ) -> Result<(upstream::Contact, Arc<Told>), Trouble> {
+        let told = Told::new(entry);
+        let notices: Arc<dyn Notices> = Arc::<Told>::clone(&told);
         let credential = speaking.credential.as_ref();
         let era = match wants {
             Wants::Era(era) => Some(era),
@@ -240,7 +234,8 @@ impl Connect {
             let contacting = upstream.first_contact(&target, &said.declared, legs);
             within(entry, Box::pin(contacting)).await
         };
-        with_fresh_credential(credential, contact).await
+        let met = with_fresh_credential(credential, contact).await?;
+        Ok((met, told))
     }
 
     /// What is remembered of a server, for somebody who says this of itself.
@@ -255,23 +250,24 @@ impl Connect {
     }
 
     /// Opens a session on the leg that the setup names.
-    async fn open_fresh(&self, order: &Order<Self>) -> Result<Session, Trouble> {
+    async fn open_fresh(&self, order: &Order<Self>) -> Result<(Session, Arc<Told>), Trouble> {
         let setup = &order.setup;
-        let target = setup.target(Some(setup.leg.era));
+        let (target, told) = setup.target(Some(setup.leg.era));
         let open = || async {
             let _turn = self.starts.turn(&target.reach).await;
             let opening = self.shared.upstream.open(&target, &setup.said.declared);
             within(&setup.entry, Box::pin(opening)).await
         };
         let opened = with_fresh_credential(setup.credential.as_ref(), open).await;
-        match (opened, &order.replaces) {
+        let opened = match (opened, &order.replaces) {
             // It holds one session, and it is ours: we end it and try once more, and only once.
             (Err(trouble), Some(old)) if trouble.reason == Reason::SingleSession => {
                 clock::timeout(CLOSE_WITHIN, old.close()).await.ok();
                 open().await
             },
             (opened, _) => opened,
-        }
+        };
+        Ok((opened?, told))
     }
 
     /// Checks that what was opened is what the key says it is.
@@ -371,8 +367,9 @@ impl Connector for Connect {
         {
             order.setup.entry.forget_contacts();
         }
-        let session = Self::expected(&order.setup, opened?).await?;
-        Ok(Line::new(session))
+        let (session, told) = opened?;
+        let session = Self::expected(&order.setup, session).await?;
+        Ok(Line::new(session, told))
     }
 
     async fn move_in(&self, order: &Order<Self>, line: Arc<Line>) -> Opened<Line> {
@@ -380,7 +377,10 @@ impl Connector for Connect {
             .store(order.generation.number(), Ordering::Relaxed);
         order.setup.left_state.store(false, Ordering::Relaxed);
         Self::say_again(&order.setup, &line).await;
-        self.write_down(order, line).await
+        line.told.serve(&order.setup);
+        let mut opened = self.write_down(order, line).await;
+        opened.lost_state |= order.setup.was_there.swap(false, Ordering::Relaxed);
+        opened
     }
 
     async fn check(&self, line: &Arc<Line>, setup: &Arc<Setup>) -> Health {

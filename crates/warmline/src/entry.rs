@@ -26,6 +26,7 @@ use warmline_core::plan::Leg;
 use warmline_core::policy::{Policy, Sessions};
 use warmline_core::tick::Tick;
 
+use crate::attend::Attendance;
 use crate::credentials::{Credential, CredentialSource};
 use crate::engine::Who;
 use crate::events::{Event, Events};
@@ -75,6 +76,8 @@ pub(crate) struct Entry {
     pub(crate) calls: AtomicU32,
     pub(crate) answers: AnswerTimes,
     credentials: Mutex<HashMap<Option<Identity>, Arc<Credential>>>,
+    /// Those who hear what it says outside any call.
+    pub(crate) attendance: Attendance,
 }
 
 /// Whose tool list it is.
@@ -132,6 +135,7 @@ impl Entry {
             answers: AnswerTimes::default(),
             lookup,
             credentials: Mutex::default(),
+            attendance: Attendance::default(),
         })
     }
 

@@ -24,6 +24,7 @@ use warmline_core::exchange::{Patience, Trouble, Words};
 use warmline_core::protocol::params::Params;
 use warmline_core::repeat::Said as SaidOfRepeat;
 
+use crate::attend::{self, Attending};
 use crate::call::{self, Answered, Job};
 use crate::engine::{self, Caller};
 use crate::entry::{Entry, Said};
@@ -32,7 +33,7 @@ use crate::lease::Leased;
 use crate::route;
 use crate::server::Server;
 use crate::tools::{Tool, ToolList};
-use crate::upstream::{Declared, Facts, List, Listener};
+use crate::upstream::{Declared, Facts, List, Listener, Notices};
 
 use listening::Functions;
 pub use listening::{CallEvent, CallEvents, Responder};
@@ -264,6 +265,29 @@ impl ServerHandle {
             Ok(speaking) => route::lacks(&self.caller, entry, &speaking, era),
             Err(_) => false,
         }
+    }
+
+    /// Tells the server something, on the session that is held for this caller; `params` is a raw
+    /// JSON object. Where none is held there is nobody to tell: none is opened for it.
+    ///
+    /// # Errors
+    /// With what kept it from being delivered.
+    pub async fn notify(&self, method: &str, params: &[u8]) -> Result<()> {
+        let Some(line) = call::line(&self.caller, self.entry()?) else {
+            return Ok(());
+        };
+        line.notify(method, params).await.map_err(Error::unsent)
+    }
+
+    /// Hears what the session of this caller says outside any call, and answers what it asks
+    /// there, until what is given back is dropped. No session is opened for it; where the server
+    /// tells such things on a stream, that is held meanwhile.
+    pub fn attend(&self, ear: Arc<dyn Notices>) -> Option<Attending> {
+        let Entered::Known(entry) = &self.entry else {
+            return None;
+        };
+        let (caller, entry) = (self.caller.clone(), Arc::clone(entry));
+        Some(attend::attend(caller, entry, ear))
     }
 
     /// Whether a session is held for this caller, and its id where the server issued one. Asking

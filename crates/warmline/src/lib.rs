@@ -30,6 +30,7 @@
 //! What a call's future was dropped or failed with is never a guess: [`Error::delivery`] says
 //! whether it may have been executed.
 
+mod attend;
 mod call;
 mod client;
 #[doc(hidden)]
@@ -69,6 +70,7 @@ pub use crate::core::delivery::Delivery;
 pub use crate::core::era::Era;
 pub use crate::core::exchange::{Answer, News, Question};
 pub use crate::core::policy::{Calls, OnStateLoss, SessionPer, Sessions, ToolPolicy};
+pub use attend::Attending;
 pub use client::{Builder, IdentityHandle, Warmline};
 pub use credentials::{CredentialProvider, CredentialSource, Secret};
 pub use error::{Error, Result};

@@ -41,7 +41,7 @@ pub(crate) use warmline_core::pool::spares::SpareKey;
 pub(crate) use warmline_core::pool::{CellPolicy, Ends, Generation, Sharing, Want, Why};
 
 pub(crate) use breakers::{Changes, Opener, Passing};
-pub(crate) use cell::CellOf;
+pub(crate) use cell::{CellOf, Seen};
 pub(crate) use connector::{Connector, Happened, Heals, How, Opened, Order, Purpose, What};
 pub(crate) use doors::Pool;
 pub(crate) use lease::Lease;

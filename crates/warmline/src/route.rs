@@ -191,13 +191,17 @@ impl Speaking {
     }
 
     fn setup(&self, caller: &Caller, entry: &Arc<Entry>, leg: Leg) -> Setup {
-        Setup::new(
+        let setup = Setup::new(
             Arc::clone(entry),
             self,
             Arc::clone(&caller.said),
             leg,
             caller.engine.shared().records_of(entry),
-        )
+        );
+        match &caller.run {
+            Some(run) if run.was_there => setup.come_back_to(),
+            _ => setup,
+        }
     }
 }
 

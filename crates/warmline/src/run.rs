@@ -76,6 +76,8 @@ pub(crate) struct RunShared {
     pub(crate) named: RunId,
     /// Whether it began beyond the limit of its identity.
     too_many: bool,
+    /// Whether somebody came back to it, and found it over.
+    pub(crate) was_there: bool,
     pub(crate) name: Arc<str>,
     pub(crate) who: Arc<Who>,
     pub(crate) began: Tick,
@@ -126,13 +128,14 @@ impl RunShared {
         (named, id): (RunId, RunId),
         name: Arc<str>,
         who: Arc<Who>,
-        too_many: bool,
+        (too_many, was_there): (bool, bool),
         engine: &Engine,
     ) -> Arc<Self> {
         Arc::new(Self {
             id,
             named,
             too_many,
+            was_there,
             name,
             who,
             began: engine.tick(),

@@ -118,6 +118,14 @@ pub fn write_error(out: &mut Vec<u8>, id: &[u8], code: i64, message: &str) {
     out.extend_from_slice(b"}}");
 }
 
+/// Writes a response with an error that is raw JSON already, as the id is.
+pub fn write_raw_error(out: &mut Vec<u8>, id: &[u8], error: &[u8]) {
+    write_response_head(out, id);
+    out.extend_from_slice(b",\"error\":");
+    out.extend_from_slice(error);
+    out.push(b'}');
+}
+
 /// Writes a text as a JSON string.
 pub fn write_text(out: &mut Vec<u8>, text: &str) {
     let written = serde_json::to_writer(&mut *out, text);

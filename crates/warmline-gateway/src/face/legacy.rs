@@ -3,145 +3,123 @@
 //! Asked by: [`face`](crate::face).  A client session is a [`ticket`](crate::ticket); what is held
 //! in memory of it stands in [`clients`].
 
+mod asking;
+pub(crate) mod batch;
+mod client;
 pub(crate) mod clients;
 mod greeting;
+mod request;
+mod standing;
+mod streams;
+mod way;
 
-use std::sync::Arc;
-
-use bytes::Bytes;
+use http::request::Parts;
 use http::{Response, StatusCode};
+use warmline::core::era::{Era, Version};
 use warmline::core::protocol::envelope::{Kind, Message};
-use warmline::core::protocol::headers::{LAST_EVENT_ID, SESSION_ID};
-use warmline::core::protocol::meta;
+use warmline::core::protocol::headers::{PROTOCOL_VERSION, SESSION_ID};
 use warmline::core::protocol::params::Params;
 
-use self::clients::{Client, Ear};
-use super::Visit;
+use self::client::{Client, Refusal};
+use super::{Visit, accepts};
 use crate::body::Body;
-use crate::failure;
-use crate::flow::{self, Accepts, Calling, Ended, Leaving, Manner};
-use crate::lane::Lane;
 use crate::reply::{self, RpcCode};
+
+pub(crate) use self::standing::stream;
 
 /// Answers a message of a legacy client.
 pub(crate) async fn message(visit: Visit<'_>, message: Message, params: Params) -> Response<Body> {
     if message.kind() == Kind::Request && message.method() == Some("initialize") {
         return Box::pin(greeting::greet(visit, message, params)).await;
     }
-    let client = match Client::of(&visit, Some(&params)) {
+    if let Some(refusal) = wrong_version(visit.head, message.raw_id()) {
+        return refusal;
+    }
+    let client = match Client::of(&visit) {
         Ok(client) => client,
         Err(refusal) => return refusal.response(message.raw_id()),
     };
     match message.kind() {
-        Kind::Request => request(&visit, client, message, params).await,
-        Kind::Notification => {
-            client.notified(&message, &params);
-            reply::empty(StatusCode::ACCEPTED)
+        Kind::Request => request::answer(&visit, client, &message, params).await,
+        Kind::Notification => match notified(&visit, &client, &message, &params).await {
+            Ok(()) => reply::empty(StatusCode::ACCEPTED),
+            Err(refusal) => refusal.response(None),
         },
         Kind::Result | Kind::Error => {
-            client.answered(&message);
+            client.questions.answered(&message);
             reply::empty(StatusCode::ACCEPTED)
         },
     }
 }
 
-async fn request(
+/// The client told something: what is not for us is for its server, if a session is held there.
+async fn notified(
     visit: &Visit<'_>,
-    client: Arc<Client>,
-    message: Message,
-    params: Params,
-) -> Response<Body> {
-    let id = message
-        .raw_id()
-        .map(Bytes::copy_from_slice)
-        .unwrap_or_default();
-    let method = message.method().unwrap_or_default().to_owned();
-    if method == "ping" {
-        let pong = reply::response_message(Some(&id), "result", b"{}");
-        return reply::json(StatusCode::OK, pong);
+    client: &Client,
+    message: &Message,
+    params: &Params,
+) -> Result<(), Refusal> {
+    match message.method().unwrap_or_default() {
+        // We greeted the server ourselves.
+        "notifications/initialized" => return Ok(()),
+        "notifications/cancelled" => {
+            client.cancel(params);
+            return Ok(());
+        },
+        _ => {},
     }
-    let Some(accepts) = super::accepts(visit.head) else {
-        let what = "Not Acceptable: a client must accept application/json or text/event-stream";
-        let status = StatusCode::NOT_ACCEPTABLE;
-        return reply::error(status, Some(&id), RpcCode::Invalid, what);
-    };
-    let manner = Manner {
-        accepts,
-        leaving: Leaving::GoesOn,
-        stream: client.has_ticket().then(|| client.new_stream()),
-    };
-    let lane = Arc::new(Lane::new(flow::keep_for(&manner)));
-    let token = params.meta_member(meta::PROGRESS_TOKEN);
-    let ear = Ear::new(&client, &lane, token.map(Bytes::copy_from_slice));
-    let pass = match visit.pass(client.server().name(), &method, &params) {
-        Ok(pass) => pass,
-        Err(error) => return reply::json(StatusCode::OK, failure::message(&id, &error)),
-    };
-    let server = client.server().clone();
-    let present = client.begin(id.clone(), manner.stream, &lane);
-    let call = client
-        .server()
-        .request_raw(method, params)
-        .listened_by(Arc::new(ear));
-    let calling: Calling = Box::pin(async move {
-        let outcome = pass.ended(&server, call.await);
-        drop(present);
-        let message = match outcome {
-            Ok(result) => reply::response_message(Some(&id), "result", &result),
-            Err(error) => failure::message(&id, &error),
-        };
-        Ended {
-            status: StatusCode::OK,
-            message,
-        }
-    });
-    flow::respond(calling, lane, manner).await
+    let way = client.way(visit, Some(params))?;
+    let raw = message.params();
+    let method = message.method().unwrap_or_default();
+    let raw = raw.as_deref().unwrap_or(b"{}");
+    if let Err(error) = way.server.notify(method, raw).await {
+        tracing::debug!(server = way.server.name(), %error, "a notice of a client was not taken");
+    }
+    Ok(())
 }
 
-/// `GET`: a stream that broke is taken up, or a standing one begins.
-pub(crate) async fn stream(visit: Visit<'_>) -> Response<Body> {
-    let client = match Client::of(&visit, None) {
-        Ok(client) => client,
-        Err(refusal) => return refusal.response(None),
-    };
-    let Some(last) = visit.head.headers.get(LAST_EVENT_ID) else {
-        return reply::wrong_method("POST, DELETE");
-    };
-    let place = last.to_str().ok().and_then(flow::event_id);
-    let held = place.and_then(|(stream, number)| {
-        let lane = client.lane(stream)?;
-        lane.can_go_on_after(number)
-            .then_some((lane, stream, number))
-    });
-    match held {
-        Some((lane, stream, number)) => {
-            let manner = Manner {
-                accepts: Accepts::Events,
-                leaving: Leaving::GoesOn,
-                stream: Some(stream),
-            };
-            flow::go_on(lane, number, manner)
-        },
-        None => reply::error(
-            StatusCode::BAD_REQUEST,
-            None,
-            RpcCode::Invalid,
-            "Bad Request: this event is not held any more",
-        ),
+/// A version in the header that is none of this era. A greeting says its version itself.
+fn wrong_version(head: &Parts, id: Option<&[u8]>) -> Option<Response<Body>> {
+    let stated = head.headers.get(PROTOCOL_VERSION)?;
+    let known = stated.to_str().ok().and_then(Version::parse);
+    if known.is_some_and(|version| version.era() == Era::Legacy) {
+        return None;
     }
+    let shown = String::from_utf8_lossy(stated.as_bytes());
+    let shown: String = shown.chars().take(40).collect();
+    let legacy = Version::ALL
+        .iter()
+        .filter(|version| version.era() == Era::Legacy);
+    let supported: Vec<_> = legacy.map(|version| version.as_str()).collect();
+    let what = format!(
+        "Bad Request: Unsupported protocol version: {shown} (supported versions: {})",
+        supported.join(", ")
+    );
+    Some(reply::error(
+        StatusCode::BAD_REQUEST,
+        id,
+        RpcCode::Invalid,
+        &what,
+    ))
+}
+
+fn not_acceptable(id: Option<&[u8]>, what: &str) -> Response<Body> {
+    reply::error(StatusCode::NOT_ACCEPTABLE, id, RpcCode::Invalid, what)
 }
 
 /// `DELETE`: the client is done.
 pub(crate) async fn end(visit: Visit<'_>) -> Response<Body> {
-    if visit.head.headers.get(SESSION_ID).is_none() {
+    let Some(ticket) = visit.head.headers.get(SESSION_ID) else {
         let what = "Bad Request: a session id is needed";
         return reply::error(StatusCode::BAD_REQUEST, None, RpcCode::Invalid, what);
+    };
+    let client = match Client::of(&visit) {
+        Ok(client) => client,
+        Err(refusal) => return refusal.response(None),
+    };
+    if let Some(name) = client.name() {
+        visit.shared.clients.end(ticket, name);
     }
-    match Client::of(&visit, None) {
-        Ok(client) => {
-            client.end().await;
-            reply::empty(StatusCode::NO_CONTENT)
-        },
-        Err(refusal) => refusal.response(None),
-    }
+    client.end(&visit).await;
+    reply::empty(StatusCode::NO_CONTENT)
 }

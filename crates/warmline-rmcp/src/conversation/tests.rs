@@ -304,7 +304,7 @@ async fn a_question_is_put_to_the_client_and_answered() {
         conversation.take(outgoing(error)).unwrap();
     };
     let (answer, ()) = tokio::join!(listener.question(roots()), declining);
-    assert!(matches!(answer, Answer::Declined));
+    assert!(matches!(answer, Answer::Error(_)));
 }
 
 #[tokio::test]

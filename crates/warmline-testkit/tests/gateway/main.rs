@@ -3,7 +3,10 @@
 #![cfg(test)]
 
 mod door_wire;
+mod legacy;
+mod legacy_streams;
 mod modern;
 mod straight;
 mod who;
+mod wire;
 mod world;

@@ -1,9 +1,13 @@
 //! The world of a story: a server that keeps a ledger, an engine, and a gateway in front of it.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use warmline::{Server, ServerHandle, Vault, Warmline};
-use warmline_gateway::{Gateway, Options};
+use warmline_gateway::{Auth, Gateway, Options, Token};
 use warmline_testkit::{LedgerServer, Personality};
+
+use super::wire::Legacy;
 
 /// The name of the server in every world.
 pub(crate) const LEDGER: &str = "ledger";
@@ -50,6 +54,34 @@ impl World {
         }
     }
 
+    /// The same, where Alice and Bob have tokens.
+    pub(crate) async fn of_alice(personality: Personality) -> Self {
+        let server = LedgerServer::start(personality).unwrap();
+        let declared = Server::http(LEDGER, server.url());
+        let warm = Warmline::builder().server(declared).build().unwrap();
+        let token = |name: &str| Token::of(warm.vault(), name, &format!("token-of-{name}"));
+        let options = Options {
+            listen: ([127, 0, 0, 1], 0).into(),
+            auth: Auth::tokens(vec![token("alice"), token("bob")]),
+            ..Options::default()
+        };
+        let gateway = Gateway::start(warm.clone(), options).await.unwrap();
+        Self {
+            server,
+            warm,
+            gateway,
+        }
+    }
+
+    /// A legacy client of Alice's.
+    pub(crate) async fn greet_as_alice(&self, path: &str) -> Legacy {
+        let shown = [(
+            "Authorization".to_owned(),
+            "Bearer token-of-alice".to_owned(),
+        )];
+        Legacy::greet_with(self, path, "2025-11-25", json!({}), shown.to_vec()).await
+    }
+
     /// The URL of a path of the gateway.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.gateway.address())
@@ -75,4 +107,15 @@ pub(crate) async fn count(handle: &ServerHandle) -> i64 {
     result.structured::<Value>().unwrap()["count"]
         .as_i64()
         .unwrap()
+}
+
+/// Waits until a condition holds; the words say what did not come true.
+pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let waiting = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    let waited = tokio::time::timeout(Duration::from_secs(20), waiting).await;
+    assert!(waited.is_ok(), "it must come true that {what}");
 }

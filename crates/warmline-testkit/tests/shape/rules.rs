@@ -30,8 +30,8 @@ pub(crate) const WARMLINE: Layers = Layers(&[
     &["server"],
     &["config", "trust"],
     &[
-        "call", "client", "connect", "engine", "entry", "handle", "keep", "lease", "route", "run",
-        "servers",
+        "attend", "call", "client", "connect", "engine", "entry", "handle", "keep", "lease",
+        "route", "run", "servers",
     ],
 ]);
 

@@ -16,12 +16,12 @@ use warmline_core::pool::{Outcome, Want};
 use warmline_core::protocol::params::Params;
 
 use super::{Job, Way, carry};
-use crate::connect::Connect;
+use crate::connect::{Connect, Line};
 use crate::engine::Caller;
 use crate::entry::Entry;
 use crate::error::{Error, Result};
 use crate::handle::HeldSession;
-use crate::pool::Lease;
+use crate::pool::{CellOf, Lease, Seen};
 use crate::route::{self, Route};
 use crate::tools::ToolList;
 use crate::upstream::{Facts, List, Pages, is_usable};
@@ -146,13 +146,20 @@ fn no_job(entry: &Entry) -> Job {
     }
 }
 
+/// The session that is held for this caller, if one is, to be told something.
+pub(crate) fn line(caller: &Caller, entry: &Arc<Entry>) -> Option<Arc<Line>> {
+    let cell = route::remembered(caller, entry)?;
+    newest(&cell).map(|seen| seen.session)
+}
+
+fn newest(cell: &CellOf<Connect>) -> Option<Seen<Connect>> {
+    let sessions = cell.sessions().into_iter();
+    sessions.max_by_key(|seen| seen.generation)
+}
+
 /// The session that is held for this caller, if one is. Asking changes nothing.
 pub(crate) fn held(caller: &Caller, entry: &Arc<Entry>) -> Option<HeldSession> {
-    let cell = route::remembered(caller, entry)?;
-    let newest = cell
-        .sessions()
-        .into_iter()
-        .max_by_key(|seen| seen.generation)?;
+    let newest = newest(&*route::remembered(caller, entry)?)?;
     Some(HeldSession {
         id: newest.session.session_id().map(str::to_owned),
         generation: newest.generation.number(),

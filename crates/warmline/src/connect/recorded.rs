@@ -96,7 +96,7 @@ impl Connect {
             session_id: id,
             facts: Arc::new(facts),
         };
-        let target = setup.target(Some(Era::Legacy));
+        let (target, told) = setup.target(Some(Era::Legacy));
         let declared = Declared {
             client_name: record.declared.client_name.clone(),
             client_version: record.declared.client_version.clone(),
@@ -117,7 +117,9 @@ impl Connect {
             orders.subscriptions = record.subscriptions.iter().cloned().collect();
         }
         setup.left_state.store(record.left_state, Ordering::Relaxed);
-        let line = Line::new(session);
+        told.serve(setup);
+        setup.was_there.store(false, Ordering::Relaxed);
+        let line = Line::new(session, told);
         line.generation.store(record.generation, Ordering::Relaxed);
         Some(Opened {
             session: line,

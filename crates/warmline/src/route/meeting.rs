@@ -17,7 +17,8 @@ use warmline_core::key::{Key, Owner, Scope, Transport};
 use warmline_core::plan::Leg;
 use warmline_core::policy::Sessions;
 
-use super::{Speaking, lacks, other_era, told};
+use super::{Speaking, lacks, other_era};
+use crate::attend::Told;
 use crate::clock;
 use crate::connect::Line;
 use crate::engine::{self, Caller};
@@ -48,7 +49,7 @@ pub(super) async fn meet(
     if let Some(contact) = entry.contact(&key) {
         return Ok(contact);
     }
-    if let Some(leg) = told::leg(caller, entry, speaking, key).await {
+    if let Some(leg) = super::told::leg(caller, entry, speaking, key).await {
         let contact = Arc::new(Contact { leg });
         entry.learn(key, Arc::clone(&contact));
         return Ok(contact);
@@ -96,7 +97,7 @@ async fn contact(
     let meeting = std::pin::pin!(met(&caller, &entry, &speaking, key));
     let run = caller.run.as_deref();
     let met = until_over(run, meeting).await.ok_or(Unmet::RunEnded)?;
-    let (met, how) = met.map_err(Unmet::Failed)?;
+    let (met, told, how) = met.map_err(Unmet::Failed)?;
     let facts = Arc::clone(&met.facts);
     let contact = Contact::of(&facts);
     if let Some(other) = met.other
@@ -108,9 +109,9 @@ async fn contact(
     let setup = Arc::new(speaking.setup(&caller, &entry, contact.leg));
     let shelf = speaking.shelf(&caller, &entry, contact.leg);
     let pool = caller.engine.pool();
-    pool.shelve(&shelf, &setup, Line::new(met.session), how);
+    pool.shelve(&shelf, &setup, Line::new(met.session, told), how);
     end_if_over(&caller);
-    told::write_down(&caller, &entry, &speaking, key, &facts).await;
+    super::told::write_down(&caller, &entry, &speaking, key, &facts).await;
     // Last: whoever finds the contact finds the session on the shelf, and opens no second one.
     entry.learn(key, Arc::clone(&contact));
     Ok(contact)
@@ -143,7 +144,7 @@ async fn met(
     entry: &Arc<Entry>,
     speaking: &Speaking,
     key: ContactKey,
-) -> Result<(upstream::Contact, Met), Trouble> {
+) -> Result<(upstream::Contact, Arc<Told>, Met), Trouble> {
     let whose = caller.who.id;
     let (connector, pool) = (caller.engine.connector(), caller.engine.pool());
     let (room, beside) = room(caller, entry, speaking, key)
@@ -181,7 +182,7 @@ async fn met(
         },
     };
     connector.breakers_changed(entry, whose, changes);
-    let mut met = met?;
+    let (mut met, told) = met?;
     if let Some(unused) = met.beside.take() {
         // It keeps its room until it is gone.
         clock::spawn_if_running("close", async move {
@@ -191,7 +192,7 @@ async fn met(
     }
     let run = caller.run.as_ref().map(|run| run.id);
     let took = began.elapsed();
-    Ok((met, Met { took, run, room }))
+    Ok((met, told, Met { took, run, room }))
 }
 
 /// Room for the session that will be opened, and for a second process where both legs are tried

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use warmline_core::exchange::{QuestionKind, Trouble};
 use warmline_core::protocol::envelope::{Id, Kind, Message, RpcError};
 
-use super::listener::Spoken;
+use super::listener::{self, Spoken};
 use super::notices::{Concerns, concerns};
 use super::stream::{MAX_STRAYS, token_of};
 use crate::sync::Mutex;
@@ -92,7 +92,15 @@ pub(crate) enum Routed {
     Unheard(Message),
     /// Nobody here can take it: this goes back.
     Answer(Bytes, Spoken),
+    /// A question with no call in flight.
+    Stray(Stray),
     TooManyStrays,
+}
+
+/// A question with no call in flight: for whoever is there besides, else it is refused.
+pub(crate) struct Stray {
+    pub(crate) kind: QuestionKind,
+    pub(crate) message: Message,
 }
 
 /// A call in flight. Dropping it forgets it; its late answer is dropped.
@@ -196,10 +204,9 @@ impl State {
         let named = message.params().and_then(|params| token_of(&params));
         let id = named.or_else(|| self.open.keys().next().copied());
         let Some(slot) = id.and_then(|id| self.open.get_mut(&id)) else {
-            return if concerns(&message) == Some(Concerns::SomeCall) {
-                Routed::Unheard(message)
-            } else {
-                Routed::Done
+            return match concerns(&message) {
+                Some(Concerns::SomeCall | Concerns::Everybody) => Routed::Unheard(message),
+                Some(Concerns::ItsCall) | None => Routed::Done,
             };
         };
         if slot.has_room() {
@@ -214,20 +221,14 @@ impl State {
         if method == "ping" {
             return Routed::Answer(id, Spoken::Result(Bytes::from_static(b"{}")));
         }
-        let refusal = match QuestionKind::of(method) {
-            Some(QuestionKind::Elicitation) => {
-                Spoken::Result(Bytes::from_static(br#"{"action":"cancel"}"#))
-            },
-            Some(QuestionKind::Sampling | QuestionKind::Roots) | None => {
-                Spoken::Error(-32601, "nobody here can answer that now")
-            },
-        };
-        match self.open.values_mut().next() {
-            Some(slot) if slot.has_room() => {
+        let kind = QuestionKind::of(method);
+        match (self.open.values_mut().next(), kind) {
+            (Some(slot), _) if slot.has_room() => {
                 slot.push(message);
                 Routed::Done
             },
-            Some(_) | None => Routed::Answer(id, refusal),
+            (None, Some(kind)) => Routed::Stray(Stray { kind, message }),
+            (Some(_) | None, _) => Routed::Answer(id, listener::refused(kind)),
         }
     }
 }

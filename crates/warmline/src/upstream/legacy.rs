@@ -27,6 +27,7 @@ use warmline_core::protocol::sse::SseParser;
 use warmline_core::protocol::{gone, handshake};
 
 use self::half_open::HalfOpen;
+pub(crate) use self::listening::Stood;
 use self::listening::{Headed, Listening};
 use super::answer;
 use super::facts::{Evidence, Facts, Kept};

@@ -6,6 +6,7 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use warmline_core::exchange::{Answer, News, Question, QuestionKind};
+use warmline_core::protocol::splice;
 
 /// A future on the heap, as questions need it.
 pub type Asked<'a> = Pin<Box<dyn Future<Output = Answer> + Send + 'a>>;
@@ -86,12 +87,40 @@ impl<'a> Open<'a> {
 pub(crate) enum Spoken {
     Result(Bytes),
     Error(i64, &'static str),
+    /// The raw error of whoever was asked.
+    Passed(Bytes),
+}
+
+impl Spoken {
+    /// The message that goes back for the question with this raw id.
+    pub(crate) fn message(self, id: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        match self {
+            Self::Result(raw) => splice::write_result(&mut out, id, &raw),
+            Self::Error(code, message) => splice::write_error(&mut out, id, code, message),
+            Self::Passed(raw) => splice::write_raw_error(&mut out, id, &raw),
+        }
+        out
+    }
+}
+
+/// What a question gets that nobody can be asked.
+pub(crate) fn refused(kind: Option<QuestionKind>) -> Spoken {
+    match kind {
+        Some(QuestionKind::Elicitation) => {
+            Spoken::Result(Bytes::from_static(br#"{"action":"cancel"}"#))
+        },
+        Some(QuestionKind::Sampling | QuestionKind::Roots) | None => {
+            Spoken::Error(-32601, "nobody is there to answer this")
+        },
+    }
 }
 
 /// What a declined question gets: a person may decline, a missing feature is "method not found".
 pub(crate) fn spoken(kind: QuestionKind, answer: Answer) -> Spoken {
     match (answer, kind) {
         (Answer::Result(raw), _) => Spoken::Result(raw),
+        (Answer::Error(raw), _) => Spoken::Passed(raw),
         (Answer::Declined, QuestionKind::Elicitation) => {
             Spoken::Result(Bytes::from_static(br#"{"action":"decline"}"#))
         },

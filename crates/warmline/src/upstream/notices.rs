@@ -5,9 +5,17 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
+use warmline_core::exchange::{Question, QuestionKind};
 use warmline_core::protocol::envelope::{Kind, Message};
+
+use super::listener::{self, Asked, Spoken};
+use crate::clock;
+
+/// So long somebody may take to answer a question that belongs to no call.
+const ANSWER_WITHIN: Duration = Duration::from_secs(600);
 
 /// Hears what a server tells that belongs to no call: a list changed, a resource was updated, a
 /// log line between calls.
@@ -18,6 +26,17 @@ use warmline_core::protocol::envelope::{Kind, Message};
 pub trait Notices: Send + Sync + fmt::Debug {
     /// Something was told; `params` is a raw JSON object.
     fn notice(&self, method: &str, params: &[u8]);
+
+    /// The same, told in the middle of a call whose listener hears it too.
+    fn overheard(&self, method: &str, params: &[u8]) {
+        self.notice(method, params);
+    }
+
+    /// Something is asked that belongs to no call. None: nobody here can answer it.
+    fn question(&self, question: Question) -> Option<Asked<'static>> {
+        drop(question);
+        None
+    }
 }
 
 /// Whom a notice concerns.
@@ -65,10 +84,49 @@ impl Hearing {
         notices.notice(method, &params);
     }
 
-    /// Tells it if it concerns everybody.
+    /// Tells what a call hears too, if it concerns everybody.
     pub(crate) fn tell_if_for_all(&self, message: &Message) {
-        if self.0.is_some() && concerns(message) == Some(Concerns::Everybody) {
-            self.tell(message);
+        self.overhear(self.if_for_all(message).as_ref());
+    }
+
+    /// The message, if it concerns everybody and anybody hears it.
+    pub(crate) fn if_for_all(&self, message: &Message) -> Option<Message> {
+        let is_for_all = || self.0.is_some() && concerns(message) == Some(Concerns::Everybody);
+        is_for_all().then(|| message.clone())
+    }
+
+    /// Tells what a call hears too.
+    pub(crate) fn overhear(&self, message: Option<&Message>) {
+        if let (Some(notices), Some(message)) = (&self.0, message)
+            && let Some(method) = message.method()
+        {
+            let params = message.params();
+            notices.overheard(method, params.as_deref().unwrap_or(b"{}"));
         }
+    }
+
+    /// Puts a question that belongs to no call to whoever is there, and gives what it gets to
+    /// `answer`: at once where nobody is, else when they have answered.
+    pub(crate) fn ask(
+        &self,
+        kind: QuestionKind,
+        message: &Message,
+        answer: impl FnOnce(&[u8], Spoken) + Send + 'static,
+    ) {
+        let id = Bytes::copy_from_slice(message.raw_id().unwrap_or(b"null"));
+        let params = message.params();
+        let params = params.unwrap_or_else(|| Bytes::from_static(b"{}"));
+        let question = Question { kind, params };
+        let asked = self.0.as_ref().and_then(|it| it.question(question));
+        let Some(asked) = asked else {
+            return answer(&id, listener::refused(Some(kind)));
+        };
+        clock::spawn_if_running("ask aside", async move {
+            let spoken = match clock::timeout(ANSWER_WITHIN, asked).await {
+                Ok(given) => listener::spoken(kind, given),
+                Err(_) => listener::refused(Some(kind)),
+            };
+            answer(&id, spoken);
+        });
     }
 }

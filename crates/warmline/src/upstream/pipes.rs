@@ -181,11 +181,7 @@ impl Piped {
     }
 
     fn answer(&self, id: &[u8], spoken: Spoken) {
-        let mut line = Vec::new();
-        match spoken {
-            Spoken::Result(raw) => splice::write_result(&mut line, id, &raw),
-            Spoken::Error(code, message) => splice::write_error(&mut line, id, code, message),
-        }
+        let line = spoken.message(id);
         if let Err(trouble) = self.pipe.say(splice::one_line(line.into())) {
             tracing::warn!(server = self.server, %trouble, "answer not delivered");
         }

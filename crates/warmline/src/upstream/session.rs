@@ -10,7 +10,7 @@ use warmline_core::exchange::{Ending, Request, Trouble, Words};
 use warmline_core::protocol::handshake;
 
 use super::facts::{Facts, Kept};
-use super::legacy::LegacyHttp;
+use super::legacy::{LegacyHttp, Stood};
 use super::listener::Listener;
 use super::modern::ModernHttp;
 use super::pipes::Piped;
@@ -206,6 +206,19 @@ impl Session {
                 self.send(request, listener).await
             },
             (Era::Modern, Words::Ours) => rounds::drive(self, request, listener).await,
+        }
+    }
+
+    /// Stands at the session: what it tells outside any call comes as long as somebody does.
+    ///
+    /// # Cancel safety
+    /// Dropping it ends the standing.
+    pub(crate) async fn stand(&self) -> Stood {
+        match &self.driver {
+            Driver::LegacyHttp(driver) => driver.stand().await,
+            Driver::ModernHttp(_) => Stood::Never,
+            // What they tell comes anyway.
+            Driver::Piped(_) | Driver::TwoEndpoints(_) => std::future::pending().await,
         }
     }
 

@@ -21,7 +21,7 @@ use warmline_core::protocol::envelope::Message;
 use warmline_core::protocol::sse::SseParser;
 
 use super::answer;
-use super::calls::{Calls, Heard, Routed};
+use super::calls::{Calls, Heard, Routed, Stray};
 use super::http::{Arrival, BodyKind, Cut};
 use super::letterhead::{Form, Letterhead};
 use super::limits::{Ids, Limits};
@@ -234,11 +234,12 @@ async fn read(up: Arc<Up>, calls: Arc<Calls>, mut stream: Arrival, mut parser: S
                 let Ok(message) = Message::split(event.data) else {
                     continue;
                 };
-                up.hearing.tell_if_for_all(&message);
+                let for_all = up.hearing.if_for_all(&message);
                 match calls.route(message) {
-                    Routed::Done => {},
+                    Routed::Done => up.hearing.overhear(for_all.as_ref()),
                     Routed::Unheard(notice) => up.hearing.tell(&notice),
                     Routed::Answer(id, spoken) => up.voice.answer(&id, spoken, &[]),
+                    Routed::Stray(stray) => ask_aside(&up, &stray),
                     Routed::TooManyStrays => break "it answers requests nobody sent".to_owned(),
                 }
                 continue;
@@ -261,6 +262,17 @@ async fn read(up: Arc<Up>, calls: Arc<Calls>, mut stream: Arrival, mut parser: S
         up.voice.server()
     );
     calls.end(&Trouble::new(Reason::ReplyLost, what).because(why));
+}
+
+/// Puts a question that belongs to no call to whoever attends, else refuses it.
+fn ask_aside(up: &Arc<Up>, stray: &Stray) {
+    let weak = Arc::downgrade(up);
+    up.hearing
+        .ask(stray.kind, &stray.message, move |id, spoken| {
+            if let Some(up) = weak.upgrade() {
+                up.voice.answer(id, spoken, &[]);
+            }
+        });
 }
 
 /// The data of the first event, if it is the one that names the endpoint.

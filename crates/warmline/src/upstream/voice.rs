@@ -10,7 +10,6 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use warmline_core::exchange::{QuestionKind, Request, Trouble};
-use warmline_core::protocol::splice;
 
 use super::answer;
 use super::answers::Answers;
@@ -64,11 +63,7 @@ impl Voice {
 
     /// Sends what a question got, in the background.
     pub(crate) fn answer(&self, id: &[u8], spoken: Spoken, own: &Own) {
-        let mut body = Vec::new();
-        match spoken {
-            Spoken::Result(raw) => splice::write_result(&mut body, id, &raw),
-            Spoken::Error(code, message) => splice::write_error(&mut body, id, code, message),
-        }
+        let body = spoken.message(id);
         let post = answer::post(self.head.clone(), own.to_vec(), body.into());
         let answers = self.answers.get_or_init(Box::default);
         answers.send(Arc::clone(self.server()), post);

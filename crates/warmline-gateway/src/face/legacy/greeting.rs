@@ -1,15 +1,14 @@
 //! `initialize`: a client session begins, in the words of its server.
 
-use http::{HeaderValue, Response, StatusCode};
+use http::{Response, StatusCode};
 use serde_json::value::RawValue;
-use warmline::Declared;
 use warmline::core::era::{Era, Version};
 use warmline::core::protocol::envelope::Message;
 use warmline::core::protocol::headers::SESSION_ID;
 use warmline::core::protocol::params::Params;
 use warmline::upstream::Facts;
 
-use super::clients::Client;
+use super::client::Client;
 use crate::body::Body;
 use crate::declared::Answers;
 use crate::face::Visit;
@@ -25,20 +24,15 @@ pub(super) async fn greet(visit: Visit<'_>, message: Message, params: Params) ->
     };
     let capabilities = params.member("capabilities").unwrap_or(b"{}");
     let answers = Answers::of(capabilities);
-    let declared = Declared {
-        capabilities: answers.capabilities(),
-        version: Some(offered),
-        ..Declared::default()
-    };
-    let begun = match Client::begin_session(&visit, &params, declared, answers, offered) {
+    let begun = match Client::begin_session(&visit, &params, answers, offered) {
         Ok(begun) => begun,
         Err(refusal) => return refusal.response(Some(id)),
     };
-    let facts = match begun.client.server().greeting().await {
+    let facts = match begun.way.server.greeting().await {
         Ok(facts) => facts,
         Err(error) => return reply::json(StatusCode::OK, failure::message(id, &error)),
     };
-    let ticket = match begun.ticket(&visit.shared.warm, facts.version) {
+    let ticket = match begun.admit(visit.shared, facts.version) {
         Ok(ticket) => ticket,
         Err(trouble) => {
             let what = trouble.to_string();
@@ -49,9 +43,7 @@ pub(super) async fn greet(visit: Visit<'_>, message: Message, params: Params) ->
     let result = result(&facts);
     let message = reply::response_message(Some(id), "result", result.as_bytes());
     let mut response = reply::json(StatusCode::OK, message);
-    if let Ok(ticket) = HeaderValue::from_str(&ticket) {
-        response.headers_mut().insert(SESSION_ID, ticket);
-    }
+    response.headers_mut().insert(SESSION_ID, ticket);
     response
 }
 

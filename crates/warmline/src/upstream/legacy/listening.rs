@@ -7,24 +7,25 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, StatusCode};
+use http::{HeaderValue, Method, StatusCode};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use warmline_core::code::Reason;
 use warmline_core::delivery::Delivery;
 use warmline_core::exchange::Trouble;
 use warmline_core::protocol::envelope::Message;
+use warmline_core::protocol::headers::LAST_EVENT_ID;
 use warmline_core::protocol::sse::SseParser;
 
-use super::LegacyHttp;
+use super::{LegacyHttp, spread};
 use crate::clock;
 use crate::sync::Mutex;
-use crate::upstream::calls::{Call, Calls, Routed};
+use crate::upstream::calls::{Call, Calls, Routed, Stray};
 use crate::upstream::http::{Arrival, BodyKind, Lost};
 use crate::upstream::letterhead::Form;
 use crate::upstream::listener;
@@ -34,6 +35,14 @@ use crate::upstream::stream::{Pause, Watch, next_of};
 /// before its first event costs the first call this much, once.
 const HEAD_START: Duration = Duration::from_millis(250);
 
+/// How soon a stream that ended is opened again for those who attend.
+const REOPEN_AFTER: Duration = Duration::from_secs(1);
+/// The longest pause between two tries.
+const REOPEN_LATEST: Duration = Duration::from_secs(60);
+/// So long a server may take for the head of a stream that somebody attends: some send it with
+/// their first event.
+const SILENT_FOR: Duration = Duration::from_secs(3600);
+
 /// The standing stream of one session, and who waits for what comes on it.
 #[derive(Debug, Default)]
 pub(super) struct Listening {
@@ -41,6 +50,12 @@ pub(super) struct Listening {
     stream: Mutex<Stream>,
     /// The head of the stream has come, and its end has not.
     open: AtomicBool,
+    /// How many want it held between calls, too.
+    held: AtomicUsize,
+    /// The id of the last event, to go on after when it broke.
+    last: Mutex<Option<HeaderValue>>,
+    /// Told when a reader has ended.
+    ended: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -48,8 +63,44 @@ enum Stream {
     #[default]
     Closed,
     Running(JoinHandle<()>),
+    /// It could not be had this time; whoever only has a call does not wait for it again.
+    Failed,
     /// The server has none.
     Refused,
+}
+
+/// Who wants the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    /// A call, that goes on without it.
+    ByCall,
+    /// Somebody who attends.
+    Held,
+}
+
+/// How it went with somebody who stood at a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stood {
+    /// This session has no standing stream.
+    Never,
+    /// This session is over.
+    Over,
+}
+
+/// Somebody wants the stream held.
+struct Holding<'a>(&'a Listening);
+
+impl<'a> Holding<'a> {
+    fn new(listening: &'a Listening) -> Self {
+        listening.held.fetch_add(1, Ordering::Relaxed);
+        Self(listening)
+    }
+}
+
+impl Drop for Holding<'_> {
+    fn drop(&mut self) {
+        self.0.held.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Listening {
@@ -79,7 +130,7 @@ impl LegacyHttp {
     pub(super) async fn listen(self: &Arc<Self>, id: u64) -> Option<Call> {
         let listening = self.listening.get_or_init(Box::default);
         let call = listening.calls.register(id).ok()?;
-        if let Some(begun) = self.begin_listening() {
+        if let Some(begun) = self.begin_listening(Wanted::ByCall) {
             // Too late is no harm: the stream goes on beginning while the call runs.
             clock::timeout(HEAD_START, begun.notified()).await.ok();
         }
@@ -87,17 +138,55 @@ impl LegacyHttp {
     }
 
     /// Starts the reader unless one runs or the server has no stream; tells when it has begun.
-    fn begin_listening(self: &Arc<Self>) -> Option<Arc<Notify>> {
+    fn begin_listening(self: &Arc<Self>, wanted: Wanted) -> Option<Arc<Notify>> {
         let mut stream = self.listening.get()?.stream.lock();
         match &*stream {
             Stream::Running(reader) if !reader.is_finished() => return None,
+            Stream::Failed if wanted == Wanted::ByCall => return None,
             Stream::Refused => return None,
-            Stream::Running(_) | Stream::Closed => {},
+            Stream::Running(_) | Stream::Closed | Stream::Failed => {},
         }
         let begun = Arc::new(Notify::new());
-        let listening = listen_on(Arc::downgrade(self), Arc::clone(&begun));
+        let listening = listen_on(Arc::downgrade(self), Arc::clone(&begun), wanted);
         *stream = Stream::Running(clock::spawn("read a standing stream", listening));
         Some(begun)
+    }
+
+    /// Holds the standing stream, and opens it again where it breaks, as long as this session has
+    /// one.
+    ///
+    /// # Cancel safety
+    /// Dropping it lets the stream go.
+    pub(crate) async fn stand(self: &Arc<Self>) -> Stood {
+        if self.session_id().is_none() {
+            return Stood::Never;
+        }
+        let listening = self.listening.get_or_init(Box::default);
+        let _held = Holding::new(listening);
+        let mut pause = REOPEN_AFTER;
+        loop {
+            if self.standing.retired().is_some() {
+                return Stood::Over;
+            }
+            let mut ended = std::pin::pin!(listening.ended.notified());
+            ended.as_mut().enable();
+            let begun = clock::now();
+            self.begin_listening(Wanted::Held);
+            if matches!(&*listening.stream.lock(), Stream::Refused) {
+                return Stood::Never;
+            }
+            ended.await;
+            // A stream that lasted is opened again soon; one that does not is asked for less often.
+            pause = if begun.elapsed() > pause {
+                REOPEN_AFTER
+            } else {
+                (pause * 2).min(REOPEN_LATEST)
+            };
+            if matches!(&*listening.stream.lock(), Stream::Refused) {
+                return Stood::Never;
+            }
+            clock::sleep(spread(pause)).await;
+        }
     }
 
     /// Waits for the head of a response while questions, or even the response itself, may come
@@ -141,6 +230,17 @@ impl LegacyHttp {
         self.while_listening(std::future::pending(), watch).await
     }
 
+    /// Puts a question that belongs to no call to whoever attends, else refuses it.
+    fn ask_aside(self: &Arc<Self>, stray: &Stray) {
+        let session = Arc::downgrade(self);
+        self.hearing
+            .ask(stray.kind, &stray.message, move |id, spoken| {
+                if let Some(session) = session.upgrade() {
+                    session.voice.answer(id, spoken, &[]);
+                }
+            });
+    }
+
     /// Ends the standing stream, if there is one.
     pub(super) fn end_listening(&self) {
         if let Some(listening) = self.listening.get() {
@@ -161,18 +261,39 @@ fn late(server: &str) -> Lost {
 }
 
 /// Opens the stream and reads it to its end.
-async fn listen_on(session: Weak<LegacyHttp>, begun: Arc<Notify>) {
+async fn listen_on(session: Weak<LegacyHttp>, begun: Arc<Notify>, wanted: Wanted) {
+    let became = open_and_read(&session, &begun, wanted).await;
+    begun.notify_one();
+    if let Some(session) = session.upgrade()
+        && let Some(listening) = session.listening.get()
+    {
+        *listening.stream.lock() = became;
+        listening.ended.notify_waiters();
+    }
+}
+
+async fn open_and_read(session: &Weak<LegacyHttp>, begun: &Notify, wanted: Wanted) -> Stream {
     let Some(strong) = session.upgrade() else {
-        return;
+        return Stream::Closed;
     };
     let Some(listening) = strong.listening.get() else {
-        return;
+        return Stream::Closed;
     };
     let (head, calls) = (strong.voice.head.clone(), Arc::clone(&listening.calls));
+    let last = listening.last.lock().clone();
     drop(strong);
     let way = &head.way;
-    let by = clock::after(way.times.handshake);
-    let headers = || head.headers(Form::Stream, &[]);
+    let by = clock::after(match wanted {
+        Wanted::ByCall => way.times.handshake,
+        Wanted::Held => SILENT_FOR,
+    });
+    let headers = || {
+        let mut headers = head.headers(Form::Stream, &[]);
+        if let Some(last) = &last {
+            headers.insert(LAST_EVENT_ID, last.clone());
+        }
+        headers
+    };
     let got = way
         .endpoint
         .send(Method::GET, headers, Bytes::new(), by)
@@ -181,23 +302,47 @@ async fn listen_on(session: Weak<LegacyHttp>, begun: Arc<Notify>) {
         Ok(stream) if stream.status == StatusCode::OK && stream.kind() == BodyKind::Stream => {
             stream
         },
-        // Another connection holds the one stream there is (409): nothing of ours is lost.
-        Ok(other) if other.status == StatusCode::CONFLICT => return begun.notify_one(),
-        Ok(_) | Err(_) => {
+        Ok(other) => return refused(session, &other, last.is_some()),
+        Err(_) => return Stream::Failed,
+    };
+    mark(session, true);
+    begun.notify_one();
+    let mut parser = SseParser::new(way.sizes.event);
+    let rest = way.times.connection_idle;
+    read(session, &calls, stream, &mut parser, rest).await;
+    if let (Some(session), Some(last)) = (session.upgrade(), parser.last_id())
+        && let Some(listening) = session.listening.get()
+    {
+        *listening.last.lock() = HeaderValue::from_str(last).ok();
+    }
+    mark(session, false);
+    Stream::Closed
+}
+
+/// What a head that is no stream says.
+fn refused(session: &Weak<LegacyHttp>, other: &Arrival, resumed: bool) -> Stream {
+    match other.status.as_u16() {
+        // Another connection holds the one stream there is: nothing of ours is lost.
+        409 => Stream::Closed,
+        // What was to be gone on with is not there any more: begun anew.
+        400 if resumed => {
             if let Some(session) = session.upgrade()
                 && let Some(listening) = session.listening.get()
             {
-                *listening.stream.lock() = Stream::Refused;
+                *listening.last.lock() = None;
             }
-            return begun.notify_one();
+            Stream::Closed
         },
-    };
-    mark(&session, true);
-    begun.notify_one();
-    let parser = SseParser::new(way.sizes.event);
-    let rest = way.times.connection_idle;
-    read(&session, &calls, stream, parser, rest).await;
-    mark(&session, false);
+        // Busy, or a gateway in trouble.
+        429 | 500 | 502..=599 => Stream::Failed,
+        _ => Stream::Refused,
+    }
+}
+
+fn is_held(session: &Weak<LegacyHttp>) -> bool {
+    let session = session.upgrade();
+    let listening = session.as_ref().and_then(|session| session.listening.get());
+    listening.is_some_and(|listening| listening.held.load(Ordering::Relaxed) > 0)
 }
 
 fn mark(session: &Weak<LegacyHttp>, open: bool) {
@@ -213,7 +358,7 @@ async fn read(
     session: &Weak<LegacyHttp>,
     calls: &Calls,
     mut stream: Arrival,
-    mut parser: SseParser,
+    parser: &mut SseParser,
     rest: Duration,
 ) {
     let mut rested_by = clock::after(rest);
@@ -225,15 +370,16 @@ async fn read(
             let Some(session) = session.upgrade() else {
                 return;
             };
-            session.hearing.tell_if_for_all(&message);
+            let for_all = session.hearing.if_for_all(&message);
             match calls.route(message) {
-                Routed::Done => {},
+                Routed::Done => session.hearing.overhear(for_all.as_ref()),
                 Routed::Unheard(notice) => session.hearing.tell(&notice),
                 Routed::Answer(id, spoken) => session.voice.answer(&id, spoken, &[]),
+                Routed::Stray(stray) => session.ask_aside(&stray),
                 Routed::TooManyStrays => return session.standing.retire(Reason::BadReply),
             }
         }
-        if !calls.is_empty() {
+        if !calls.is_empty() || is_held(session) {
             rested_by = clock::after(rest);
         } else if clock::now() >= rested_by {
             return;

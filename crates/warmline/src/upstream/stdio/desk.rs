@@ -19,6 +19,7 @@ use warmline_core::protocol::envelope::Message;
 use super::outbox::{Outbox, Withdrawn};
 use super::{Abandoned, PipeNews, Questions, Waits};
 use crate::sync::Mutex;
+use crate::upstream::listener::Spoken;
 use crate::upstream::process::Exit;
 
 /// What callers and the owner task share.
@@ -167,6 +168,16 @@ impl Desk {
         drop(state);
         self.work.notify_one();
         Ok(())
+    }
+
+    /// Queues what a question gets.
+    pub(super) fn answer(&self, spoken: Spoken, id: &[u8]) {
+        let mut state = self.state.lock();
+        if state.ended.is_none() {
+            state.answer(spoken, id);
+        }
+        drop(state);
+        self.work.notify_one();
     }
 
     pub(super) fn set_questions(&self, questions: Questions) {

@@ -16,7 +16,7 @@ use warmline_core::exchange::Trouble;
 use warmline_core::protocol::lines::{Line, LineCodec};
 
 use super::desk::{Desk, Wish, Work};
-use super::routing::{self, Fed};
+use super::routing::{self, Fed, Taken};
 use crate::clock;
 use crate::upstream::notices::Hearing;
 use crate::upstream::process::{Exit, Process};
@@ -247,7 +247,7 @@ impl Drop for Owner {
 
 impl Output {
     /// Reads once and routes all whole lines. May be dropped without losing any.
-    async fn read(&mut self, desk: &Desk) -> Result<(), Fed> {
+    async fn read(&mut self, desk: &Arc<Desk>) -> Result<(), Fed> {
         let read = self.fill().await;
         self.codec.push(self.chunk.get(..read).unwrap_or_default());
         while let Some(line) = self.codec.next() {
@@ -262,11 +262,21 @@ impl Output {
             .map_or(Ok(()), |line| self.route(desk, line))
     }
 
-    fn route(&self, desk: &Desk, line: Line) -> Result<(), Fed> {
+    fn route(&self, desk: &Arc<Desk>, line: Line) -> Result<(), Fed> {
         match line {
             Line::Full(line) => {
-                if let Some(notice) = desk.route(|state| routing::take_in(state, line))? {
-                    self.hearing.tell(&notice);
+                match desk.route(|state| routing::take_in(state, line))? {
+                    None => {},
+                    Some(Taken::Heard(notice)) => self.hearing.overhear(Some(&notice)),
+                    Some(Taken::Unheard(notice)) => self.hearing.tell(&notice),
+                    Some(Taken::Stray(kind, question)) => {
+                        let desk = Arc::downgrade(desk);
+                        self.hearing.ask(kind, &question, move |id, spoken| {
+                            if let Some(desk) = desk.upgrade() {
+                                desk.answer(spoken, id);
+                            }
+                        });
+                    },
                 }
                 Ok(())
             },

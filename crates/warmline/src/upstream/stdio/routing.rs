@@ -10,11 +10,11 @@ use warmline_core::code::Reason;
 use warmline_core::delivery::Delivery;
 use warmline_core::exchange::{QuestionKind, Trouble};
 use warmline_core::protocol::envelope::{Id, Kind, Message};
-use warmline_core::protocol::splice::{write_error, write_result};
 
 use super::desk::State;
 use super::{PipeNews, Questions};
 use crate::upstream::calls::is_unread;
+use crate::upstream::listener::{Spoken, refused};
 use crate::upstream::notices::{Concerns, concerns};
 use crate::upstream::stderr;
 
@@ -27,8 +27,19 @@ pub(super) enum Fed {
     UpWithStrays,
 }
 
-/// Takes in one line. What comes back is a notice for whoever hears what belongs to no call.
-pub(super) fn take_in(state: &mut State, line: Bytes) -> Result<Option<Message>, Fed> {
+/// What concerns others than the calls in flight.
+#[derive(Debug)]
+pub(super) enum Taken {
+    /// A notice that concerns everybody, and that a call hears too.
+    Heard(Message),
+    /// A notice with no call to hear it.
+    Unheard(Message),
+    /// A question with no call in flight.
+    Stray(QuestionKind, Message),
+}
+
+/// Takes in one line. What comes back is for whoever hears what belongs to no call.
+pub(super) fn take_in(state: &mut State, line: Bytes) -> Result<Option<Taken>, Fed> {
     let noise = line.clone();
     let message = if line.contains(&b'\r') {
         None
@@ -44,7 +55,7 @@ pub(super) fn take_in(state: &mut State, line: Bytes) -> Result<Option<Message>,
     match message.kind() {
         Kind::Result | Kind::Error => reply(state, message)?,
         Kind::Notification => return Ok(notice(state, message)),
-        Kind::Request => question(state, &message),
+        Kind::Request => return Ok(question(state, message)),
     }
     Ok(None)
 }
@@ -115,7 +126,7 @@ fn reply(state: &mut State, message: Message) -> Result<(), Fed> {
 }
 
 /// Gives a notice to its call; what it gives back concerns others, too or alone.
-fn notice(state: &mut State, message: Message) -> Option<Message> {
+fn notice(state: &mut State, message: Message) -> Option<Taken> {
     let concerns = concerns(&message);
     let whose = match named_call(&message) {
         Some(id) if state.is_in_flight(id) => Some(id),
@@ -125,48 +136,49 @@ fn notice(state: &mut State, message: Message) -> Option<Message> {
     };
     let told = whose.is_some_and(|id| state.tell(id, message.clone(), PipeNews::Notice));
     state.skipped.unheard += u64::from(!told);
-    let for_others = match concerns {
-        Some(Concerns::Everybody) => true,
-        Some(Concerns::SomeCall) => whose.is_none(),
-        Some(Concerns::ItsCall) | None => false,
-    };
-    for_others.then_some(message)
+    match concerns {
+        Some(Concerns::Everybody) if told => Some(Taken::Heard(message)),
+        Some(Concerns::Everybody) => Some(Taken::Unheard(message)),
+        Some(Concerns::SomeCall) if whose.is_none() => Some(Taken::Unheard(message)),
+        Some(Concerns::SomeCall | Concerns::ItsCall) | None => None,
+    }
 }
 
-fn question(state: &mut State, message: &Message) {
+fn question(state: &mut State, message: Message) -> Option<Taken> {
     if state.questions == Questions::Ignored {
         state.skipped.unheard += 1;
-        return;
+        return None;
     }
+    let id = message.raw_id().unwrap_or(b"null");
     if message.method() == Some("ping") {
-        return answer(state, message, |out, id| write_result(out, id, b"{}"));
+        state.answer(Spoken::Result(Bytes::from_static(b"{}")), id);
+        return None;
     }
-    let whose = match named_call(message) {
+    let whose = match named_call(&message) {
         Some(id) if state.is_in_flight(id) => Some(id),
         Some(id) if state.late.contains(&id) => None,
         // A token that is not ours: the server wants progress on its own question.
         Some(_) | None => state.oldest(),
     };
     if whose.is_some_and(|id| state.tell(id, message.clone(), PipeNews::Question)) {
-        return;
+        return None;
     }
-    state.skipped.unheard += 1;
-    if message.method() == Some(QuestionKind::Elicitation.method()) {
-        return answer(state, message, |out, id| {
-            write_result(out, id, br#"{"action":"cancel"}"#);
-        });
+    match QuestionKind::of(message.method().unwrap_or_default()) {
+        Some(kind) if whose.is_none() => Some(Taken::Stray(kind, message)),
+        kind => {
+            state.skipped.unheard += 1;
+            state.answer(refused(kind), id);
+            None
+        },
     }
-    answer(state, message, |out, id| {
-        write_error(out, id, METHOD_NOT_FOUND, "nobody is there to answer this");
-    });
 }
 
-fn answer(state: &mut State, message: &Message, write: impl FnOnce(&mut Vec<u8>, &[u8])) {
-    let mut out = Vec::new();
-    write(&mut out, message.raw_id().unwrap_or(b"null"));
-    // A child that asks without end and never reads: the queue is full, the answer is lost.
-    if !state.say(out.into()) {
-        state.skipped.unheard += 1;
+impl State {
+    /// Queues what a question gets. A child that asks without end and never reads loses it.
+    pub(super) fn answer(&mut self, spoken: Spoken, id: &[u8]) {
+        if !self.say(spoken.message(id).into()) {
+            self.skipped.unheard += 1;
+        }
     }
 }
 
@@ -221,4 +233,3 @@ pub(super) const GARBAGE_BYTES: usize = 1 << 20;
 pub(super) const STRAYS: usize = 16;
 /// Of a line that is shown as an example.
 const SHOWN_BYTES: usize = 200;
-const METHOD_NOT_FOUND: i64 = -32601;

@@ -1,0 +1,188 @@
+//! What comes down to a client: news, and questions that it answers in a message of its own.
+//!
+//! Told by: the engine, on a call of the client or on no call at all.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use warmline::Listener;
+use warmline::core::exchange::{Answer, News, Question};
+use warmline::core::protocol::envelope::{Kind, Message};
+use warmline::core::protocol::splice::{self, Edit};
+use warmline::upstream::{Asked, Notices};
+
+use super::client::Client;
+use crate::lane::Lane;
+
+/// More questions than these are not put to one client at a time.
+const MAX_OPEN: usize = 64;
+
+/// The questions that a client has not answered yet.
+#[derive(Debug, Default)]
+pub(super) struct Questions(Mutex<Vec<(u64, oneshot::Sender<Answer>)>>);
+
+impl Questions {
+    /// Notes a question; none where too many are open.
+    fn open(&self, number: u64) -> Option<oneshot::Receiver<Answer>> {
+        let mut open = self.0.lock();
+        if open.len() >= MAX_OPEN {
+            return None;
+        }
+        let (answer, answered) = oneshot::channel();
+        open.push((number, answer));
+        Some(answered)
+    }
+
+    fn close(&self, number: u64) -> Option<oneshot::Sender<Answer>> {
+        let mut open = self.0.lock();
+        let place = open.iter().position(|(asked, _)| *asked == number)?;
+        Some(open.swap_remove(place).1)
+    }
+
+    /// The client answered. What nobody asked is nothing to anybody.
+    pub(super) fn answered(&self, message: &Message) {
+        let number = message.raw_id().map(serde_json::from_slice::<u64>);
+        let Some(Ok(number)) = number else {
+            return;
+        };
+        let Some(asked) = self.close(number) else {
+            return;
+        };
+        let answer = match message.kind() {
+            Kind::Result => message.result().map(Answer::Result),
+            Kind::Error => message.error().map(Answer::Error),
+            Kind::Request | Kind::Notification => None,
+        };
+        // The call may be over by now; then nobody wants to know.
+        asked.send(answer.unwrap_or(Answer::Declined)).ok();
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+}
+
+/// Puts a question to a client, on this lane.
+fn ask(client: &Arc<Client>, question: &Question, lane: &Arc<Lane>) -> Asked<'static> {
+    let declined = || Box::pin(std::future::ready(Answer::Declined));
+    if !client.answers().can(question.kind) {
+        return declined();
+    }
+    let number = client.new_number();
+    let Some(answered) = client.questions.open(number) else {
+        return declined();
+    };
+    let open = OpenQuestion {
+        client: Arc::clone(client),
+        lane: Arc::clone(lane),
+        number,
+    };
+    lane.ask(request(number, question.kind.method(), &question.params));
+    Box::pin(async move {
+        let answer = answered.await.unwrap_or(Answer::Declined);
+        drop(open);
+        answer
+    })
+}
+
+/// A question that waits for its answer. Whoever does not want to know any more drops it, and the
+/// client is told so.
+struct OpenQuestion {
+    client: Arc<Client>,
+    lane: Arc<Lane>,
+    number: u64,
+}
+
+impl Drop for OpenQuestion {
+    fn drop(&mut self) {
+        if self.client.questions.close(self.number).is_some() {
+            let params = format!("{{\"requestId\":{}}}", self.number);
+            let notice = notification("notifications/cancelled", params.as_bytes());
+            self.lane.tell(notice);
+        }
+    }
+}
+
+/// Hears what comes down during one call of a client.
+pub(super) struct Ear {
+    client: Arc<Client>,
+    lane: Arc<Lane>,
+    /// The client's own progress token, raw.
+    token: Option<Bytes>,
+}
+
+impl Ear {
+    pub(super) fn new(client: &Arc<Client>, lane: &Arc<Lane>, token: Option<Bytes>) -> Self {
+        Self {
+            client: Arc::clone(client),
+            lane: Arc::clone(lane),
+            token,
+        }
+    }
+}
+
+impl Listener for Ear {
+    fn news(&self, news: News) {
+        let message = match news {
+            News::Progress(params) => {
+                let Some(token) = &self.token else { return };
+                let mut named = Vec::with_capacity(params.len() + token.len());
+                let edits = [Edit::Set("progressToken", token)];
+                if splice::edit_object(&params, &edits, &mut named).is_err() {
+                    return;
+                }
+                notification("notifications/progress", &named)
+            },
+            News::Log(params) => notification("notifications/message", &params),
+            News::Other(method, params) => notification(&method, &params),
+        };
+        self.lane.tell(message);
+    }
+
+    fn question(&self, question: Question) -> Asked<'_> {
+        ask(&self.client, &question, &self.lane)
+    }
+}
+
+/// Hears what belongs to no call, for a client with a standing stream.
+#[derive(Debug)]
+pub(super) struct StandingEar {
+    client: Arc<Client>,
+    lane: Arc<Lane>,
+}
+
+impl StandingEar {
+    pub(super) fn new(client: &Arc<Client>, lane: &Arc<Lane>) -> Self {
+        Self {
+            client: Arc::clone(client),
+            lane: Arc::clone(lane),
+        }
+    }
+}
+
+impl Notices for StandingEar {
+    fn notice(&self, method: &str, params: &[u8]) {
+        self.lane.tell(notification(method, params));
+    }
+
+    fn question(&self, question: Question) -> Option<Asked<'static>> {
+        let can = self.client.answers().can(question.kind);
+        can.then(|| ask(&self.client, &question, &self.lane))
+    }
+}
+
+fn notification(method: &str, params: &[u8]) -> Bytes {
+    let mut out = Vec::with_capacity(64 + params.len());
+    splice::write_notification(&mut out, method, Some(params));
+    out.into()
+}
+
+fn request(id: u64, method: &str, params: &[u8]) -> Bytes {
+    let mut out = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"{method}\",\"params\":")
+        .into_bytes();
+    out.extend_from_slice(params);
+    out.push(b'}');
+    out.into()
+}

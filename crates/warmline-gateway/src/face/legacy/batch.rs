@@ -1,0 +1,140 @@
+//! Batches: several messages in one body, which only 2025-03-26 knows.
+//!
+//! Asked by: [`face`](crate::face), with a body that is an array.  Each message goes its own way;
+//! the answers go back together.
+
+use std::sync::Arc;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use futures_util::future::join_all;
+use http::{Response, StatusCode};
+use serde_json::value::RawValue;
+use warmline::core::era::Version;
+use warmline::core::protocol::envelope::{Kind, Message};
+use warmline::core::protocol::params::Params;
+
+use super::client::Client;
+use super::{accepts, not_acceptable, notified, request, wrong_version};
+use crate::body::Body;
+use crate::face::Visit;
+use crate::flow::{self, Calling, Ended, Leaving, Manner};
+use crate::lane::Lane;
+use crate::reply::{self, RpcCode};
+
+/// More messages than these are not taken in one body.
+const MAX_MESSAGES: usize = 100;
+
+/// Answers a batch.
+pub(crate) async fn answer(visit: Visit<'_>, body: Bytes) -> Response<Body> {
+    if let Some(refusal) = wrong_version(visit.head, None) {
+        return refusal;
+    }
+    let client = match Client::of(&visit) {
+        Ok(client) => client,
+        Err(refusal) => return refusal.response(None),
+    };
+    if client.version() != Some(Version::V2025_03_26) {
+        return refused("Invalid Request: this version of the protocol knows no batches");
+    }
+    let messages = match split(&body) {
+        Ok(messages) => messages,
+        Err(why) => return refused(&why),
+    };
+    let Some(accepts) = accepts(visit.head) else {
+        return not_acceptable(
+            None,
+            "Not Acceptable: application/json or text/event-stream",
+        );
+    };
+    let manner = Manner {
+        accepts,
+        leaving: Leaving::GoesOn,
+        stream: Some(client.new_number()),
+    };
+    let lane = Arc::new(Lane::new(flow::keep_for(&manner)));
+    let mut asked = Vec::new();
+    for (message, params) in messages {
+        match message.kind() {
+            Kind::Request => asked.push(ask(&visit, &client, &message, params, &lane)),
+            Kind::Notification => {
+                if let Err(refusal) = notified(&visit, &client, &message, &params).await {
+                    return refusal.response(None);
+                }
+            },
+            Kind::Result | Kind::Error => client.questions.answered(&message),
+        }
+    }
+    if asked.is_empty() {
+        return reply::empty(StatusCode::ACCEPTED);
+    }
+    let together: Calling = Box::pin(async move {
+        let ended = join_all(asked).await;
+        Ended {
+            status: StatusCode::OK,
+            message: array(&ended),
+        }
+    });
+    request::respond(&visit, &client, together, lane, manner).await
+}
+
+/// One call of a batch. What keeps it from being made is its answer.
+fn ask(
+    visit: &Visit<'_>,
+    client: &Arc<Client>,
+    message: &Message,
+    params: Params,
+    lane: &Arc<Lane>,
+) -> Calling {
+    let id = request::raw_id(message);
+    if message.method() == Some("ping") {
+        return ready(request::pong(&id));
+    }
+    let called = request::calling(visit, client, message, params, (id, lane, None));
+    called.unwrap_or_else(|refusal| ready(refusal.message(message.raw_id())))
+}
+
+fn ready(message: Bytes) -> Calling {
+    let status = StatusCode::OK;
+    Box::pin(std::future::ready(Ended { status, message }))
+}
+
+/// The messages of a batch, all of them or what is wrong.
+fn split(body: &Bytes) -> Result<Vec<(Message, Params)>, String> {
+    let parts: Vec<&RawValue> =
+        serde_json::from_slice(body).map_err(|error| format!("Parse error: {error}"))?;
+    if parts.is_empty() || parts.len() > MAX_MESSAGES {
+        let count = parts.len();
+        return Err(format!(
+            "Invalid Request: a batch has 1 to {MAX_MESSAGES} messages, not {count}"
+        ));
+    }
+    parts.into_iter().map(|part| one(body, part)).collect()
+}
+
+fn one(body: &Bytes, part: &RawValue) -> Result<(Message, Params), String> {
+    let raw = body.slice_ref(part.get().as_bytes());
+    let message = Message::split(raw).map_err(|error| format!("Invalid Request: {error}"))?;
+    if message.method() == Some("initialize") {
+        return Err("Invalid Request: `initialize` stands alone".to_owned());
+    }
+    let params = message
+        .params()
+        .map_or_else(|| Ok(Params::empty()), Params::parse);
+    let params = params.map_err(|error| format!("Invalid params: {error}"))?;
+    Ok((message, params))
+}
+
+fn array(ended: &[Ended]) -> Bytes {
+    let length: usize = ended.iter().map(|one| one.message.len() + 1).sum();
+    let mut out = BytesMut::with_capacity(length + 1);
+    for (place, one) in ended.iter().enumerate() {
+        out.put_u8(if place == 0 { b'[' } else { b',' });
+        out.extend_from_slice(&one.message);
+    }
+    out.put_u8(b']');
+    out.freeze()
+}
+
+fn refused(what: &str) -> Response<Body> {
+    reply::error(StatusCode::BAD_REQUEST, None, RpcCode::Invalid, what)
+}

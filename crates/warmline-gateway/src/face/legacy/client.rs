@@ -1,0 +1,368 @@
+//! A legacy client as it is served: its way to the server, and what is under way.
+//!
+//! Made from a ticket, or for one request that carries none.  Asked by: the legacy face.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use bytes::Bytes;
+use http::header::HeaderValue;
+use http::{Response, StatusCode};
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use warmline::core::code::Reason;
+use warmline::core::era::Version;
+use warmline::core::exchange::Trouble;
+use warmline::core::key::Digest;
+use warmline::core::protocol::headers::SESSION_ID;
+use warmline::core::protocol::params::Params;
+use warmline::{Error, clock};
+
+use super::asking::Questions;
+use super::way::{Coming, NamedWay, Way, identity, named_run, route, run_digest};
+use crate::Shared;
+use crate::body::Body;
+use crate::declared::Answers;
+use crate::face::Visit;
+use crate::failure;
+use crate::lane::Lane;
+use crate::path::Target;
+use crate::reply::{self, RpcCode};
+use crate::ticket::Ticket;
+use crate::which::BadName;
+use crate::who::Subject;
+
+/// A legacy client as it is served.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(super) ticket: Option<Ticket>,
+    whose: Whose,
+    place: Place,
+    /// Its ways to the server, by the run that was named beside the path.
+    pub(super) ways: Mutex<SmallVec<[NamedWay; 1]>>,
+    calls: Mutex<SmallVec<[UnderWay; 2]>>,
+    pub(super) questions: Questions,
+    /// The stream that stands, if one does.
+    standing: Mutex<Option<u64>>,
+    /// Streams and questions are numbered from a start drawn at random, so that a number of an
+    /// earlier process, or from before the client was forgotten, means nothing now.
+    numbers: AtomicU64,
+    /// Whether it was heard of since it was last looked at.
+    seen: AtomicBool,
+}
+
+/// Whom a client speaks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    Known(Digest),
+    /// Nobody was asked; the ticket itself keeps its holder apart.
+    Anybody,
+}
+
+impl Whose {
+    fn of(subject: &Subject) -> Self {
+        match subject {
+            Subject::Known(known) => Self::Known(known.identity.digest()),
+            Subject::Anybody => Self::Anybody,
+        }
+    }
+}
+
+/// Where a client session is good: a server, in the run that the path names.
+#[derive(Debug)]
+struct Place {
+    run: Option<Box<str>>,
+    server: Option<Box<str>>,
+}
+
+impl Place {
+    fn of(target: Target<'_>) -> Self {
+        Self {
+            run: target.run.map(Box::from),
+            server: target.server.map(Box::from),
+        }
+    }
+
+    fn is(&self, target: Target<'_>) -> bool {
+        (self.run.as_deref(), self.server.as_deref()) == (target.run, target.server)
+    }
+}
+
+#[derive(Debug)]
+struct UnderWay {
+    /// The client's own id, raw.
+    id: Bytes,
+    lane: Arc<Lane>,
+}
+
+/// Why a client is not served.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// Its session is not known, or somebody else's.
+    NoSession,
+    /// It names a run that cannot be.
+    BadRun(BadName),
+    /// The engine said why.
+    Failed(Error),
+}
+
+impl Refusal {
+    pub(crate) fn response(&self, id: Option<&[u8]>) -> Response<Body> {
+        match self {
+            Self::NoSession => reply::no_such_session(id),
+            Self::BadRun(bad) => bad.response(id),
+            Self::Failed(_) => reply::json(StatusCode::OK, self.message(id)),
+        }
+    }
+
+    /// The same where there is no response of its own for it.
+    pub(super) fn message(&self, id: Option<&[u8]>) -> Bytes {
+        match self {
+            Self::Failed(error) => failure::message(id.unwrap_or(b"null"), error),
+            Self::BadRun(bad) => {
+                reply::error_message(id, RpcCode::Params.number(), &bad.sentence(), None)
+            },
+            Self::NoSession => {
+                let what = "Session not found";
+                reply::error_message(id, RpcCode::Invalid.number(), what, None)
+            },
+        }
+    }
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<Box<Error>> for Refusal {
+    fn from(error: Box<Error>) -> Self {
+        Self::Failed(*error)
+    }
+}
+
+/// A client session that was just begun.
+pub(crate) struct Begun {
+    pub(crate) way: Arc<Way>,
+    client: Client,
+    ticket: Ticket,
+}
+
+impl Begun {
+    /// The ticket for the client, now that the version is known. From here on it is served.
+    pub(crate) fn admit(
+        mut self,
+        shared: &Shared,
+        version: Version,
+    ) -> Result<HeaderValue, Trouble> {
+        self.ticket.version = version;
+        let sealed = self.ticket.seal(shared.warm.vault())?;
+        let text = HeaderValue::try_from(sealed)
+            .map_err(|error| Trouble::new(Reason::Internal, error.to_string()))?;
+        self.client.ticket = Some(self.ticket);
+        shared.clients.keep(&text, Arc::new(self.client));
+        Ok(text)
+    }
+}
+
+impl Client {
+    /// The client that a request comes from.
+    pub(crate) fn of(visit: &Visit<'_>) -> Result<Arc<Self>, Refusal> {
+        let Some(shown) = visit.head.headers.get(SESSION_ID) else {
+            // Clients that never send the id back are told apart by who they are and the run
+            // they name.
+            return Ok(Arc::new(Self::new(visit, None)));
+        };
+        let clients = &visit.shared.clients;
+        if let Some(known) = clients.find(shown)
+            && known.belongs_to(visit)
+        {
+            return Ok(known);
+        }
+        let vault = visit.shared.warm.vault();
+        let ticket = Ticket::open(vault, shown.as_bytes()).ok_or(Refusal::NoSession)?;
+        let whose = identity(visit, None, Some(&ticket)).digest();
+        let is_over = clients.was_ended(ticket.name);
+        if is_over || ticket.identity != whose || ticket.route != route(visit) {
+            return Err(Refusal::NoSession);
+        }
+        let client = Arc::new(Self::new(visit, Some(ticket)));
+        Ok(clients.keep(shown, client))
+    }
+
+    /// Begins a client session.
+    pub(crate) fn begin_session(
+        visit: &Visit<'_>,
+        params: &Params,
+        answers: Answers,
+        version: Version,
+    ) -> Result<Begun, Refusal> {
+        let run = named_run(visit, Some(params))?;
+        let mut ticket = Ticket {
+            identity: Digest::new([0; 16]),
+            route: route(visit),
+            run: run_digest(visit, run.as_deref()),
+            name: Digest::new(warmline::seal::random_bytes()),
+            version,
+            answers,
+            given_at: clock::wall_seconds(),
+        };
+        ticket.identity = identity(visit, None, Some(&ticket)).digest();
+        let client = Self::new(visit, Some(ticket));
+        let own = ticket.run_name();
+        let coming = Coming::ByName(run.as_deref().unwrap_or(&own));
+        let way = client.find_way(visit, run.as_deref(), coming)?;
+        Ok(Begun {
+            way,
+            client,
+            ticket,
+        })
+    }
+
+    fn new(visit: &Visit<'_>, ticket: Option<Ticket>) -> Self {
+        Self {
+            ticket,
+            whose: Whose::of(&visit.subject),
+            place: Place::of(visit.target),
+            ways: Mutex::default(),
+            calls: Mutex::default(),
+            questions: Questions::default(),
+            standing: Mutex::default(),
+            numbers: AtomicU64::new(first_number()),
+            seen: AtomicBool::new(true),
+        }
+    }
+
+    /// Whether what is held is what this request may use.
+    fn belongs_to(&self, visit: &Visit<'_>) -> bool {
+        self.whose == Whose::of(&visit.subject) && self.place.is(visit.target)
+    }
+
+    /// The name of the client session, where there is one.
+    pub(super) fn name(&self) -> Option<Digest> {
+        self.ticket.as_ref().map(|ticket| ticket.name)
+    }
+
+    /// The version that was agreed on, where a client session was begun.
+    pub(super) fn version(&self) -> Option<Version> {
+        self.ticket.as_ref().map(|ticket| ticket.version)
+    }
+
+    /// What the client can answer.
+    pub(super) fn answers(&self) -> Answers {
+        self.ticket.map(|ticket| ticket.answers).unwrap_or_default()
+    }
+
+    /// The number of a new stream, or of a question.
+    pub(super) fn new_number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Notes a call, until what is given back is dropped.
+    pub(super) fn begin(self: &Arc<Self>, id: Bytes, lane: &Arc<Lane>) -> Present {
+        self.calls.lock().push(UnderWay {
+            id,
+            lane: Arc::clone(lane),
+        });
+        Present {
+            client: Arc::clone(self),
+            lane: Arc::clone(lane),
+        }
+    }
+
+    /// The client gave a call up. What it names may be over, or never have been.
+    pub(super) fn cancel(&self, params: &Params) {
+        let Some(id) = params.member("requestId") else {
+            return;
+        };
+        let calls = self.calls.lock();
+        let lane = calls.iter().find(|call| call.id == id);
+        let lane = lane.map(|call| Arc::clone(&call.lane));
+        drop(calls);
+        if let Some(lane) = lane {
+            lane.cancel();
+        }
+    }
+
+    /// Takes the place of the standing stream, if it is free or was this one's before.
+    pub(super) fn stand(self: &Arc<Self>, stream: u64) -> Option<AtTheStream> {
+        let mut standing = self.standing.lock();
+        if standing.is_some_and(|other| other != stream) {
+            return None;
+        }
+        *standing = Some(stream);
+        Some(AtTheStream {
+            client: Arc::clone(self),
+            stream,
+        })
+    }
+
+    /// The client session is over. The run that it made ends; a named one outlives it.
+    pub(super) async fn end(&self, visit: &Visit<'_>) {
+        for call in self.calls.lock().iter() {
+            call.lane.cancel();
+        }
+        let Some(own) = self.ticket.as_ref().map(Ticket::run_name) else {
+            return;
+        };
+        let identity = identity(visit, None, self.ticket.as_ref());
+        // It may have ended by itself, or never have begun.
+        if let Ok(run) = identity.join(&own) {
+            run.end().await;
+        }
+    }
+
+    pub(super) fn seen(&self) {
+        // A store that changes nothing would still take the line from other cores.
+        if !self.seen.load(Ordering::Relaxed) {
+            self.seen.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it does nothing at this moment.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.calls.lock().is_empty() && self.standing.lock().is_none() && self.questions.is_empty()
+    }
+
+    /// Whether it does something, or did since this was asked last.
+    pub(super) fn was_seen_lately(&self) -> bool {
+        self.seen.swap(false, Ordering::Relaxed) || !self.is_at_rest()
+    }
+}
+
+/// A call under way; dropping it notes its end.
+#[derive(Debug)]
+pub(crate) struct Present {
+    client: Arc<Client>,
+    lane: Arc<Lane>,
+}
+
+impl Drop for Present {
+    fn drop(&mut self) {
+        let mut calls = self.client.calls.lock();
+        calls.retain(|call| !Arc::ptr_eq(&call.lane, &self.lane));
+    }
+}
+
+/// A client's standing stream that is read; dropping it leaves the place free.
+#[derive(Debug)]
+pub(super) struct AtTheStream {
+    client: Arc<Client>,
+    stream: u64,
+}
+
+impl Drop for AtTheStream {
+    fn drop(&mut self) {
+        let mut standing = self.client.standing.lock();
+        if *standing == Some(self.stream) {
+            *standing = None;
+        }
+    }
+}
+
+/// Below 2^52, so that no client's number type loses any of it.
+fn first_number() -> u64 {
+    let [a, b, c, d, e, f, ..] = warmline::seal::random_bytes();
+    u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
+}

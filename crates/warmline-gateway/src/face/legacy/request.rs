@@ -1,0 +1,143 @@
+//! One request of a legacy client, from its message to its response.
+//!
+//! What it costs beside the engine's own: the lane, the ear, and the future that drives both. Its
+//! id and its parameters stay where they were read.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use warmline::core::era::Version;
+use warmline::core::protocol::envelope::Message;
+use warmline::core::protocol::meta;
+use warmline::core::protocol::params::Params;
+
+use super::asking::Ear;
+use super::client::{Client, Present, Refusal};
+use super::streams::Kind;
+use super::{accepts, not_acceptable};
+use crate::body::Body;
+use crate::face::Visit;
+use crate::failure;
+use crate::flow::{self, Begun, Calling, Ended, Flow, Leaving, Manner, Prime};
+use crate::lane::Lane;
+use crate::reply;
+
+/// Answers a request.
+pub(super) async fn answer(
+    visit: &Visit<'_>,
+    client: Arc<Client>,
+    message: &Message,
+    params: Params,
+) -> Response<Body> {
+    let id = raw_id(message);
+    let Some(accepts) = accepts(visit.head) else {
+        let what = "Not Acceptable: a client must accept application/json or text/event-stream";
+        return not_acceptable(Some(&id), what);
+    };
+    if message.method() == Some("ping") {
+        return reply::json(StatusCode::OK, pong(&id));
+    }
+    let manner = Manner {
+        accepts,
+        leaving: Leaving::GoesOn,
+        stream: client.name().map(|_| client.new_number()),
+    };
+    let lane = Arc::new(Lane::new(flow::keep_for(&manner)));
+    let present = client.begin(id.clone(), &lane);
+    let calling = match calling(visit, &client, message, params, (id, &lane, Some(present))) {
+        Ok(calling) => calling,
+        Err(refusal) => return refusal.response(message.raw_id()),
+    };
+    respond(visit, &client, calling, lane, manner).await
+}
+
+/// Drives what was asked for, and holds its stream if it becomes one.
+pub(super) async fn respond(
+    visit: &Visit<'_>,
+    client: &Client,
+    calling: Calling,
+    lane: Arc<Lane>,
+    manner: Manner,
+) -> Response<Body> {
+    match Flow::of(calling, Arc::clone(&lane), manner).begin().await {
+        Begun::Alone(ended) => reply::json(ended.status, ended.message),
+        Begun::GivenUp => reply::empty(StatusCode::ACCEPTED),
+        Begun::Events(flow) => {
+            if let (Some(whose), Some(stream)) = (client.name(), manner.stream) {
+                let streams = &visit.shared.clients.streams;
+                streams.hold(whose, stream, &lane, Kind::Call);
+            }
+            flow.primed(prime(client)).response()
+        },
+    }
+}
+
+/// Clients of the newest version are given an id to come back with before anything is said.
+pub(super) fn prime(client: &Client) -> Prime {
+    match client.version() {
+        Some(Version::V2025_11_25) => Prime::First,
+        _ => Prime::No,
+    }
+}
+
+/// The call of a request, ready to be driven.
+pub(super) fn calling(
+    visit: &Visit<'_>,
+    client: &Arc<Client>,
+    message: &Message,
+    params: Params,
+    (id, lane, present): (Bytes, &Arc<Lane>, Option<Present>),
+) -> Result<Calling, Refusal> {
+    let way = client.way(visit, Some(&params))?;
+    let method = method(message.method().unwrap_or_default());
+    let pass = visit.pass(way.server.name(), &method, &params)?;
+    let token = params.meta_member(meta::PROGRESS_TOKEN);
+    let ear = Ear::new(client, lane, token.map(Bytes::copy_from_slice));
+    let call = way
+        .server
+        .request_raw(method, params)
+        .listened_by(Arc::new(ear));
+    Ok(Box::pin(async move {
+        let outcome = pass.ended(&way.server, call.await);
+        drop(present);
+        let message = match outcome {
+            Ok(result) => reply::response_message(Some(&id), "result", &result),
+            Err(error) => failure::message(&id, &error),
+        };
+        Ended {
+            status: StatusCode::OK,
+            message,
+        }
+    }))
+}
+
+/// The raw id, in the bytes that came.
+pub(super) fn raw_id(message: &Message) -> Bytes {
+    let id = message.raw_id();
+    id.map(|id| message.raw().slice_ref(id)).unwrap_or_default()
+}
+
+/// What `ping` gets: it asks whether we are there.
+pub(super) fn pong(id: &[u8]) -> Bytes {
+    reply::response_message(Some(id), "result", b"{}")
+}
+
+/// The methods that are called all the time need no text of their own.
+fn method(name: &str) -> Cow<'static, str> {
+    const USUAL: &[&str] = &[
+        "tools/call",
+        "tools/list",
+        "resources/read",
+        "resources/list",
+        "resources/templates/list",
+        "prompts/get",
+        "prompts/list",
+        "completion/complete",
+    ];
+    match USUAL.iter().find(|usual| **usual == name) {
+        Some(usual) => Cow::Borrowed(usual),
+        None => Cow::Owned(name.to_owned()),
+    }
+}

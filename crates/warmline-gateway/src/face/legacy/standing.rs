@@ -1,0 +1,138 @@
+//! `GET`: a stream that broke is taken up, or the standing stream of a client begins.
+//!
+//! The standing stream carries what belongs to no call. What is wanted of the server for it is
+//! wanted only while somebody reads.
+
+use std::sync::Arc;
+
+use http::header::HeaderValue;
+use http::{Response, StatusCode};
+use warmline::core::key::Digest;
+use warmline::core::protocol::headers::LAST_EVENT_ID;
+
+use super::asking::StandingEar;
+use super::client::{AtTheStream, Client};
+use super::request::prime;
+use super::streams::Kind;
+use super::{accepts, not_acceptable, wrong_version};
+use crate::body::Body;
+use crate::face::Visit;
+use crate::flow::{self, Accepts, Flow, Leaving, Manner, Prime};
+use crate::lane::{Keep, Lane};
+use crate::reply::{self, RpcCode};
+
+/// Answers `GET`.
+pub(crate) async fn stream(visit: Visit<'_>) -> Response<Body> {
+    if let Some(refusal) = wrong_version(visit.head, None) {
+        return refusal;
+    }
+    if !matches!(accepts(visit.head), Some(Accepts::Both | Accepts::Events)) {
+        return not_acceptable(None, "Not Acceptable: a stream is text/event-stream");
+    }
+    let client = match Client::of(&visit) {
+        Ok(client) => client,
+        Err(refusal) => return refusal.response(None),
+    };
+    let Some(whose) = client.name() else {
+        // Nothing could be told to a client that is another one with each request.
+        return reply::wrong_method("POST");
+    };
+    match visit.head.headers.get(LAST_EVENT_ID) {
+        Some(last) => go_on(&visit, &client, whose, last),
+        None => begin(&visit, &client, whose),
+    }
+}
+
+/// Goes on with the stream that an event id names.
+fn go_on(
+    visit: &Visit<'_>,
+    client: &Arc<Client>,
+    whose: Digest,
+    last: &HeaderValue,
+) -> Response<Body> {
+    let place = last.to_str().ok().and_then(flow::event_id);
+    let streams = &visit.shared.clients.streams;
+    let held = place.and_then(|(stream, number)| {
+        let (lane, kind) = streams.find(whose, stream)?;
+        let can = lane.can_go_on_after(number);
+        can.then_some((lane, kind, stream, number))
+    });
+    let Some((lane, kind, stream, number)) = held else {
+        return reply::error(
+            StatusCode::BAD_REQUEST,
+            None,
+            RpcCode::Invalid,
+            "Bad Request: this event is not held any more",
+        );
+    };
+    let flow = Flow::after(number, Arc::clone(&lane), manner(stream));
+    match kind {
+        Kind::Call => flow.response(),
+        Kind::Standing => match client.stand(stream) {
+            Some(at) => stand(visit, client, lane, at, flow, Prime::No),
+            None => taken(),
+        },
+    }
+}
+
+/// Begins the standing stream; a client has one.
+fn begin(visit: &Visit<'_>, client: &Arc<Client>, whose: Digest) -> Response<Body> {
+    let stream = client.new_number();
+    let Some(at) = client.stand(stream) else {
+        return taken();
+    };
+    let lane = Arc::new(Lane::new(Keep::Written));
+    let streams = &visit.shared.clients.streams;
+    streams.hold(whose, stream, &lane, Kind::Standing);
+    let flow = Flow::after(0, Arc::clone(&lane), manner(stream));
+    stand(visit, client, lane, at, flow, prime(client))
+}
+
+fn stand(
+    visit: &Visit<'_>,
+    client: &Arc<Client>,
+    lane: Arc<Lane>,
+    at: AtTheStream,
+    flow: Flow,
+    prime: Prime,
+) -> Response<Body> {
+    let way = match client.way(visit, None) {
+        Ok(way) => way,
+        Err(refusal) => return refusal.response(None),
+    };
+    if *visit.shared.stopping.borrow() {
+        lane.end(None);
+    }
+    let ear = StandingEar::new(client, &lane);
+    let attending = way.server.attend(Arc::new(ear));
+    let reading = Reading(lane);
+    flow.primed(prime)
+        .holding((attending, reading, at))
+        .response()
+}
+
+/// A lane that somebody reads; dropping it leaves it to whoever comes back.
+struct Reading(Arc<Lane>);
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.0.rest();
+    }
+}
+
+const fn manner(stream: u64) -> Manner {
+    Manner {
+        accepts: Accepts::Events,
+        leaving: Leaving::GoesOn,
+        stream: Some(stream),
+    }
+}
+
+fn taken() -> Response<Body> {
+    reply::error(
+        StatusCode::CONFLICT,
+        None,
+        RpcCode::Invalid,
+        "Conflict: only one standing stream is allowed per session",
+    )
+}

@@ -1,0 +1,178 @@
+//! The way of a legacy client to its server: as whom, and in which run.
+//!
+//! Asked by: the legacy face, at every request that goes on to a server.  A client has one for its
+//! own run, and one for each run that its requests name.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use warmline::core::era::{Era, Version};
+use warmline::core::key::Digest;
+use warmline::core::protocol::headers::PROTOCOL_VERSION;
+use warmline::core::protocol::params::Params;
+use warmline::seal::Purpose;
+use warmline::{Declared, IdentityHandle, Run, ServerHandle};
+
+use super::client::{Client, Refusal};
+use crate::face::Visit;
+use crate::path::Target;
+use crate::ticket::Ticket;
+use crate::which;
+use crate::who::{self, Split};
+
+/// The way of a client to its server: in a run, or outside.
+#[derive(Debug)]
+pub(crate) struct Way {
+    pub(crate) server: ServerHandle,
+    run: Option<Run>,
+}
+
+impl Way {
+    fn is_good(&self) -> bool {
+        self.run.as_ref().is_none_or(Run::is_live)
+    }
+}
+
+/// A way, by the run that was named for it.
+pub(super) type NamedWay = (Option<Box<str>>, Arc<Way>);
+
+/// More ways than these are not remembered of one client.
+const MAX_WAYS: usize = 16;
+
+/// How a client comes to its run.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Coming<'a> {
+    /// Outside any.
+    Alone,
+    /// It names it, and may be the first to.
+    ByName(&'a str),
+    /// It was there before: where the run is not any more, what it held is lost.
+    Back(&'a str),
+}
+
+impl Client {
+    /// The way of a request to the server: in the run that it names, else in the client's own.
+    pub(crate) fn way(
+        &self,
+        visit: &Visit<'_>,
+        params: Option<&Params>,
+    ) -> Result<Arc<Way>, Refusal> {
+        let run = named_run(visit, params)?;
+        if let Some(known) = self.known_way(run.as_deref()) {
+            return Ok(known);
+        }
+        let own = self.ticket.as_ref().map(Ticket::run_name);
+        let coming = match (run.as_deref(), &self.ticket) {
+            (Some(run), Some(ticket)) if ticket.run == run_digest(visit, Some(run)) => {
+                Coming::Back(run)
+            },
+            (Some(run), _) => Coming::ByName(run),
+            (None, _) => own.as_deref().map_or(Coming::Alone, Coming::Back),
+        };
+        self.find_way(visit, run.as_deref(), coming)
+    }
+
+    fn known_way(&self, run: Option<&str>) -> Option<Arc<Way>> {
+        let ways = self.ways.lock();
+        let (_, way) = ways.iter().find(|(name, _)| name.as_deref() == run)?;
+        way.is_good().then(|| Arc::clone(way))
+    }
+
+    pub(super) fn find_way(
+        &self,
+        visit: &Visit<'_>,
+        named: Option<&str>,
+        coming: Coming<'_>,
+    ) -> Result<Arc<Way>, Refusal> {
+        let identity = identity(visit, named, self.ticket.as_ref());
+        let begun = match coming {
+            Coming::Alone => None,
+            Coming::ByName(run) => Some(identity.named(run)?),
+            Coming::Back(run) => Some(identity.rejoin(run)?),
+        };
+        let run = begun.map(|begun| {
+            let run = begun.clone();
+            begun.detach();
+            run
+        });
+        let name = visit.target.server.unwrap_or_default();
+        let server = match &run {
+            Some(run) => run.server(name)?,
+            None => identity.server(name)?,
+        };
+        let server = server.declaring(self.declared(visit)).in_era(Era::Legacy);
+        let way = Arc::new(Way { server, run });
+        let mut ways = self.ways.lock();
+        ways.retain(|(name, way)| name.as_deref() != named && way.is_good());
+        if ways.len() >= MAX_WAYS {
+            ways.remove(0);
+        }
+        ways.push((named.map(Box::from), Arc::clone(&way)));
+        Ok(way)
+    }
+
+    /// What is said of the client where a session is opened for it.
+    fn declared(&self, visit: &Visit<'_>) -> Declared {
+        match &self.ticket {
+            Some(ticket) => Declared {
+                capabilities: ticket.answers.capabilities(),
+                version: Some(ticket.version),
+                ..Declared::default()
+            },
+            None => Declared {
+                version: stated_version(visit),
+                ..Declared::default()
+            },
+        }
+    }
+}
+
+/// The version that the header names, if it is one of this era.
+fn stated_version(visit: &Visit<'_>) -> Option<Version> {
+    let stated = visit.head.headers.get(PROTOCOL_VERSION)?.to_str().ok()?;
+    Version::parse(stated).filter(|version| version.era() == Era::Legacy)
+}
+
+/// The run that a request names, if it names one.
+pub(super) fn named_run<'a>(
+    visit: &Visit<'a>,
+    params: Option<&Params>,
+) -> Result<Option<Cow<'a, str>>, Refusal> {
+    let run_from = &visit.shared.options.run_from;
+    let vault = visit.shared.warm.vault();
+    which::run(visit.target.run, visit.head, params, run_from, vault).map_err(Refusal::BadRun)
+}
+
+/// The digest of a run's name, as a ticket holds it; none has one of its own.
+pub(super) fn run_digest(visit: &Visit<'_>, run: Option<&str>) -> Digest {
+    let Some(run) = run else {
+        return Digest::new([0; 16]);
+    };
+    let vault = visit.shared.warm.vault();
+    vault.digest(Purpose::Route, &[b"run", run.as_bytes()])
+}
+
+/// Whom a request speaks for.
+pub(super) fn identity(
+    visit: &Visit<'_>,
+    run: Option<&str>,
+    ticket: Option<&Ticket>,
+) -> IdentityHandle {
+    let split = match (run, ticket) {
+        (Some(run), _) => Split::Run(run),
+        (None, Some(ticket)) => Split::Ticket(ticket),
+        (None, None) => Split::Once,
+    };
+    who::identity(&visit.shared.warm, &visit.subject, split)
+}
+
+/// The digest of where a ticket is good: a server, in the run that the path names.
+pub(super) fn route(visit: &Visit<'_>) -> Digest {
+    let Target { run, server } = visit.target;
+    let vault = visit.shared.warm.vault();
+    let part = |text: Option<&'static str>| text.unwrap_or_default();
+    let (has_run, run) = (part(run.map(|_| "run")), run.unwrap_or_default());
+    let (has_server, server) = (part(server.map(|_| "server")), server.unwrap_or_default());
+    let parts = [has_run, run, has_server, server].map(str::as_bytes);
+    vault.digest(Purpose::Route, &parts)
+}

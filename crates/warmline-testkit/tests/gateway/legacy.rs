@@ -1,0 +1,278 @@
+//! A legacy client as it is seen on the wire: its messages, its statuses, its session.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use warmline_testkit::{Personality, Phase, ReplyForm, SseForm};
+
+use super::wire::{Legacy, call, initialize};
+use super::world::{LEDGER, World, count, until};
+
+const PATH: &str = "/servers/ledger/mcp";
+const NEWEST: &str = "2025-11-25";
+
+/// Headers, a message, and the status it gets.
+type Case<'a> = (&'a [(&'a str, &'a str)], &'a Value, u16);
+
+fn asked_for(method: &'static str) -> impl Fn(&[warmline_testkit::Entry]) -> bool {
+    move |entries| entries.iter().any(|entry| entry.method == method)
+}
+
+/// P77, P78: a question reaches the client whose call caused it, and what it answers goes back as
+/// it is, an error as an error.
+#[tokio::test]
+async fn a_question_is_answered_in_the_clients_own_words() {
+    let world = World::new(Personality::legacy()).await;
+    let client = Legacy::greet(&world, PATH, NEWEST, json!({ "roots": {} })).await;
+    let cases = [
+        json!({ "result": { "roots": [{ "uri": "file:///a" }] } }),
+        json!({ "error": { "code": -1, "message": "no", "data": [1] } }),
+    ];
+    for case in cases {
+        let mut stream = client.post(&call(7, "ask_roots", json!({}))).await;
+        let question = stream.message().await.unwrap();
+        assert_eq!(question["method"], "roots/list");
+        let mut answer = case.clone();
+        answer["jsonrpc"] = json!("2.0");
+        answer["id"] = question["id"].clone();
+        assert_eq!(client.post(&answer).await.status, 202);
+        let answers = stream.answer().await["result"]["structuredContent"]["answers"].clone();
+        let expected = case.get("result").or(case.get("error")).unwrap();
+        assert_eq!(answers[0], *expected);
+    }
+    client.delete().await;
+    world.finish().await;
+}
+
+/// What a client tells is the server's, unless it is ours, and nothing is opened for it.
+#[tokio::test]
+async fn notices_of_a_client_go_to_its_session() {
+    let world = World::new(Personality::legacy()).await;
+    let client = Legacy::greet(&world, PATH, NEWEST, json!({ "roots": {} })).await;
+    client.count().await;
+    for method in ["notifications/roots/list_changed", "notifications/made/up"] {
+        let notice = json!({ "jsonrpc": "2.0", "method": method, "params": { "a": 1 } });
+        assert_eq!(client.post(&notice).await.status, 202);
+        let ledger = world.server.ledger();
+        assert!(
+            ledger
+                .wait_until(Duration::from_secs(5), asked_for(method))
+                .await
+        );
+    }
+    // The gateway's own handshake, and no second one.
+    let ledger = world.server.ledger();
+    assert_eq!(ledger.received("notifications/initialized"), 1);
+    client.delete().await;
+    world.finish().await;
+}
+
+/// P80, P135: a cancel reaches the server under the server's id, and no answer comes.
+#[tokio::test]
+async fn a_cancelled_call_ends_without_an_answer() {
+    for reply in [ReplyForm::Json, ReplyForm::Sse(SseForm::plain())] {
+        let world = World::new(Personality::legacy().reply(reply)).await;
+        let client = Legacy::greet(&world, PATH, NEWEST, json!({})).await;
+        let slow = call(5, "slow", json!({ "ms": 60_000 }));
+        let other = client.clone();
+        let waiting = tokio::spawn(async move {
+            let mut response = other.post(&slow).await;
+            (response.status, response.whole().await)
+        });
+        let ledger = world.server.ledger();
+        let begun = |entries: &[warmline_testkit::Entry]| {
+            entries
+                .iter()
+                .any(|entry| entry.phase == Phase::Begin && entry.tool.as_deref() == Some("slow"))
+        };
+        assert!(ledger.wait_until(Duration::from_secs(5), begun).await);
+        let cancel = |id: Value| {
+            json!({
+                "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id },
+            })
+        };
+        // An id of another type, or of nothing, is nobody's.
+        for stranger in [json!("5"), json!(99), json!(null)] {
+            assert_eq!(client.post(&cancel(stranger)).await.status, 202);
+        }
+        assert_eq!(client.post(&cancel(json!(5))).await.status, 202);
+        let (status, body) = waiting.await.unwrap();
+        assert!(status == 202 || status == 200, "{status}");
+        assert!(!body.contains("took"), "{body}");
+        let cancelled = asked_for("notifications/cancelled");
+        assert!(ledger.wait_until(Duration::from_secs(5), cancelled).await);
+        client.delete().await;
+        world.finish().await;
+    }
+}
+
+/// reliability D130: the same id twice in flight is two calls, each with its own answer.
+#[tokio::test]
+async fn the_same_id_twice_in_flight_is_two_calls() {
+    let world = World::new(Personality::legacy()).await;
+    let client = Legacy::greet(&world, PATH, NEWEST, json!({})).await;
+    let calls = (0..8).map(|number| {
+        let client = client.clone();
+        tokio::spawn(async move {
+            let echo = call(1, "echo", json!({ "number": number }));
+            let answer = client.post(&echo).await.answer().await;
+            assert_eq!(answer["id"], 1);
+            let text = answer["result"]["content"][0]["text"]
+                .as_str()
+                .unwrap()
+                .to_owned();
+            assert!(text.contains(&number.to_string()), "{text}");
+        })
+    });
+    for call in calls.collect::<Vec<_>>() {
+        call.await.unwrap();
+    }
+    client.delete().await;
+    world.finish().await;
+}
+
+/// mcp-spec 3.2, 5.3, 9.3.2: each request that cannot be served gets its status and a JSON-RPC body, and
+/// nothing of it reaches the server.
+#[tokio::test]
+async fn what_cannot_be_served_gets_its_status() {
+    let world = World::new(Personality::legacy()).await;
+    let client = Legacy::greet(&world, PATH, NEWEST, json!({})).await;
+    client.count().await;
+    let before = world.server.ledger().entries().len();
+    let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
+    let batch = json!([list]);
+    let elsewhere = format!("{}x", client.ticket);
+    let cases: &[Case<'_>] = &[
+        (&[("MCP-Protocol-Version", "1999-01-01")], &list, 400),
+        (&[("Accept", "image/png")], &list, 406),
+        (&[("Content-Type", "text/plain")], &list, 415),
+        (&[("Mcp-Session-Id", "made-up")], &list, 404),
+        (&[("Mcp-Session-Id", &elsewhere)], &list, 404),
+        (&[("Warmline-Run", "no/name")], &list, 400),
+        (&[], &batch, 400),
+    ];
+    for (headers, message, status) in cases {
+        let mut response = client.post_with(headers, message).await;
+        assert_eq!(response.status, *status, "{headers:?}");
+        let body = response.json().await;
+        assert!(body["error"]["code"].is_i64(), "{body}");
+    }
+    assert_eq!(world.server.ledger().entries().len(), before);
+    // A version that was not agreed on, but is one, is taken; and `ping` is answered here.
+    let older = [("MCP-Protocol-Version", "2025-06-18")];
+    let ping = json!({ "jsonrpc": "2.0", "id": "p", "method": "ping" });
+    let mut pong = client.post_with(&older, &ping).await;
+    assert_eq!(
+        pong.json().await,
+        json!({ "jsonrpc": "2.0", "id": "p", "result": {} })
+    );
+    assert_eq!(world.server.ledger().entries().len(), before);
+    client.delete().await;
+    world.finish().await;
+}
+
+/// P125: a greeting that carries a stale id is a greeting all the same.
+#[tokio::test]
+async fn a_greeting_with_a_stale_session_id_is_answered() {
+    let world = World::new(Personality::legacy()).await;
+    let client = Legacy::greet(&world, PATH, NEWEST, json!({})).await;
+    let mut again = client.post(&initialize(NEWEST, json!({}))).await;
+    assert_eq!(again.status, 200);
+    let ticket = again.header("mcp-session-id").unwrap().to_owned();
+    assert_ne!(ticket, client.ticket);
+    assert_eq!(again.answer().await["result"]["protocolVersion"], NEWEST);
+    client.delete().await;
+    Legacy { ticket, ..client }.delete().await;
+    world.finish().await;
+}
+
+/// P119: a client that never sends the id back works by the run it names.
+#[tokio::test]
+async fn a_client_without_the_session_id_works_by_its_run() {
+    let world = World::new(Personality::legacy()).await;
+    let mut client = Legacy::greet(&world, "/runs/r1/servers/ledger/mcp", NEWEST, json!({})).await;
+    client.ticket = String::new();
+    for expected in 1..=3 {
+        assert_eq!(client.count().await, expected);
+    }
+    let mut by_header = Legacy::greet(&world, PATH, NEWEST, json!({})).await;
+    by_header.more = vec![("Warmline-Run".to_owned(), "r2".to_owned())];
+    for expected in 1..=2 {
+        assert_eq!(by_header.count().await, expected);
+    }
+    by_header.ticket = String::new();
+    assert_eq!(by_header.count().await, 3);
+    world.finish().await;
+}
+
+/// mcp-spec T23: a client of the one version that knows batches gets its answers together.
+#[tokio::test]
+async fn a_batch_is_split_and_answered_as_one() {
+    let world = World::new(Personality::legacy()).await;
+    let client = Legacy::greet(&world, PATH, "2025-03-26", json!({})).await;
+    let notice = json!({ "jsonrpc": "2.0", "method": "notifications/made/up" });
+    let ping = json!({ "jsonrpc": "2.0", "id": "p", "method": "ping" });
+    let batch = json!([
+        call(1, "counter", json!({})),
+        notice,
+        call(2, "counter", json!({})),
+        ping
+    ]);
+    let mut response = client.post(&batch).await;
+    assert_eq!(response.status, 200);
+    let answers = response.json().await;
+    let answers = answers.as_array().unwrap();
+    let ids: Vec<_> = answers.iter().map(|answer| answer["id"].clone()).collect();
+    assert_eq!(ids, [json!(1), json!(2), json!("p")]);
+    let cases = [
+        (json!([notice]), 202),
+        (json!([]), 400),
+        (json!([1]), 400),
+        (json!([initialize("2025-03-26", json!({}))]), 400),
+        (json!(vec![ping; 101]), 400),
+    ];
+    for (batch, status) in cases {
+        assert_eq!(client.post(&batch).await.status, status, "{batch}");
+    }
+    assert_eq!(client.count().await, 3);
+    client.delete().await;
+    world.finish().await;
+}
+
+/// P79: progress comes under the client's own token, and log lines with it, before the answer.
+#[tokio::test]
+async fn news_of_a_call_come_on_its_own_stream() {
+    let world = World::new(Personality::legacy()).await;
+    let client = Legacy::greet(&world, PATH, NEWEST, json!({})).await;
+    let mut asked = call(1, "progress", json!({ "steps": 3 }));
+    asked["params"]["_meta"] = json!({ "progressToken": "mine" });
+    let mut stream = client.post(&asked).await;
+    assert_eq!(stream.header("x-accel-buffering"), Some("no"));
+    for step in 1..=3 {
+        let news = stream.message().await.unwrap();
+        assert_eq!(news["method"], "notifications/progress");
+        assert_eq!(news["params"]["progressToken"], "mine");
+        assert_eq!(news["params"]["progress"], step);
+    }
+    assert_eq!(stream.message().await.unwrap()["id"], 1);
+    assert_eq!(stream.message().await, None);
+    client.delete().await;
+    world.finish().await;
+}
+
+/// What a client session did is gone with its `DELETE`, and nothing of it is left at the server.
+#[tokio::test]
+async fn a_client_that_is_done_leaves_nothing_behind() {
+    let world = World::new(Personality::legacy()).await;
+    let through = world.client(PATH);
+    let run = through.begin();
+    assert_eq!(count(&run.server("through").unwrap()).await, 1);
+    run.end().await;
+    through.close().await;
+    until("the server holds no session", || {
+        world.server.counts().open_sessions == 0
+    })
+    .await;
+    assert_eq!(world.warm.servers(), [LEDGER]);
+    world.finish().await;
+}

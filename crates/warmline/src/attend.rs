@@ -1,0 +1,353 @@
+//! Attending: who hears what a session says outside any call, and the streams held for them.
+//!
+//! Asked by: whoever stands at a server for a client ([`ServerHandle::attend`]).  Told by: the
+//! sessions themselves, through [`Told`], and by the calls that subscribe or set a log level.
+//!
+//! A standing stream is held at a server only while somebody attends: for a session of its own
+//! where its client can be asked, subscribed or set a log level; else one for all who attend the
+//! same server as the same identity, because a list that changed concerns them all.
+//!
+//! [`ServerHandle::attend`]: crate::ServerHandle::attend
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use warmline_core::era::Era;
+use warmline_core::exchange::Question;
+use warmline_core::key::Identity;
+
+use crate::clock;
+use crate::connect::{Connect, Line, Setup};
+use crate::engine::Caller;
+use crate::entry::Entry;
+use crate::pool::CellOf;
+use crate::route::{self, Route};
+use crate::sync::Mutex;
+use crate::upstream::{Asked, Notices, Stood};
+
+/// More questions than these are not put to those who attend one session at a time.
+const MAX_ASKED: usize = 32;
+/// How long to wait before a server that could not be met is looked for again.
+const AGAIN_AFTER: Duration = Duration::from_secs(5);
+
+/// Somebody attends until this is dropped.
+#[derive(Debug)]
+#[must_use = "dropping it ends the attending"]
+pub struct Attending(JoinHandle<()>);
+
+impl Drop for Attending {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// All who attend one server.
+#[derive(Debug, Default)]
+pub(crate) struct Attendance {
+    places: Mutex<BTreeMap<(Identity, u64), Arc<Place>>>,
+    numbers: AtomicU64,
+}
+
+/// Those who attend the sessions of one key.
+#[derive(Debug, Default)]
+pub(crate) struct Audience {
+    places: Mutex<Vec<Arc<Place>>>,
+    asked: AtomicUsize,
+}
+
+/// Somebody who attends.
+#[derive(Debug)]
+struct Place {
+    who: Identity,
+    number: u64,
+    ear: Arc<dyn Notices>,
+    /// Whether a stream is held for it.
+    streams: AtomicBool,
+    /// Whether it is the one who hears of lists for all of its identity.
+    lists: AtomicBool,
+    /// Something is different: a session came, an order was given, a stream ended.
+    changed: Notify,
+}
+
+impl Attendance {
+    /// Takes the part of the one who hears of lists, if nobody has it.
+    fn claim(&self, place: &Place) -> bool {
+        let places = self.places.lock();
+        let mut others = of(&places, place.who);
+        if others.any(|other| other.number != place.number && other.lists.load(Ordering::Relaxed)) {
+            return false;
+        }
+        place.lists.store(true, Ordering::Relaxed);
+        true
+    }
+
+    /// Lays the part down, and lets the others take it.
+    fn disclaim(&self, place: &Place) {
+        if place.lists.swap(false, Ordering::Relaxed) {
+            for other in of(&self.places.lock(), place.who) {
+                other.changed.notify_one();
+            }
+        }
+    }
+
+    /// Tells all of an identity who have no stream of their own.
+    fn tell(&self, who: Identity, method: &str, params: &[u8]) {
+        let without: Vec<_> = of(&self.places.lock(), who)
+            .filter(|place| !place.streams.load(Ordering::Relaxed))
+            .cloned()
+            .collect();
+        for place in without {
+            place.ear.notice(method, params);
+        }
+    }
+}
+
+fn of(
+    places: &BTreeMap<(Identity, u64), Arc<Place>>,
+    who: Identity,
+) -> impl Iterator<Item = &Arc<Place>> {
+    places
+        .range((who, 0)..=(who, u64::MAX))
+        .map(|(_, place)| place)
+}
+
+impl Audience {
+    /// Something changed for the sessions of this key.
+    pub(crate) fn changed(&self) {
+        for place in self.places.lock().iter() {
+            place.changed.notify_one();
+        }
+    }
+}
+
+/// Where a session tells what belongs to no call: the cache of its server, and those who attend
+/// the key it serves.
+#[derive(Debug)]
+pub(crate) struct Told {
+    entry: Arc<Entry>,
+    /// The key that it serves, once it does.
+    serves: OnceLock<Weak<Setup>>,
+}
+
+impl Told {
+    pub(crate) fn new(entry: &Arc<Entry>) -> Arc<Self> {
+        Arc::new(Self {
+            entry: Arc::clone(entry),
+            serves: OnceLock::new(),
+        })
+    }
+
+    /// From now on its session serves this key.
+    pub(crate) fn serve(&self, setup: &Arc<Setup>) {
+        // A session serves one key in its life.
+        self.serves.set(Arc::downgrade(setup)).ok();
+        if let Some(audience) = setup.audience.get() {
+            audience.changed();
+        }
+    }
+
+    fn listeners(&self) -> Vec<Arc<Place>> {
+        let setup = self.serves.get().and_then(Weak::upgrade);
+        let audience = setup.as_ref().and_then(|setup| setup.audience.get());
+        audience
+            .map(|audience| audience.places.lock().clone())
+            .unwrap_or_default()
+    }
+
+    /// Tells whoever has no stream of their own, where this session hears for them.
+    fn fan_out(&self, listeners: &[Arc<Place>], method: &str, params: &[u8]) {
+        let of_a_list = method.ends_with("/list_changed");
+        let lister = listeners
+            .iter()
+            .find(|place| place.lists.load(Ordering::Relaxed));
+        if let (true, Some(lister)) = (of_a_list, lister) {
+            self.entry.attendance.tell(lister.who, method, params);
+        }
+    }
+}
+
+impl Notices for Told {
+    fn notice(&self, method: &str, params: &[u8]) {
+        self.entry.notice(method, params);
+        let listeners = self.listeners();
+        for place in &listeners {
+            place.ear.notice(method, params);
+        }
+        self.fan_out(&listeners, method, params);
+    }
+
+    fn overheard(&self, method: &str, params: &[u8]) {
+        self.entry.notice(method, params);
+        let listeners = self.listeners();
+        // Where one client attends, the call that heard it is its own.
+        if listeners.len() > 1 {
+            for place in &listeners {
+                place.ear.notice(method, params);
+            }
+        }
+        self.fan_out(&listeners, method, params);
+    }
+
+    fn question(&self, question: Question) -> Option<Asked<'static>> {
+        let setup = self.serves.get()?.upgrade()?;
+        let audience = setup.audience.get()?;
+        let place = match audience.places.lock().as_slice() {
+            [only] => Arc::clone(only),
+            // Nobody, or several: whose question it is cannot be known.
+            _ => return None,
+        };
+        let open = OpenQuestion::begin(&setup)?;
+        let asked = place.ear.question(question)?;
+        Some(Box::pin(async move {
+            let answer = asked.await;
+            drop(open);
+            answer
+        }))
+    }
+}
+
+/// A question that somebody who attends has not answered yet.
+struct OpenQuestion(Arc<Setup>);
+
+impl OpenQuestion {
+    /// Counts it, unless there are too many.
+    fn begin(setup: &Arc<Setup>) -> Option<Self> {
+        let open = Self(Arc::clone(setup));
+        let before = setup.audience.get()?.asked.fetch_add(1, Ordering::Relaxed);
+        (before < MAX_ASKED).then_some(open)
+    }
+}
+
+impl Drop for OpenQuestion {
+    fn drop(&mut self) {
+        if let Some(audience) = self.0.audience.get() {
+            audience.asked.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Attends for a caller until what is given back is dropped.
+pub(crate) fn attend(caller: Caller, entry: Arc<Entry>, ear: Arc<dyn Notices>) -> Attending {
+    Attending(clock::spawn("attend", stand(caller, entry, ear)))
+}
+
+async fn stand(caller: Caller, entry: Arc<Entry>, ear: Arc<dyn Notices>) {
+    let cell = loop {
+        match route::route(&caller, &entry, None).await {
+            Ok(Route::Held(cell)) => break cell,
+            // Nothing is held that could tell anything.
+            Ok(Route::Once(_)) => return,
+            Err(trouble) => {
+                tracing::debug!(server = %entry.name, %trouble, "nobody to attend yet");
+                clock::sleep(AGAIN_AFTER).await;
+            },
+        }
+    };
+    let leg = cell.setup().leg;
+    if leg.era == Era::Legacy && leg.keeps_session {
+        Seat::take(&caller, entry, &cell, ear).sit().await;
+    }
+}
+
+/// The place of somebody who attends; dropping it leaves it.
+struct Seat {
+    entry: Arc<Entry>,
+    cell: Arc<CellOf<Connect>>,
+    place: Arc<Place>,
+}
+
+impl Seat {
+    fn take(
+        caller: &Caller,
+        entry: Arc<Entry>,
+        cell: &Arc<CellOf<Connect>>,
+        ear: Arc<dyn Notices>,
+    ) -> Self {
+        let attendance = &entry.attendance;
+        let place = Arc::new(Place {
+            who: caller.who.id,
+            number: attendance.numbers.fetch_add(1, Ordering::Relaxed),
+            ear,
+            streams: AtomicBool::new(false),
+            lists: AtomicBool::new(false),
+            changed: Notify::new(),
+        });
+        let seat = (place.who, place.number);
+        attendance.places.lock().insert(seat, Arc::clone(&place));
+        let audience = cell.setup().audience.get_or_init(Box::default);
+        audience.places.lock().push(Arc::clone(&place));
+        Self {
+            entry,
+            cell: Arc::clone(cell),
+            place,
+        }
+    }
+
+    /// Holds a stream as long as one is needed, on whatever session serves the key.
+    async fn sit(&self) {
+        loop {
+            let held = self.newest().filter(|line| self.needs_stream(line));
+            let Some(line) = held else {
+                self.place.changed.notified().await;
+                continue;
+            };
+            self.place.streams.store(true, Ordering::Relaxed);
+            let stood = tokio::select! {
+                stood = line.stand() => Some(stood),
+                () = self.place.changed.notified() => None,
+            };
+            self.place.streams.store(false, Ordering::Relaxed);
+            match stood {
+                None => {},
+                // Another session may have one, or another of the same identity.
+                Some(Stood::Never | Stood::Over) => {
+                    self.entry.attendance.disclaim(&self.place);
+                    self.until_replaced(&line).await;
+                },
+            }
+        }
+    }
+
+    async fn until_replaced(&self, line: &Arc<Line>) {
+        while self
+            .newest()
+            .is_some_and(|newest| Arc::ptr_eq(&newest, line))
+        {
+            self.place.changed.notified().await;
+        }
+    }
+
+    fn newest(&self) -> Option<Arc<Line>> {
+        let sessions = self.cell.sessions().into_iter();
+        let newest = sessions.max_by_key(|seen| seen.generation)?;
+        Some(newest.session)
+    }
+
+    /// Whether a stream is needed: for what only this session is told, or for the lists of all.
+    fn needs_stream(&self, line: &Line) -> bool {
+        let setup = self.cell.setup();
+        let of_its_own = self.cell.key().run().is_some()
+            && (setup.said.declared.declares_anything() || !setup.orders().is_empty());
+        let facts = line.facts();
+        let lists = memchr::memmem::find(&facts.capabilities, b"\"listChanged\"").is_some();
+        let hears_of_lists = (lists || of_its_own) && self.entry.attendance.claim(&self.place);
+        of_its_own || hears_of_lists
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let attendance = &self.entry.attendance;
+        let seat = (self.place.who, self.place.number);
+        attendance.places.lock().remove(&seat);
+        if let Some(audience) = self.cell.setup().audience.get() {
+            let mut places = audience.places.lock();
+            places.retain(|place| !Arc::ptr_eq(place, &self.place));
+        }
+        attendance.disclaim(&self.place);
+    }
+}
