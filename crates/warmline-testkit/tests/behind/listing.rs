@@ -1,0 +1,170 @@
+//! Lists of real servers, with and without the gateway.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+use tempfile::TempDir;
+use warmline::core::era::Era;
+use warmline::{Server, Warmline};
+use warmline_gateway::{Gateway, Options};
+
+use super::client::Client;
+use super::parts::{
+    Program, kubernetes, node, official, official_http, python, python_command, text,
+};
+use super::pipe;
+use super::running::Running;
+
+const LEGACY: &[Era] = &[Era::Legacy];
+const MODERN: &[Era] = &[Era::Modern];
+const BOTH: &[Era] = &[Era::Legacy, Era::Modern];
+
+/// A server behind a gateway of its own.
+pub(crate) struct Behind {
+    warm: Warmline,
+    gateway: Gateway,
+}
+
+impl Behind {
+    pub(crate) async fn new(server: Server) -> Self {
+        let warm = Warmline::builder().server(server).build().unwrap();
+        let options = Options {
+            listen: ([127, 0, 0, 1], 0).into(),
+            ..Options::default()
+        };
+        let gateway = Gateway::start(warm.clone(), options).await.unwrap();
+        Self { warm, gateway }
+    }
+
+    /// Where the server answers, inside a run.
+    pub(crate) fn url(&self) -> String {
+        let address = self.gateway.address();
+        format!("http://{address}/runs/one/servers/real/mcp")
+    }
+
+    pub(crate) async fn finish(self) {
+        self.gateway.stop().await;
+        self.warm.close().await;
+    }
+}
+
+/// Talks with a server, off the threads that the gateway needs.
+pub(crate) async fn off<T: Send + 'static>(talk: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(talk).await.unwrap()
+}
+
+async fn tools_at(url: String, era: Era) -> String {
+    off(move || Client::begin(&url, era).request("tools/list", json!({}))).await
+}
+
+/// A server over HTTP lists the same with and without the gateway.
+async fn over_http(running: &Running, eras: &[Era]) {
+    let behind = Behind::new(Server::http("real", &running.url)).await;
+    for &era in eras {
+        let direct = tools_at(running.url.clone(), era).await;
+        assert_eq!(tools_at(behind.url(), era).await, direct, "{era:?}");
+    }
+    behind.finish().await;
+}
+
+/// A program lists the same over its own pipes and behind the gateway.
+async fn over_pipes(program: &Program, variables: &[(&str, PathBuf)], eras: &[Era]) {
+    let words = std::iter::once(program.program()).chain(program.args.clone());
+    let mut server = Server::stdio("real", words);
+    let mut own = Vec::new();
+    for (name, value) in variables {
+        server = server.env(*name, text(value));
+        own.push(((*name).to_owned(), text(value)));
+    }
+    let behind = Behind::new(server).await;
+    for &era in eras {
+        let (program, own) = (program.clone(), own.clone());
+        let direct = off(move || pipe::tools(&program, &own, era)).await;
+        assert_eq!(tools_at(behind.url(), era).await, direct, "{era:?}");
+    }
+    behind.finish().await;
+}
+
+#[tokio::test]
+async fn everything_lists_the_same() {
+    over_pipes(&official("everything"), &[], LEGACY).await;
+    let running = Running::announced(&official_http("everything", "streamableHttp"));
+    over_http(&running, LEGACY).await;
+}
+
+#[tokio::test]
+async fn memory_files_and_thinking_list_the_same() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("memory.jsonl");
+    over_pipes(&official("memory"), &[("MEMORY_FILE_PATH", file)], LEGACY).await;
+    let root = text(&folder.path().canonicalize().unwrap());
+    over_pipes(&official("filesystem").with(root), &[], LEGACY).await;
+    over_pipes(&official("sequential-thinking"), &[], LEGACY).await;
+}
+
+#[tokio::test]
+async fn time_and_git_list_the_same_in_both_eras() {
+    for command in ["mcp-server-time", "mcp-server-git"] {
+        over_pipes(&python_command("mcp2", command), &[], BOTH).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_in_go_lists_the_same_over_pipes_and_http() {
+    over_pipes(&kubernetes(), &[], BOTH).await;
+    let running = Running::on_port(|port| {
+        kubernetes()
+            .with("--port")
+            .with(port.to_string())
+            .with("--bind-address")
+            .with("127.0.0.1")
+    });
+    over_http(&running, LEGACY).await;
+}
+
+#[tokio::test]
+async fn servers_on_the_typescript_sdks_list_the_same() {
+    let running = Running::announced(&node("counter-v1.mjs").with("http"));
+    over_http(&running, LEGACY).await;
+    let running = Running::announced(&node("counter-v2.mjs").with("http"));
+    over_http(&running, BOTH).await;
+    let running = Running::announced(&node("counter-v2.mjs").with("http").with("modern"));
+    over_http(&running, MODERN).await;
+}
+
+#[tokio::test]
+async fn servers_on_the_python_sdks_list_the_same() {
+    let running = Running::announced(&python("mcp1", "counter_mcp1.py").with("http"));
+    over_http(&running, LEGACY).await;
+    let running = Running::announced(&python("mcp2", "counter_mcp2.py").with("http"));
+    over_http(&running, BOTH).await;
+}
+
+#[tokio::test]
+async fn servers_on_fastmcp_list_the_same() {
+    let running = Running::announced(&python("fastmcp3", "counter_fastmcp.py").with("http"));
+    over_http(&running, LEGACY).await;
+    let running = Running::announced(&python("fastmcp4", "counter_fastmcp.py").with("http"));
+    over_http(&running, BOTH).await;
+}
+
+/// The fixtures of the conformance suite have lists of every kind.
+#[tokio::test]
+async fn every_list_of_a_fixture_is_the_same() {
+    for (fixture, era) in [
+        ("fixture-v1.mjs", Era::Legacy),
+        ("fixture-v2.mjs", Era::Modern),
+    ] {
+        let running = Running::announced(&node(fixture));
+        let behind = Behind::new(Server::http("real", &running.url)).await;
+        let (url, place) = (running.url.clone(), behind.url());
+        let lists = move |url: &str| {
+            let mut client = Client::begin(url, era);
+            ["tools", "resources", "resources/templates", "prompts"]
+                .map(|list| client.request(&format!("{list}/list"), json!({})))
+        };
+        let (direct, through) = off(move || (lists(&url), lists(&place))).await;
+        assert_eq!(through, direct, "{fixture}");
+        behind.finish().await;
+    }
+}
