@@ -150,6 +150,11 @@ impl CredentialSource {
         self.secret.splits_by_identity()
     }
 
+    /// Whether a caller's own request holds it.
+    pub(crate) fn is_of_caller(&self) -> bool {
+        self.secret.is_of_caller()
+    }
+
     /// The same for the request of one caller: a secret that is a header of the caller's
     /// request becomes the value that stands there.
     #[must_use]

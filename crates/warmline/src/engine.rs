@@ -20,6 +20,7 @@ use warmline_core::tick::Tick;
 
 use crate::clock::{self, Home, Instant};
 use crate::connect::Connect;
+use crate::credentials::Credential;
 use crate::entry::{Entry, Said};
 use crate::error::{Error, Result};
 use crate::events::{Event, Events, Fingerprint, RunEnd};
@@ -41,6 +42,8 @@ use crate::upstream::Upstream;
 pub(crate) struct Who {
     pub(crate) said: IdentityName,
     pub(crate) id: Identity,
+    /// What they handed in for one server.
+    pub(crate) handed: Option<Arc<Credential>>,
 }
 
 /// What all handles share.
@@ -256,7 +259,11 @@ impl Engine {
 
     pub(crate) fn who(&self, said: IdentityName) -> Arc<Who> {
         let id = said.digest(&self.shared.vault);
-        Arc::new(Who { said, id })
+        Arc::new(Who {
+            said,
+            id,
+            handed: None,
+        })
     }
 
     pub(crate) fn run_id(&self, who: &Who, name: &str) -> RunId {

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use http::{HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use warmline_core::budget::{Budget, Cooldown};
 use warmline_core::code::Reason;
 use warmline_core::era::{Era, Version};
@@ -78,6 +78,8 @@ pub(crate) struct Entry {
     credentials: Mutex<HashMap<Option<Identity>, Arc<Credential>>>,
     /// Those who hear what it says outside any call.
     pub(crate) attendance: Attendance,
+    /// Those that callers handed in, by the keyed digests of their values.
+    handed: Mutex<HashMap<CredentialId, Arc<Credential>>>,
 }
 
 /// Whose tool list it is.
@@ -136,6 +138,7 @@ impl Entry {
             lookup,
             credentials: Mutex::default(),
             attendance: Attendance::default(),
+            handed: Mutex::default(),
         })
     }
 
@@ -224,9 +227,39 @@ impl Entry {
 
     /// The credential that speaks for this identity, if the server has one.
     pub(crate) fn credential(&self, who: &Who, vault: &Vault) -> Option<Arc<Credential>> {
+        if let Some(handed) = &who.handed {
+            return Some(Arc::clone(handed));
+        }
         let source = self.server.credential.as_ref()?;
         let whose = source.splits_by_identity().then_some(who.id);
         Some(self.credential_of(whose, source, Some(&who.said), vault))
+    }
+
+    /// Whether callers hand in what it is called with.
+    pub(crate) fn is_of_caller(&self) -> bool {
+        let source = self.server.credential.as_ref();
+        source.is_some_and(CredentialSource::is_of_caller)
+    }
+
+    /// Somebody with what the headers of their request hold for this server; none where it takes
+    /// nothing from there.
+    pub(crate) fn handed(&self, who: &Who, headers: &HeaderMap, vault: &Vault) -> Option<Who> {
+        let source = self.server.credential.as_ref()?;
+        if !source.is_of_caller() {
+            return None;
+        }
+        let source = source.clone().of_caller(headers);
+        let made = Credential::new(source, &self.name, Some(&who.said), vault);
+        let mut held = self.handed.lock();
+        if held.len() >= MAX_CREDENTIALS {
+            held.retain(|_, credential| Arc::strong_count(credential) > 1);
+        }
+        let kept = held.entry(made.id()).or_insert_with(|| Arc::new(made));
+        Some(Who {
+            said: who.said.clone(),
+            id: who.id,
+            handed: Some(Arc::clone(kept)),
+        })
     }
 
     fn credential_of(

@@ -84,6 +84,27 @@ impl ServerHandle {
         }
     }
 
+    /// Whether its credential is declared as a header of the caller's request.
+    pub fn is_of_caller(&self) -> bool {
+        match &self.entry {
+            Entered::Known(entry) => entry.is_of_caller(),
+            Entered::Bad(_) => false,
+        }
+    }
+
+    /// The same server, for the request of a caller: a credential that is declared as a header of
+    /// theirs ([`Secret::header`](crate::Secret::header)) is taken from there.
+    #[must_use]
+    pub fn of_caller(mut self, headers: &http::HeaderMap) -> Self {
+        if let Entered::Known(entry) = &self.entry {
+            let vault = &self.caller.engine.shared().vault;
+            if let Some(who) = entry.handed(&self.caller.who, headers, vault) {
+                self.caller.who = Arc::new(who);
+            }
+        }
+        self
+    }
+
     /// Whether what was decided about the server lets a tool be listed and called.
     pub fn may_call(&self, tool: &str) -> bool {
         match &self.entry {

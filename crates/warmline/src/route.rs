@@ -89,7 +89,10 @@ pub(crate) fn remembered(caller: &Caller, entry: &Entry) -> Option<Arc<CellOf<Co
 
 /// By what a caller's cell is chosen, beside the server.
 fn by(caller: &Caller) -> By {
-    caller.era.map_or(By::Server, By::Era)
+    match &caller.who.handed {
+        Some(handed) => By::Handed(handed.id(), caller.era),
+        None => caller.era.map_or(By::Server, By::Era),
+    }
 }
 
 /// What was remembered turned out wrong.

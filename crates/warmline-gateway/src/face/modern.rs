@@ -180,7 +180,8 @@ impl Asked {
                 server
             }),
         };
-        let server = server.map_err(NotPassed::Failed)?.in_era(Era::Modern);
+        let server = server.map_err(NotPassed::Failed)?;
+        let server = server.of_caller(&visit.head.headers).in_era(Era::Modern);
         let binding = Binding {
             vault,
             who,

@@ -2,11 +2,14 @@
 
 #![cfg(test)]
 
+mod door;
 mod door_wire;
 mod legacy;
 mod legacy_streams;
 mod modern;
 mod straight;
 mod who;
+mod who_handed;
+mod who_jwt;
 mod wire;
 mod world;

@@ -164,6 +164,20 @@ impl Secret {
         }
     }
 
+    /// Whether a header of a caller's request may be it.
+    pub(super) fn is_of_caller(&self) -> bool {
+        match &self.source {
+            Source::CallerHeader(_) => true,
+            Source::FirstOf(secrets) => secrets.iter().any(Self::is_of_caller),
+            Source::Value(_)
+            | Source::Env(_)
+            | Source::File(_)
+            | Source::Command(_)
+            | Source::Provider(_)
+            | Source::Resolver(_) => false,
+        }
+    }
+
     /// Whether it is the same for ever.
     pub(crate) fn is_fixed(&self) -> bool {
         match &self.source {

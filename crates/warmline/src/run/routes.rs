@@ -8,6 +8,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use smallvec::SmallVec;
 use warmline_core::era::Era;
+use warmline_core::key::CredentialId;
 
 use crate::connect::Connect;
 use crate::pool::CellOf;
@@ -22,6 +23,8 @@ pub(crate) enum By {
     Server,
     /// By the era of the client that calls.
     Era(Era),
+    /// By what the caller handed in, and the era.
+    Handed(CredentialId, Option<Era>),
     /// By a tool that has a session of its own.
     Tool,
 }

@@ -50,6 +50,19 @@ pub(super) enum Coming<'a> {
     Back(&'a str),
 }
 
+impl Way {
+    /// The same for another request: what it hands in for the server counts for it alone.
+    fn of_request(self: Arc<Self>, visit: &Visit<'_>) -> Arc<Self> {
+        if !self.server.is_of_caller() {
+            return self;
+        }
+        Arc::new(Self {
+            server: self.server.clone().of_caller(&visit.head.headers),
+            run: self.run.clone(),
+        })
+    }
+}
+
 impl Client {
     /// The way of a request to the server: in the run that it names, else in the client's own.
     pub(crate) fn way(
@@ -59,7 +72,7 @@ impl Client {
     ) -> Result<Arc<Way>, Refusal> {
         let run = named_run(visit, params)?;
         if let Some(known) = self.known_way(run.as_deref()) {
-            return Ok(known);
+            return Ok(known.of_request(visit));
         }
         let own = self.ticket.as_ref().map(Ticket::run_name);
         let coming = match (run.as_deref(), &self.ticket) {
@@ -100,7 +113,10 @@ impl Client {
             Some(run) => run.server(name)?,
             None => identity.server(name)?,
         };
-        let server = server.declaring(self.declared(visit)).in_era(Era::Legacy);
+        let server = server
+            .of_caller(&visit.head.headers)
+            .declaring(self.declared(visit))
+            .in_era(Era::Legacy);
         let way = Arc::new(Way { server, run });
         let mut ways = self.ways.lock();
         ways.retain(|(name, way)| name.as_deref() != named && way.is_good());

@@ -1,0 +1,272 @@
+//! The door under attack: limits, slow clients, malformed requests and TLS.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use warmline_gateway::{Auth, Limits, NotStarted, Options, TlsFiles, Token};
+use warmline_testkit::Personality;
+
+use super::door_wire::{initialize, post, send, send_on};
+use super::world::World;
+
+const PATH: &str = "/servers/ledger/mcp";
+
+async fn limited(change: impl FnOnce(&mut Limits)) -> World {
+    World::knowing(Personality::legacy(), |options, vault| {
+        let mut limits = Limits::default();
+        change(&mut limits);
+        Options {
+            auth: Auth::tokens(vec![Token::of(vault, "alice", "alice")]),
+            limits,
+            ..options
+        }
+    })
+    .await
+}
+
+fn greeting() -> String {
+    post(PATH, &[("Authorization", "Bearer alice")], &initialize())
+}
+
+/// reliability T16, reliability F83: over a limit of connections the answer is no, at once, and a
+/// place that is left is free again.
+#[tokio::test]
+async fn connections_of_one_address_have_a_limit() {
+    let world = limited(|limits| limits.connections_per_address = 2).await;
+    let at = world.gateway.address();
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        let mut socket = TcpStream::connect(at).await.unwrap();
+        // It has its place once it is heard.
+        socket
+            .write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            .await
+            .unwrap();
+        assert!(socket.read(&mut [0; 64]).await.unwrap() > 0);
+        held.push(socket);
+    }
+    let full = send(at, &greeting()).await;
+    // The answer may be cut off by what we did not read of it.
+    assert!(matches!(full.status, 503 | 0), "{full:?}");
+    drop(held);
+    let mut status = 0;
+    for _ in 0..200 {
+        status = send(at, &greeting()).await.status;
+        if status == 200 {
+            break;
+        }
+    }
+    assert_eq!(status, 200);
+    world.finish().await;
+}
+
+/// reliability T16: who guesses at tokens is stopped, and who has one is not.
+#[tokio::test]
+async fn strangers_are_stopped_and_known_callers_are_not() {
+    let world = limited(|limits| limits.strangers_per_minute = 3).await;
+    let at = world.gateway.address();
+    for number in 0..6 {
+        let guess = format!("Bearer guess-{number}");
+        let reply = send(at, &post(PATH, &[("Authorization", &guess)], &initialize())).await;
+        assert_eq!(reply.status, if number < 3 { 401 } else { 429 });
+        assert_eq!(reply.header("retry-after"), (number >= 3).then_some("60"));
+        assert_eq!(send(at, &greeting()).await.status, 200);
+    }
+    world.finish().await;
+}
+
+/// reliability T16: too much to do is said early, with when to come back, and nothing of it reaches
+/// a server.
+#[tokio::test]
+async fn an_overloaded_gateway_says_so_early() {
+    for change in [
+        (|limits: &mut Limits| limits.requests = 1) as fn(&mut Limits),
+        |limits| limits.request_bytes = 1 << 10,
+    ] {
+        let world = limited(change).await;
+        let at = world.gateway.address();
+        let whole = greeting();
+        let (first, last) = whole.split_at(whole.len() - 1);
+        let mut slow = TcpStream::connect(at).await.unwrap();
+        slow.write_all(first.as_bytes()).await.unwrap();
+        let mut shed = send(at, &greeting()).await;
+        for _ in 0..200 {
+            if shed.status == 503 {
+                break;
+            }
+            shed = send(at, &greeting()).await;
+        }
+        assert_eq!((shed.status, shed.header("retry-after")), (503, Some("1")));
+        let rest = send_on(slow, last).await;
+        assert_eq!(rest.status, 200, "what was begun goes on");
+        assert_eq!(send(at, &greeting()).await.status, 200);
+        world.finish().await;
+    }
+}
+
+/// reliability F83: who is slow with the head is left, who is slow with the body is told.
+#[tokio::test]
+async fn slow_clients_are_left() {
+    let world = limited(|limits| {
+        limits.head_within = Duration::from_millis(200);
+        limits.body_within = Duration::from_millis(200);
+    })
+    .await;
+    let at = world.gateway.address();
+    let whole = greeting();
+    let (head, body) = whole.split_once("\r\n\r\n").unwrap();
+    let (begun, _) = head.split_at(40);
+    let left = send(at, begun).await;
+    assert!(matches!(left.status, 0 | 408), "{left:?}");
+    let (some, _) = body.split_at(10);
+    let told = send(at, &format!("{head}\r\n\r\n{some}")).await;
+    assert_eq!(told.status, 408);
+    world.finish().await;
+}
+
+/// reliability T8, reliability F81: a request that two readers could read differently is refused,
+/// and its connection is closed.
+#[tokio::test]
+async fn a_request_that_could_be_read_in_two_ways_is_refused() {
+    let world = limited(|_| {}).await;
+    let at = world.gateway.address();
+    let with = |headers: &str| {
+        format!(
+            "POST {PATH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer alice\r\n\
+             Content-Type: application/json\r\n{headers}\r\n\r\n"
+        )
+    };
+    let large = format!("X-Large: {}", "a".repeat(64 << 10));
+    for (what, text, statuses) in [
+        (
+            "two lengths",
+            with("Content-Length: 5\r\nContent-Length: 6"),
+            &[400][..],
+        ),
+        ("no number", with("Content-Length: +5"), &[400]),
+        (
+            "unknown coding",
+            with("Transfer-Encoding: gzip"),
+            &[400, 501],
+        ),
+        ("folded", with("X-A: b\r\n c"), &[400]),
+        ("bare name", with("X-A"), &[400]),
+        ("blank before the colon", with("X-A : b"), &[400]),
+        ("large head", with(&large), &[431, 0]),
+        ("large body", with("Content-Length: 99999999"), &[413]),
+        ("no version", "GET /\r\n\r\n".to_owned(), &[400]),
+        ("no HTTP", "\u{16}\u{3}\u{1}\r\n\r\n".to_owned(), &[400, 0]),
+    ] {
+        let reply = send(at, &text).await;
+        assert!(statuses.contains(&reply.status), "{what}: {reply:?}");
+    }
+    assert_eq!(world.server.ledger().entries().len(), 0);
+    world.finish().await;
+}
+
+/// reliability T7: pages of elsewhere, and names that lead here by rebinding, are refused before
+/// anybody is asked for a token.
+#[tokio::test]
+async fn pages_of_elsewhere_are_refused() {
+    let world = limited(|_| {}).await;
+    let at = world.gateway.address();
+    for (host, origin, status) in [
+        ("localhost", None, 200),
+        ("127.0.0.1:8484", Some("http://localhost:3000"), 200),
+        ("localhost", Some("https://evil.example"), 403),
+        ("evil.example", None, 403),
+        ("localhost", Some("null"), 403),
+    ] {
+        let text = greeting().replace("Host: localhost", &format!("Host: {host}"));
+        let text = match origin {
+            Some(origin) => text.replacen("\r\n", &format!("\r\nOrigin: {origin}\r\n"), 1),
+            None => text,
+        };
+        let reply = send(at, &text).await;
+        assert_eq!(reply.status, status, "{host} {origin:?}");
+        assert_eq!(reply.header("access-control-allow-origin"), None);
+    }
+    world.finish().await;
+}
+
+fn write_certificate(folder: &Path) -> (TlsFiles, CertificateDer<'static>) {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let files = TlsFiles {
+        certificate: folder.join("certificate.pem"),
+        key: folder.join("key.pem"),
+    };
+    fs::write(&files.certificate, made.cert.pem()).unwrap();
+    fs::write(&files.key, made.signing_key.serialize_pem()).unwrap();
+    (files, made.cert.der().clone())
+}
+
+async fn secure(world: &World, trusted: &CertificateDer<'static>) -> Option<u16> {
+    let mut roots = RootCertStore::empty();
+    roots.add(trusted.clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let socket = TcpStream::connect(world.gateway.address()).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let connected = TlsConnector::from(Arc::new(config))
+        .connect(name, socket)
+        .await;
+    Some(send_on(connected.ok()?, &greeting()).await.status)
+}
+
+/// reliability T22: a listener with a certificate speaks TLS alone, and shows a new certificate
+/// without being started again; one that cannot be used does not replace one that can.
+#[tokio::test]
+async fn a_certificate_is_read_again_when_it_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (files, first) = write_certificate(folder.path());
+    let tls = files.clone();
+    let world = World::knowing(Personality::legacy(), |options, vault| Options {
+        auth: Auth::tokens(vec![Token::of(vault, "alice", "alice")]),
+        tls: Some(tls),
+        ..options
+    })
+    .await;
+    assert_eq!(secure(&world, &first).await, Some(200));
+    let plain = send(world.gateway.address(), &greeting()).await;
+    assert_eq!(plain.status, 0, "nothing is said in the clear");
+    fs::write(&files.key, "no key").unwrap();
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(2)).await;
+    tokio::time::resume();
+    assert_eq!(secure(&world, &first).await, Some(200), "the old one stays");
+    let (_, second) = write_certificate(folder.path());
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(2)).await;
+    tokio::time::resume();
+    assert_eq!(secure(&world, &second).await, Some(200));
+    assert_eq!(secure(&world, &first).await, None);
+    world.finish().await;
+}
+
+/// A certificate that cannot be used is told at the start.
+#[tokio::test]
+async fn a_listener_without_a_usable_certificate_does_not_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let (files, _) = write_certificate(folder.path());
+    fs::write(&files.certificate, "nothing").unwrap();
+    let warm = warmline::Warmline::builder().build().unwrap();
+    let options = Options {
+        listen: ([127, 0, 0, 1], 0).into(),
+        tls: Some(files),
+        ..Options::default()
+    };
+    let refused = warmline_gateway::Gateway::start(warm.clone(), options).await;
+    assert!(matches!(refused, Err(NotStarted::Tls(_))), "{refused:?}");
+    warm.close().await;
+}

@@ -1,0 +1,62 @@
+//! Credentials that callers hand in by a header of their own.
+
+use serde_json::{Value, json};
+use warmline::{CredentialSource, Secret, Server, Warmline};
+use warmline_gateway::{Gateway, Options};
+use warmline_testkit::{LedgerServer, Personality};
+
+use super::door_wire::{Reply, call, post, send};
+
+const HEADER: &str = "X-Ledger-Token";
+
+async fn ask(gateway: &Gateway, token: Option<&str>, message: &Value) -> Reply {
+    let mut headers = vec![("Authorization", "Bearer for-us-alone")];
+    headers.extend(token.map(|token| (HEADER, token)));
+    let path = "/runs/r1/servers/ledger/mcp";
+    send(gateway.address(), &post(path, &headers, message)).await
+}
+
+fn counted(reply: &Reply) -> i64 {
+    let message = reply.json();
+    let count = &message["result"]["structuredContent"]["count"];
+    count.as_i64().unwrap_or_else(|| panic!("{reply:?}"))
+}
+
+/// reliability T5: a header of the caller's request speaks for them where the server is
+/// declared so; another value is another session, and what was meant for us stays here.
+#[tokio::test]
+async fn a_header_of_the_caller_is_the_credential_where_it_is_declared_so() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    server.control().demand_token("handed-in-1");
+    let source = CredentialSource::bearer(Secret::header(HEADER).unwrap());
+    let declared = Server::http("ledger", server.url()).credential(source);
+    let warm = Warmline::builder().server(declared).build().unwrap();
+    let options = Options {
+        listen: ([127, 0, 0, 1], 0).into(),
+        ..Options::default()
+    };
+    let gateway = Gateway::start(warm.clone(), options).await.unwrap();
+    let count = call("counter", &json!({}));
+    let without = ask(&gateway, None, &count).await.json();
+    assert_eq!(
+        without["error"]["data"]["warmline"]["code"],
+        "credential-unavailable"
+    );
+    for expected in 1..=2 {
+        let reply = ask(&gateway, Some("handed-in-1"), &count).await;
+        assert_eq!(counted(&reply), expected);
+    }
+    let refused = ask(&gateway, Some("handed-in-2"), &count).await;
+    assert!(refused.json()["error"].is_object(), "{refused:?}");
+    server.control().demand_token("handed-in-2");
+    let other = ask(&gateway, Some("handed-in-2"), &count).await;
+    assert_eq!(counted(&other), 1, "another value is another session");
+    server.control().demand_token("handed-in-1");
+    let first = ask(&gateway, Some("handed-in-1"), &count).await;
+    assert_eq!(counted(&first), 3, "and the first one is still there");
+    let seen = format!("{:?}", server.ledger().entries());
+    assert!(!seen.contains("for-us-alone"));
+    assert!(Secret::header("Authorization").is_err());
+    gateway.stop().await;
+    warm.close().await;
+}

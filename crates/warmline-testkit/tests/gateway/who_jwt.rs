@@ -1,0 +1,263 @@
+//! Tokens that somebody else signed: which of them let in, and as whom.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use jsonwebtoken::jwk::{Jwk, JwkSet};
+use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use warmline_gateway::{Auth, Jwt, KeySource, Options, Rule, Rules, ServerRules, Way, Whose};
+use warmline_testkit::Personality;
+
+use super::door_wire::{Reply, call, initialize, post, request, send};
+use super::world::{LEDGER, World};
+
+const ISSUER: &str = "https://login.example.com";
+const AUDIENCE: &str = "https://mcp.example.com";
+
+/// Somebody who signs.
+struct Signer {
+    name: &'static str,
+    key: EncodingKey,
+}
+
+impl Signer {
+    fn new(name: &'static str) -> Self {
+        let pair = rcgen::KeyPair::generate().unwrap();
+        Self {
+            name,
+            key: EncodingKey::from_ec_der(&pair.serialize_der()),
+        }
+    }
+
+    fn sign(&self, claims: &Value) -> String {
+        let mut header = Header::new(Algorithm::ES256);
+        header.kid = Some(self.name.to_owned());
+        encode(&header, claims, &self.key).unwrap()
+    }
+
+    fn published(&self) -> Jwk {
+        let mut jwk = Jwk::from_encoding_key(&self.key, Algorithm::ES256).unwrap();
+        jwk.common.key_id = Some(self.name.to_owned());
+        jwk
+    }
+}
+
+fn set_of(signers: &[&Signer]) -> String {
+    let keys = signers.iter().map(|signer| signer.published()).collect();
+    serde_json::to_string(&JwkSet { keys }).unwrap()
+}
+
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    i64::try_from(since.as_secs()).unwrap()
+}
+
+fn good(subject: &str) -> Value {
+    json!({ "iss": ISSUER, "aud": AUDIENCE, "sub": subject, "exp": now() + 600 })
+}
+
+fn with(changes: Value) -> Value {
+    let mut claims = good("alice");
+    for (name, value) in changes.as_object().unwrap() {
+        match value.is_null() {
+            true => claims.as_object_mut().unwrap().remove(name),
+            false => claims
+                .as_object_mut()
+                .unwrap()
+                .insert(name.clone(), value.clone()),
+        };
+    }
+    claims
+}
+
+async fn world_of(keys: KeySource, rules: Rules) -> World {
+    World::with(Personality::legacy(), |options| Options {
+        auth: Auth::AnyOf(vec![Way::Jwt(Jwt::new(ISSUER, AUDIENCE, keys))]),
+        rules,
+        ..options
+    })
+    .await
+}
+
+async fn ask(world: &World, token: &str, more: &[(&str, &str)], message: &Value) -> Reply {
+    let bearer = format!("Bearer {token}");
+    let mut headers = vec![("Authorization", bearer.as_str())];
+    headers.extend_from_slice(more);
+    let text = post("/servers/ledger/mcp", &headers, message);
+    send(world.gateway.address(), &text).await
+}
+
+/// reliability T5, reliability F82: a token counts if its issuer signed it, for us, and now.
+#[tokio::test]
+async fn a_signed_token_must_be_of_the_issuer_for_us_and_of_now() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("keys.json");
+    let (signer, stranger) = (Signer::new("k1"), Signer::new("k1"));
+    fs::write(&file, set_of(&[&signer])).unwrap();
+    let world = world_of(KeySource::File(file), Rules::none()).await;
+    let signed = |changes| signer.sign(&with(changes));
+    let unsigned = {
+        let text = signed(json!({}));
+        let claims = text.split('.').nth(1).unwrap();
+        format!("eyJhbGciOiJub25lIn0.{claims}.")
+    };
+    let shared_secret = {
+        let key = EncodingKey::from_secret(set_of(&[&signer]).as_bytes());
+        encode(&Header::new(Algorithm::HS256), &good("alice"), &key).unwrap()
+    };
+    let nameless = encode(&Header::new(Algorithm::ES256), &good("alice"), &signer.key).unwrap();
+    for (what, token, status) in [
+        ("good", signed(json!({})), 200),
+        (
+            "several audiences",
+            signed(json!({ "aud": ["x", AUDIENCE] })),
+            200,
+        ),
+        ("just over", signed(json!({ "exp": now() - 30 })), 200),
+        ("nearly begun", signed(json!({ "nbf": now() + 30 })), 200),
+        ("without the name of the only key", nameless, 200),
+        ("long over", signed(json!({ "exp": now() - 120 })), 401),
+        ("not begun", signed(json!({ "nbf": now() + 120 })), 401),
+        ("for ever", signed(json!({ "exp": null })), 401),
+        (
+            "for somebody else",
+            signed(json!({ "aud": "https://other.example.com" })),
+            401,
+        ),
+        ("for nobody", signed(json!({ "aud": null })), 401),
+        (
+            "of somebody else",
+            signed(json!({ "iss": "https://evil.example.com" })),
+            401,
+        ),
+        ("of nobody", signed(json!({ "iss": null })), 401),
+        ("about nobody", signed(json!({ "sub": null })), 401),
+        ("signed by a stranger", stranger.sign(&good("alice")), 401),
+        ("not signed", unsigned, 401),
+        ("signed with what is public", shared_secret, 401),
+        ("no token", "a.b.c".to_owned(), 401),
+    ] {
+        let reply = ask(&world, &token, &[], &initialize()).await;
+        assert_eq!(reply.status, status, "{what}: {reply:?}");
+    }
+    world.finish().await;
+}
+
+/// Identity is issuer and subject: another token of the same person is the same person, and claims
+/// decide what they may call.
+#[tokio::test]
+async fn a_refreshed_token_is_the_same_somebody() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("keys.json");
+    let signer = Signer::new("k1");
+    fs::write(&file, set_of(&[&signer])).unwrap();
+    let finance = Rule {
+        whose: Whose::Claim {
+            claim: "groups".to_owned(),
+            has: "finance".to_owned(),
+        },
+        tools: Some(vec!["counter".to_owned()]),
+    };
+    let everybody = Rule {
+        whose: Whose::Everybody,
+        tools: Some(vec!["echo".to_owned()]),
+    };
+    let rules = ServerRules {
+        allow: vec![finance, everybody],
+        deny: Vec::new(),
+    };
+    let world = world_of(KeySource::File(file), Rules::none().with(LEDGER, rules)).await;
+    let finance = with(json!({ "groups": ["finance"] }));
+    let first = ask(&world, &signer.sign(&finance), &[], &initialize()).await;
+    let ticket = first.header("mcp-session-id").unwrap().to_owned();
+    let held = [("Mcp-Session-Id", ticket.as_str())];
+    let count = call("counter", &json!({}));
+    let again = with(json!({ "groups": ["finance"], "jti": "another" }));
+    let counted = ask(&world, &signer.sign(&again), &held, &count).await;
+    assert!(counted.json()["result"].is_object(), "{counted:?}");
+    let without = with(json!({ "jti": "without groups" }));
+    let refused = ask(&world, &signer.sign(&without), &held, &count).await;
+    assert_eq!(
+        refused.json()["error"]["data"]["warmline"]["code"],
+        "not-allowed"
+    );
+    let list = request("tools/list", &json!({}));
+    let other = ask(&world, &signer.sign(&good("bob")), &held, &list).await;
+    assert_eq!(other.status, 404);
+    world.finish().await;
+}
+
+/// A place that publishes keys, and counts who asks.
+struct Publisher {
+    address: SocketAddr,
+    keys: Arc<Mutex<String>>,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Publisher {
+    async fn start(keys: String) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let publisher = Self {
+            address: listener.local_addr().unwrap(),
+            keys: Arc::new(Mutex::new(keys)),
+            asked: Arc::default(),
+        };
+        let (keys, asked) = (Arc::clone(&publisher.keys), Arc::clone(&publisher.asked));
+        drop(tokio::spawn(async move {
+            while let Ok((mut socket, _)) = listener.accept().await {
+                let mut head = [0; 4096];
+                assert!(socket.read(&mut head).await.unwrap() > 0);
+                asked.fetch_add(1, Ordering::Relaxed);
+                let body = keys.lock().clone();
+                let answer = format!(
+                    "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+                    body.len()
+                );
+                socket.write_all(answer.as_bytes()).await.unwrap();
+            }
+        }));
+        publisher
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::Relaxed)
+    }
+}
+
+/// Keys are fetched when the first token comes, and again for a key that is not known, at most
+/// once a minute.
+#[tokio::test]
+async fn keys_that_are_not_known_are_fetched_once_a_minute() {
+    let (old, new) = (Signer::new("old"), Signer::new("new"));
+    let publisher = Publisher::start(set_of(&[&old])).await;
+    let url = format!("http://{}/keys", publisher.address);
+    let world = world_of(KeySource::Url(url), Rules::none()).await;
+    assert_eq!(
+        publisher.asked(),
+        0,
+        "nothing is fetched before it is needed"
+    );
+    let (of_old, of_new) = (old.sign(&good("alice")), new.sign(&good("alice")));
+    for (token, status) in [(&of_old, 200), (&of_new, 401), (&of_new, 401)] {
+        let reply = ask(&world, token, &[], &initialize()).await;
+        assert_eq!((reply.status, publisher.asked()), (status, 1));
+    }
+    *publisher.keys.lock() = set_of(&[&new]);
+    assert_eq!(ask(&world, &of_new, &[], &initialize()).await.status, 401);
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(61)).await;
+    tokio::time::resume();
+    for token in [&of_new, &of_new, &of_old] {
+        // What was good once counts until it expires.
+        let reply = ask(&world, token, &[], &initialize()).await;
+        assert_eq!((reply.status, publisher.asked()), (200, 2), "{reply:?}");
+    }
+    world.finish().await;
+}
