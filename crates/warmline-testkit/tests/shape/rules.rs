@@ -182,16 +182,14 @@ pub(crate) const SEAMS: &[OnlyIn] = &[
 /// The command line prints in one place.
 pub(crate) const CLI: &[OnlyIn] = &[
     OnlyIn {
-        paths: &[
-            "println!",
-            "print!",
-            "eprintln!",
-            "eprint!",
-            "io::stdout",
-            "anstream",
-        ],
+        paths: &["println!", "print!", "eprintln!", "eprint!", "anstream"],
         files: &["report.rs", "report/"],
         why: "what people read is written by the reporter alone",
+    },
+    OnlyIn {
+        paths: &["io::stdout"],
+        files: &["report.rs", "report/", "command/stdio.rs"],
+        why: "stdout belongs to the reporter, and to the protocol where a client holds the other end",
     },
     OnlyIn {
         paths: &["io::stderr"],
