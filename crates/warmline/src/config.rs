@@ -32,6 +32,8 @@ mod mcp_servers;
 mod outline;
 mod reaching;
 #[cfg(test)]
+mod schema;
+#[cfg(test)]
 mod tests;
 mod warmline_toml;
 

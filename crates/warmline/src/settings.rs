@@ -15,7 +15,7 @@ use warmline_core::code::Code;
 use crate::upstream::server::Server;
 
 mod duration;
-mod kind;
+pub(crate) mod kind;
 mod memory;
 mod of_engine;
 mod of_gateway;

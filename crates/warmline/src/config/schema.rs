@@ -1,0 +1,200 @@
+//! The schema of `warmline.toml` for editors, written from the tables that read it.
+
+use serde_json::{Map, Value, json};
+
+use super::keys;
+use crate::settings::kind::Form;
+use crate::settings::{EngineSettings, GatewaySettings, Group, Kind, ServerSettings, Setting};
+
+const SCHEMA: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../docs/reference/warmline.schema.json"
+);
+
+const TIME: &str = "^\\s*[0-9.]+\\s*(ms|s|min|m|h)\\s*$";
+const SIZE: &str = "^\\s*[0-9]+\\s*(B|KiB|MiB|GiB)\\s*$";
+
+/// What a file may hold.
+fn schema() -> Value {
+    let mut top = Map::new();
+    top.insert(
+        "servers".to_owned(),
+        json!({
+            "type": "object",
+            "description": "the servers, by name",
+            "propertyNames": { "pattern": "^[a-z0-9-]{1,24}$" },
+            "additionalProperties": { "$ref": "#/$defs/server" },
+        }),
+    );
+    for table in keys::TOP_ELSEWHERE {
+        top.insert((*table).to_owned(), json!({ "type": "object" }));
+    }
+    put_tables::<EngineSettings>(&mut top);
+    put_tables::<GatewaySettings>(&mut top);
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "warmline.toml",
+        "type": "object",
+        "additionalProperties": false,
+        "properties": top,
+        "$defs": { "server": server(), "tool": tool(), "credential": credential() },
+    })
+}
+
+/// Settings whose names have a dot, as tables.
+fn put_tables<T: Group>(into: &mut Map<String, Value>) {
+    for setting in T::TABLE {
+        let Some((table, key)) = setting.key.split_once('.') else {
+            into.insert(setting.key.to_owned(), described(setting));
+            continue;
+        };
+        let table = into.entry(table).or_insert_with(
+            || json!({ "type": "object", "additionalProperties": false, "properties": {} }),
+        );
+        table["properties"][key] = described(setting);
+    }
+}
+
+fn described<T: Group>(setting: &Setting<T>) -> Value {
+    let mut value = of_kind(&setting.kind);
+    let usual = (setting.read)(&T::default()).to_string();
+    value["description"] = json!(format!("{} (default: {usual})", setting.help));
+    value
+}
+
+fn of_kind(kind: &Kind) -> Value {
+    let form = match &kind.form {
+        Form::Count(range) => Some(json!({
+            "type": "integer", "minimum": range.start(), "maximum": range.end(),
+        })),
+        Form::Time(_) => Some(json!({ "type": "string", "pattern": TIME })),
+        Form::Size(_) => Some(json!({ "type": "string", "pattern": SIZE })),
+        Form::Switch => Some(json!({ "type": "boolean" })),
+        Form::Word => None,
+        Form::Texts => Some(texts()),
+        Form::Path | Form::Address => Some(json!({ "type": "string" })),
+    };
+    let mut words: Vec<Value> = kind.words.iter().map(|word| json!(word)).collect();
+    for (also, _) in kind.also {
+        words.push(json!(also));
+        match *also {
+            "true" => words.push(json!(true)),
+            "false" => words.push(json!(false)),
+            _ => {},
+        }
+    }
+    match (form, words.is_empty()) {
+        (Some(form), true) => form,
+        (Some(form), false) => json!({ "anyOf": [{ "enum": words }, form] }),
+        (None, _) => json!({ "enum": words }),
+    }
+}
+
+fn texts() -> Value {
+    json!({ "type": "array", "items": { "type": "string" } })
+}
+
+fn named_texts() -> Value {
+    json!({ "type": "object", "additionalProperties": { "type": "string" } })
+}
+
+/// Keys that say what a server is, and its settings.
+fn server() -> Value {
+    let mut properties = Map::new();
+    for key in keys::SERVER {
+        let value = match *key {
+            "command" | "env_pass" => texts(),
+            "env" | "headers" | "labels" => named_texts(),
+            "credential" => json!({ "$ref": "#/$defs/credential" }),
+            "tools" => json!({
+                "type": "object", "additionalProperties": { "$ref": "#/$defs/tool" },
+            }),
+            _ => json!({ "type": "string" }),
+        };
+        properties.insert((*key).to_owned(), value);
+    }
+    put_tables::<ServerSettings>(&mut properties);
+    json!({ "type": "object", "additionalProperties": false, "properties": properties })
+}
+
+fn tool() -> Value {
+    let of_server = |key: &str| ServerSettings::setting(key).map(described);
+    let properties: Map<String, Value> = keys::TOOL
+        .iter()
+        .map(|key| {
+            let value = of_server(key).unwrap_or_else(|| json!({ "type": "boolean" }));
+            ((*key).to_owned(), value)
+        })
+        .collect();
+    json!({ "type": "object", "additionalProperties": false, "properties": properties })
+}
+
+fn credential() -> Value {
+    let mut properties = Map::new();
+    for key in keys::CREDENTIAL.iter().chain(keys::CREDENTIAL_SHOWN) {
+        let value = match *key {
+            "command" => texts(),
+            _ => json!({ "type": "string" }),
+        };
+        properties.insert((*key).to_owned(), value);
+    }
+    let one_of: Vec<Value> = keys::CREDENTIAL
+        .iter()
+        .map(|key| json!({ "required": [key] }))
+        .collect();
+    json!({
+        "type": "object", "additionalProperties": false,
+        "properties": properties, "oneOf": one_of,
+    })
+}
+
+fn written() -> String {
+    format!("{:#}\n", schema())
+}
+
+#[test]
+fn the_schema_for_editors_says_what_the_tables_say() {
+    assert!(
+        std::fs::read_to_string(SCHEMA).unwrap_or_default() == written(),
+        "docs/reference/warmline.schema.json is behind the tables; write it anew:\n\
+         cargo test -p warmline --lib -- --ignored write_the_reference_page"
+    );
+}
+
+#[test]
+#[ignore = "writes the schema instead of looking at it"]
+fn write_the_reference_page_for_editors() {
+    std::fs::write(SCHEMA, written()).unwrap();
+}
+
+/// A file and the schema agree: what one takes, the other does, and the same for what is wrong.
+#[test]
+fn the_schema_takes_what_is_read_and_refuses_what_is_not() {
+    let validator = jsonschema::validator_for(&schema()).unwrap();
+    #[rustfmt::skip]
+    let table = [
+        ("[gateway]\nlisten = '127.0.0.1:8484'\nauth = 'tokens'\nwatch = false\n", true),
+        ("[servers.a]\nurl = 'https://x/mcp'\ncredential = { env = 'T' }\nsession_per = 'identity'\nmax_per_key = 20\n", true),
+        ("[servers.b]\ncommand = ['npx', '-y', 's']\nenv_pass = ['D']\nspares = 1\nstart_timeout = '2min'\n[servers.b.tools.t]\nrepeatable = true\nsession_per = 'call'\n", true),
+        ("[servers.b]\ncommand = ['s']\nsessions = true\nmax_age = 'none'\n[servers.b.breaker]\nreset = '5s'\n", true),
+        ("[limits]\nprocesses = 8\n[runs]\nidle = '10min'\n[store]\npath = 'memory'\n", true),
+        ("[gateway]\nlissen = '127.0.0.1:8484'\n", false),
+        ("[gateway]\nauth = 'non'\n", false),
+        ("[servers.a]\nurl = 'https://x'\nspares = 9999\n", false),
+        ("[servers.A]\nurl = 'https://x'\n", false),
+        ("[servers.a]\nurl = 'https://x'\nwait = '5'\n", false),
+        ("[servers.a]\nurl = 'https://x'\ncredential = { env = 'A', file = 'b' }\n", false),
+        ("[severs.a]\nurl = 'https://x'\n", false),
+    ];
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/CONFIG.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let whole = page.split("```toml\n").nth(1).unwrap();
+    let whole = whole.split("```").next().unwrap();
+    for (text, is_right) in table.into_iter().chain([(whole, true)]) {
+        let read = super::read_text(std::path::Path::new("warmline.toml"), text);
+        assert_eq!(read.is_ok(), is_right, "{text}: {:?}", read.err());
+        let value: toml::Value = toml::from_str(text).unwrap();
+        let value = serde_json::to_value(value).unwrap();
+        assert_eq!(validator.is_valid(&value), is_right, "{text}");
+    }
+}
