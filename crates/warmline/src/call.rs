@@ -3,7 +3,7 @@
 //! Asked by: everything that sends a request for a caller. There is no other way to a server, and
 //! the one decision about sending again is [`warmline_core::delivery::decide`].
 //!
-//! What a call on a held session costs, beside its bytes on the wire: one look into the run's own
+//! What a call on a held session costs, beside its bytes on the wire: two looks into the run's own
 //! table, two short locks of its cell (lease, settle) and two of its run (in, out), no lock that
 //! an unrelated call also takes, no task, no JSON tree, no round trip of ours. The builder's box
 //! is one allocation. `benches/lease.rs` and `tests/cost` hold the numbers.
@@ -114,6 +114,7 @@ pub(crate) async fn carry(
 /// What the rules say, before any byte leaves us.
 fn allowed(caller: &Caller, entry: &Entry, job: &Job) -> Result<(), Trouble> {
     caller.engine.admit()?;
+    entry.check_enabled()?;
     let Some(tool) = &job.tool else {
         return Ok(());
     };

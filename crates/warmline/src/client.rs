@@ -16,7 +16,7 @@ use warmline_core::policy::Ceilings;
 
 use crate::clock;
 use crate::connect::Connect;
-use crate::engine::{Caller, Engine, OPEN, Shared, Who, misconfigured, misconfigured_at};
+use crate::engine::{Caller, Engine, OPEN, Shared, Who, misconfigured};
 use crate::entry::Said;
 use crate::error::{Error, Result};
 use crate::events::{Event, Events, Fingerprint, Subscription};
@@ -146,21 +146,14 @@ impl Builder {
     pub fn build(self) -> Result<Warmline> {
         let mut settings = self.settings;
         settings.mark_built();
-        let lookup: settings::Lookup<'_> = &settings::process_variable;
-        if self.from_env {
-            settings.take_environment(lookup).map_err(misconfigured)?;
+        type Variable = fn(&str) -> Option<String>;
+        let environment: Option<Variable> = self.from_env.then_some(settings::process_variable);
+        if let Some(lookup) = environment {
+            settings.take_environment(&lookup).map_err(misconfigured)?;
         }
         settings.settle().map_err(misconfigured)?;
         let ceilings = settings.ceilings;
-        let mut servers = self.servers;
-        one_of_each(&servers)?;
-        for server in &mut servers {
-            server.settings.mark_built();
-            if self.from_env {
-                let taken = server.settings.take_environment(lookup);
-                taken.map_err(|error| misconfigured_at(&server.name, error))?;
-            }
-        }
+        one_of_each(&self.servers)?;
         let rule = HeaderRule::of(&settings.identity_headers).map_err(Error::unsent)?;
         let (vault, stores) = match (self.vault, self.stores, &settings.store) {
             (Some(vault), stores, _) => (Ok(vault), stores),
@@ -191,6 +184,7 @@ impl Builder {
             connect,
             extractor: self.extractor.unwrap_or_else(|| Arc::new(rule)),
             allow: self.allow,
+            environment,
             phase: AtomicU8::new(OPEN),
             keeper: keep::Started::default(),
             said,
@@ -198,7 +192,7 @@ impl Builder {
             cuts: Default::default(),
             shared,
         });
-        for server in servers {
+        for server in self.servers {
             engine.add(server)?;
         }
         let me = engine.who(IdentityName::process());
@@ -479,19 +473,21 @@ impl IdentityHandle {
     fn enter(&self, name: &str, coming: Coming) -> Run {
         let named = self.engine.run_id(&self.who, name);
         let mut runs = self.engine.runs.lock();
-        let id = match runs.get(&named) {
+        let (id, after) = match runs.get(&named) {
             Some(live) if live.is_live() => {
                 return Run::new(Arc::clone(&self.engine), Arc::clone(live), Role::Joined);
             },
-            // The old one is closing. What it had must not become the new one's.
-            Some(_) => RunId(Digest::new(random_bytes())),
-            None => named,
+            // The old one is closing, and what it had must not become the new one's. Where records
+            // are kept, a later process finds the new one's by its name alone: it waits.
+            Some(closing) if self.engine.shared.stores.is_some() => (named, Some(closing.over())),
+            Some(_) => (RunId(Digest::new(random_bytes())), None),
+            None => (named, None),
         };
         let most = self.engine.ceilings().runs_per_identity as usize;
         let mine = |run: &&Arc<RunShared>| run.who.id == self.who.id && run.is_live();
         let too_many = runs.len() >= most && runs.values().filter(mine).count() >= most;
         let shared = RunShared::new(
-            (named, id),
+            (named, id, after),
             Arc::from(name),
             Arc::clone(&self.who),
             (too_many, coming == Coming::Back),

@@ -15,7 +15,7 @@ use warmline_core::code::Reason;
 use warmline_core::era::Era;
 use warmline_core::exchange::{Ending, Patience, Request, Trouble};
 use warmline_core::key::{DeclaredId, Key, Transport};
-use warmline_core::plan::{Holding, Leg};
+use warmline_core::plan::{self, Asking, Holding, Leg, Plan};
 use warmline_core::policy::BreakerPolicy;
 use warmline_core::pool::{Health, Why};
 use warmline_core::protocol::params::Params;
@@ -59,6 +59,8 @@ pub(crate) struct Line {
     born: Instant,
     /// Where it tells what belongs to no call.
     told: Arc<Told>,
+    /// Whether somebody saw the server forget it.
+    seen_gone: AtomicBool,
 }
 
 impl Line {
@@ -68,7 +70,14 @@ impl Line {
             told,
             generation: AtomicU32::new(0),
             born: clock::now(),
+            seen_gone: AtomicBool::new(false),
         })
+    }
+
+    /// Whether this is the first word that the server forgot it: one loss is one, however many
+    /// calls meet it.
+    pub(crate) fn is_first_seen_gone(&self) -> bool {
+        !self.seen_gone.swap(true, Ordering::Relaxed)
     }
 
     /// How long ago it was opened or taken up.
@@ -93,8 +102,9 @@ pub(crate) struct Setup {
     pub(crate) credential: Option<Arc<Credential>>,
     pub(crate) said: Arc<Said>,
     pub(crate) leg: Leg,
-    /// How its key holds sessions; none where no key does.
-    pub(crate) holding: Option<Holding>,
+    /// What was asked for by whoever made its key, and how the key held sessions then; none where
+    /// no key does.
+    held: Option<(Asking, Holding)>,
     /// What is written of its sessions; none where nothing is.
     book: Option<Box<Book>>,
     orders: Mutex<Option<Box<Orders>>>,
@@ -103,6 +113,15 @@ pub(crate) struct Setup {
     was_there: AtomicBool,
     /// Those who hear what its sessions say outside any call; mostly nobody.
     pub(crate) audience: OnceLock<Box<Audience>>,
+}
+
+/// How a key holds sessions by what is decided now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holds {
+    /// So.
+    So(Holding),
+    /// It would be made no more: calls are led to another key, or to none. It did so before.
+    NoMore(Holding),
 }
 
 impl Setup {
@@ -129,7 +148,7 @@ impl Setup {
             credential: speaking.credential.clone(),
             said,
             leg,
-            holding: None,
+            held: None,
             book: records.map(Book::new),
             orders: Mutex::default(),
             left_state: AtomicBool::new(false),
@@ -147,9 +166,20 @@ impl Setup {
     }
 
     /// The same for sessions that a key holds so.
-    pub(crate) fn held(mut self, holding: Holding) -> Self {
-        self.holding = Some(holding);
+    pub(crate) fn held(mut self, asking: Asking, holding: Holding) -> Self {
+        self.held = Some((asking, holding));
         self
+    }
+
+    /// How its key holds sessions by what is decided now; none where no key does.
+    pub(crate) fn holding(&self) -> Option<Holds> {
+        let (asking, began) = self.held?;
+        Some(match plan::plan(self.leg, &self.entry.policy(), asking) {
+            Plan::Held(now) if (now.owner, now.reach) == (began.owner, began.reach) => {
+                Holds::So(now)
+            },
+            Plan::Held(_) | Plan::Once => Holds::NoMore(began),
+        })
     }
 
     /// Remembers what has to be said again to the session that replaces this one.
@@ -420,11 +450,11 @@ impl Connector for Connect {
     }
 
     fn declared(&self, setup: &Setup) -> DeclaredId {
-        setup.said.id
+        setup.said.shared_by
     }
 
     fn spares(&self, setup: &Setup) -> u32 {
-        if setup.leg.keeps_session {
+        if setup.leg.keeps_session && !setup.entry.is_withdrawn() {
             setup.entry.policy().spares
         } else {
             0

@@ -3,6 +3,8 @@
 //! Asked by: the handles people hold, and the way of a call.  It owns the servers, the live runs
 //! and the pool; nothing here decides about a session.
 
+mod undeclared;
+
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
@@ -19,7 +21,7 @@ use warmline_core::pool::Why;
 use warmline_core::tick::Tick;
 
 use crate::clock::{self, Home, Instant};
-use crate::connect::Connect;
+use crate::connect::{Connect, Holds};
 use crate::credentials::Credential;
 use crate::entry::{Entry, Said};
 use crate::error::{Error, Result};
@@ -27,15 +29,17 @@ use crate::events::{Event, Events, Fingerprint, RunEnd};
 use crate::identity::{IdentityExtractor, IdentityName};
 use crate::keep;
 use crate::lease::Register;
-use crate::metrics::{Metrics, Snapshot};
+use crate::metrics::{Metrics, ServerMetrics, Snapshot};
 use crate::pool::Pool;
 use crate::run::{self, Cut, Presence, RunShared};
 use crate::seal::{Purpose, Vault, random_bytes};
 use crate::server::Server;
-use crate::settings::{ConfigError, ServerSettings, nearest};
+use crate::settings::{ConfigError, Group, ServerSettings, nearest};
 use crate::store::{Records, StoreFactory};
 use crate::sync::Mutex;
 use crate::upstream::Upstream;
+
+pub(crate) use undeclared::Undeclared;
 
 /// Who is asking: a name for people and a digest for keys.
 #[derive(Debug)]
@@ -55,6 +59,8 @@ pub(crate) struct Engine {
     pub(crate) shared: Arc<Shared>,
     pub(crate) extractor: Arc<dyn IdentityExtractor>,
     pub(crate) allow: Vec<String>,
+    /// Asked for settings of servers, where the environment counts.
+    pub(crate) environment: Option<fn(&str) -> Option<String>>,
     pub(crate) phase: AtomicU8,
     pub(crate) keeper: keep::Started,
     pub(crate) said: Arc<Said>,
@@ -185,59 +191,98 @@ impl Engine {
                 None => trouble,
             });
         };
-        if !entry.policy().enabled {
-            let what = format!("`{name}` is switched off");
-            return Err(Trouble::new(Reason::NotAllowed, what));
-        }
-        if !self.allow.is_empty() && !crate::tools::is_listed(&self.allow, name) {
-            let what = format!("`{name}` is not among the servers that may be called");
-            return Err(Trouble::new(Reason::NotAllowed, what));
-        }
+        entry.check_enabled()?;
+        self.check_allowed(name)?;
         Ok(Arc::clone(entry))
     }
 
-    /// The entry of a server that is declared nowhere.
-    pub(crate) fn undeclared(&self, server: Server) -> Arc<Entry> {
-        let metrics = self.shared.metrics.server(server.name());
+    /// Whether a server of that name may be called.
+    fn check_allowed(&self, name: &str) -> Result<(), Trouble> {
+        if self.allow.is_empty() || crate::tools::is_listed(&self.allow, name) {
+            return Ok(());
+        }
+        let what = format!("`{name}` is not among the servers that may be called");
+        Err(Trouble::new(Reason::NotAllowed, what))
+    }
+
+    /// A server that can be used as it is declared, with what the environment says of it where that
+    /// was asked for.
+    ///
+    /// # Errors
+    /// `config-bad-value`, naming the server, what is wrong with it and what to do.
+    pub(crate) fn checked(&self, mut server: Server) -> Result<Server> {
+        if let Some(problem) = server.problem() {
+            return Err(Error::unsent(problem.clone()));
+        }
+        let name = &server.name;
+        let settings = &mut server.settings;
+        settings.mark_built();
+        if let Some(lookup) = self.environment {
+            let taken = settings.take_environment(&lookup);
+            taken.map_err(|error| misconfigured_at(name, error))?;
+        }
+        let settled = settings.settle();
+        settled.map_err(|error| misconfigured_at(name, error))?;
+        Ok(server)
+    }
+
+    fn new_entry(&self, server: Server, metrics: Arc<ServerMetrics>) -> Arc<Entry> {
         let events = self.shared.events.clone();
         Entry::new(server, metrics, events, self.ceilings().list_horizon)
     }
 
     pub(crate) fn add(&self, server: Server) -> Result<()> {
-        let server = checked(server)?;
+        let server = self.checked(server)?;
+        self.take_in(server);
+        Ok(())
+    }
+
+    /// One more server that can be used, or another decision about one that is there.
+    pub(crate) fn take_in(&self, server: Server) {
         let known = self.entries.load().get(server.name()).cloned();
         if let Some(known) = known
             && known.is_reached_as(&server, &self.shared.vault)
         {
-            self.decide_anew(&known, server.settings);
-            return Ok(());
+            return self.decide_anew(&known, server.settings);
         }
-        let entry = self.undeclared(server);
+        let metrics = self.shared.metrics.server(server.name());
+        let entry = self.new_entry(server, metrics);
         let old = self.entries.rcu(|entries| {
             let mut entries = HashMap::clone(entries);
             entries.insert(Arc::clone(&entry.name), Arc::clone(&entry));
             entries
         });
         if let Some(old) = old.get(&entry.name) {
+            old.withdraw();
             self.pool.end_shared_of(&old.name, Why::Reloaded);
             // The store is chosen by the server's card, which may be another now.
             self.shared.records.lock().remove(&old.name);
         }
-        Ok(())
     }
 
     /// The server is the same, and something else was decided about it: sessions stay, and what
     /// holds for them changes in place.
     fn decide_anew(&self, entry: &Arc<Entry>, settings: ServerSettings) {
         entry.decide(settings);
+        if entry.check_enabled().is_err() {
+            self.pool.end_shared_of(&entry.name, Why::Reloaded);
+        }
         let waiters = self.ceilings().waiters_per_key;
         for cell in self.pool.cells() {
             let setup = cell.setup();
-            if let Some(holding) = setup.holding
-                && Arc::ptr_eq(&setup.entry, entry)
-            {
-                let policy = plan::cell_policy(setup.leg, holding, &entry.policy(), waiters);
-                cell.reconfigure(policy);
+            if !Arc::ptr_eq(&setup.entry, entry) {
+                continue;
+            }
+            match setup.holding() {
+                // Nobody is led there any more.
+                Some(Holds::NoMore(_)) if cell.key().run().is_none() => {
+                    self.pool.end(&cell, Why::Reloaded);
+                },
+                Some(Holds::So(holding) | Holds::NoMore(holding)) => {
+                    let policy = plan::cell_policy(setup.leg, holding, &entry.policy(), waiters);
+                    cell.reconfigure(policy);
+                },
+                None => {},
             }
         }
     }
@@ -248,13 +293,14 @@ impl Engine {
             entries.remove(name);
             entries
         });
-        let was_there = old.contains_key(name);
-        if was_there {
+        let old = old.get(name);
+        if let Some(old) = old {
+            old.withdraw();
             self.pool.end_shared_of(name, Why::Reloaded);
             self.shared.records.lock().remove(name);
             self.shared.metrics.forget(name);
         }
-        was_there
+        old.is_some()
     }
 
     pub(crate) fn who(&self, said: IdentityName) -> Arc<Who> {
@@ -372,19 +418,6 @@ impl Shared {
             })
             .clone()
     }
-}
-
-/// A server that can be used as it is declared.
-///
-/// # Errors
-/// `config-bad-value`, naming the server, what is wrong with it and what to do.
-pub(crate) fn checked(mut server: Server) -> Result<Server> {
-    if let Some(problem) = server.problem() {
-        return Err(Error::unsent(problem.clone()));
-    }
-    let settled = server.settings.settle();
-    settled.map_err(|error| misconfigured_at(&server.name, error))?;
-    Ok(server)
 }
 
 /// The trouble of a call when nothing new is taken any more.

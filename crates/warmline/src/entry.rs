@@ -7,6 +7,7 @@
 mod answers;
 mod contacts;
 mod digests;
+mod standing;
 mod struck;
 
 use std::collections::{HashMap, VecDeque};
@@ -45,11 +46,14 @@ use answers::AnswerTimes;
 pub(crate) use contacts::{Contact, ContactKey, Unmet, Wants};
 use digests::revision;
 pub(crate) use digests::{NO_CREDENTIAL, Said, transport_of};
+use standing::Standing;
+pub(crate) use standing::governing;
 
 /// What the engine holds of one server.
 pub(crate) struct Entry {
     pub(crate) name: Arc<str>,
     pub(crate) server: Server,
+    standing: Standing,
     /// What was decided about it; another decision applies in place.
     settings: ArcSwap<ServerSettings>,
     pub(crate) metrics: Arc<ServerMetrics>,
@@ -121,6 +125,7 @@ impl Entry {
             tools: ToolCache::new(horizon),
             settings: ArcSwap::from_pointee(server.settings.clone()),
             server,
+            standing: Standing::default(),
             metrics,
             events,
             budget: Mutex::default(),
@@ -185,9 +190,19 @@ impl Entry {
         self.settings.load().decides_as(settings)
     }
 
-    /// Another decision counts from now on.
+    /// Another decision counts from now on, also for what was found out under the old one.
     pub(crate) fn decide(&self, settings: ServerSettings) {
-        self.settings.store(Arc::new(settings));
+        let met_as = |settings: &ServerSettings| {
+            let policy = &settings.policy;
+            (settings.era, policy.version, policy.sessions)
+        };
+        let now = met_as(&settings);
+        let before = self.settings.swap(Arc::new(settings));
+        if met_as(&before) != now {
+            self.forget_contacts();
+        }
+        // Which of them may be called is decided when they are read.
+        self.tools.forget_all();
     }
 
     /// Where the server is. A server that was declared with its place is found at once.

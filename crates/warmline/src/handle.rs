@@ -21,13 +21,14 @@ use warmline_core::code::Reason;
 use warmline_core::delivery::Delivery;
 use warmline_core::era::Era;
 use warmline_core::exchange::{Patience, Trouble, Words};
+use warmline_core::policy::Policy;
 use warmline_core::protocol::params::Params;
 use warmline_core::repeat::Said as SaidOfRepeat;
 
 use crate::attend::{self, Attending};
 use crate::call::{self, Answered, Job};
-use crate::engine::{self, Caller};
-use crate::entry::{Entry, Said};
+use crate::engine::{Caller, Undeclared};
+use crate::entry::{Entry, Said, governing};
 use crate::error::{Error, Result};
 use crate::lease::Leased;
 use crate::route;
@@ -44,6 +45,8 @@ pub use result::{ToolOutput, ToolResult};
 pub struct ServerHandle {
     caller: Caller,
     entry: Entered,
+    /// Held by all handles of a server that is declared nowhere.
+    kept: Option<Arc<Undeclared>>,
     listener: Option<Arc<dyn Listener>>,
 }
 
@@ -56,22 +59,33 @@ enum Entered {
 
 impl ServerHandle {
     pub(crate) fn of(caller: Caller, name: &str) -> Result<Self> {
-        let entry = caller.engine.entry(name).map_err(Error::unsent)?;
+        // A run keeps the server it began with, also when its name is gone.
+        let kept = caller.run.as_ref().and_then(|run| run.routes.kept(name));
+        let entry = match kept {
+            Some(kept) => kept.check_enabled().map(|()| kept),
+            None => caller.engine.entry(name),
+        };
+        let entry = entry.map_err(Error::unsent)?;
         Ok(Self {
             caller,
             entry: Entered::Known(entry),
+            kept: None,
             listener: None,
         })
     }
 
-    pub(crate) fn undeclared(caller: Caller, server: Server) -> Self {
-        let entry = match engine::checked(server) {
-            Ok(server) => Entered::Known(caller.engine.undeclared(server)),
-            Err(error) => Entered::Bad(Box::new(error.trouble().clone())),
+    pub(crate) fn undeclared(mut caller: Caller, server: Server) -> Self {
+        let (entry, kept) = match Undeclared::enter(&caller.engine, server) {
+            Ok(kept) => {
+                caller.said = caller.said.kept_by(kept.sign());
+                (Entered::Known(Arc::clone(kept.entry())), Some(kept))
+            },
+            Err(error) => (Entered::Bad(Box::new(error.trouble().clone())), None),
         };
         Self {
             caller,
             entry,
+            kept,
             listener: None,
         }
     }
@@ -118,7 +132,11 @@ impl ServerHandle {
     #[must_use]
     pub fn declaring(mut self, declared: Declared) -> Self {
         let vault = &self.caller.engine.shared().vault;
-        self.caller.said = Said::new(declared, vault);
+        let said = Said::new(declared, vault);
+        self.caller.said = match &self.kept {
+            Some(kept) => said.kept_by(kept.sign()),
+            None => said,
+        };
         self
     }
 
@@ -179,7 +197,7 @@ impl ServerHandle {
     /// # Errors
     /// As a call that fails.
     pub async fn tools(&self) -> Result<Arc<ToolList>> {
-        call::tools(&self.caller, self.entry()?).await
+        call::tools(&self.caller, &self.entry()?).await
     }
 
     /// One tool, by its own name or the one that models know it by.
@@ -193,7 +211,7 @@ impl ServerHandle {
 
     /// Forgets the cached tools: the next list is read from the server.
     pub fn forget_tools(&self) {
-        if let Entered::Known(entry) = &self.entry {
+        if let Ok(entry) = self.entry() {
             entry.tools.forget_all();
         }
     }
@@ -203,7 +221,7 @@ impl ServerHandle {
     /// # Errors
     /// As a call that fails.
     pub async fn list(&self, list: List) -> Result<Vec<Bytes>> {
-        call::list(&self.caller, self.entry()?, list).await
+        call::list(&self.caller, &self.entry()?, list).await
     }
 
     /// Reads a resource.
@@ -247,7 +265,7 @@ impl ServerHandle {
     /// # Errors
     /// As a call on a session that cannot be had.
     pub async fn lease(&self) -> Result<Leased> {
-        Leased::take(&self.caller, self.entry()?).await
+        Leased::take(&self.caller, &self.entry()?).await
     }
 
     /// What the server said of itself when a session was opened. Opens one where there is none.
@@ -255,7 +273,7 @@ impl ServerHandle {
     /// # Errors
     /// As a call on a session that cannot be had.
     pub async fn facts(&self) -> Result<Arc<Facts>> {
-        call::facts(&self.caller, self.entry()?).await
+        call::facts(&self.caller, &self.entry()?).await
     }
 
     /// What the server says of itself to a client, as it was heard last by the same identity; opens
@@ -271,9 +289,9 @@ impl ServerHandle {
     /// if that is remembered. Asks nobody.
     pub async fn remembered(&self, era: Era) -> Option<Arc<Facts>> {
         let entry = self.entry().ok()?;
-        let speaking = route::speaking(&self.caller, entry).await.ok()?;
+        let speaking = route::speaking(&self.caller, &entry).await.ok()?;
         let connector = self.caller.engine.connector();
-        let known = connector.remembered(entry, &speaking, &self.caller.said)?;
+        let known = connector.remembered(&entry, &speaking, &self.caller.said)?;
         known.leg(era).cloned()
     }
 
@@ -282,8 +300,8 @@ impl ServerHandle {
         let Ok(entry) = self.entry() else {
             return false;
         };
-        match route::speaking(&self.caller, entry).await {
-            Ok(speaking) => route::lacks(&self.caller, entry, &speaking, era),
+        match route::speaking(&self.caller, &entry).await {
+            Ok(speaking) => route::lacks(&self.caller, &entry, &speaking, era),
             Err(_) => false,
         }
     }
@@ -294,7 +312,7 @@ impl ServerHandle {
     /// # Errors
     /// With what kept it from being delivered.
     pub async fn notify(&self, method: &str, params: &[u8]) -> Result<()> {
-        let Some(line) = call::line(&self.caller, self.entry()?) else {
+        let Some(line) = call::line(&self.caller, &self.entry()?) else {
             return Ok(());
         };
         line.notify(method, params).await.map_err(Error::unsent)
@@ -314,15 +332,13 @@ impl ServerHandle {
     /// Whether a session is held for this caller, and its id where the server issued one. Asking
     /// changes nothing.
     pub fn session(&self) -> Option<HeldSession> {
-        let Entered::Known(entry) = &self.entry else {
-            return None;
-        };
-        call::held(&self.caller, entry)
+        call::held(&self.caller, &self.entry().ok()?)
     }
 
-    pub(crate) fn entry(&self) -> Result<&Arc<Entry>> {
+    /// The entry that governs what is called now.
+    pub(crate) fn entry(&self) -> Result<Arc<Entry>> {
         match &self.entry {
-            Entered::Known(entry) => Ok(entry),
+            Entered::Known(entry) => governing(&self.caller, entry).map_err(Error::unsent),
             Entered::Bad(trouble) => Err(Error::unsent(Trouble::clone(trouble))),
         }
     }
@@ -520,7 +536,7 @@ impl<T> Call<T> {
     }
 
     /// The job as the data path takes it, and the target it goes to.
-    fn ready(self) -> Result<(Target, Job)> {
+    fn ready(self, policy: &Policy) -> Result<(Target, Job)> {
         let server = match &self.target {
             Target::Server(handle) => handle.name().to_owned(),
             Target::Leased(lease) => lease.server().to_owned(),
@@ -542,10 +558,6 @@ impl<T> Call<T> {
             let what = format!("a header of a call to `{server}` cannot be sent");
             return Err(bad(what, format!("`{}`", name.escape_debug())));
         }
-        let policy = match &self.target {
-            Target::Server(handle) => handle.entry()?.policy(),
-            Target::Leased(lease) => lease.entry().policy(),
-        };
         // Whoever calls a tool calls it by its name, however the call was built.
         let tool = (self.method == "tools/call")
             .then(|| params.name())
@@ -581,9 +593,13 @@ impl<T> Call<T> {
     }
 
     async fn send(self) -> Result<Answered> {
-        let (target, job) = self.ready()?;
+        let entry = match &self.target {
+            Target::Server(handle) => handle.entry()?,
+            Target::Leased(lease) => Arc::clone(lease.entry()),
+        };
+        let (target, job) = self.ready(&entry.policy())?;
         match &target {
-            Target::Server(handle) => call::carry(&handle.caller, handle.entry()?, None, job).await,
+            Target::Server(handle) => call::carry(&handle.caller, &entry, None, job).await,
             Target::Leased(lease) => lease.carry(job).await,
         }
     }

@@ -22,7 +22,7 @@ use warmline_core::pool::breaker::{Blame, Stance};
 use warmline_core::tick::Tick;
 
 use crate::clock::{self, Home, Instant};
-use crate::connect::Connect;
+use crate::connect::{Connect, Holds};
 use crate::engine::Engine;
 use crate::entry::Entry;
 use crate::events::{Event, Fingerprint};
@@ -174,7 +174,7 @@ fn hold_processes_of_live_runs(engine: &Engine) {
         else {
             continue;
         };
-        let Some(holding) = setup.holding else {
+        let Some(Holds::So(holding) | Holds::NoMore(holding)) = setup.holding() else {
             continue;
         };
         let waiters = engine.ceilings().waiters_per_key;

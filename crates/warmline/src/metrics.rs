@@ -42,32 +42,77 @@ use warmline_core::protocol::gone::Dialect;
 /// All numbers of one engine.
 #[derive(Debug, Default)]
 pub struct Metrics {
-    servers: Mutex<BTreeMap<Arc<str>, Arc<ServerMetrics>>>,
+    servers: Mutex<BTreeMap<Arc<str>, Shown>>,
     /// What belongs to no server.
     pub engine: EngineMetrics,
+}
+
+/// The numbers of a server, and why they are shown.
+#[derive(Debug)]
+struct Shown {
+    numbers: Arc<ServerMetrics>,
+    is_declared: bool,
+    /// How many use a server of that name that is declared nowhere.
+    passing: usize,
 }
 
 impl Metrics {
     /// The numbers of a server, made when it is first named. Hold on to them: this takes a lock.
     pub fn server(&self, name: &str) -> Arc<ServerMetrics> {
+        self.shown(name, |shown| shown.is_declared = true)
+    }
+
+    /// The same for a server that is declared nowhere: shown until it has [passed](Self::passed).
+    pub(crate) fn passing(&self, name: &str) -> Arc<ServerMetrics> {
+        self.shown(name, |shown| shown.passing += 1)
+    }
+
+    fn shown(&self, name: &str, note: impl FnOnce(&mut Shown)) -> Arc<ServerMetrics> {
         let mut servers = self.servers.lock();
-        if let Some(known) = servers.get(name) {
-            return Arc::clone(known);
+        if let Some(known) = servers.get_mut(name) {
+            note(known);
+            return Arc::clone(&known.numbers);
         }
         let name: Arc<str> = name.into();
-        let made = Arc::new(ServerMetrics::new(Arc::clone(&name)));
-        servers.insert(name, Arc::clone(&made));
-        made
+        let numbers = Arc::new(ServerMetrics::new(Arc::clone(&name)));
+        let mut made = Shown {
+            numbers: Arc::clone(&numbers),
+            is_declared: false,
+            passing: 0,
+        };
+        note(&mut made);
+        servers.insert(name, made);
+        numbers
     }
 
     /// Shows a server's numbers no more: it was taken out. Whoever holds them may go on counting.
     pub fn forget(&self, name: &str) {
-        self.servers.lock().remove(name);
+        self.hidden(name, |shown| shown.is_declared = false);
+    }
+
+    /// One of those who used a server that is declared nowhere is done with it.
+    pub(crate) fn passed(&self, name: &str) {
+        self.hidden(name, |shown| {
+            shown.passing = shown.passing.saturating_sub(1);
+        });
+    }
+
+    fn hidden(&self, name: &str, note: impl FnOnce(&mut Shown)) {
+        let mut servers = self.servers.lock();
+        let Some(shown) = servers.get_mut(name) else {
+            return;
+        };
+        note(shown);
+        if !shown.is_declared && shown.passing == 0 {
+            servers.remove(name);
+        }
     }
 
     /// What all numbers are now. The lists of sessions and runs are empty: the engine fills them.
     pub fn snapshot(&self) -> Snapshot {
-        let servers: Vec<Arc<ServerMetrics>> = self.servers.lock().values().cloned().collect();
+        let servers = self.servers.lock();
+        let numbers = servers.values().map(|shown| Arc::clone(&shown.numbers));
+        let servers: Vec<Arc<ServerMetrics>> = numbers.collect();
         Snapshot::of(&self.engine, &servers)
     }
 }

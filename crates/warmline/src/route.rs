@@ -23,7 +23,7 @@ use crate::credentials::Credential;
 use crate::engine::Caller;
 use crate::entry::{Entry, Found, NO_CREDENTIAL};
 use crate::pool::{CellOf, Lease, SpareKey};
-use crate::run::routes::By;
+use crate::run::routes::{By, Inserted};
 
 /// The way of a call to its session.
 #[derive(Clone)]
@@ -83,7 +83,7 @@ pub(crate) async fn route(
 pub(crate) fn remembered(caller: &Caller, entry: &Entry) -> Option<Arc<CellOf<Connect>>> {
     let run = caller.run.as_ref()?;
     run.routes
-        .find(&entry.name, by(caller))
+        .find(entry, by(caller))
         .filter(|cell| cell.key().run().is_some() || cell.is_live())
 }
 
@@ -98,7 +98,7 @@ fn by(caller: &Caller) -> By {
 /// What was remembered turned out wrong.
 pub(crate) fn forget(caller: &Caller, entry: &Entry) {
     if let Some(run) = &caller.run {
-        run.routes.remove(&entry.name, by(caller));
+        run.routes.remove(entry, by(caller));
     }
 }
 
@@ -110,6 +110,7 @@ async fn find(
     let shared = caller.engine.shared();
     if let Some(run) = &caller.run {
         run.check_place(caller.engine.ceilings().runs_per_identity)?;
+        run.has_its_id().await;
     }
     let as_whom = speaking(caller, entry).await?;
     if let Some(credential) = &as_whom.credential {
@@ -122,12 +123,17 @@ async fn find(
         pool_enabled: shared.ceilings.pool_enabled,
     };
     let leg = contact.leg;
+    let own = || Own {
+        shelf: as_whom.shelf(caller, entry, leg),
+        owner: Owner::Identity(caller.who.id),
+        setup: Arc::new(as_whom.setup(caller, entry, leg)),
+    };
     match plan::plan(leg, &entry.policy(), asking) {
-        Plan::Once => Ok(Route::Once(Arc::new(Own {
-            shelf: as_whom.shelf(caller, entry, leg),
-            owner: Owner::Identity(caller.who.id),
-            setup: Arc::new(as_whom.setup(caller, entry, leg)),
-        }))),
+        Plan::Once => Ok(Route::Once(Arc::new(own()))),
+        // For a server that is gone nothing is held any more, but what runs have there.
+        Plan::Held(holding) if holding.reach == Reach::Shared && entry.is_withdrawn() => {
+            Ok(Route::Once(Arc::new(own())))
+        },
         Plan::Held(holding) => {
             let owner = match holding.owner {
                 Ownership::Identity => Owner::Identity(caller.who.id),
@@ -135,7 +141,7 @@ async fn find(
             };
             let scope = match (holding.reach, &caller.run) {
                 (Reach::Run, Some(run)) => Scope::Run(run.id),
-                (Reach::Run | Reach::Shared, _) => Scope::Shared(caller.said.id),
+                (Reach::Run | Reach::Shared, _) => Scope::Shared(caller.said.shared_by),
             };
             let place = entry.place(&as_whom.found, leg);
             let key = Key::of(place, owner, as_whom.id(), scope);
@@ -143,26 +149,45 @@ async fn find(
             let cell = caller.engine.pool().cell(
                 &key,
                 || plan::cell_policy(leg, holding, &entry.policy(), waiters),
-                || as_whom.setup(caller, entry, leg).held(holding),
+                || as_whom.setup(caller, entry, leg).held(asking, holding),
             );
-            remember(caller, entry, &cell, per_tool);
+            remember(caller, entry, &cell, per_tool)?;
             Ok(Route::Held(cell))
         },
     }
 }
 
+/// Remembers a cell for the calls that come after, and for the end of its run.
+///
+/// # Errors
+/// The server was replaced meanwhile, and nobody may be led to the old one any more.
 fn remember(
     caller: &Caller,
-    entry: &Entry,
+    entry: &Arc<Entry>,
     cell: &Arc<CellOf<Connect>>,
     per_tool: Option<SessionPer>,
-) {
-    let Some(run) = &caller.run else { return };
-    if per_tool.is_none() {
-        run.routes.insert(&entry.name, by(caller), cell);
-    } else if cell.key().run().is_some() {
+) -> Result<(), Trouble> {
+    let is_of_run = cell.key().run().is_some();
+    // Either whoever withdraws the server sees the cell, or we see that it is withdrawn.
+    fence(Ordering::SeqCst);
+    if !is_of_run && entry.is_withdrawn() {
+        caller.engine.pool().end(cell, Why::Reloaded);
+        return Err(replaced(entry));
+    }
+    let Some(run) = &caller.run else {
+        return Ok(());
+    };
+    let inserted = match per_tool {
+        None => run.routes.insert(entry, by(caller), cell),
         // Found anew by every call of its tool, and remembered so that it ends with the run.
-        run.routes.insert(&entry.name, By::Tool, cell);
+        Some(_) if is_of_run => run.routes.insert(entry, By::Tool, cell),
+        Some(_) => Inserted::Serves,
+    };
+    if inserted == Inserted::Elsewhere {
+        if is_of_run {
+            caller.engine.pool().end(cell, Why::Reloaded);
+        }
+        return Err(replaced(entry));
     }
     // Either the end of the run sees what was put there, or we see that the run was cut: the one
     // who comes second in this order ends the cell.
@@ -170,6 +195,14 @@ fn remember(
     if run.is_cut() && cell.key().run() == Some(run.id) {
         caller.engine.pool().end(cell, Why::RunEnded);
     }
+    Ok(())
+}
+
+/// Another server took the place of this one while the way to it was looked for. `Closed`, so that
+/// the way is looked for once more.
+fn replaced(entry: &Entry) -> Trouble {
+    let what = format!("`{}` was replaced while a call was on its way", entry.name);
+    Trouble::new(Reason::Closed, what).hint("call again")
 }
 
 /// As whom, and where.
@@ -189,7 +222,7 @@ impl Speaking {
         SpareKey {
             place: entry.place(&self.found, leg),
             credential: self.id(),
-            declared: caller.said.id,
+            declared: caller.said.shared_by,
         }
     }
 

@@ -88,7 +88,9 @@ pub(crate) struct RunShared {
     /// Which cell serves which server, so that a call finds its session without building a key.
     pub(crate) routes: Routes,
     /// Told when everything is closed.
-    over: Cut,
+    over: Arc<Cut>,
+    /// The end of the run that had the same id before: nothing is opened until then.
+    after: Option<Arc<Cut>>,
 }
 
 /// A flag that can be waited for.
@@ -125,7 +127,7 @@ impl Cut {
 
 impl RunShared {
     pub(crate) fn new(
-        (named, id): (RunId, RunId),
+        (named, id, after): (RunId, RunId, Option<Arc<Cut>>),
         name: Arc<str>,
         who: Arc<Who>,
         (too_many, was_there): (bool, bool),
@@ -143,7 +145,8 @@ impl RunShared {
             quiet: Notify::new(),
             cut: Cut::default(),
             routes: Routes::default(),
-            over: Cut::default(),
+            over: Arc::default(),
+            after,
         })
     }
 
@@ -158,6 +161,18 @@ impl RunShared {
         );
         Err(Trouble::new(Reason::Overloaded, what)
             .hint("end runs that are over, or raise `runs_per_identity`"))
+    }
+
+    /// What is told when everything of this run is closed.
+    pub(crate) fn over(&self) -> Arc<Cut> {
+        Arc::clone(&self.over)
+    }
+
+    /// Waits until nothing is left of the run that had the same id before, if there was one.
+    pub(crate) async fn has_its_id(&self) {
+        if let Some(after) = &self.after {
+            after.wait().await;
+        }
     }
 
     /// Runs a call until it ends or the run cuts it.

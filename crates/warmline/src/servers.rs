@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::engine::{Engine, misconfigured_at};
-use crate::error::{Error, Result};
+use crate::engine::Engine;
+use crate::error::Result;
 use crate::server::Server;
 
 /// What changed, by the names of servers.
@@ -58,12 +58,8 @@ impl Engine {
     /// These servers and no others.
     pub(crate) fn declare(&self, servers: Vec<Server>) -> Result<Difference> {
         let mut named: BTreeMap<String, Server> = BTreeMap::new();
-        for mut server in servers {
-            if let Some(problem) = server.problem() {
-                return Err(Error::unsent(problem.clone()));
-            }
-            let settled = server.settings.settle();
-            settled.map_err(|error| misconfigured_at(&server.name, error))?;
+        for server in servers {
+            let server = self.checked(server)?;
             named.insert(server.name.clone(), server);
         }
         let mut difference = self.difference(&named);
@@ -71,9 +67,8 @@ impl Engine {
             self.remove(name);
         }
         let unchanged = |name: &String| difference.kept.contains(name);
-        // Every one of them was looked at above: none is refused any more.
         for (_, server) in named.into_iter().filter(|(name, _)| !unchanged(name)) {
-            self.add(server)?;
+            self.take_in(server);
         }
         difference.kept.sort();
         Ok(difference)

@@ -370,3 +370,34 @@ async fn a_healed_session_of_an_earlier_life_hears_what_was_ordered_there() {
     second.named("chat").unwrap().end().await;
     second.close().await;
 }
+
+/// A9, A139: a run whose name was taken again while the old one still ended is found by its name
+/// after a restart, and has nothing of the old one.
+#[tokio::test]
+async fn a_name_that_was_taken_again_while_its_run_ended_is_found_after_a_restart() {
+    let (server, store) = (server(), Kept::new());
+    let first = life(&server, &store);
+    let old = first.named("chat").unwrap();
+    let ledger = old.server(LEDGER).unwrap();
+    assert_eq!(counted(&ledger).await, 1);
+    let slow = tokio::spawn(async move { ledger.call("slow", json!({ "ms": 300 })).await });
+    until("the slow call is under way", || {
+        server.ledger().received("tools/call") > 1
+    })
+    .await;
+    let ending = tokio::spawn(old.end());
+    until("the old run ends", || first.join("chat").is_err()).await;
+    // One that ends at once in between changes nothing.
+    drop(first.named("chat").unwrap());
+    assert_eq!(count(&first, "chat").await, 1);
+    assert_eq!(count(&first, "chat").await, 2);
+    slow.await.unwrap().unwrap().ok().unwrap();
+    ending.await.unwrap();
+    first.close().await;
+    let second = life(&server, &store);
+    assert_eq!(count(&second, "chat").await, 3);
+    let run = second.named("chat").unwrap();
+    run.end().await;
+    second.close().await;
+    assert_eq!(server.counts().open_sessions, 0);
+}

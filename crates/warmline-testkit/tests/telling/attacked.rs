@@ -8,11 +8,13 @@ use serde_json::json;
 use warmline::core::code::Reason;
 use warmline::core::exchange::Trouble;
 use warmline::credentials::{Asked, Stepping, Token};
-use warmline::{CredentialProvider, Delivery, OnStateLoss, Server, SessionPer, ToolPolicy};
+use warmline::{
+    CredentialProvider, Delivery, OnStateLoss, Server, ServerHandle, SessionPer, ToolPolicy,
+};
 use warmline_testkit::{Canned, CutAt, End, Fault, LedgerServer, Moment, Personality, Rule};
 
 use super::census::until;
-use super::world::{LEDGER, World, count, counted, payment, secs};
+use super::world::{LEDGER, World, count, counted, pass, payment, secs};
 
 const SOON: Duration = Duration::from_millis(50);
 
@@ -415,5 +417,31 @@ async fn arguments_are_an_object_or_nothing() {
     let result = ledger.call("counter", ()).await.unwrap();
     assert_eq!(counted(&result), 1);
     run.end().await;
+    world.finish().await;
+}
+
+/// P127: one loss is one, however many calls meet it: an age is learnt from several.
+#[tokio::test]
+async fn one_loss_that_many_calls_meet_teaches_no_age() {
+    let world = World::new(Personality::legacy());
+    let (run, other) = (world.warm.begin(), world.warm.begin());
+    let ledger = run.server(LEDGER).unwrap();
+    let echo = |ledger: &ServerHandle| ledger.call("echo", json!({}));
+    echo(&ledger).await.unwrap().ok().unwrap();
+    pass(secs(20)).await;
+    world.server.control().forget_sessions();
+    for echoed in join_all((0..10).map(|_| async { echo(&ledger).await })).await {
+        echoed.unwrap().ok().unwrap();
+    }
+    let ledger = other.server(LEDGER).unwrap();
+    echo(&ledger).await.unwrap().ok().unwrap();
+    let before = world.handshakes();
+    for _ in 0..3 {
+        pass(secs(19)).await;
+        echo(&ledger).await.unwrap().ok().unwrap();
+    }
+    assert_eq!(world.handshakes(), before, "no session was lost");
+    run.end().await;
+    other.end().await;
     world.finish().await;
 }

@@ -12,4 +12,5 @@ mod world;
 mod attacked;
 mod leased;
 mod numbers;
+mod replaced;
 mod tools;

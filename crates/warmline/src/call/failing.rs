@@ -34,7 +34,7 @@ impl Way<'_> {
         failed: Failed,
     ) -> Step {
         let retired = lease.session().retired();
-        if failed.trouble.gone.is_some() {
+        if failed.trouble.gone.is_some() && lease.session().is_first_seen_gone() {
             self.entry.note_dropped(lease.session().age());
         }
         let outcome = outcome(&failed.trouble, retired);

@@ -69,6 +69,9 @@ pub(super) fn revision(reach: &Reach, entry: &Entry, vault: &Vault) -> Revision 
 pub(crate) struct Said {
     pub(crate) declared: Declared,
     pub(crate) id: DeclaredId,
+    /// By what sessions that are shared are told apart: by the same, but for a server that is
+    /// declared nowhere, whose handles share with nobody.
+    pub(crate) shared_by: DeclaredId,
 }
 
 impl Said {
@@ -85,6 +88,16 @@ impl Said {
         Arc::new(Self {
             declared,
             id: DeclaredId(digest),
+            shared_by: DeclaredId(digest),
+        })
+    }
+
+    /// The same words, whose shared sessions are told apart by something else.
+    pub(crate) fn kept_by(&self, shared_by: DeclaredId) -> Arc<Self> {
+        Arc::new(Self {
+            declared: self.declared.clone(),
+            id: self.id,
+            shared_by,
         })
     }
 }

@@ -262,11 +262,20 @@ impl<C: Connector> Shelves<C> {
         self.clear_where(ground, why, |_| true);
     }
 
-    /// Closes what lies on the shelves of a server, and forgets how it was opened.
-    pub(super) fn clear_of(&self, ground: &Arc<Ground<C>>, server: &str, why: Why) {
-        self.clear_where(ground, why, |key| &*key.place.server == server);
+    /// Closes what lies on the shelves that are meant, and forgets how it was opened. What is still
+    /// being opened for them is closed when it comes.
+    pub(super) fn clear_of(
+        &self,
+        ground: &Arc<Ground<C>>,
+        why: Why,
+        is_meant: impl Fn(&SpareKey) -> bool,
+    ) {
         let all = self.all.pin();
-        all.retain(|key, _| &*key.place.server != server);
+        for (_, rack) in all.iter().filter(|(key, _)| is_meant(key)) {
+            rack.inside.lock().gone = true;
+        }
+        self.clear_where(ground, why, &is_meant);
+        all.retain(|key, rack| !(is_meant(key) && rack.inside.lock().gone));
     }
 
     fn clear_where(&self, ground: &Arc<Ground<C>>, why: Why, is_meant: impl Fn(&SpareKey) -> bool) {

@@ -8,13 +8,13 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use warmline_core::key::Scope;
+use warmline_core::key::{DeclaredId, Scope};
 use warmline_core::pool::{Event, Generation, Why};
 
 use super::cell::CellOf;
 use super::ground::Phase;
 use super::steps::Step;
-use super::{Connector, Pool, What};
+use super::{Connector, Pool, SpareKey, What};
 use crate::clock::{self, Instant};
 
 /// So many cells are swept in one go; then others get a turn.
@@ -81,13 +81,32 @@ impl<C: Connector> Pool<C> {
 
     /// Ends the keys of a server that belong to no run.
     pub(crate) fn end_shared_of(&self, server: &str, why: Why) {
+        self.end_shared(why, |known, _| known == server);
+    }
+
+    /// The same for what is shared by those who say this of themselves, whatever the server.
+    pub(crate) fn end_shared_by(&self, declared: DeclaredId, why: Why) {
+        self.end_shared(why, |_, shared_by| shared_by == declared);
+    }
+
+    fn end_shared(&self, why: Why, is_meant: impl Fn(&str, DeclaredId) -> bool) {
         for cell in self.cells() {
-            let shared = matches!(cell.key().scope(), Scope::Shared(_));
-            if shared && cell.server() == server {
+            if let Scope::Shared(shared_by) = cell.key().scope()
+                && is_meant(cell.server(), shared_by)
+            {
                 self.end(&cell, why);
             }
         }
-        self.ground.shelves.clear_of(&self.ground, server, why);
+        let shelves = &self.ground.shelves;
+        shelves.clear_of(&self.ground, why, |key| {
+            is_meant(&key.place.server, key.declared)
+        });
+    }
+
+    /// Closes what lies on one shelf.
+    pub(crate) fn clear_shelf(&self, shelf: &SpareKey, why: Why) {
+        let shelves = &self.ground.shelves;
+        shelves.clear_of(&self.ground, why, |key| key == shelf);
     }
 
     /// Ends keys side by side, and waits until nothing is left of them; what is in use then is

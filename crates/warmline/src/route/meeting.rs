@@ -16,6 +16,7 @@ use warmline_core::exchange::Trouble;
 use warmline_core::key::{Key, Owner, Scope, Transport};
 use warmline_core::plan::Leg;
 use warmline_core::policy::Sessions;
+use warmline_core::pool::Why;
 
 use super::{Speaking, lacks, other_era};
 use crate::attend::Told;
@@ -94,6 +95,7 @@ async fn contact(
     if let Some(contact) = entry.contact(&key) {
         return Ok(contact);
     }
+    let seen = entry.contacts_seen();
     let meeting = std::pin::pin!(met(&caller, &entry, &speaking, key));
     let run = caller.run.as_deref();
     let met = until_over(run, meeting).await.ok_or(Unmet::RunEnded)?;
@@ -111,9 +113,17 @@ async fn contact(
     let pool = caller.engine.pool();
     pool.shelve(&shelf, &setup, Line::new(met.session, told), how);
     end_if_over(&caller);
+    // Either whoever withdraws the server sees what lies there, or we see that it is withdrawn.
+    fence(Ordering::SeqCst);
+    if entry.is_withdrawn() {
+        pool.clear_shelf(&shelf, Why::Reloaded);
+    }
     super::told::write_down(&caller, &entry, &speaking, key, &facts).await;
     // Last: whoever finds the contact finds the session on the shelf, and opens no second one.
-    entry.learn(key, Arc::clone(&contact));
+    // Where something else was decided meanwhile, it holds for whoever waited, and for nobody else.
+    if entry.contacts_seen() == seen {
+        entry.learn(key, Arc::clone(&contact));
+    }
     Ok(contact)
 }
 
@@ -217,7 +227,7 @@ async fn room(
     let (most, wait) = (policy.max_sessions, policy.wait);
     drop(policy);
     let place = entry.place(&speaking.found, leg);
-    let scope = Scope::Shared(caller.said.id);
+    let scope = Scope::Shared(caller.said.shared_by);
     let nobody = Arc::new(Key::of(place, Owner::Everybody, key.credential, scope));
     let pool = caller.engine.pool();
     let waiting = std::pin::pin!(pool.room_to_meet(&nobody, most, clock::after(wait)));

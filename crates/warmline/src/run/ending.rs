@@ -100,7 +100,7 @@ impl Drop for OwedEnd {
         if self.has_begun && std::thread::panicking() {
             return;
         }
-        if run.life().calls() == 0 && run.own_cells().is_empty() {
+        if run.life().calls() == 0 && run.own_cells().is_empty() && run.after.is_none() {
             let _over = TellOver(Arc::clone(&run));
             conclude(&self.engine, &run, why.0, 0);
         } else {
@@ -147,6 +147,8 @@ async fn carry_out_end(
     };
     let by = clock::after(engine.ceilings().drain);
     engine.pool().end_all_of(&cells, why, by).await;
+    // Whoever takes the name next waits for this run alone.
+    clock::timeout_at(by, run.has_its_id()).await.ok();
     conclude(engine, &run, ended, sessions);
     drop(over);
 }

@@ -1,7 +1,8 @@
 //! Which cell serves which server of a run: found without building a key and without a lock.
 //!
 //! A run calls a few servers, and there may be very many runs: it is a short list in the order of
-//! names, written anew when it changes.
+//! entries, written anew when it changes. Servers are told apart by their entries, not by their
+//! names: one of the same name may take a server's place while the run goes on.
 
 use std::sync::Arc;
 
@@ -11,9 +12,10 @@ use warmline_core::era::Era;
 use warmline_core::key::CredentialId;
 
 use crate::connect::Connect;
+use crate::entry::Entry;
 use crate::pool::CellOf;
 
-type Way = (Arc<str>, By, Arc<CellOf<Connect>>);
+type Way = (Arc<Entry>, By, Arc<CellOf<Connect>>);
 type Ways = SmallVec<[Way; 1]>;
 
 /// By what a cell of a server was chosen. A run may have one for each.
@@ -29,32 +31,63 @@ pub(crate) enum By {
     Tool,
 }
 
+/// What became of a cell that was to serve a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Inserted {
+    /// It serves it.
+    Serves,
+    /// The run has sessions of its own at another server of that name: it keeps to that one.
+    Elsewhere,
+}
+
 /// The ways of one run.
 #[derive(Default)]
 pub(crate) struct Routes(ArcSwapOption<Ways>);
 
 impl Routes {
     /// The cell that serves a server, if one does.
-    pub(crate) fn find(&self, server: &str, by: By) -> Option<Arc<CellOf<Connect>>> {
+    pub(crate) fn find(&self, server: &Entry, by: By) -> Option<Arc<CellOf<Connect>>> {
         let ways = self.0.load();
         let ways = ways.as_ref()?;
         let (_, _, cell) = ways.get(place(ways, server, by).ok()?)?;
         Some(Arc::clone(cell))
     }
 
-    /// From now on that cell serves the server.
-    pub(crate) fn insert(&self, server: &Arc<str>, by: By, cell: &Arc<CellOf<Connect>>) {
-        self.change(|ways| {
+    /// The declared server of that name where the run has sessions of its own, if it has any.
+    pub(crate) fn kept(&self, name: &str) -> Option<Arc<Entry>> {
+        let ways = self.0.load();
+        kept(ways.as_ref()?, name).cloned()
+    }
+
+    /// From now on that cell serves the server, unless the run keeps to another of its name.
+    pub(crate) fn insert(
+        &self,
+        server: &Arc<Entry>,
+        by: By,
+        cell: &Arc<CellOf<Connect>>,
+    ) -> Inserted {
+        let is_free = |ways: &Ways| {
+            let other = kept(ways, &server.name).filter(|kept| !Arc::ptr_eq(kept, server));
+            server.is_undeclared() || other.is_none()
+        };
+        let before = self.change(|ways| {
+            if !is_free(ways) {
+                return;
+            }
             let way = (Arc::clone(server), by, Arc::clone(cell));
             match place(ways, server, by) {
                 Ok(at) => ways[at] = way,
                 Err(at) => ways.insert(at, way),
             }
         });
+        match before.as_deref().is_none_or(is_free) {
+            true => Inserted::Serves,
+            false => Inserted::Elsewhere,
+        }
     }
 
     /// What served the server was the wrong one.
-    pub(crate) fn remove(&self, server: &str, by: By) {
+    pub(crate) fn remove(&self, server: &Entry, by: By) {
         self.change(|ways| {
             if let Ok(at) = place(ways, server, by) {
                 ways.remove(at);
@@ -74,16 +107,25 @@ impl Routes {
         ways.map(|(_, _, cell)| Arc::clone(cell)).collect()
     }
 
-    fn change(&self, change: impl Fn(&mut Ways)) {
+    /// Changes the ways, and says what they were before.
+    fn change(&self, change: impl Fn(&mut Ways)) -> Option<Arc<Ways>> {
         self.0.rcu(|ways| {
             let mut ways = ways.as_deref().cloned().unwrap_or_default();
             change(&mut ways);
             Some(Arc::new(ways))
-        });
+        })
     }
 }
 
 /// Where a server stands, or would.
-fn place(ways: &Ways, server: &str, by: By) -> Result<usize, usize> {
-    ways.binary_search_by(|(name, known, _)| (&**name, *known).cmp(&(server, by)))
+fn place(ways: &Ways, server: &Entry, by: By) -> Result<usize, usize> {
+    let wanted: (*const Entry, By) = (server, by);
+    ways.binary_search_by(|(known, by, _)| (Arc::as_ptr(known), *by).cmp(&wanted))
+}
+
+fn kept<'a>(ways: &'a Ways, name: &str) -> Option<&'a Arc<Entry>> {
+    let is_kept = |(entry, _, cell): &&Way| {
+        *entry.name == *name && cell.key().run().is_some() && !entry.is_undeclared()
+    };
+    ways.iter().find(is_kept).map(|(entry, ..)| entry)
 }

@@ -1,0 +1,303 @@
+//! Servers that are replaced, decided about anew or taken away while they are in use, and those
+//! that are declared nowhere.
+
+use std::process::Command;
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use warmline::core::era::Era;
+use warmline::{Calls, Server, ServerHandle, SessionPer, Warmline};
+use warmline_testkit::{CutAt, End, Fault, LedgerServer, Personality, Rule};
+
+use super::census::until;
+use super::world::{LEDGER, World, count, payment, payments};
+
+fn legacy() -> LedgerServer {
+    LedgerServer::start(Personality::legacy()).unwrap()
+}
+
+/// A list in which a payment is said to be harmless.
+fn lying() -> Value {
+    let pay = json!({
+        "name": "pay",
+        "inputSchema": { "type": "object" },
+        "annotations": { "readOnlyHint": true },
+    });
+    json!({ "tools": [pay] })
+}
+
+/// What a call of a counter that must fail is called.
+async fn refused(handle: &ServerHandle) -> &'static str {
+    let called = handle.call("counter", json!({})).await;
+    called.unwrap_err().code().word()
+}
+
+/// P106, reliability P8: what tools of one server say of themselves decides nothing about a call to
+/// another that took its name: neither for new runs, nor for those that keep the old one.
+#[tokio::test]
+async fn hints_of_a_replaced_server_and_of_the_new_one_are_kept_apart() {
+    for old_lies in [true, false] {
+        let (world, other) = (World::new(Personality::legacy()), legacy());
+        let live = world.warm.begin();
+        count(&live.server(LEDGER).unwrap()).await;
+        world.warm.add(Server::http(LEDGER, other.url())).unwrap();
+        let new = world.warm.begin();
+        count(&new.server(LEDGER).unwrap()).await;
+        // Both list their tools; the payment is made by the one whose server did not lie.
+        let (liar, payer, honest) = match old_lies {
+            true => (&world.server, &new, &other),
+            false => (&other, &live, &world.server),
+        };
+        liar.inject(Rule::new(Fault::Result(lying())).on("tools/list").always());
+        for run in [&live, &new] {
+            run.server(LEDGER).unwrap().tools().await.unwrap();
+        }
+        let cut = Fault::Cut(CutAt::AfterExecuting, End::Rst);
+        honest.inject(Rule::new(cut).on_tool("pay"));
+        let paid = payment(&payer.server(LEDGER).unwrap(), "p").await;
+        assert!(paid.is_err(), "{paid:?}");
+        assert_eq!(payments(honest, "p"), 1, "a payment ran twice");
+        for server in [&world.server, &other] {
+            assert!(server.ledger().received("tools/list") >= 1);
+        }
+        live.end().await;
+        new.end().await;
+        world.finish().await;
+    }
+}
+
+/// P106: a handle that was made before its server was replaced leads a run to the one where it has
+/// its session, and outside of runs to the new one.
+#[tokio::test]
+async fn a_handle_follows_its_server() {
+    let (world, other) = (World::new(Personality::legacy()), legacy());
+    let (live, late) = (world.warm.begin(), world.warm.begin());
+    let handles = [&live, &late].map(|run| run.server(LEDGER).unwrap());
+    let outside = world.ledger();
+    assert_eq!(count(&handles[0]).await, 1);
+    world.warm.add(Server::http(LEDGER, other.url())).unwrap();
+    assert_eq!(count(&handles[0]).await, 2);
+    assert_eq!(count(&live.server(LEDGER).unwrap()).await, 3);
+    let before = other.counts().initializes;
+    count(&handles[1]).await;
+    count(&outside).await;
+    assert_eq!(other.counts().initializes - before, 2);
+    live.end().await;
+    late.end().await;
+    world.finish().await;
+}
+
+/// P106: what is decided about a server counts at once, for sessions that are open too.
+#[tokio::test]
+async fn another_decision_counts_for_what_is_open() {
+    // Which tools may be called, and whether any.
+    let world = World::new(Personality::legacy());
+    let again = || Server::http(LEDGER, world.server.url());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    assert_eq!(count(&ledger).await, 1);
+    ledger.tools().await.unwrap();
+    world.warm.add(again().deny(["counter"])).unwrap();
+    assert_eq!(refused(&ledger).await, "not-allowed");
+    let listed = ledger.tools().await.unwrap();
+    assert!(listed.find("counter").is_err(), "it is still listed");
+    world.warm.add(again()).unwrap();
+    assert_eq!(count(&ledger).await, 2);
+    world.warm.add(again().enabled(false)).unwrap();
+    assert_eq!(refused(&ledger).await, "not-allowed");
+    assert!(run.server(LEDGER).is_err());
+    run.end().await;
+    world.finish().await;
+}
+
+/// P106: how calls share sessions is decided for those that are open too.
+#[tokio::test]
+async fn another_decision_about_sharing_counts_for_what_is_open() {
+    let shared = |server: Server| server.session_per(SessionPer::Identity);
+    let world = World::with(Personality::legacy(), shared);
+    let side_by_side = |calls: usize| {
+        let slow = || world.ledger().call("slow", json!({ "ms": 200 }));
+        join_all((0..calls).map(move |_| async move { slow().await.unwrap().ok().unwrap() }))
+    };
+    side_by_side(2).await;
+    assert_eq!(world.handshakes(), 2);
+    let again = shared(Server::http(LEDGER, world.server.url()));
+    world.warm.add(again.calls(Calls::SideBySide)).unwrap();
+    side_by_side(5).await;
+    assert_eq!(world.handshakes(), 2, "five calls share what is there");
+    // Nobody is led to what an identity shares any more.
+    let per_call = Server::http(LEDGER, world.server.url()).session_per(SessionPer::Call);
+    world.warm.add(per_call).unwrap();
+    until("nothing is left open", || {
+        world.server.counts().open_sessions == 0
+    })
+    .await;
+    world.finish().await;
+}
+
+/// P106: which era is spoken is decided anew.
+#[tokio::test]
+async fn another_decision_about_the_era_counts_at_once() {
+    let world = World::new(Personality::dual());
+    let era = async || world.ledger().facts().await.unwrap().era;
+    assert_eq!(era().await, Era::Modern);
+    let again = Server::http(LEDGER, world.server.url());
+    world.warm.add(again.era(Era::Legacy)).unwrap();
+    assert_eq!(era().await, Era::Legacy);
+    world.finish().await;
+}
+
+/// P106: nothing is held for a server that was taken away; runs keep what they have there.
+#[tokio::test]
+async fn a_server_that_was_taken_away_is_there_for_its_runs_alone() {
+    let world = World::with(Personality::legacy(), |server| {
+        server.session_per(SessionPer::Identity)
+    });
+    let shared = world.ledger();
+    count(&shared).await;
+    assert!(world.warm.remove(LEDGER));
+    assert_eq!(refused(&shared).await, "server-unknown");
+    until("nothing is left open", || {
+        world.server.counts().open_sessions == 0
+    })
+    .await;
+
+    world
+        .warm
+        .add(Server::http(LEDGER, world.server.url()))
+        .unwrap();
+    let (run, late) = (world.warm.begin(), world.warm.begin());
+    let handles = [&run, &late].map(|run| run.server(LEDGER).unwrap());
+    assert_eq!(count(&handles[0]).await, 1);
+    assert!(world.warm.remove(LEDGER));
+    assert_eq!(count(&handles[0]).await, 2);
+    assert_eq!(count(&run.server(LEDGER).unwrap()).await, 3);
+    assert_eq!(refused(&handles[1]).await, "server-unknown");
+    assert!(late.server(LEDGER).is_err());
+    run.end().await;
+    late.end().await;
+    world.finish().await;
+}
+
+/// A175, reliability P17: of a server that is declared nowhere nothing is left when its last handle
+/// is gone.
+#[tokio::test]
+async fn a_server_that_is_declared_nowhere_leaves_nothing() {
+    let (server, warm) = (legacy(), Warmline::builder().build().unwrap());
+    let shared = |name: &str| Server::http(name, server.url()).session_per(SessionPer::Identity);
+    warm.add(shared("kept")).unwrap();
+    count(&warm.server("kept").unwrap()).await;
+    for name in ["kept", "one", "two", "two"] {
+        let handle = warm.once(shared(name));
+        let same = handle.clone();
+        assert_eq!(count(&handle).await, 1, "it shares with nobody");
+        drop(handle);
+        assert_eq!(count(&same).await, 2);
+    }
+    let names = || {
+        let servers = warm.snapshot().servers;
+        servers
+            .into_iter()
+            .map(|numbers| numbers.server.to_string())
+    };
+    assert_eq!(names().collect::<Vec<_>>(), ["kept"]);
+    until("what was declared is left", || {
+        server.counts().open_sessions == 1
+    })
+    .await;
+    assert_eq!(count(&warm.server("kept").unwrap()).await, 2);
+    warm.close().await;
+}
+
+/// A175: a server that is declared nowhere is not taken for a declared one of the same name, also
+/// not in a run.
+#[tokio::test]
+async fn a_server_that_is_declared_nowhere_is_found_by_no_name() {
+    let (world, other) = (World::new(Personality::legacy()), legacy());
+    world
+        .warm
+        .run(async |run| {
+            let ledger = run.server(LEDGER).unwrap();
+            assert_eq!(count(&ledger).await, 1);
+            let once = world.warm.once(Server::http(LEDGER, other.url()));
+            assert_eq!(count(&once).await, 1);
+            assert_eq!(count(&once).await, 2);
+            drop(once);
+            assert_eq!(count(&run.server(LEDGER).unwrap()).await, 2);
+        })
+        .await;
+    until("the run left nothing", || other.counts().open_sessions == 0).await;
+    world.finish().await;
+}
+
+/// A175: the rules for servers hold for one that is declared nowhere.
+#[tokio::test]
+async fn rules_hold_for_a_server_that_is_declared_nowhere() {
+    let server = legacy();
+    let warm = Warmline::builder().allow_servers(["good"]).build();
+    let warm = warm.unwrap();
+    let named = |name: &str| Server::http(name, server.url());
+    let cases = [
+        (named("bad"), "not-allowed"),
+        (named("good").enabled(false), "not-allowed"),
+        (named("good").deny(["counter"]), "not-allowed"),
+        (
+            named("good").with_policy(|policy| policy.max_per_key = 0),
+            "config-bad-value",
+        ),
+        (named("good").spares(u32::MAX), "config-bad-value"),
+    ];
+    for (server, code) in cases {
+        let shown = format!("{server:?}");
+        assert_eq!(refused(&warm.once(server)).await, code, "{shown}");
+    }
+    assert_eq!(server.counts().requests, 0);
+    warm.close().await;
+}
+
+/// What names the inner half of the next test to itself.
+const INNER: &str = "WARMLINE_TELLING_INNER";
+
+/// S2: where the environment counts, it counts for servers that come later, too. The test runs
+/// itself once more, because the environment of a process is not changed while it runs.
+#[tokio::test]
+async fn the_environment_counts_for_servers_that_come_later() {
+    if std::env::var_os(INNER).is_none() {
+        let name = "replaced::the_environment_counts_for_servers_that_come_later";
+        let inner = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env(INNER, "1")
+            .env("MCP_SESSION_POOL_MAX_PER_KEY", "1")
+            .output()
+            .unwrap();
+        assert!(inner.status.success(), "{inner:?}");
+        return;
+    }
+    let server = legacy();
+    let declared = || Server::http(LEDGER, server.url()).session_per(SessionPer::Identity);
+    let built = Warmline::builder().from_env().server(declared()).build();
+    let later = Warmline::builder().from_env().build().unwrap();
+    later.add(declared()).unwrap();
+    let process = Warmline::process().unwrap();
+    process.add(declared()).unwrap();
+    let warm = [built.unwrap(), later, process];
+    let mut handles: Vec<ServerHandle> =
+        warm.iter().map(|one| one.server(LEDGER).unwrap()).collect();
+    handles.push(warm[1].once(declared()));
+    for handle in handles {
+        let before = server.counts().initializes;
+        let slow = || async {
+            handle
+                .call("slow", json!({ "ms": 100 }))
+                .await
+                .unwrap()
+                .ok()
+        };
+        let (one, other) = tokio::join!(slow(), slow());
+        assert!(one.is_ok() && other.is_ok());
+        assert_eq!(server.counts().initializes - before, 1);
+    }
+    for one in warm {
+        one.close().await;
+    }
+}

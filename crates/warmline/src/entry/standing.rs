@@ -1,0 +1,73 @@
+//! How an entry stands in its engine, and which one a call is governed by.
+//!
+//! Asked by: handles, before every call.  Told by: whoever declares, replaces or takes away a
+//! server.
+//!
+//! A handle keeps the entry it was made with, and the server may be replaced meanwhile. Policy,
+//! rules, cached tools and session must be those of one entry: a hint of one server must never
+//! decide about a call to another.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering, fence};
+
+use warmline_core::code::Reason;
+use warmline_core::exchange::Trouble;
+
+use super::Entry;
+use crate::engine::Caller;
+
+/// How an entry stands in its engine: declared, as long as nothing else is said.
+#[derive(Debug, Default)]
+pub(super) struct Standing(AtomicU8);
+
+/// It is found by no name. It stays so when it is withdrawn.
+const UNDECLARED: u8 = 1;
+const WITHDRAWN: u8 = 2;
+
+impl Entry {
+    /// Nobody else knows it: it is found by no name.
+    pub(crate) fn stands_alone(&self) {
+        self.standing.0.fetch_or(UNDECLARED, Ordering::Release);
+    }
+
+    /// It was replaced or taken away: nothing is held for it any more, but what runs have there.
+    pub(crate) fn withdraw(&self) {
+        self.standing.0.fetch_or(WITHDRAWN, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Whether it is found by no name.
+    pub(crate) fn is_undeclared(&self) -> bool {
+        self.standing.0.load(Ordering::Relaxed) & UNDECLARED != 0
+    }
+
+    /// Whether it was replaced or taken away.
+    pub(crate) fn is_withdrawn(&self) -> bool {
+        self.standing.0.load(Ordering::SeqCst) & WITHDRAWN != 0
+    }
+
+    /// Whether it may be called at all.
+    pub(crate) fn check_enabled(&self) -> Result<(), Trouble> {
+        if self.policy().enabled {
+            return Ok(());
+        }
+        let what = format!("`{}` is switched off", self.name);
+        Err(Trouble::new(Reason::NotAllowed, what))
+    }
+}
+
+/// The entry that governs a call of this caller: that of the server where its run has sessions of
+/// its own, else the one that stands by that name.
+pub(crate) fn governing(caller: &Caller, entry: &Arc<Entry>) -> Result<Arc<Entry>, Trouble> {
+    if entry.is_undeclared() {
+        return Ok(Arc::clone(entry));
+    }
+    let run = caller.run.as_ref();
+    if let Some(kept) = run.and_then(|run| run.routes.kept(&entry.name)) {
+        return Ok(kept);
+    }
+    match entry.is_withdrawn() {
+        true => caller.engine.entry(&entry.name),
+        false => Ok(Arc::clone(entry)),
+    }
+}
