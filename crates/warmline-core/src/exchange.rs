@@ -352,3 +352,28 @@ impl std::fmt::Display for Trouble {
 }
 
 impl std::error::Error for Trouble {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever passes a client's words on passes the headers of its arguments on as well; nobody
+    /// writes those that say what the protocol needs said.
+    #[test]
+    fn headers_of_arguments_are_those_of_a_client_alone() {
+        let rows = [
+            (Words::Ours, "mcp-param-x", 0),
+            (Words::Passed, "mcp-param-x", 1),
+            (Words::PassedWithHeaders, "mcp-param-x", 1),
+            (Words::PassedWithHeaders, "mcp-session-id", 0),
+            (Words::PassedWithHeaders, "mcp-name", 0),
+            (Words::Ours, "x-trace", 1),
+        ];
+        for (words, name, expected) in rows {
+            let request = Request::new("tools/call", Params::empty()).in_words(words);
+            let value = HeaderValue::from_static("1");
+            let request = request.header(HeaderName::from_static(name), value);
+            assert_eq!(request.headers().len(), expected, "{words:?} {name}");
+        }
+    }
+}

@@ -309,6 +309,26 @@ mod tests {
         }
     }
 
+    /// An answer of a proxy reads like that of a legacy server: where no leg was seen, it is not
+    /// believed for long.
+    #[tokio::test(start_paused = true)]
+    async fn a_missing_leg_of_a_server_that_nobody_saw_is_soon_looked_for_again() {
+        let (verdicts, declared) = (Verdicts::default(), Declared::default());
+        let lacks = || {
+            verdicts
+                .recall(&server(), &declared)
+                .and_then(|it| it.lacks)
+        };
+        verdicts.learn_missing(&server(), &declared, Era::Modern);
+        assert_eq!(lacks(), Some(Era::Modern));
+        clock::sleep(UNSEEN).await;
+        assert_eq!(lacks(), None);
+        verdicts.learn_missing(&server(), &declared, Era::Modern);
+        verdicts.learn(&server(), &declared, &facts(Era::Legacy), Learnt::Asked);
+        clock::sleep(UNSEEN).await;
+        assert_eq!(lacks(), Some(Era::Modern), "the other one was seen");
+    }
+
     #[tokio::test]
     async fn a_leg_that_is_missing_is_remembered_until_it_is_there() {
         let (verdicts, declared) = (Verdicts::default(), Declared::default());
