@@ -148,9 +148,52 @@ async fn servers_on_fastmcp_list_the_same() {
     over_http(&running, BOTH).await;
 }
 
-/// The fixtures of the conformance suite have lists of every kind.
+/// Everything that a fixture of the conformance suite can be asked without being asked back.
+fn everything_asked(url: &str, era: Era) -> Vec<Vec<String>> {
+    let mut client = Client::begin(url, era);
+    let lists = ["tools", "resources", "resources/templates", "prompts"];
+    let mut heard: Vec<_> = lists
+        .iter()
+        .map(|list| client.heard(&format!("{list}/list"), json!({})))
+        .collect();
+    let tools = [
+        "test_simple_text",
+        "test_image_content",
+        "test_audio_content",
+        "test_embedded_resource",
+        "test_multiple_content_types",
+        "test_error_handling",
+        "test_tool_with_progress",
+        "there is none",
+    ];
+    for tool in tools {
+        let mut params = json!({"name": tool, "arguments": {}});
+        params["_meta"] = json!({"progressToken": "tök en"});
+        heard.push(client.heard("tools/call", params));
+    }
+    for uri in [
+        "test://static-text",
+        "test://static-binary",
+        "test://template/ä/data",
+        "no:uri",
+    ] {
+        heard.push(client.heard("resources/read", json!({"uri": uri})));
+    }
+    let given = json!({"arg1": "a \"b\"", "arg2": "ä", "resourceUri": "test://x"});
+    for name in [
+        "test_simple_prompt",
+        "test_prompt_with_arguments",
+        "test_prompt_with_image",
+        "none",
+    ] {
+        heard.push(client.heard("prompts/get", json!({"name": name, "arguments": given})));
+    }
+    heard
+}
+
+/// The fixtures of the conformance suite write JSON as their SDKs do, not as we would.
 #[tokio::test]
-async fn every_list_of_a_fixture_is_the_same() {
+async fn every_reply_of_a_fixture_is_the_same() {
     for (fixture, era) in [
         ("fixture-v1.mjs", Era::Legacy),
         ("fixture-v2.mjs", Era::Modern),
@@ -158,12 +201,8 @@ async fn every_list_of_a_fixture_is_the_same() {
         let running = Running::announced(&node(fixture));
         let behind = Behind::new(Server::http("real", &running.url)).await;
         let (url, place) = (running.url.clone(), behind.url());
-        let lists = move |url: &str| {
-            let mut client = Client::begin(url, era);
-            ["tools", "resources", "resources/templates", "prompts"]
-                .map(|list| client.request(&format!("{list}/list"), json!({})))
-        };
-        let (direct, through) = off(move || (lists(&url), lists(&place))).await;
+        let direct = off(move || everything_asked(&url, era)).await;
+        let through = off(move || everything_asked(&place, era)).await;
         assert_eq!(through, direct, "{fixture}");
         behind.finish().await;
     }

@@ -46,8 +46,11 @@ pub(crate) async fn run(client: &Program, variables: &[(&str, &str)], urls: &[St
 
 /// What a program printed that must end well and in time.
 pub(crate) async fn output(command: &mut Command) -> String {
-    // No client has anybody else to tell, and none is to leave files in the tree.
+    // No client has anybody else to tell, none goes through a proxy to this machine, and none is
+    // to leave files in the tree.
     command
+        .env("NO_PROXY", "127.0.0.1")
+        .env("no_proxy", "127.0.0.1")
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("OPENAI_AGENTS_DISABLE_TRACING", "1");
     let ended = outside::run(command, WITHIN).await;
