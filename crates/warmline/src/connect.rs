@@ -407,6 +407,9 @@ impl Connector for Connect {
             .store(order.generation.number(), Ordering::Relaxed);
         order.setup.left_state.store(false, Ordering::Relaxed);
         Self::say_again(&order.setup, &line).await;
+        if order.replaces.is_some() {
+            order.setup.entry.forget_greetings();
+        }
         line.told.serve(&order.setup);
         let mut opened = self.write_down(order, line).await;
         opened.lost_state |= order.setup.was_there.swap(false, Ordering::Relaxed);

@@ -7,6 +7,7 @@
 mod answers;
 mod contacts;
 mod digests;
+mod greetings;
 mod standing;
 mod struck;
 
@@ -46,6 +47,8 @@ use answers::AnswerTimes;
 pub(crate) use contacts::{Contact, ContactKey, Unmet, Wants};
 use digests::revision;
 pub(crate) use digests::{NO_CREDENTIAL, Said, transport_of};
+pub(crate) use greetings::Greeter;
+use greetings::Greetings;
 use standing::Standing;
 pub(crate) use standing::governing;
 
@@ -65,6 +68,8 @@ pub(crate) struct Entry {
     pub(crate) contacting: Flights<ContactKey, Result<Arc<Contact>, Unmet>>,
     /// Raised when what was found out is forgotten.
     contacts_seen: AtomicU64,
+    /// What it said of itself, by who greeted it.
+    greetings: Greetings,
     found: Mutex<Option<Arc<Found>>>,
     lookup: Option<Lookup>,
     /// The probe that works, where `ping` does not.
@@ -132,6 +137,7 @@ impl Entry {
             contacts: papaya::HashMap::new(),
             contacting: Flights::default(),
             contacts_seen: AtomicU64::new(0),
+            greetings: Greetings::new(),
             found: Mutex::new(None),
             probe: AtomicU8::new(0),
             is_there: AtomicBool::new(true),

@@ -282,7 +282,7 @@ impl ServerHandle {
     /// # Errors
     /// As a call on a session that cannot be had.
     pub async fn greeting(&self) -> Result<Arc<Facts>> {
-        self.facts().await
+        call::greeting(&self.caller, &self.entry()?).await
     }
 
     /// What the server said of itself in this era when it was last asked by the same credential,

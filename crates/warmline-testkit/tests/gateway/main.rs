@@ -6,6 +6,7 @@ mod door;
 mod door_wire;
 mod legacy;
 mod legacy_streams;
+mod legacy_tickets;
 mod modern;
 mod straight;
 mod who;

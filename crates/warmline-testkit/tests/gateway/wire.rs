@@ -227,8 +227,20 @@ impl Legacy {
         capabilities: Value,
         more: Vec<(String, String)>,
     ) -> Self {
+        let address = world.gateway.address();
+        Self::greet_at(address, path, version, capabilities, more).await
+    }
+
+    /// The same, at this address.
+    pub(crate) async fn greet_at(
+        address: std::net::SocketAddr,
+        path: &str,
+        version: &str,
+        capabilities: Value,
+        more: Vec<(String, String)>,
+    ) -> Self {
         let mut client = Self {
-            address: world.gateway.address(),
+            address,
             path: path.to_owned(),
             ticket: String::new(),
             version: version.to_owned(),

@@ -18,7 +18,7 @@ use warmline_core::protocol::params::Params;
 use super::{Job, Way, carry};
 use crate::connect::{Connect, Line};
 use crate::engine::Caller;
-use crate::entry::Entry;
+use crate::entry::{Entry, Greeter};
 use crate::error::{Error, Result};
 use crate::handle::HeldSession;
 use crate::pool::{CellOf, Lease, Seen};
@@ -97,6 +97,24 @@ pub(crate) async fn facts(caller: &Caller, entry: &Arc<Entry>) -> Result<Arc<Fac
     let lease = way.taken().await?.1;
     let facts = Arc::clone(lease.session().shared_facts());
     lease.settle(Outcome::Unused);
+    Ok(facts)
+}
+
+/// What the server says of itself to such a caller: as it was heard last, else heard now.
+pub(crate) async fn greeting(caller: &Caller, entry: &Arc<Entry>) -> Result<Arc<Facts>> {
+    let (identity, credential) = tools_of(caller, entry);
+    let greeter = Greeter {
+        identity,
+        credential,
+        declared: caller.said.id,
+        era: caller.era,
+    };
+    caller.engine.admit().map_err(Error::unsent)?;
+    if let Some(known) = entry.greeting(&greeter) {
+        return Ok(known);
+    }
+    let facts = facts(caller, entry).await?;
+    entry.greeted(greeter, &facts);
     Ok(facts)
 }
 

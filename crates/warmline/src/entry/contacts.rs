@@ -97,6 +97,7 @@ impl Entry {
     /// Something spoke against what was found out; the next call finds out anew.
     pub(crate) fn forget_contacts(&self) {
         self.contacts.pin().clear();
+        self.forget_greetings();
         self.contacts_seen.fetch_add(1, Ordering::AcqRel);
     }
 

@@ -1,12 +1,15 @@
 //! `initialize`: a client session begins, in the words of its server.
 
 use http::{Response, StatusCode};
+use serde_json::json;
 use serde_json::value::RawValue;
+use warmline::core::code::Reason;
 use warmline::core::era::{Era, Version};
 use warmline::core::protocol::envelope::Message;
 use warmline::core::protocol::headers::SESSION_ID;
 use warmline::core::protocol::params::Params;
 use warmline::upstream::Facts;
+use warmline::{Error, ServerHandle};
 
 use super::client::Client;
 use crate::body::Body;
@@ -30,7 +33,7 @@ pub(super) async fn greet(visit: Visit<'_>, message: Message, params: Params) ->
     };
     let facts = match begun.way.server.greeting().await {
         Ok(facts) => facts,
-        Err(error) => return reply::json(StatusCode::OK, failure::message(id, &error)),
+        Err(error) => return not_greeted(&begun.way.server, id, &params, &error).await,
     };
     let ticket = match begun.admit(visit.shared, facts.version) {
         Ok(ticket) => ticket,
@@ -45,6 +48,33 @@ pub(super) async fn greet(visit: Visit<'_>, message: Message, params: Params) ->
     let mut response = reply::json(StatusCode::OK, message);
     response.headers_mut().insert(SESSION_ID, ticket);
     response
+}
+
+/// Why there is no greeting. A server that does not speak this era says which versions it speaks.
+async fn not_greeted(
+    server: &ServerHandle,
+    id: &[u8],
+    params: &Params,
+    error: &Error,
+) -> Response<Body> {
+    let modern = Version::NEWEST_MODERN.as_str();
+    // It said so just now, or is known to.
+    let names_it = error.why().is_some_and(|why| why.contains(modern));
+    let is_modern =
+        error.reason() == Reason::Version && (names_it || server.lacks(Era::Legacy).await);
+    if !is_modern {
+        return reply::json(StatusCode::OK, failure::message(id, error));
+    }
+    let requested = params.member("protocolVersion");
+    let requested = requested.and_then(|raw| serde_json::from_slice::<String>(raw).ok());
+    let data = json!({
+        "supported": [modern],
+        "requested": requested,
+    });
+    let code = RpcCode::Version.number();
+    let what = "Unsupported protocol version";
+    let message = reply::error_message(Some(id), code, what, Some(&data));
+    reply::json(StatusCode::BAD_REQUEST, message)
 }
 
 /// The version to open the server's session in: the client's own, else the newest there is.
@@ -69,7 +99,7 @@ fn result(facts: &Facts) -> String {
         RawValue::from_string(text).ok()
     };
     let info = facts.server_info.as_deref().and_then(raw);
-    let mut result = serde_json::json!({
+    let mut result = json!({
         "protocolVersion": facts.version.as_str(),
         "capabilities": raw(&facts.capabilities),
         "serverInfo": info,

@@ -1,0 +1,213 @@
+//! The session ids of legacy clients: whose they are, where they are good, and how long.
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use warmline::store::FileStore;
+use warmline::{Server, Vault, Warmline};
+use warmline_gateway::{Gateway, Options};
+use warmline_testkit::{LedgerServer, Personality};
+
+use super::wire::{Legacy, initialize, request};
+use super::world::{LEDGER, World, until};
+
+const PATH: &str = "/servers/ledger/mcp";
+const NEWEST: &str = "2025-11-25";
+
+fn list() -> Value {
+    json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" })
+}
+
+fn bearer(name: &str) -> Vec<(String, String)> {
+    vec![(
+        "Authorization".to_owned(),
+        format!("Bearer token-of-{name}"),
+    )]
+}
+
+/// A69, P97, P98: an id that is somebody else's, of another route, or ended is answered like one that
+/// never was, whatever is asked with it.
+#[tokio::test]
+async fn an_id_that_does_not_fit_is_like_one_that_never_was() {
+    let world = World::of_alice(Personality::legacy()).await;
+    let alice = world.greet_as_alice(PATH).await;
+    alice.count().await;
+    let ended = world.greet_as_alice(PATH).await;
+    ended.count().await;
+    assert_eq!(ended.delete().await.status, 204);
+    let bob = Legacy {
+        more: bearer("bob"),
+        ..alice.clone()
+    };
+    let elsewhere = Legacy {
+        path: format!("/runs/r1{PATH}"),
+        ..alice.clone()
+    };
+    let never = Legacy {
+        ticket: "never".to_owned(),
+        ..alice.clone()
+    };
+    let mut answers = Vec::new();
+    for client in [bob, elsewhere, ended, never] {
+        let mut response = client.post(&list()).await;
+        answers.push((response.status, response.json().await));
+        assert_eq!(client.get(None).await.status, 404);
+        assert_eq!(client.delete().await.status, 404);
+    }
+    let not_found = json!({
+        "jsonrpc": "2.0", "id": 1, "error": { "code": -32600, "message": "Session not found" },
+    });
+    assert!(
+        answers
+            .iter()
+            .all(|answer| *answer == (404, not_found.clone())),
+        "{answers:?}"
+    );
+    // It is good where it was given.
+    assert_eq!(alice.count().await, 2);
+    alice.delete().await;
+    world.finish().await;
+}
+
+/// P48: ids are opaque, of one size, and no two are alike.
+#[tokio::test]
+async fn ids_are_of_one_size_and_say_nothing() {
+    let world = World::of_alice(Personality::legacy()).await;
+    let paths = [PATH.to_owned(), format!("/runs/{}{PATH}", "r".repeat(128))];
+    let mut seen = Vec::new();
+    for path in &paths {
+        for _ in 0..2 {
+            let client = world.greet_as_alice(path).await;
+            assert!(client.ticket.len() < 200);
+            assert!(client.ticket.bytes().all(|byte| byte.is_ascii_graphic()));
+            assert!(!client.ticket.contains("alice") && !client.ticket.contains("rrrr"));
+            seen.push(client.ticket.clone());
+            client.delete().await;
+        }
+    }
+    let size = seen[0].len();
+    assert!(seen.iter().all(|ticket| ticket.len() == size));
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen.len(), 4);
+    world.finish().await;
+}
+
+/// P126: `DELETE` ends the run that a client session made; one that was named outlives it.
+#[tokio::test]
+async fn what_a_client_made_ends_with_it_and_what_was_named_does_not() {
+    let world = World::new(Personality::legacy()).await;
+    let named = format!("/runs/r1{PATH}");
+    for expected in 1..=2 {
+        let client = Legacy::greet(&world, &named, NEWEST, json!({})).await;
+        assert_eq!(client.count().await, expected);
+        assert_eq!(client.delete().await.status, 204);
+    }
+    let own = Legacy::greet(&world, PATH, NEWEST, json!({})).await;
+    assert_eq!(own.count().await, 1);
+    assert_eq!(world.server.counts().open_sessions, 2);
+    own.delete().await;
+    until("only the named run's session is left", || {
+        world.server.counts().open_sessions == 1
+    })
+    .await;
+    world.finish().await;
+}
+
+/// A run that is over when its client comes back is begun anew, and the model hears what that means,
+/// once.
+#[tokio::test]
+async fn a_client_that_comes_back_to_a_run_that_is_over_hears_of_the_loss() {
+    let world = World::new(Personality::legacy()).await;
+    let client = Legacy::greet(&world, &format!("/runs/r1{PATH}"), NEWEST, json!({})).await;
+    assert_eq!(client.count().await, 1);
+    let ended = request(client.address, "DELETE", "/runs/r1", &[], "").await;
+    assert_eq!(ended.status, 204);
+    let answer = client.call("counter", json!({})).await;
+    assert_eq!(
+        answer["result"]["_meta"]["dev.warmline/stateLost"], true,
+        "{answer}"
+    );
+    assert_eq!(answer["result"]["structuredContent"]["count"], 1);
+    let again = client.call("counter", json!({})).await;
+    assert_eq!(again["result"].get("_meta"), None, "{again}");
+    // Whoever names the run for the first time has lost nothing.
+    let fresh = Legacy::greet(&world, &format!("/runs/r2{PATH}"), NEWEST, json!({})).await;
+    let answer = fresh.call("counter", json!({})).await;
+    assert_eq!(answer["result"].get("_meta"), None, "{answer}");
+    world.finish().await;
+}
+
+/// P49, P120: a restart loses no client session: the id is good, and so is what is behind it.
+#[tokio::test]
+async fn a_restart_loses_no_client_session() {
+    let folder = TempDir::new().unwrap();
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let start = || async {
+        let warm = Warmline::builder()
+            .server(Server::http(LEDGER, server.url()))
+            .vault(Vault::in_folder(folder.path()).unwrap())
+            .store(FileStore::in_folder(folder.path().join("sessions")))
+            .build()
+            .unwrap();
+        let options = Options {
+            listen: ([127, 0, 0, 1], 0).into(),
+            ..Options::default()
+        };
+        let gateway = Gateway::start(warm.clone(), options).await.unwrap();
+        (warm, gateway)
+    };
+    let (warm, gateway) = start().await;
+    let mut client = Legacy::greet_at(gateway.address(), PATH, NEWEST, json!({}), Vec::new()).await;
+    assert_eq!(client.count().await, 1);
+    gateway.stop().await;
+    warm.close().await;
+
+    let (warm, gateway) = start().await;
+    client.address = gateway.address();
+    assert_eq!(client.count().await, 2);
+    assert_eq!(server.counts().initializes, 1);
+    client.delete().await;
+    until("nothing is left", || server.counts().open_sessions == 0).await;
+    gateway.stop().await;
+    warm.close().await;
+    assert_eq!(server.violations(), Vec::<String>::new());
+}
+
+/// A server is greeted once for clients of one identity that say the same of themselves; their
+/// sessions are opened when they call.
+#[tokio::test]
+async fn a_greeting_is_remembered_for_those_who_greet_alike() {
+    let world = World::of_alice(Personality::legacy()).await;
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        clients.push(world.greet_as_alice(PATH).await);
+    }
+    assert_eq!(world.server.counts().initializes, 1);
+    let capable = json!({ "roots": {} });
+    clients.push(Legacy::greet_with(&world, PATH, NEWEST, capable, bearer("alice")).await);
+    clients.push(Legacy::greet_with(&world, PATH, NEWEST, json!({}), bearer("bob")).await);
+    assert_eq!(world.server.counts().initializes, 3);
+    for client in &clients {
+        assert_eq!(client.count().await, 1);
+        client.delete().await;
+    }
+    world.finish().await;
+}
+
+/// mcp-spec 3.4.12, 4.3.2: a server that speaks only the modern era says so, with its versions.
+#[tokio::test]
+async fn a_modern_server_tells_a_legacy_client_its_versions() {
+    let world = World::new(Personality::modern()).await;
+    let address = world.gateway.address();
+    for _ in 0..2 {
+        let headers = [("Content-Type", "application/json")];
+        let hello = initialize(NEWEST, json!({})).to_string();
+        let mut response = request(address, "POST", PATH, &headers, &hello).await;
+        let error = response.json().await["error"].clone();
+        assert_eq!(response.status, 400, "{error}");
+        assert_eq!(error["code"], -32022, "{error}");
+        assert_eq!(error["data"]["requested"], NEWEST);
+        assert_eq!(error["data"]["supported"][0], "2026-07-28");
+    }
+    world.finish().await;
+}
