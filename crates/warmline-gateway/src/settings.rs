@@ -10,7 +10,7 @@ use warmline::core::code::Code;
 use warmline::settings::{AuthWord, GatewaySettings, Origin};
 
 use crate::tokens::{LOCAL, TokenStore};
-use crate::{Auth, Options, RunFrom, Token, Way};
+use crate::{AuditOptions, Auth, Limits, Options, RunFrom, TlsFiles, Token, Way};
 
 impl Options {
     /// The options that settings stand for.
@@ -30,6 +30,17 @@ impl Options {
             hosts: settings.hosts.clone(),
             origins: settings.origins_allowed.clone(),
             max_request: settings.max_request,
+            tls: tls(settings)?,
+            socket: settings.socket.clone(),
+            audit: settings.audit.clone().map(|file| AuditOptions {
+                file,
+                arguments: settings.audit_arguments.clone(),
+            }),
+            limits: Limits {
+                connections: settings.max_connections as usize,
+                requests: settings.max_requests as usize,
+                ..Limits::default()
+            },
             ..Self::default()
         })
     }
@@ -41,6 +52,7 @@ impl Options {
 /// As [`Options::of`], but for tokens, which nobody looked for.
 pub fn check(settings: &GatewaySettings) -> Result<(), ConfigError> {
     run_from(settings)?;
+    tls(settings)?;
     reachable(settings)
 }
 
@@ -95,6 +107,25 @@ fn reachable(settings: &GatewaySettings) -> Result<(), ConfigError> {
     let hint = "make tokens with `warmline token new NAME` and decide `gateway.auth = \"tokens\"`, \
                 or listen on 127.0.0.1";
     Err(bad(settings, "gateway.listen", &what, hint))
+}
+
+/// A certificate is of no use without its key, nor a key without its certificate.
+fn tls(settings: &GatewaySettings) -> Result<Option<TlsFiles>, ConfigError> {
+    match (&settings.tls_certificate, &settings.tls_key) {
+        (Some(certificate), Some(key)) => Ok(Some(TlsFiles {
+            certificate: certificate.clone(),
+            key: key.clone(),
+        })),
+        (None, None) => Ok(None),
+        (certificate, _) => {
+            let (key, missing) = match certificate {
+                Some(_) => ("gateway.tls_certificate", "gateway.tls_key"),
+                None => ("gateway.tls_key", "gateway.tls_certificate"),
+            };
+            let what = format!("`{key}` is decided, and `{missing}` is not");
+            Err(bad(settings, key, &what, "name both files, or none"))
+        },
+    }
 }
 
 fn run_from(settings: &GatewaySettings) -> Result<Vec<RunFrom>, ConfigError> {

@@ -498,6 +498,14 @@ impl GatewaySettings {
         effective(self, &self.origins)
     }
 
+    /// What its URLs begin with, before the host.
+    pub fn scheme(&self) -> &'static str {
+        match self.tls_certificate {
+            Some(_) => "https",
+            None => "http",
+        }
+    }
+
     /// The names of settings whose values differ.
     pub fn differing(&self, other: &Self) -> Vec<&'static str> {
         differing(self, other)

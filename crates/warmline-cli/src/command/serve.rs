@@ -34,6 +34,7 @@ pub(super) async fn run(typed: &args::Serve, report: &Report) -> Outcome<u8> {
     let kept = Kept::open(&state, wanted)?;
     let gateway = kept.listen().await?;
     let announced = Announced {
+        scheme: kept.settings.scheme(),
         address: gateway.address(),
         servers: gateway.warm().servers(),
         auth: kept.settings.auth,

@@ -140,5 +140,5 @@ fn base(typed: &args::Url, settings: &GatewaySettings) -> Outcome<String> {
         ))
         .hint("say where it can be reached: --at http://HOST:PORT"));
     }
-    Ok(format!("http://{listen}"))
+    Ok(format!("{}://{listen}", settings.scheme()))
 }

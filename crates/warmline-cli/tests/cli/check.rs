@@ -51,6 +51,14 @@ fn check_names_the_place_and_the_right_word_and_executes_nothing() {
       where: warmline.toml:2:1
       hint: write `_meta:KEY` or `header:NAME`
     ");
+    std::fs::write(&file, "[gateway]\ntls_key = 'key.pem'\n").unwrap();
+    tells!(warmline.run(&["check", "warmline.toml"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[config-bad-value]: `gateway.tls_key` is decided, and `gateway.tls_certificate` is not
+      where: warmline.toml:2:1
+      hint: name both files, or none
+    ");
     std::fs::write(&file, "[servers.a]\ncommand = ['touch', 'executed']\n").unwrap();
     tells!(warmline.run(&["check", "warmline.toml", "--json"]), @r#"
     exit: 0

@@ -4,6 +4,7 @@
 //! mean for clients is the gateway's to say.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use super::kind::{Kind, Value};
 use super::{Origins, Setting, plain, words};
@@ -15,6 +16,12 @@ pub struct GatewaySettings {
     pub listen: SocketAddr,
     /// How callers show who they are.
     pub auth: AuthWord,
+    /// The certificate for TLS, with those that lead to its root; none speaks without TLS.
+    pub tls_certificate: Option<PathBuf>,
+    /// The private key of the certificate.
+    pub tls_key: Option<PathBuf>,
+    /// A socket beside the address, by which the user of this machine comes in.
+    pub socket: Option<PathBuf>,
     /// Names beside those of this machine by which it may be called.
     pub hosts: Vec<String>,
     /// Origins of pages that may call it.
@@ -23,6 +30,14 @@ pub struct GatewaySettings {
     pub run_from: Vec<String>,
     /// The largest request that is taken, in bytes.
     pub max_request: usize,
+    /// Connections in all.
+    pub max_connections: u32,
+    /// Requests in all that have no answer yet.
+    pub max_requests: u32,
+    /// The file to which a line is added for every call; none writes none.
+    pub audit: Option<PathBuf>,
+    /// The names of arguments whose values are written there.
+    pub audit_arguments: Vec<String>,
     /// Whether a changed configuration file is read again by itself.
     pub watch: bool,
     /// Where values came from.
@@ -68,10 +83,17 @@ impl Default for GatewaySettings {
         Self {
             listen: ([127, 0, 0, 1], 8484).into(),
             auth: AuthWord::default(),
+            tls_certificate: None,
+            tls_key: None,
+            socket: None,
             hosts: Vec::new(),
             origins_allowed: Vec::new(),
             run_from: vec!["_meta:openai/session".to_owned()],
             max_request: 4 << 20,
+            max_connections: 16_384,
+            max_requests: 8_192,
+            audit: None,
+            audit_arguments: Vec::new(),
             watch: true,
             origins: Origins::default(),
         }
@@ -79,6 +101,25 @@ impl Default for GatewaySettings {
 }
 
 type Of = Setting<GatewaySettings>;
+
+/// How a place that may hold a path is read and written.
+macro_rules! perhaps_path {
+    ($field:ident) => {
+        (
+            |of| match &of.$field {
+                Some(path) => Value::Path(path.clone()),
+                None => Value::Word("none"),
+            },
+            |of, value| {
+                of.$field = if let Value::Path(path) = value {
+                    Some(path)
+                } else {
+                    None
+                }
+            },
+        )
+    };
+}
 
 /// Every setting of a gateway, in the order of the reference page.
 pub(crate) const TABLE: &[Of] = &[
@@ -93,6 +134,24 @@ pub(crate) const TABLE: &[Of] = &[
         Kind::words(AuthWord::WORDS),
         "how callers show who they are: by the token of this machine, by tokens that were made for them, or not at all",
         words!(auth: AuthWord),
+    ),
+    Of::new(
+        "gateway.tls_certificate",
+        Kind::path().or(&["none"]),
+        "the certificate (PEM) for TLS, followed by those that lead to its root; renewed in place",
+        perhaps_path!(tls_certificate),
+    ),
+    Of::new(
+        "gateway.tls_key",
+        Kind::path().or(&["none"]),
+        "the private key (PEM) of the certificate",
+        perhaps_path!(tls_key),
+    ),
+    Of::new(
+        "gateway.socket",
+        Kind::path().or(&["none"]),
+        "a Unix socket beside the address, by which only the user of the gateway comes in",
+        perhaps_path!(socket),
     ),
     Of::new(
         "gateway.hosts",
@@ -119,9 +178,33 @@ pub(crate) const TABLE: &[Of] = &[
         plain!(Size, max_request),
     ),
     Of::new(
+        "gateway.max_connections",
+        Kind::count(1..=1_000_000),
+        "connections of clients, in all",
+        plain!(Count, max_connections),
+    ),
+    Of::new(
+        "gateway.max_requests",
+        Kind::count(1..=1_000_000),
+        "requests of clients that have no answer yet, in all",
+        plain!(Count, max_requests),
+    ),
+    Of::new(
         "gateway.watch",
         Kind::switch(),
         "whether a changed configuration file is read again by itself; `SIGHUP` always does it",
         plain!(Switch, watch),
+    ),
+    Of::new(
+        "audit.file",
+        Kind::path().or(&["none"]),
+        "the file to which one line of JSON is added for every call and refusal",
+        perhaps_path!(audit),
+    ),
+    Of::new(
+        "audit.arguments",
+        Kind::texts(),
+        "names of arguments whose values are written there; no others ever are",
+        plain!(Texts, audit_arguments),
     ),
 ];

@@ -11,6 +11,7 @@ use crate::report::{Fields, Report, style};
 
 /// A gateway that listens.
 pub(super) struct Announced {
+    pub(super) scheme: &'static str,
     pub(super) address: SocketAddr,
     pub(super) servers: Vec<String>,
     pub(super) auth: AuthWord,
@@ -86,7 +87,7 @@ impl Announced {
 
     /// What every URL begins with. Whoever listens everywhere is called by a name of theirs.
     fn base(&self) -> String {
-        format!("http://{}", self.address)
+        format!("{}://{}", self.scheme, self.address)
     }
 
     fn url_of(&self, name: &str) -> String {
