@@ -110,7 +110,7 @@ fn decided(repeatable: bool) -> Policy {
     policy
 }
 
-/// A128, reliability 4.1: whose word counts for a tool, first to last.
+/// reliability T17: a128, reliability 4.1: whose word counts for a tool, first to last.
 #[test]
 fn a_tool_repeats_by_the_word_of_whoever_counts_first() {
     use Said::{Once, Repeatable};

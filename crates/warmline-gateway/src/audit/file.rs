@@ -39,3 +39,25 @@ fn open(path: &Path) -> io::Result<File> {
         .mode(0o600)
         .open(path)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn a_file_that_was_moved_away_is_made_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.jsonl");
+        let mut output = Output::open(&path).unwrap();
+        output.write(b"one\n").unwrap();
+        std::fs::rename(&path, folder.path().join("old")).unwrap();
+        output.write(b"two\n").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"two\n");
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        // What is there already stays.
+        Output::open(&path).unwrap().write(b"three\n").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"two\nthree\n");
+    }
+}

@@ -137,7 +137,8 @@ impl Verifier {
         if effort == Effort::Little || text.len() > MAX_TOKEN {
             return None;
         }
-        let known = Arc::new(self.verify(text, warm).await?);
+        // On the heap: it happens once for each token, and its future is large.
+        let known = Arc::new(Box::pin(self.verify(text, warm)).await?);
         self.remember(digest, &known);
         Some(known)
     }

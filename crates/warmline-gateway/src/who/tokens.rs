@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwapOption;
+use smallvec::SmallVec;
 use warmline::core::key::Digest;
 use warmline::seal::Purpose;
 use warmline::{Vault, Warmline, clock};
@@ -97,7 +98,7 @@ impl fmt::Debug for TokenSource {
 
 /// What files look like from outside.
 #[derive(Debug, PartialEq, Eq)]
-struct Look(Vec<Option<(SystemTime, u64)>>);
+struct Look(SmallVec<[Option<(SystemTime, u64)>; 2]>);
 
 impl Look {
     /// Whether another change would be seen for sure.

@@ -76,7 +76,7 @@ async fn progress_tokens_are_never_reused_and_calls_side_by_side_hear_their_own(
     }
 }
 
-/// A16, P108, reliability P3: calls on one session run side by side.
+/// A16, P108, reliability P3, reliability T2: calls on one session run side by side.
 #[tokio::test]
 async fn calls_side_by_side_get_their_own_answers() {
     for setting in [Setting::legacy, Setting::modern] {

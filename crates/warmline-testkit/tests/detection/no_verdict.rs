@@ -67,6 +67,7 @@ async fn a_request_that_is_taken_like_a_notice_is_no_verdict() {
     nothing_is_concluded("P17", scene, Reason::NoReplyChannel).await;
 }
 
+/// reliability T6: a server that points elsewhere is not followed there.
 #[tokio::test]
 async fn a_redirect_is_not_followed_and_no_verdict() {
     for status in [301, 302, 303, 307, 308] {

@@ -7,7 +7,8 @@ use warmline_testkit::Personality;
 
 use super::world::{LEDGER, World, count};
 
-/// A client of each era lists and calls through the gateway, and is told what it would be told
+/// reliability T15: a client of each era lists and calls through the gateway, and is told what it
+/// would be told
 /// without it.
 #[tokio::test]
 async fn a_client_lists_and_calls_as_if_there_were_no_gateway() {

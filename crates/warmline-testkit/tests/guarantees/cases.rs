@@ -13,7 +13,7 @@ pub(crate) struct Case {
 /// Where a number is from: two lists number their lines, and share some letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Source {
-    /// Promises and invariants, cited as `reliability P1`.
+    /// Promises, invariants and threats, cited as `reliability P1`.
     Reliability,
     /// Acceptance cases, cited by their number alone.
     Acceptance,
@@ -23,6 +23,7 @@ pub(crate) enum Source {
 const RANGES: &[(Source, char, u16, u16)] = &[
     (Source::Reliability, 'P', 1, 35),
     (Source::Reliability, 'I', 1, 40),
+    (Source::Reliability, 'T', 1, 24),
     (Source::Acceptance, 'A', 1, 57),
     (Source::Acceptance, 'A', 60, 112),
     (Source::Acceptance, 'A', 115, 163),

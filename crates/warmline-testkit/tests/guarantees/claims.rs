@@ -254,7 +254,7 @@ impl Item {
         }
         let case = Case::read(text.trim_end_matches(|letter: char| letter.is_ascii_lowercase()))?;
         let is_listed = match case.page {
-            Source::Reliability => "PI".contains(case.letter),
+            Source::Reliability => "PIT".contains(case.letter),
             Source::Acceptance => "APSEM".contains(case.letter),
         };
         Some(if is_listed {

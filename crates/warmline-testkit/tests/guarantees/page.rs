@@ -1,7 +1,7 @@
 //! The page: its rows, read and written anew.
 //!
 //! A row is `| case | what it says | what shows it |`. The last cell holds, separated by ` · `:
-//! tests, a file and its functions each; `later: part (what)`; `open: area`; `partly: what is
+//! tests, a file and its functions each; `met: by what`, where no test can show it; `later: part (what)`; `open: area`; `partly: what is
 //! missing (area)`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,6 +51,8 @@ pub(crate) struct Page {
 pub(crate) struct Row {
     pub(crate) case: Case,
     pub(crate) tests: BTreeSet<Shown>,
+    /// What meets it where no test can.
+    pub(crate) met: Option<String>,
     pub(crate) later: Option<String>,
     pub(crate) open: Option<String>,
     pub(crate) partly: Option<String>,
@@ -84,6 +86,7 @@ fn row_of(case: Case, cell: &str) -> Result<Row, String> {
     let mut row = Row {
         case,
         tests: BTreeSet::new(),
+        met: None,
         later: None,
         open: None,
         partly: None,
@@ -95,6 +98,8 @@ fn row_of(case: Case, cell: &str) -> Result<Row, String> {
             row.later
                 .as_ref()
                 .ok_or_else(|| format!("no later part: {reason}"))?;
+        } else if let Some(by) = part.strip_prefix("met: ") {
+            row.met = Some(by.to_owned());
         } else if let Some(area) = part.strip_prefix("open: ") {
             row.open = Some(area.to_owned());
         } else if let Some(missing) = part.strip_prefix("partly: ") {
@@ -156,8 +161,9 @@ fn cell_of(old: &str, tests: &BTreeSet<Shown>) -> String {
         let mut parts = old.split(BETWEEN);
         parts.find_map(|part| part.strip_prefix(word))
     };
-    let later = said("later: ");
+    let (met, later) = (said("met: "), said("later: "));
     parts.extend(unfinished(said("open: "), said("partly: "), tests));
+    parts.extend(met.map(|part| format!("met: {part}")));
     if parts.is_empty() && later.is_none() {
         parts.push("open: somewhere".to_owned());
     }

@@ -82,7 +82,7 @@ async fn a_folder_that_does_not_exist_is_an_error_that_names_it() {
     assert!(page.contains("/no/such/folder"), "{page}");
 }
 
-/// A36, reliability P31: a child gets what is listed for it.
+/// A36, reliability P31, reliability T10, reliability T12: a child gets what is listed for it.
 #[tokio::test]
 async fn a_child_gets_the_listed_variables_and_what_the_configuration_adds() {
     let program = env!("CARGO_BIN_EXE_warmline-ledger");

@@ -104,7 +104,7 @@ async fn a_success_begins_the_count_anew() {
     world.finish().await;
 }
 
-/// A92, reliability P5: one tenant's bad token stops that tenant and nobody else.
+/// A92, reliability P5, reliability T24: one tenant's bad token stops that tenant and nobody else.
 #[tokio::test]
 async fn a_bad_token_stops_its_own_tenant_alone() {
     let world = World::with(Personality::legacy().token("bob"), |server| {

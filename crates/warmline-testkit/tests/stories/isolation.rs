@@ -35,7 +35,8 @@ async fn two_runs_of_one_identity_never_meet() {
     world.finish().await;
 }
 
-/// A60, A68, A184, P95, reliability P1, reliability I2: two identities with equal credentials and
+/// A60, A68, A184, P95, reliability P1, reliability I2, reliability T1: two identities with equal
+/// credentials and
 /// the same name for their runs never see each other's counter.
 #[tokio::test]
 async fn two_identities_with_equal_credentials_and_run_names_never_meet() {

@@ -13,7 +13,8 @@ fn lists(world: &World) -> usize {
     world.server.ledger().received("tools/list")
 }
 
-/// P99, reliability P4, reliability I4: a list is read once for each who may see it, until
+/// P99, reliability P4, reliability I4, reliability T18: a list is read once for each who may see
+/// it, until
 /// its horizon.
 #[tokio::test]
 async fn a_list_is_read_once_for_each_who_may_see_it() {

@@ -24,6 +24,7 @@ fn check_set<W: ClosedSet + std::fmt::Debug>() {
     }
 }
 
+/// reliability T20: no label holds an identity, a run or a text of others.
 #[test]
 fn every_label_is_a_closed_set_of_different_words() {
     check_set::<Acquired>();
