@@ -7,6 +7,8 @@ mod door_wire;
 mod legacy;
 mod legacy_streams;
 mod legacy_tickets;
+#[path = "../gleaning/logbook.rs"]
+mod logbook;
 mod modern;
 mod straight;
 mod who;

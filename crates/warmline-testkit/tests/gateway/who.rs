@@ -16,6 +16,7 @@ use warmline_gateway::{
 use warmline_testkit::Personality;
 
 use super::door_wire::{Reply, call, initialize, post, request, send, send_on};
+use super::logbook::Logbook;
 use super::world::{LEDGER, World};
 
 const PATH: &str = "/servers/ledger/mcp";
@@ -341,9 +342,10 @@ async fn rules_hold_in_lists_and_calls() {
 }
 
 /// reliability T5, reliability T9: what a client shows to be let in is in no request to a server,
-/// no audit line and no error.
+/// no audit line, no error, no line of the log and no number.
 #[tokio::test]
 async fn a_token_of_a_client_goes_no_further_than_the_door() {
+    let (book, _guard) = Logbook::open();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("audit.jsonl");
     let to = file.clone();
@@ -381,9 +383,18 @@ async fn a_token_of_a_client_goes_no_further_than_the_door() {
         .body;
     let server = format!("{:?}", world.server.ledger().entries());
     assert!(server.contains("echo"));
+    let numbers = format!("{:?}", world.warm.snapshot());
     world.finish().await;
     let audit = fs::read_to_string(&file).unwrap();
-    for (place, text) in [("server", &server), ("client", &said), ("audit", &audit)] {
+    let log = book.lines().join("\n");
+    assert!(log.contains("ledger"), "the log was heard");
+    for (place, text) in [
+        ("server", &server),
+        ("client", &said),
+        ("audit", &audit),
+        ("log", &log),
+        ("numbers", &numbers),
+    ] {
         assert!(!text.contains(CANARY), "{place}");
     }
     assert!(!audit.contains("hidden-argument"));
