@@ -43,7 +43,7 @@ pub(crate) struct Keeping {
 impl ChosenRun {
     /// The run that was named, if one was.
     pub(crate) fn of(typed: &Together, connect: &Connect) -> Outcome<Option<Self>> {
-        let (named_by, name) = match (&typed.run, run_from_env()) {
+        let (named_by, name) = match (&typed.run, run_from_env()?) {
             (Some(name), _) => ("--run", name.clone()),
             (None, Some(name)) => ("WARMLINE_RUN", name),
             (None, None) if typed.end_run => {

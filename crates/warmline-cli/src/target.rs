@@ -92,8 +92,8 @@ impl Target {
         if general == General::Silent {
             target.general = general;
         }
-        target.settings.take_environment(&process_variable)?;
-        target.engine.take_environment(&process_variable)?;
+        target.settings.take_process_environment()?;
+        target.engine.take_process_environment()?;
         target.apply(connect)?;
         target.settle()?;
         Ok(target)

@@ -146,10 +146,8 @@ impl Builder {
     pub fn build(self) -> Result<Warmline> {
         let mut settings = self.settings;
         settings.mark_built();
-        type Variable = fn(&str) -> Option<String>;
-        let environment: Option<Variable> = self.from_env.then_some(settings::process_variable);
-        if let Some(lookup) = environment {
-            settings.take_environment(&lookup).map_err(misconfigured)?;
+        if self.from_env {
+            settings.take_process_environment().map_err(misconfigured)?;
         }
         settings.settle().map_err(misconfigured)?;
         let ceilings = settings.ceilings;
@@ -184,7 +182,7 @@ impl Builder {
             connect,
             extractor: self.extractor.unwrap_or_else(|| Arc::new(rule)),
             allow: self.allow,
-            environment,
+            heeds_environment: self.from_env,
             phase: AtomicU8::new(OPEN),
             keeper: keep::Started::default(),
             said,
@@ -289,12 +287,10 @@ impl Warmline {
     /// The run that `WARMLINE_RUN` names, begun or joined, if it names one.
     ///
     /// # Errors
-    /// As [`IdentityHandle::named`].
+    /// As [`IdentityHandle::named`]; `config-bad-value`, where the variable is no text.
     pub fn run_from_env(&self) -> Result<Option<Run>> {
-        settings::process_variable("WARMLINE_RUN")
-            .filter(|name| !name.is_empty())
-            .map(|name| self.named(&name))
-            .transpose()
+        let named = settings::run_from_env().map_err(misconfigured)?;
+        named.map(|name| self.named(&name)).transpose()
     }
 
     /// A server, as this process calls it: in the current run where there is one, else outside.

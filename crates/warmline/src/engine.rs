@@ -59,8 +59,8 @@ pub(crate) struct Engine {
     pub(crate) shared: Arc<Shared>,
     pub(crate) extractor: Arc<dyn IdentityExtractor>,
     pub(crate) allow: Vec<String>,
-    /// Asked for settings of servers, where the environment counts.
-    pub(crate) environment: Option<fn(&str) -> Option<String>>,
+    /// Whether the environment is asked for settings of servers.
+    pub(crate) heeds_environment: bool,
     pub(crate) phase: AtomicU8,
     pub(crate) keeper: keep::Started,
     pub(crate) said: Arc<Said>,
@@ -217,8 +217,8 @@ impl Engine {
         let name = &server.name;
         let settings = &mut server.settings;
         settings.mark_built();
-        if let Some(lookup) = self.environment {
-            let taken = settings.take_environment(&lookup);
+        if self.heeds_environment {
+            let taken = settings.take_process_environment();
             taken.map_err(|error| misconfigured_at(name, error))?;
         }
         let settled = settings.settle();

@@ -34,7 +34,9 @@ pub use of_engine::EngineSettings;
 pub use of_gateway::{AuthWord, GatewaySettings};
 pub use of_server::ServerSettings;
 pub use place::{ConfigError, Excerpt, Place};
-pub use variables::{RETIRED, Stray, process_variable, run_from_env, stray_variables};
+pub use variables::{
+    RETIRED, Stray, process_text, process_variable, run_from_env, stray_variables,
+};
 pub use warmline_core::names::nearest;
 
 /// Where variables come from: the environment of the process, or a table in tests.
@@ -277,6 +279,16 @@ pub(crate) trait Group: Sized + Default + 'static {
         Ok(())
     }
 
+    /// The same from the environment of this process.
+    fn take_own_variables(&mut self) -> Result<(), ConfigError> {
+        for setting in Self::TABLE {
+            if self.origins().of(setting.key) != Origin::Builder {
+                variables::is_text(setting)?;
+            }
+        }
+        self.take_variables(&process_variable)
+    }
+
     /// Takes what another group says, with where it came from; silent settings stay as they are.
     fn take_file(&mut self, other: &Self) {
         for setting in Self::TABLE {
@@ -366,6 +378,14 @@ impl ServerSettings {
         self.take_variables(lookup)
     }
 
+    /// The same from the environment of this process.
+    ///
+    /// # Errors
+    /// As there, also for a variable that is no text.
+    pub fn take_process_environment(&mut self) -> Result<(), ConfigError> {
+        self.take_own_variables()
+    }
+
     /// Says that the program, or the command line, chose this value.
     pub fn built(&mut self, key: &'static str) {
         self.origins.put(key, Origin::Builder);
@@ -424,6 +444,14 @@ impl EngineSettings {
         self.take_variables(lookup)
     }
 
+    /// The same from the environment of this process.
+    ///
+    /// # Errors
+    /// As there, also for a variable that is no text.
+    pub fn take_process_environment(&mut self) -> Result<(), ConfigError> {
+        self.take_own_variables()
+    }
+
     /// Says that the program, or the command line, chose this value.
     pub fn built(&mut self, key: &'static str) {
         self.origins.put(key, Origin::Builder);
@@ -473,6 +501,14 @@ impl GatewaySettings {
     /// `config-bad-value` names the variable and its value.
     pub fn take_environment(&mut self, lookup: Lookup<'_>) -> Result<(), ConfigError> {
         self.take_variables(lookup)
+    }
+
+    /// The same from the environment of this process.
+    ///
+    /// # Errors
+    /// As there, also for a variable that is no text.
+    pub fn take_process_environment(&mut self) -> Result<(), ConfigError> {
+        self.take_own_variables()
     }
 
     /// Says that the program, or the command line, chose this value.

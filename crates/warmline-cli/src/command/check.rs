@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use warmline::config::{Config, ConfigFile, Origin, process_variable};
+use warmline::config::{Config, ConfigFile, Origin};
 use warmline::trust::TrustStore;
 
 use crate::args;
@@ -47,17 +47,17 @@ pub(super) fn run(typed: &args::Check, report: &Report) -> Outcome<u8> {
 /// Whether what is decided can be decided together.
 fn settled(config: &Config, store: &TrustStore) -> Outcome<()> {
     let mut engine = config.engine(store);
-    engine.take_environment(&process_variable)?;
+    engine.take_process_environment()?;
     engine.settle()?;
     let mut gateway = config.gateway(store);
-    gateway.take_environment(&process_variable)?;
+    gateway.take_process_environment()?;
     gateway.settle()?;
     warmline_gateway::settings::check(&gateway)?;
     for file in config.files() {
         let trusted = file.trusted(store)?;
         for declaration in file.declarations() {
             let mut settings = trusted.settings(declaration)?;
-            settings.take_environment(&process_variable)?;
+            settings.take_process_environment()?;
             settings.settle()?;
         }
     }

@@ -57,7 +57,11 @@ pub(super) async fn run(typed: &args::Around, report: &Report) -> Outcome<u8> {
 
 /// The name of the run: the one that was typed, that of whoever started us, or a fresh one.
 fn name(typed: &args::Around) -> Outcome<String> {
-    let Some(name) = typed.name.clone().or_else(warmline::settings::run_from_env) else {
+    let name = match &typed.name {
+        Some(name) => Some(name.clone()),
+        None => warmline::settings::run_from_env()?,
+    };
+    let Some(name) = name else {
         return Ok(format!("run-{}", std::process::id()));
     };
     Run::check_name(&name).map_err(|error| {

@@ -1,7 +1,7 @@
 //! `warmline url`: what a client has to be told to use a server through the gateway.
 
 use warmline::Run;
-use warmline::config::{Config, nearest, parse_url, process_variable};
+use warmline::config::{Config, nearest, parse_url};
 use warmline::settings::{AuthWord, GatewaySettings};
 use warmline::trust::TrustStore;
 use warmline_gateway::tokens::TokenStore;
@@ -30,7 +30,7 @@ pub(super) fn run(typed: &args::Url, report: &Report) -> Outcome<u8> {
     let store = TrustStore::in_state_folder(folders.state.as_deref());
     let config = Config::read(typed.config.as_deref(), &folders)?;
     let mut settings = config.gateway(&store);
-    settings.take_environment(&process_variable)?;
+    settings.take_process_environment()?;
     if let Some(caution) = typed
         .name
         .as_deref()

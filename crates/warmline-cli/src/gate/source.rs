@@ -77,10 +77,10 @@ impl Source {
             aims => read.chosen(aims)?,
         };
         let mut engine = config.engine(&store);
-        engine.take_environment(&process_variable)?;
+        engine.take_process_environment()?;
         engine.settle()?;
         let mut gateway = config.gateway(&store);
-        gateway.take_environment(&process_variable)?;
+        gateway.take_process_environment()?;
         if let Some(listen) = self.listen {
             gateway.listen = listen;
             gateway.built("gateway.listen");

@@ -1,6 +1,8 @@
 //! Servers that are replaced, decided about anew or taken away while they are in use, and those
 //! that are declared nowhere.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 
 use futures_util::future::join_all;
@@ -255,22 +257,33 @@ async fn rules_hold_for_a_server_that_is_declared_nowhere() {
     warm.close().await;
 }
 
-/// What names the inner half of the next test to itself.
+/// What names the inner half of a test to itself.
 const INNER: &str = "WARMLINE_TELLING_INNER";
 
-/// S2: where the environment counts, it counts for servers that come later, too. The test runs
-/// itself once more, because the environment of a process is not changed while it runs.
+/// Runs one test of this file once more, in a process with these variables: the environment of a
+/// process is not changed while it runs. True where that is the process.
+fn is_inner(name: &str, variables: &[(&str, &[u8])]) -> bool {
+    if std::env::var_os(INNER).is_some() {
+        return true;
+    }
+    let variables = variables
+        .iter()
+        .map(|(name, value)| (name, OsStr::from_bytes(value)));
+    let inner = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", &format!("replaced::{name}"), "--nocapture"])
+        .env(INNER, "1")
+        .envs(variables)
+        .output()
+        .unwrap();
+    assert!(inner.status.success(), "{inner:?}");
+    false
+}
+
+/// S2: where the environment counts, it counts for servers that come later, too.
 #[tokio::test]
 async fn the_environment_counts_for_servers_that_come_later() {
-    if std::env::var_os(INNER).is_none() {
-        let name = "replaced::the_environment_counts_for_servers_that_come_later";
-        let inner = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", name, "--nocapture"])
-            .env(INNER, "1")
-            .env("MCP_SESSION_POOL_MAX_PER_KEY", "1")
-            .output()
-            .unwrap();
-        assert!(inner.status.success(), "{inner:?}");
+    let name = "the_environment_counts_for_servers_that_come_later";
+    if !is_inner(name, &[("MCP_SESSION_POOL_MAX_PER_KEY", b"1")]) {
         return;
     }
     let server = legacy();
@@ -299,5 +312,26 @@ async fn the_environment_counts_for_servers_that_come_later() {
     }
     for one in warm {
         one.close().await;
+    }
+}
+
+/// S2: a variable that is no text is told of where it is asked for.
+#[test]
+fn a_variable_that_is_no_text_is_told_of() {
+    const MAX: &str = "MCP_SESSION_POOL_MAX_PER_KEY";
+    let name = "a_variable_that_is_no_text_is_told_of";
+    if !is_inner(name, &[(MAX, b"\xff1"), ("WARMLINE_RUN", b"x\xff")]) {
+        return;
+    }
+    let warm = Warmline::builder().build().unwrap();
+    let heeding = Warmline::builder().from_env();
+    let server = Server::http(LEDGER, "http://127.0.0.1:1/mcp");
+    let cases = [
+        (warm.run_from_env().unwrap_err(), "WARMLINE_RUN"),
+        (heeding.server(server).build().unwrap_err(), MAX),
+    ];
+    for (error, variable) in cases {
+        assert_eq!(error.code().word(), "config-bad-value", "{error:?}");
+        assert!(error.to_string().contains(variable), "{error:?}");
     }
 }

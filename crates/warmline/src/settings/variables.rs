@@ -7,14 +7,41 @@ use super::{
     ConfigError, Lookup, Setting, Value, hinted, nearest, of_engine, of_gateway, of_server,
 };
 
-/// A variable of this process, if it is set and is text.
+/// A variable of this process, if it is set and is text. What decides something is asked for with
+/// [`process_text`].
 pub fn process_variable(name: &str) -> Option<String> {
-    std::env::var_os(name).and_then(|value| value.into_string().ok())
+    process_text(name).ok().flatten()
+}
+
+/// A variable of this process, if it is set.
+///
+/// # Errors
+/// `config-bad-value`, where it is set and is no text: nobody can do what it says.
+pub fn process_text(name: &str) -> Result<Option<String>, ConfigError> {
+    let Some(value) = std::env::var_os(name) else {
+        return Ok(None);
+    };
+    value.into_string().map(Some).map_err(|value| {
+        let what = format!("the variable `{name}` is no text");
+        let shown: String = value.to_string_lossy().chars().take(40).collect();
+        ConfigError::new(Code::ConfigBadValue, what)
+            .because(format!("it is not UTF-8: `{}`", shown.escape_debug()))
+            .hint("write it in UTF-8, or unset it")
+    })
 }
 
 /// The run that whoever started this process wants it to join, if there is one.
-pub fn run_from_env() -> Option<String> {
-    process_variable(RUN).filter(|name| !name.is_empty())
+///
+/// # Errors
+/// As [`process_text`].
+pub fn run_from_env() -> Result<Option<String>, ConfigError> {
+    Ok(process_text(RUN)?.filter(|name| !name.is_empty()))
+}
+
+/// Whether all that this process says of a setting is text.
+pub(super) fn is_text<T>(setting: &Setting<T>) -> Result<(), ConfigError> {
+    process_text(&setting.variable())?;
+    setting.elsewhere.map_or(Ok(None), process_text).map(drop)
 }
 
 /// What the environment says of a setting, and the variable that said it. Warmline's own name

@@ -1,6 +1,6 @@
 //! The settings that count, each with its origin, and variables that nobody reads.
 
-use warmline::config::{Config, process_variable};
+use warmline::config::Config;
 use warmline::settings::{Effective, Origin, RETIRED, ServerSettings, stray_variables};
 use warmline::trust::TrustStore;
 
@@ -26,10 +26,10 @@ pub(super) fn of_target(target: &Target) -> Vec<Row> {
 /// Everything that is decided about the servers of trusted files, and for all of them together.
 pub(super) fn of_all(config: &Config, store: &TrustStore) -> Outcome<Vec<Row>> {
     let mut engine = config.engine(store);
-    engine.take_environment(&process_variable)?;
+    engine.take_process_environment()?;
     engine.settle()?;
     let mut gateway = config.gateway(store);
-    gateway.take_environment(&process_variable)?;
+    gateway.take_process_environment()?;
     gateway.settle()?;
     let mut rows: Vec<Row> = of_engine(engine.effective()).collect();
     rows.extend(of_engine(gateway.effective()));
@@ -40,7 +40,7 @@ pub(super) fn of_all(config: &Config, store: &TrustStore) -> Outcome<Vec<Row>> {
         };
         for declaration in file.declarations() {
             let mut settings = trusted.settings(declaration)?;
-            settings.take_environment(&process_variable)?;
+            settings.take_process_environment()?;
             settings.settle()?;
             rows.extend(of_server(Some(&declaration.name), &settings));
         }
