@@ -308,7 +308,10 @@ fn a_changed_file_is_read_whole_or_not_at_all() {
     assert_eq!(counts("late").exit, 0, "what runs goes on");
 
     std::fs::write(&file, &declared).unwrap();
-    until("the server is gone", || counts("late").exit != 0);
+    // A run that is live keeps what it began with; whoever is outside of it finds nothing.
+    let outside = format!("{}/servers/late/mcp", serving.base());
+    let is_gone = || warmline.run(&["call", &outside, "counter"]).exit != 0;
+    until("the server is gone", is_gone);
     assert_eq!(counts("kept").stdout.trim(), r#"{"count":4}"#);
     let log = serving.stop(&warmline);
     for line in [
