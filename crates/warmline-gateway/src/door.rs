@@ -220,8 +220,14 @@ async fn answer(shared: &Arc<Shared>, request: Request<Incoming>, peer: Peer) ->
     if head.method != Method::POST {
         return face::without_body(visit).await;
     }
-    let stated = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
-    let Some(_room) = shared.gate.room(stated.min(shared.options.max_request)) else {
+    // A body that does not say how large it is may be as large as any.
+    let stated = body.size_hint().exact();
+    let stated = stated.and_then(|stated| usize::try_from(stated).ok());
+    let most = shared.options.max_request;
+    let Some(_room) = shared
+        .gate
+        .room(stated.map_or(most, |stated| stated.min(most)))
+    else {
         return overloaded();
     };
     let within = shared.gate.limits().body_within;

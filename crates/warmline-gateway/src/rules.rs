@@ -48,7 +48,7 @@ pub struct Rule {
 pub enum Whose {
     /// Everybody.
     Everybody,
-    /// An identity, by its name.
+    /// An identity, by its name; of a signed token that is its issuer, a blank and its subject.
     Named(String),
     /// Whoever has a claim in a signed token that is this text, or a list with this text in it.
     Claim {

@@ -25,7 +25,7 @@ pub struct Limits {
     /// Bytes of all requests that are being read or answered.
     pub request_bytes: usize,
     /// Requests of one address in a minute that nobody was let in with. Above it, signatures of
-    /// new tokens are not even looked at.
+    /// new tokens are not even looked at. Behind a proxy all callers come from one address.
     pub strangers_per_minute: u32,
     /// The head of a request, in bytes.
     pub head: usize,
@@ -70,7 +70,7 @@ impl Gate {
             connections: AtomicUsize::new(0),
             by_address: Mutex::default(),
             requests: AtomicUsize::new(0),
-            bytes: Arc::new(Semaphore::new(limits.request_bytes >> 10)),
+            bytes: Arc::new(Semaphore::new(limits.request_bytes.div_ceil(1 << 10))),
             strangers: Strangers::default(),
         }
     }
@@ -105,6 +105,7 @@ impl Gate {
 
     /// Room for a body of so many bytes; none where too much is held already.
     pub(crate) fn room(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let bytes = bytes.min(self.limits.request_bytes);
         let kibibytes = u32::try_from(bytes.div_ceil(1 << 10)).ok()?;
         Arc::clone(&self.bytes)
             .try_acquire_many_owned(kibibytes)

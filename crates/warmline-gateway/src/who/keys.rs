@@ -7,9 +7,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jsonwebtoken::jwk::{Jwk, JwkSet, PublicKeyUse};
+use jsonwebtoken::jwk::{Jwk, PublicKeyUse};
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey};
 use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::Value;
 use warmline::clock::{self, Instant};
 
 use super::fetching;
@@ -140,10 +142,21 @@ impl Key {
     }
 }
 
+/// A set as it is written, of keys of any kind.
+#[derive(Deserialize)]
+struct Set {
+    keys: Vec<Value>,
+}
+
 fn parse(bytes: &[u8]) -> Result<Arc<[Key]>, String> {
-    // A key that we cannot use hides none that we can.
-    let set: JwkSet = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-    let keys: Arc<[Key]> = set.keys.iter().filter_map(Key::of).take(MAX_KEYS).collect();
+    let set: Set = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    // A key that we cannot read hides none that we can.
+    let keys: Arc<[Key]> = set
+        .keys
+        .into_iter()
+        .filter_map(|key| Key::of(&serde_json::from_value(key).ok()?))
+        .take(MAX_KEYS)
+        .collect();
     if keys.is_empty() {
         return Err("it holds no key that can be used".to_owned());
     }
