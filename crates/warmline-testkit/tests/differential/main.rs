@@ -43,7 +43,7 @@ async fn compare(seed: u64) {
         ..Options::default()
     };
     let gateway = Gateway::start(warm.clone(), options).await.unwrap();
-    let place = format!("http://{}/servers/ledger/mcp", gateway.address());
+    let place = format!("http://{}{}", gateway.address(), script.path());
     let direct = played(&script, alone.url()).await;
     let through = played(&script, place).await;
     gateway.stop().await;

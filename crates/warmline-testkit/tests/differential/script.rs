@@ -10,6 +10,9 @@ use warmline_testkit::{Personality, ReplyForm, SseForm};
 /// The versions that begin with `initialize`. The oldest has a transport of its own.
 const LEGACY_VERSIONS: [&str; 3] = ["2025-11-25", "2025-06-18", "2025-03-26"];
 
+/// Outside of every run, and inside of one.
+const PATHS: [&str; 2] = ["/servers/ledger/mcp", "/runs/one/servers/ledger/mcp"];
+
 /// What a client says to which kind of server.
 #[derive(Clone, Debug)]
 pub(crate) struct Script {
@@ -17,6 +20,7 @@ pub(crate) struct Script {
     form: Form,
     page_size: Option<usize>,
     version: &'static str,
+    path: &'static str,
     steps: Vec<Step>,
 }
 
@@ -116,6 +120,7 @@ impl Script {
             form: forms[rng.usize(..forms.len())],
             page_size: rng.bool().then(|| rng.usize(1..8)),
             version,
+            path: PATHS[rng.usize(..PATHS.len())],
             steps: Vec::new(),
         };
         script.begin(&mut rng);
@@ -151,6 +156,11 @@ impl Script {
 
     pub(crate) fn version(&self) -> &'static str {
         self.version
+    }
+
+    /// Where the server is found at the gateway.
+    pub(crate) fn path(&self) -> &'static str {
+        self.path
     }
 
     pub(crate) fn len(&self) -> usize {
