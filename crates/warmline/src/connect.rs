@@ -5,8 +5,7 @@
 //! process took with it is told instead of hidden.
 
 use std::future::Future;
-use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -22,7 +21,7 @@ use warmline_core::protocol::params::Params;
 
 use self::recorded::Book;
 use crate::attend::{Audience, Told};
-use crate::clock::{self, Instant};
+use crate::clock;
 use crate::credentials::Credential;
 use crate::engine::Shared;
 use crate::entry::{Entry, Found, Said, Wants};
@@ -31,8 +30,11 @@ use crate::route::Speaking;
 use crate::store::Records;
 use crate::sync::Mutex;
 use crate::upstream::{self, Legs, Notices, Probe, Probed, Session, Verdict};
+use line::LiveIds;
+pub(crate) use line::{FirstContact, Line};
 use starts::Starts;
 
+mod line;
 mod orders;
 mod recorded;
 mod starts;
@@ -48,50 +50,7 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(6);
 pub(crate) struct Connect {
     shared: Arc<Shared>,
     starts: Starts,
-}
-
-/// A session as the pool holds it.
-#[derive(Debug)]
-pub(crate) struct Line {
-    session: Session,
-    /// Its number within its key, once it has one: its record is told apart by it.
-    generation: AtomicU32,
-    born: Instant,
-    /// Where it tells what belongs to no call.
-    told: Arc<Told>,
-    /// Whether somebody saw the server forget it.
-    seen_gone: AtomicBool,
-}
-
-impl Line {
-    pub(crate) fn new(session: Session, told: Arc<Told>) -> Arc<Self> {
-        Arc::new(Self {
-            session,
-            told,
-            generation: AtomicU32::new(0),
-            born: clock::now(),
-            seen_gone: AtomicBool::new(false),
-        })
-    }
-
-    /// Whether this is the first word that the server forgot it: one loss is one, however many
-    /// calls meet it.
-    pub(crate) fn is_first_seen_gone(&self) -> bool {
-        !self.seen_gone.swap(true, Ordering::Relaxed)
-    }
-
-    /// How long ago it was opened or taken up.
-    pub(crate) fn age(&self) -> Duration {
-        clock::now().saturating_duration_since(self.born)
-    }
-}
-
-impl Deref for Line {
-    type Target = Session;
-
-    fn deref(&self) -> &Session {
-        &self.session
-    }
+    live: LiveIds,
 }
 
 /// All that is needed to open a session of a cell again.
@@ -236,6 +195,7 @@ impl Connect {
         Self {
             shared,
             starts: Starts::default(),
+            live: LiveIds::default(),
         }
     }
 
@@ -248,7 +208,7 @@ impl Connect {
         said: &Said,
         wants: Wants,
         legs: Legs,
-    ) -> Result<(upstream::Contact, Arc<Told>), Trouble> {
+    ) -> Result<FirstContact, Trouble> {
         let told = Told::new(entry);
         let notices: Arc<dyn Notices> = Arc::<Told>::clone(&told);
         let credential = speaking.credential.as_ref();
@@ -265,7 +225,11 @@ impl Connect {
             within(entry, Box::pin(contacting)).await
         };
         let met = with_fresh_credential(credential, contact).await?;
-        Ok((met, told))
+        Ok(FirstContact {
+            line: self.line((entry, &speaking.found), (met.session, told), None)?,
+            other: met.other,
+            beside: met.beside,
+        })
     }
 
     /// What is remembered of a server, for somebody who says this of itself.
@@ -398,8 +362,10 @@ impl Connector for Connect {
             order.setup.entry.forget_contacts();
         }
         let (session, told) = opened?;
-        let session = Self::expected(&order.setup, session).await?;
-        Ok(Line::new(session, told))
+        let setup = &order.setup;
+        let session = Self::expected(setup, session).await?;
+        let whose = (&*setup.entry, &*setup.found);
+        self.line(whose, (session, told), order.replaces.as_ref())
     }
 
     async fn move_in(&self, order: &Order<Self>, line: Arc<Line>) -> Opened<Line> {
@@ -423,6 +389,7 @@ impl Connector for Connect {
 
     async fn close(&self, line: Arc<Line>, setup: &Arc<Setup>, key: Option<&Key>, why: Why) {
         if self.is_left_to_its_record(setup, key, why) {
+            self.give_back(setup, &line);
             self.leave_to_record(setup).await;
             return;
         }
@@ -441,6 +408,7 @@ impl Connector for Connect {
             let ended = clock::timeout(CLOSE_WITHIN, closing).await;
             self.ended(key, &line, &setup.entry.name, ended.ok());
         }
+        self.give_back(setup, &line);
         self.cross_out(setup, key, &line, why).await;
     }
 

@@ -378,6 +378,10 @@ impl Engine {
         keep::close(self, by).await;
         self.phase.store(CLOSED, Ordering::Release);
         self.keeper.stop();
+        // Programs that print tokens among them: nobody waits for those any more.
+        for entry in self.entries().values() {
+            entry.stop_asking();
+        }
     }
 }
 

@@ -405,6 +405,41 @@ impl Entry {
         left
     }
 
+    /// Ends what is being asked of resolvers and sources of credentials.
+    pub(crate) fn stop_asking(&self) {
+        if let Some(lookup) = &self.lookup {
+            lookup.stop();
+        }
+        let credentials: Vec<_> = self.credentials.lock().values().cloned().collect();
+        for credential in credentials {
+            credential.stop();
+        }
+    }
+
+    /// The credential that a session was opened with, if somebody here speaks with it.
+    pub(crate) fn credential_with(
+        &self,
+        id: CredentialId,
+        vault: &Vault,
+    ) -> Option<Arc<Credential>> {
+        let own = self.own_credential(vault);
+        let known = || {
+            self.credentials
+                .lock()
+                .values()
+                .cloned()
+                .collect::<Vec<_>>()
+        };
+        let mut all = own.into_iter().chain(known());
+        all.find(|credential| credential.id() == id)
+    }
+
+    /// Whether each identity speaks with a credential of its own.
+    pub(crate) fn speaks_per_identity(&self) -> bool {
+        let source = self.server.credential.as_ref();
+        source.is_some_and(CredentialSource::splits_by_identity)
+    }
+
     /// The credential that speaks for everybody, if the server has such a one.
     pub(crate) fn own_credential(&self, vault: &Vault) -> Option<Arc<Credential>> {
         let source = self.server.credential.as_ref()?;

@@ -116,7 +116,6 @@ impl Drop for Running {
 
 async fn keep(engine: Weak<Engine>, left: Arc<LeftOvers>, running: Running) {
     let mut background = Background::default();
-    let mut healthy = HashMap::new();
     while let Some(every) = engine.upgrade().map(|engine| engine.ceilings().sweep_every) {
         let next = clock::after(every);
         while clock::timeout_at(next, left.told.notified()).await.is_ok() {
@@ -126,7 +125,7 @@ async fn keep(engine: Weak<Engine>, left: Arc<LeftOvers>, running: Running) {
         let Some(engine) = engine.upgrade() else {
             break;
         };
-        round(&engine, &mut background, &mut healthy).await;
+        round(&engine, &mut background).await;
     }
     drop(running);
 }
@@ -141,11 +140,7 @@ fn end_left_over(engine: &Weak<Engine>, left: &LeftOvers) {
     }
 }
 
-async fn round(
-    engine: &Arc<Engine>,
-    background: &mut Background,
-    healthy: &mut HashMap<Arc<str>, Instant>,
-) {
+async fn round(engine: &Arc<Engine>, background: &mut Background) {
     hold_processes_of_live_runs(engine);
     let due = engine.pool().sweep().await;
     keep_alive(&mut background.pings, due);
@@ -154,7 +149,7 @@ async fn round(
         run::end_if_idle(engine, rested, idle);
     }
     name_long_leases(engine);
-    check_servers(engine, healthy).await;
+    background.checks.begin_those_due(engine);
     background.stores.begin_if_due(engine);
 }
 
@@ -210,38 +205,52 @@ fn keep_alive(pings: &mut JoinSet<()>, due: Vec<KeepAlive<Connect>>) {
     }
 }
 
-/// Looks at every HTTP server that is in use, without touching its sessions.
-async fn check_servers(engine: &Arc<Engine>, healthy: &mut HashMap<Arc<str>, Instant>) {
-    let now = clock::now();
-    let entries: Vec<Arc<Entry>> = engine.entries().values().cloned().collect();
-    let due: Vec<Arc<Entry>> = entries
-        .into_iter()
-        .filter(|entry| {
-            let every = entry.policy().health_check_interval;
-            let last = healthy.get(&entry.name);
-            !every.is_zero()
-                && last.is_none_or(|last| now.saturating_duration_since(*last) >= every)
-        })
-        .collect();
-    let checks = due.into_iter().map(|entry| async move {
-        let found = entry.known_place()?;
-        if !matches!(found.reach, Reach::Http(_)) {
-            return None;
-        }
-        let answers = engine.connector().is_there(&entry, &found).await;
-        entry.note_health(&answers);
-        Some(Arc::clone(&entry.name))
-    });
-    for checked in join_all(checks).await.into_iter().flatten() {
-        healthy.insert(checked, now);
-    }
-}
-
 /// What the keeper does beside its rounds; it ends with the keeper.
 #[derive(Default)]
 struct Background {
     stores: StoreRounds,
     pings: JoinSet<()>,
+    checks: ServerChecks,
+}
+
+/// Looks at HTTP servers, each in a task of its own: one that hangs holds up nobody.
+#[derive(Default)]
+struct ServerChecks {
+    /// When each was last looked at, and whether somebody still does.
+    begun: HashMap<Arc<str>, (Instant, Arc<()>)>,
+    under_way: JoinSet<()>,
+}
+
+impl ServerChecks {
+    /// Looks at every HTTP server that is in use, without touching its sessions.
+    fn begin_those_due(&mut self, engine: &Engine) {
+        while self.under_way.try_join_next().is_some() {}
+        let entries = engine.entries();
+        self.begun.retain(|name, _| entries.contains_key(name));
+        let now = clock::now();
+        for entry in entries.values() {
+            let every = entry.policy().health_check_interval;
+            let is_due = self.begun.get(&entry.name).is_none_or(|(last, looking)| {
+                let is_over = Arc::strong_count(looking) == 1;
+                is_over && now.saturating_duration_since(*last) >= every
+            });
+            let Some(found) = entry.known_place() else {
+                continue;
+            };
+            if every.is_zero() || !is_due || !matches!(found.reach, Reach::Http(_)) {
+                continue;
+            }
+            let looking = Arc::new(());
+            let begun = (now, Arc::clone(&looking));
+            self.begun.insert(Arc::clone(&entry.name), begun);
+            let (connector, entry) = (Arc::clone(engine.connector()), Arc::clone(entry));
+            clock::spawn_in("server-check", &mut self.under_way, async move {
+                let answers = connector.is_there(&entry, &found).await;
+                entry.note_health(&answers);
+                drop(looking);
+            });
+        }
+    }
 }
 
 /// Rounds through the stores, one at a time. A slow store must not hold up the keeper.

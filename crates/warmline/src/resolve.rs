@@ -115,6 +115,11 @@ impl Lookup {
         }))
     }
 
+    /// Ends the asking under way: nobody will need its answer.
+    pub(crate) fn stop(&self) {
+        self.0.found.stop();
+    }
+
     /// Where the server is; asked for at the first call, once for all of them.
     ///
     /// # Errors

@@ -152,3 +152,30 @@ async fn nothing_the_engine_tells_holds_a_secret() {
     assert!(ended.is_ok(), "the engine is gone, and so are its events");
     assert!(!told.contains("canary"), "{told}");
 }
+
+/// Nothing of a closed engine runs: a command that still thinks about a token is ended with all it
+/// started.
+#[tokio::test]
+async fn a_credential_command_ends_with_its_engine() {
+    let ledger = stateful();
+    let folder = tempfile::tempdir().unwrap();
+    let noted = folder.path().join("pid");
+    let script = format!("echo $$ > {}; sleep 1000", noted.display());
+    let command = Secret::command(["sh", "-c", script.as_str()]);
+    let warm = engine(declared(&ledger).bearer(command));
+    let run = warm.begin();
+    let call = run.server("lamp").unwrap().call("counter", json!({}));
+    let error = call.timeout(Duration::from_secs(1)).await.unwrap_err();
+    assert_eq!(error.code().word(), "deadline", "{error:?}");
+    let pid = std::fs::read_to_string(&noted).unwrap();
+    let place = std::path::PathBuf::from(format!("/proc/{}", pid.trim()));
+    run.end().await;
+    warm.close().await;
+    let gone = async {
+        while place.exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let gone = tokio::time::timeout(Duration::from_secs(20), gone).await;
+    assert!(gone.is_ok(), "the command outlives its engine");
+}

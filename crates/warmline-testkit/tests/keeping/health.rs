@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use serde_json::json;
-use warmline_testkit::{Fault, Moment, Personality, Rule};
+use warmline::Server;
+use warmline_testkit::{Fault, LedgerServer, Moment, Personality, Rule};
 
 use super::census::until;
 use super::world::{LEDGER, World, count, pass, secs};
@@ -116,12 +117,11 @@ async fn the_size_of_a_list_decides_nothing() {
 /// P61: a connection that died at rest and says nothing costs at most the time of a check.
 #[tokio::test]
 async fn a_stale_connection_costs_at_most_a_check() {
-    let server = warmline_testkit::LedgerServer::start(Personality::legacy()).unwrap();
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
     let proxy = warmline_testkit::FaultProxy::start(server.address()).unwrap();
     let url = proxy.url(&server.url());
-    let checked_soon = move |_| {
-        warmline::Server::http(LEDGER, &url).with_policy(|policy| policy.check_after = secs(10))
-    };
+    let checked_soon =
+        move |_| Server::http(LEDGER, &url).with_policy(|policy| policy.check_after = secs(10));
     let world = World::around(server, checked_soon, |builder| builder);
     let run = world.warm.begin();
     let ledger = run.server(LEDGER).unwrap();
@@ -174,6 +174,37 @@ async fn a_look_at_a_silent_server_is_bounded() {
     pass(secs(10)).await;
     world.server.control().clear();
     assert_eq!(count(&run.server(LEDGER).unwrap()).await, 2);
+    run.end().await;
+    world.finish().await;
+}
+
+/// A server that hangs does not hold up the keeper: the sessions of others are kept alive.
+#[tokio::test]
+async fn a_server_that_hangs_holds_up_no_keep_alive_of_others() {
+    let hanging = LedgerServer::start(Personality::legacy()).unwrap();
+    let world = World::built(
+        Personality::legacy(),
+        |server| server,
+        |builder| {
+            let hangs = Server::http("hangs", hanging.url()).with_policy(|policy| {
+                policy.explicit_health_rpc = true;
+                policy.health_check_interval = secs(10);
+                policy.health_check_timeout = secs(3_000);
+            });
+            builder.server(hangs)
+        },
+    );
+    let run = world.warm.begin();
+    count(&run.server(LEDGER).unwrap()).await;
+    count(&run.server("hangs").unwrap()).await;
+    hanging.inject(Rule::new(Fault::Silence(Moment::BeforeExecuting)).always());
+    rest(secs(30)).await;
+    let before = received(&world, "ping");
+    for _ in 0..3 {
+        asked_within(&world, "ping", received(&world, "ping") + 1).await;
+    }
+    assert!(received(&world, "ping") >= before + 3);
+    hanging.control().clear();
     run.end().await;
     world.finish().await;
 }

@@ -22,6 +22,7 @@ pub(crate) enum Mood {
     /// It does what it is asked, and takes its time for what it saves.
     SavesSlowly,
     Fails,
+    Panics,
     StaysSilent,
 }
 
@@ -108,6 +109,7 @@ impl Kept {
             },
             Mood::Works | Mood::SavesSlowly => work.await,
             Mood::Fails => Err(StoreError::Unavailable("it is down".to_owned())),
+            Mood::Panics => panic!("the store of this story panics"),
             Mood::StaysSilent => std::future::pending().await,
         }
     }

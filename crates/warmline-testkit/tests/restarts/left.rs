@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use warmline::Secret;
 use warmline_testkit::{Canned, Fault, Rule};
 
 use super::*;
@@ -111,4 +112,59 @@ async fn a_session_is_ended_at_its_own_server() {
     run.end().await;
     second.close().await;
     assert_eq!(other.violations(), Vec::<String>::new());
+}
+
+/// A49: a session is spoken of to its server by nobody but who opened it: not under another
+/// credential, and not under none. What somebody opened with a credential of its own is ended when
+/// that one is here again, and its record stays until then.
+#[tokio::test]
+async fn a_session_is_ended_by_whoever_opened_it() {
+    let folder = tempfile::tempdir().unwrap();
+    for who in ["alice", "bob"] {
+        std::fs::write(folder.path().join(who), format!("token-of-{who}")).unwrap();
+    }
+    let personal = || Secret::file(folder.path().join("{identity}"));
+    let shared = |token: &str| Secret::new(token.to_owned());
+    // As whom it is opened and found, and how many sessions are open then, and whether the server was told.
+    let rows = [
+        (personal(), personal(), "bob", (1, false)),
+        (personal(), personal(), "alice", (0, true)),
+        (
+            shared("token-one"),
+            shared("token-two"),
+            "alice",
+            (1, false),
+        ),
+    ];
+    for (opened_with, found_with, who, ended) in rows {
+        let (server, store) = (server(), Kept::new());
+        let life = |secret: Secret| {
+            Warmline::builder()
+                .server(Server::http(LEDGER, server.url()).bearer(secret))
+                .vault(kept::vault())
+                .store(store.clone())
+                .build()
+                .unwrap()
+        };
+        let first = life(opened_with);
+        let run = first.identity("alice").named("left").unwrap();
+        counted(&run.server(LEDGER).unwrap()).await;
+        run.detach();
+        first.close().await;
+        let second = life(found_with);
+        let run = second.identity(who).begin();
+        counted(&run.server(LEDGER).unwrap()).await;
+        run.end().await;
+        let (before, left) = (server.ledger().received("DELETE"), store.records().await);
+        // Long enough for two tries: time jumps here, and the first may be cut off by that.
+        for _ in 0..2 {
+            pass(45).await;
+        }
+        let open = server.counts().open_sessions;
+        let told = server.ledger().received("DELETE") > before;
+        assert_eq!((open, told), ended, "{who}");
+        // The record goes after the session.
+        store.comes_to(left - usize::from(open == 0)).await;
+        second.close().await;
+    }
 }

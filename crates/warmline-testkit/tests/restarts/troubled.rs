@@ -76,3 +76,19 @@ async fn a_store_that_comes_back_gets_what_it_missed() {
     second.named("chat").unwrap().end().await;
     second.close().await;
 }
+
+/// A141: a store that panics is one that fails: the panic reaches no caller, and no session is
+/// left at the server.
+#[tokio::test]
+async fn calls_go_on_while_the_store_panics() {
+    let (server, store) = (server(), Kept::new());
+    store.is_now(Mood::Panics);
+    let warm = life(&server, &store);
+    for expected in 1..=3 {
+        assert_eq!(count(&warm, "chat").await, expected);
+    }
+    assert_eq!(server.counts().open_sessions, 1);
+    warm.named("chat").unwrap().end().await;
+    warm.close().await;
+    until("no session is left", || server.counts().open_sessions == 0).await;
+}

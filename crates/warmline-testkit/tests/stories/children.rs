@@ -1,6 +1,7 @@
 //! Servers that are programs: their processes, their handles, their last words.
 
 use std::panic::AssertUnwindSafe;
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
@@ -9,7 +10,7 @@ use warmline::{Server, ServerHandle, Warmline};
 
 use super::census::until;
 use super::program::Program;
-use super::world::{agrees, count, nothing_left};
+use super::world::{agrees, count, counted, nothing_left};
 
 fn engine(server: Server) -> Warmline {
     Warmline::builder().server(server).build().unwrap()
@@ -209,4 +210,32 @@ async fn a_program_that_does_not_start_stops_nobody_else() {
     run.end().await;
     warm.close().await;
     program.gone().await;
+}
+
+/// reliability D9: the task that serves a program dies with its runtime. What was not sent goes to
+/// another process, and the loss is told.
+#[test]
+fn a_call_goes_on_when_the_task_of_its_program_died_with_its_runtime() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(1).enable_all().build().unwrap()
+    };
+    let program = Program::ledger(&["--personality", "legacy"]);
+    let warm = engine(program.declared("child"));
+    let first = runtime();
+    let run = first.block_on(async {
+        let run = warm.begin();
+        assert_eq!(count(&run.server("child").unwrap()).await, 1);
+        run
+    });
+    first.shutdown_timeout(Duration::from_secs(5));
+    runtime().block_on(async {
+        let child = run.server("child").unwrap();
+        let result = child.call("counter", json!({})).await.unwrap();
+        assert!(result.state_lost());
+        assert_eq!((counted(&result), program.starts()), (1, 2));
+        run.end().await;
+        warm.close().await;
+        program.gone().await;
+    });
 }

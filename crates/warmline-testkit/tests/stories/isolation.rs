@@ -2,9 +2,10 @@
 
 use futures_util::future::join_all;
 use serde_json::json;
+use warmline::core::delivery::Delivery;
 use warmline::core::policy::{Calls, SessionPer};
 use warmline::{Run, Secret, Server};
-use warmline_testkit::{LedgerServer, Personality};
+use warmline_testkit::{Fault, LedgerServer, Personality, Rule};
 
 use super::world::{LEDGER, World, count, secs};
 
@@ -277,4 +278,34 @@ async fn asking_for_the_session_changes_nothing() {
     run.end().await;
     assert_eq!(ledger.session(), None);
     world.finish().await;
+}
+
+/// reliability D122, reliability F74: a server that gives everybody the same session id puts nobody
+/// into the session of another.
+#[tokio::test]
+async fn a_session_id_that_lives_is_given_to_nobody_else() {
+    let world = World::new(Personality::legacy());
+    let same = Rule::new(Fault::SessionId("same".to_owned()));
+    world.server.inject(same.on("initialize").always());
+    let (alice, bob) = (world.warm.identity("alice"), world.warm.identity("bob"));
+    let run = alice.begin();
+    assert_eq!(counts(&run, 3).await, up_to(3));
+    // Another identity, and another run of the same one.
+    for other in [bob.begin(), alice.begin()] {
+        let ledger = other.server(LEDGER).unwrap();
+        let error = ledger.call("counter", json!({})).await.unwrap_err();
+        assert_eq!(error.reason().word(), "bad-session-id", "{error:?}");
+        assert_eq!(error.delivery(), Delivery::Unsent);
+        other.end().await;
+    }
+    // With that id the server would end the session that lives.
+    assert_eq!(world.server.ledger().received("DELETE"), 0);
+    // After a restart of the server the same id is that of another session.
+    world.server.control().forget_sessions();
+    assert_eq!(count(&run.server(LEDGER).unwrap()).await, 1);
+    run.end().await;
+    let next = bob.begin();
+    assert_eq!(count(&next.server(LEDGER).unwrap()).await, 1);
+    next.end().await;
+    world.warm.close().await;
 }

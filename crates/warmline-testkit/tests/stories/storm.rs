@@ -1,12 +1,14 @@
 //! A server that is killed again and again while it is called: nothing runs twice that must not,
 //! and every caller is told the truth.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use rustix::process::{Pid, Signal, kill_process};
+use warmline::core::delivery::Delivery;
 use warmline::{ServerHandle, ToolResult, Warmline};
-use warmline_testkit::{Personality, census};
+use warmline_testkit::{Fault, Moment, Personality, Rule, census};
 
 use super::program::Program;
 use super::world::{LEDGER, Told, World, payment};
@@ -60,15 +62,22 @@ async fn a_server_that_is_killed_fifty_times_makes_no_payment_twice() {
             policy.breaker.longest = Duration::from_millis(100);
         })
     });
+    // Answers take a moment, so that there is always one on its way when the server dies.
+    let slow = Rule::new(Fault::Delay(10, Moment::AfterExecuting));
+    world.server.inject(slow.on_tool("pay").always());
     let run = world.warm.begin();
     let ledger = run.server(LEDGER).unwrap();
+    let cut = AtomicUsize::new(0);
     let mut dice = seed.dice();
     let workers = join_all((0..WORKERS).map(|worker| {
-        let (world, ledger, mut dice) = (&world, &ledger, dice.fork());
+        let (world, ledger, cut, mut dice) = (&world, &ledger, &cut, dice.fork());
         async move {
             for number in 0..CALLS * strength() {
                 // What failed is told; the world holds it against the ledger in the end.
-                drop(world.pay(ledger, &format!("{worker}, {number}")).await);
+                let paid = world.pay(ledger, &format!("{worker}, {number}")).await;
+                if paid.is_err_and(|error| error.delivery() == Delivery::Unknown) {
+                    cut.fetch_add(1, Ordering::Relaxed);
+                }
                 while_away(&mut dice, 60).await;
             }
         }
@@ -87,6 +96,8 @@ async fn a_server_that_is_killed_fifty_times_makes_no_payment_twice() {
         }
     }
     assert!(world.handshakes() > 10, "it was not much of a storm");
+    let cut = cut.into_inner();
+    assert!(cut >= 10, "only {cut} calls were cut on their way");
     // After the storm everything works.
     world
         .pay(&ledger, "after the storm")

@@ -15,7 +15,8 @@ use warmline_core::record::{self, Record};
 use super::telling::failure_of;
 use super::{CLOSE_WITHIN, Connect, Line, Setup};
 use crate::clock;
-use crate::entry::Entry;
+use crate::credentials::Credential;
+use crate::entry::{Entry, NO_CREDENTIAL};
 use crate::metrics::{StoreOperation, StoreResult};
 use crate::pool::{CellOf, Opened, Order};
 use crate::store::{Records, Written};
@@ -119,7 +120,7 @@ impl Connect {
         setup.left_state.store(record.left_state, Ordering::Relaxed);
         told.serve(setup);
         setup.was_there.store(false, Ordering::Relaxed);
-        let line = Line::new(session, told);
+        let line = self.line_again(setup, session, told);
         line.generation.store(record.generation, Ordering::Relaxed);
         Some(Opened {
             session: line,
@@ -172,6 +173,7 @@ impl Connect {
                 Some(theirs) => {
                     *book.written.lock() = Some(winner);
                     clock::timeout(CLOSE_WITHIN, line.close()).await.ok();
+                    self.give_back(setup, &line);
                     theirs
                 },
                 None => opened,
@@ -289,7 +291,10 @@ impl Connect {
             && let Err(trouble) = self.delete(entry, &record, id).await
         {
             let server = &entry.name;
-            if records.keeps_for_another_try(&record) {
+            // Whose credential it needs may come back, here or in a later process.
+            let is_somebodys =
+                trouble.reason == Reason::CredentialUnavailable && entry.speaks_per_identity();
+            if is_somebodys || records.keeps_for_another_try(&record) {
                 tracing::debug!(%server, %trouble, "a session that nobody came back for is not ended yet");
                 return;
             }
@@ -300,13 +305,30 @@ impl Connect {
             .await;
     }
 
+    /// As whom a session was opened: nobody else speaks of it to its server.
+    fn opened_with(
+        &self,
+        entry: &Arc<Entry>,
+        record: &Record,
+    ) -> Result<Option<Arc<Credential>>, Trouble> {
+        let id = record.key.credential();
+        if id == NO_CREDENTIAL {
+            return Ok(None);
+        }
+        let known = entry.credential_with(id, &self.shared.vault);
+        known.map(Some).ok_or_else(|| {
+            let what = format!("nobody here speaks to `{}` as who opened it", entry.name);
+            Trouble::new(Reason::CredentialUnavailable, what)
+        })
+    }
+
     async fn delete(&self, entry: &Arc<Entry>, record: &Record, id: &str) -> Result<(), Trouble> {
         let found = entry.found(&self.shared.vault).await?;
         // The session is elsewhere than the server is now, and its id is nobody else's business.
         if found.revision != record.key.place().revision {
             return Ok(());
         }
-        let credential = entry.own_credential(&self.shared.vault);
+        let credential = self.opened_with(entry, record)?;
         if let Some(credential) = &credential {
             credential.ready().await?;
         }

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use tokio::sync::watch;
+use tokio::task::AbortHandle;
 use warmline_core::code::Reason;
 use warmline_core::exchange::Trouble;
 
@@ -48,6 +49,7 @@ type Told<T> = Option<Result<Arc<Held<T>>, Trouble>>;
 #[derive(Debug)]
 struct Round<T> {
     under_way: Option<watch::Receiver<Told<T>>>,
+    task: Option<AbortHandle>,
     /// Nobody is asked ahead of time before this moment: the last asking failed.
     quiet_until: Option<Instant>,
 }
@@ -61,6 +63,7 @@ impl<T: PartialEq + Send + Sync + 'static> Asking<T> {
             held: ArcSwapOption::empty(),
             round: Mutex::new(Round {
                 under_way: None,
+                task: None,
                 quiet_until: None,
             }),
         })
@@ -127,6 +130,14 @@ impl<T: PartialEq + Send + Sync + 'static> Asking<T> {
         }
     }
 
+    /// Ends the asking under way: nobody will need its answer.
+    pub(crate) fn stop(&self) {
+        let task = self.round.lock().task.take();
+        if let Some(task) = task {
+            task.abort();
+        }
+    }
+
     /// The asking under way, or a new one.
     fn join<F>(
         self: &Arc<Self>,
@@ -143,10 +154,8 @@ impl<T: PartialEq + Send + Sync + 'static> Asking<T> {
         }
         let (tell, told) = watch::channel(None);
         round.under_way = Some(told.clone());
-        drop(clock::spawn(
-            "asking",
-            Arc::clone(self).carry_out(ask(), tell),
-        ));
+        let task = clock::spawn("asking", Arc::clone(self).carry_out(ask(), tell));
+        round.task = Some(task.abort_handle());
         told
     }
 
@@ -164,6 +173,7 @@ impl<T: PartialEq + Send + Sync + 'static> Asking<T> {
         let answer = {
             let mut round = self.round.lock();
             round.under_way = None;
+            round.task = None;
             round.quiet_until = answer.is_err().then(|| clock::after(QUIET));
             answer.map(|value| self.take(value))
         };

@@ -64,6 +64,11 @@ enum Worth {
 }
 
 impl Credential {
+    /// Ends the asking under way: nobody will need its answer.
+    pub(crate) fn stop(&self) {
+        self.0.tokens.stop();
+    }
+
     /// The credential of a server, for somebody where it splits by identity.
     pub(crate) fn new(
         source: CredentialSource,

@@ -19,14 +19,13 @@ use warmline_core::policy::Sessions;
 use warmline_core::pool::Why;
 
 use super::{Speaking, lacks, other_era};
-use crate::attend::Told;
 use crate::clock;
-use crate::connect::Line;
+use crate::connect::FirstContact;
 use crate::engine::{self, Caller};
 use crate::entry::{Contact, ContactKey, Entry, Unmet, Wants, transport_of};
 use crate::pool::{Met, Room};
 use crate::run::{self, RunShared};
-use crate::upstream::{self, Legs};
+use crate::upstream::Legs;
 
 /// So long a first contact may still take when its run is over: one that is nearly made is ended
 /// in order, because the server may have given it a session already.
@@ -99,8 +98,8 @@ async fn contact(
     let meeting = std::pin::pin!(met(&caller, &entry, &speaking, key));
     let run = caller.run.as_deref();
     let met = until_over(run, meeting).await.ok_or(Unmet::RunEnded)?;
-    let (met, told, how) = met.map_err(Unmet::Failed)?;
-    let facts = Arc::clone(&met.facts);
+    let (met, how) = met.map_err(Unmet::Failed)?;
+    let facts = Arc::clone(met.line.shared_facts());
     let contact = Contact::of(&facts);
     if let Some(other) = met.other
         && !contact.leg.keeps_session
@@ -111,7 +110,7 @@ async fn contact(
     let setup = Arc::new(speaking.setup(&caller, &entry, contact.leg));
     let shelf = speaking.shelf(&caller, &entry, contact.leg);
     let pool = caller.engine.pool();
-    pool.shelve(&shelf, &setup, Line::new(met.session, told), how);
+    pool.shelve(&shelf, &setup, met.line, how);
     end_if_over(&caller);
     // Either whoever withdraws the server sees what lies there, or we see that it is withdrawn.
     fence(Ordering::SeqCst);
@@ -154,7 +153,7 @@ async fn met(
     entry: &Arc<Entry>,
     speaking: &Speaking,
     key: ContactKey,
-) -> Result<(upstream::Contact, Arc<Told>, Met), Trouble> {
+) -> Result<(FirstContact, Met), Trouble> {
     let whose = caller.who.id;
     let (connector, pool) = (caller.engine.connector(), caller.engine.pool());
     let (room, beside) = room(caller, entry, speaking, key)
@@ -192,7 +191,7 @@ async fn met(
         },
     };
     connector.breakers_changed(entry, whose, changes);
-    let (mut met, told) = met?;
+    let mut met = met?;
     if let Some(unused) = met.beside.take() {
         // It keeps its room until it is gone.
         clock::spawn_if_running("close", async move {
@@ -202,7 +201,7 @@ async fn met(
     }
     let run = caller.run.as_ref().map(|run| run.id);
     let took = began.elapsed();
-    Ok((met, told, Met { took, run, room }))
+    Ok((met, Met { took, run, room }))
 }
 
 /// Room for the session that will be opened, and for a second process where both legs are tried

@@ -108,7 +108,7 @@ impl Home {
 
     fn read(&self) -> Result<Option<Secrets>, Trouble> {
         let path = self.file();
-        let file = match File::open(&path) {
+        let file = match open_to_read(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(cannot("read", &path, &error)),
@@ -154,7 +154,7 @@ fn identity(meta: &fs::Metadata) -> u64 {
 
 /// The secrets in a file that somebody else writes.
 pub(super) fn read_given(path: &Path) -> Result<Secrets, Trouble> {
-    let text = File::open(path)
+    let text = open_to_read(path)
         .and_then(read_all)
         .map_err(|error| cannot("read", path, &error))?;
     Secrets::parse(&text).map_err(|trouble| in_file(trouble, path))
@@ -166,6 +166,23 @@ fn read_all(file: File) -> io::Result<Zeroizing<String>> {
     file.take(17 << 10).read_to_end(&mut bytes)?;
     let text = str::from_utf8(&bytes).map_err(io::Error::other)?;
     Ok(Zeroizing::new(text.to_owned()))
+}
+
+/// A file, and nothing else: a pipe that nobody writes to would hold up whoever opens it for ever.
+fn open_to_read(path: &Path) -> io::Result<File> {
+    let mut options = fs::OpenOptions::new();
+    options.read(true);
+    #[cfg(unix)]
+    {
+        let flags = rustix::fs::OFlags::NONBLOCK.bits();
+        let flags = i32::try_from(flags).map_err(io::Error::other)?;
+        std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, flags);
+    }
+    let file = options.open(path)?;
+    if file.metadata()?.is_file() {
+        return Ok(file);
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file"))
 }
 
 fn open_private(path: &Path) -> io::Result<File> {

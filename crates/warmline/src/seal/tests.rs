@@ -395,3 +395,18 @@ fn a_folder_or_file_that_cannot_be_used_is_named() {
         Code::ConfigBadValue
     );
 }
+
+/// A pipe where the secrets should be is never waited for.
+#[cfg(unix)]
+#[test]
+fn secrets_that_are_no_file_are_refused_at_once() {
+    let folder = folder();
+    let pipe = folder.path().join("secrets");
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, mode).unwrap();
+    for refused in [Vault::in_folder(folder.path()), Vault::of_file(&pipe)] {
+        let trouble = refused.unwrap_err();
+        assert_eq!(trouble.code, Code::StoreUnavailable);
+        assert!(trouble.what.contains("secrets"), "{trouble}");
+    }
+}

@@ -12,10 +12,12 @@
 //! and made again is another one.
 
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use warmline_core::exchange::Trouble;
 use warmline_core::key::Key;
 use warmline_core::record::Record;
@@ -257,6 +259,10 @@ impl Records {
     }
 }
 
+fn panicked() -> Fault {
+    Fault::Store("it panicked".to_owned())
+}
+
 /// What became of a write.
 enum Put {
     Done,
@@ -276,6 +282,9 @@ impl Inner {
             self.counters.skipped.fetch_add(1, Ordering::Relaxed);
             return Err(trouble);
         }
+        // A store is somebody else's program: its panics are failures of its own.
+        let work = AssertUnwindSafe(work).catch_unwind();
+        let work = async { work.await.unwrap_or_else(|_| Err(panicked())) };
         match clock::timeout(limit, work).await {
             Ok(Ok(done)) => {
                 self.outage.answered();

@@ -237,7 +237,8 @@ impl Drop for Owner {
     /// Also reached by a panic and by the end of the runtime: nobody waits for ever.
     fn drop(&mut self) {
         let what = format!("the task that served `{}` ended", self.desk.server());
-        self.desk.end(Trouble::new(Reason::Internal, what));
+        // Its child ends with it: what was not sent yet may go to another.
+        self.desk.end(Trouble::new(Reason::ChildExit, what));
         if let Some(draining) = &self.draining {
             draining.abort();
         }
