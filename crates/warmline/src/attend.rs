@@ -1,7 +1,7 @@
 //! Attending: who hears what a session says outside any call, and the streams held for them.
 //!
 //! Asked by: whoever stands at a server for a client ([`ServerHandle::attend`]).  Told by: the
-//! sessions themselves, through [`Told`], and by the calls that subscribe or set a log level.
+//! sessions themselves, through [`Told`] or their [`Setup`], and by the calls that subscribe or set a log level.
 //!
 //! A standing stream is held at a server only while somebody attends: for a session of its own
 //! where its client can be asked, subscribed or set a log level; else one for all who attend the
@@ -124,8 +124,8 @@ impl Audience {
     }
 }
 
-/// Where a session tells what belongs to no call: the cache of its server, and those who attend
-/// the key it serves.
+/// Where a session tells what belongs to no call while nobody knows which key it will serve.
+/// One that is opened for a key tells its [`Setup`].
 #[derive(Debug)]
 pub(crate) struct Told {
     entry: Arc<Entry>,
@@ -145,32 +145,66 @@ impl Told {
     pub(crate) fn serve(&self, setup: &Arc<Setup>) {
         // A session serves one key in its life.
         self.serves.set(Arc::downgrade(setup)).ok();
-        if let Some(audience) = setup.audience.get() {
-            audience.changed();
-        }
     }
 
-    fn listeners(&self) -> Vec<Arc<Place>> {
+    fn telling(&self) -> Telling<'_> {
         let setup = self.serves.get().and_then(Weak::upgrade);
-        let audience = setup.as_ref().and_then(|setup| setup.audience.get());
-        audience
-            .map(|audience| audience.places.lock().clone())
-            .unwrap_or_default()
-    }
-
-    /// Tells whoever has no stream of their own, where this session hears for them.
-    fn fan_out(&self, listeners: &[Arc<Place>], method: &str, params: &[u8]) {
-        let of_a_list = method.ends_with("/list_changed");
-        let lister = listeners
-            .iter()
-            .find(|place| place.lists.load(Ordering::Relaxed));
-        if let (true, Some(lister)) = (of_a_list, lister) {
-            self.entry.attendance.tell(lister.who, method, params);
+        Telling {
+            entry: &self.entry,
+            audience: setup.and_then(|setup| setup.audience()),
         }
     }
 }
 
 impl Notices for Told {
+    fn notice(&self, method: &str, params: &[u8]) {
+        self.telling().notice(method, params);
+    }
+
+    fn overheard(&self, method: &str, params: &[u8]) {
+        self.telling().overheard(method, params);
+    }
+
+    fn question(&self, question: Question) -> Option<Asked<'static>> {
+        self.telling().question(question)
+    }
+}
+
+impl Notices for Setup {
+    fn notice(&self, method: &str, params: &[u8]) {
+        Telling::of(self).notice(method, params);
+    }
+
+    fn overheard(&self, method: &str, params: &[u8]) {
+        Telling::of(self).overheard(method, params);
+    }
+
+    fn question(&self, question: Question) -> Option<Asked<'static>> {
+        Telling::of(self).question(question)
+    }
+}
+
+/// Whom a session tells: the cache of its server, and those who attend the key it serves.
+struct Telling<'a> {
+    entry: &'a Entry,
+    audience: Option<Arc<Audience>>,
+}
+
+impl<'a> Telling<'a> {
+    fn of(setup: &'a Setup) -> Self {
+        Self {
+            entry: &setup.entry,
+            audience: setup.audience(),
+        }
+    }
+
+    fn listeners(&self) -> Vec<Arc<Place>> {
+        let audience = self.audience.as_ref();
+        audience
+            .map(|audience| audience.places.lock().clone())
+            .unwrap_or_default()
+    }
+
     fn notice(&self, method: &str, params: &[u8]) {
         self.entry.notice(method, params);
         let listeners = self.listeners();
@@ -192,15 +226,25 @@ impl Notices for Told {
         self.fan_out(&listeners, method, params);
     }
 
-    fn question(&self, question: Question) -> Option<Asked<'static>> {
-        let setup = self.serves.get()?.upgrade()?;
-        let audience = setup.audience.get()?;
+    /// Tells whoever has no stream of their own, where this session hears for them.
+    fn fan_out(&self, listeners: &[Arc<Place>], method: &str, params: &[u8]) {
+        let of_a_list = method.ends_with("/list_changed");
+        let lister = listeners
+            .iter()
+            .find(|place| place.lists.load(Ordering::Relaxed));
+        if let (true, Some(lister)) = (of_a_list, lister) {
+            self.entry.attendance.tell(lister.who, method, params);
+        }
+    }
+
+    fn question(self, question: Question) -> Option<Asked<'static>> {
+        let audience = self.audience?;
         let place = match audience.places.lock().as_slice() {
             [only] => Arc::clone(only),
             // Nobody, or several: whose question it is cannot be known.
             _ => return None,
         };
-        let open = OpenQuestion::begin(&setup)?;
+        let open = OpenQuestion::begin(&audience)?;
         let asked = place.ear.question(question)?;
         Some(Box::pin(async move {
             let answer = asked.await;
@@ -211,22 +255,20 @@ impl Notices for Told {
 }
 
 /// A question that somebody who attends has not answered yet.
-struct OpenQuestion(Arc<Setup>);
+struct OpenQuestion(Arc<Audience>);
 
 impl OpenQuestion {
     /// Counts it, unless there are too many.
-    fn begin(setup: &Arc<Setup>) -> Option<Self> {
-        let open = Self(Arc::clone(setup));
-        let before = setup.audience.get()?.asked.fetch_add(1, Ordering::Relaxed);
+    fn begin(audience: &Arc<Audience>) -> Option<Self> {
+        let open = Self(Arc::clone(audience));
+        let before = audience.asked.fetch_add(1, Ordering::Relaxed);
         (before < MAX_ASKED).then_some(open)
     }
 }
 
 impl Drop for OpenQuestion {
     fn drop(&mut self) {
-        if let Some(audience) = self.0.audience.get() {
-            audience.asked.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.0.asked.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -278,7 +320,7 @@ impl Seat {
         });
         let seat = (place.who, place.number);
         attendance.places.lock().insert(seat, Arc::clone(&place));
-        let audience = cell.setup().audience.get_or_init(Box::default);
+        let audience = &cell.setup().aside().audience;
         audience.places.lock().push(Arc::clone(&place));
         Self {
             entry,
@@ -344,7 +386,7 @@ impl Drop for Seat {
         let attendance = &self.entry.attendance;
         let seat = (self.place.who, self.place.number);
         attendance.places.lock().remove(&seat);
-        if let Some(audience) = self.cell.setup().audience.get() {
+        if let Some(audience) = self.cell.setup().audience() {
             let mut places = audience.places.lock();
             places.retain(|place| !Arc::ptr_eq(place, &self.place));
         }

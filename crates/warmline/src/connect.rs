@@ -66,12 +66,19 @@ pub(crate) struct Setup {
     held: Option<(Asking, Holding)>,
     /// What is written of its sessions; none where nothing is.
     book: Option<Box<Book>>,
-    orders: Mutex<Option<Box<Orders>>>,
     left_state: AtomicBool,
     /// Whether a session of it was there before, as somebody knows who comes back to it.
     was_there: AtomicBool,
-    /// Those who hear what its sessions say outside any call; mostly nobody.
-    pub(crate) audience: OnceLock<Box<Audience>>,
+    /// What most keys never have.
+    aside: OnceLock<Box<Aside>>,
+}
+
+/// What a key has only if somebody ordered something on it, or attends it.
+#[derive(Debug, Default)]
+pub(crate) struct Aside {
+    orders: Mutex<Orders>,
+    /// Those who hear what its sessions say outside any call.
+    pub(crate) audience: Arc<Audience>,
 }
 
 /// How a key holds sessions by what is decided now.
@@ -109,10 +116,9 @@ impl Setup {
             leg,
             held: None,
             book: records.map(Book::new),
-            orders: Mutex::default(),
             left_state: AtomicBool::new(false),
             was_there: AtomicBool::new(false),
-            audience: OnceLock::new(),
+            aside: OnceLock::new(),
         }
     }
 
@@ -144,13 +150,9 @@ impl Setup {
     /// Remembers what has to be said again to the session that replaces this one.
     pub(crate) fn note_order(&self, method: &str, params: &Params) {
         if Orders::are_given_by(method) {
-            self.orders
-                .lock()
-                .get_or_insert_default()
-                .note(method, params);
-            if let Some(audience) = self.audience.get() {
-                audience.changed();
-            }
+            let aside = self.aside();
+            aside.orders.lock().note(method, params);
+            aside.audience.changed();
         }
     }
 
@@ -164,17 +166,33 @@ impl Setup {
     }
 
     pub(crate) fn orders(&self) -> Orders {
-        self.orders.lock().as_deref().cloned().unwrap_or_default()
+        let aside = self.aside.get();
+        aside.map_or_else(Orders::default, |aside| aside.orders.lock().clone())
     }
 
-    fn target(&self, era: Option<Era>) -> (upstream::Server, Arc<Told>) {
-        let told = Told::new(&self.entry);
-        let notices = Arc::<Told>::clone(&told);
+    /// Those who attend its sessions, if anybody ever did.
+    pub(crate) fn audience(&self) -> Option<Arc<Audience>> {
+        Some(Arc::clone(&self.aside.get()?.audience))
+    }
+
+    pub(crate) fn aside(&self) -> &Aside {
+        self.aside.get_or_init(Box::default)
+    }
+
+    /// A session moved in: whoever attends looks at it.
+    fn is_served_by(self: &Arc<Self>, line: &Line) {
+        if let Some(told) = &line.told {
+            told.serve(self);
+        }
+        if let Some(audience) = self.audience() {
+            audience.changed();
+        }
+    }
+
+    /// How the server is met for a session that tells what it says outside calls to this.
+    fn target(&self, era: Option<Era>, tells: Arc<dyn Notices>) -> upstream::Server {
         let credential = self.credential.as_ref();
-        let target = self
-            .entry
-            .target(&self.found, credential, era, Some(notices));
-        (target, told)
+        self.entry.target(&self.found, credential, era, Some(tells))
     }
 }
 
@@ -226,7 +244,7 @@ impl Connect {
         };
         let met = with_fresh_credential(credential, contact).await?;
         Ok(FirstContact {
-            line: self.line((entry, &speaking.found), (met.session, told), None)?,
+            line: self.line((entry, &speaking.found), (met.session, Some(told)), None)?,
             other: met.other,
             beside: met.beside,
         })
@@ -244,9 +262,18 @@ impl Connect {
     }
 
     /// Opens a session on the leg that the setup names.
-    async fn open_fresh(&self, order: &Order<Self>) -> Result<(Session, Arc<Told>), Trouble> {
+    async fn open_fresh(
+        &self,
+        order: &Order<Self>,
+    ) -> Result<(Session, Option<Arc<Told>>), Trouble> {
         let setup = &order.setup;
-        let (target, told) = setup.target(Some(setup.leg.era));
+        // A spare serves nobody yet.
+        let told = order.key.is_none().then(|| Told::new(&setup.entry));
+        let tells: Arc<dyn Notices> = match &told {
+            Some(told) => Arc::<Told>::clone(told),
+            None => Arc::<Setup>::clone(setup),
+        };
+        let target = setup.target(Some(setup.leg.era), tells);
         let open = || async {
             let _turn = self.starts.turn(&target.reach).await;
             let opening = self.shared.upstream.open(&target, &setup.said.declared);
@@ -376,7 +403,7 @@ impl Connector for Connect {
         if order.replaces.is_some() {
             order.setup.entry.forget_greetings();
         }
-        line.told.serve(&order.setup);
+        order.setup.is_served_by(&line);
         let mut opened = self.write_down(order, line).await;
         opened.lost_state |= order.setup.was_there.swap(false, Ordering::Relaxed);
         opened

@@ -23,7 +23,7 @@ use crate::credentials::Credential;
 use crate::engine::Caller;
 use crate::entry::{Entry, Found, NO_CREDENTIAL};
 use crate::pool::{CellOf, Lease, SpareKey};
-use crate::run::routes::{By, Inserted};
+use crate::run::routes::{By, Inserted, Mark};
 
 /// The way of a call to its session.
 #[derive(Clone)]
@@ -90,7 +90,7 @@ pub(crate) fn remembered(caller: &Caller, entry: &Entry) -> Option<Arc<CellOf<Co
 /// By what a caller's cell is chosen, beside the server.
 fn by(caller: &Caller) -> By {
     match &caller.who.handed {
-        Some(handed) => By::Handed(handed.id(), caller.era),
+        Some(handed) => By::Handed(Mark::of(handed.id()), caller.era),
         None => caller.era.map_or(By::Server, By::Era),
     }
 }

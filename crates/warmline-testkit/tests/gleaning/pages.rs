@@ -86,6 +86,7 @@ fn nothing_that_carries_bytes_is_public() {
         "events",
         "identity",
         "metrics",
+        "private",
         "resolve",
         "seal",
         "settings",

@@ -35,7 +35,8 @@ impl Way<'_> {
     ) -> Step {
         let retired = lease.session().retired();
         if failed.trouble.gone.is_some() && lease.session().is_first_seen_gone() {
-            self.entry.note_dropped(lease.session().age());
+            self.entry
+                .note_dropped(lease.session().age(self.caller.engine.tick()));
         }
         let outcome = outcome(&failed.trouble, retired);
         let hurdle = self.hurdle(&failed.trouble, retired, outcome);

@@ -15,10 +15,10 @@ use std::time::Duration;
 
 use warmline_core::code::Reason;
 use warmline_core::exchange::Trouble;
+use warmline_core::tick::Tick;
 
 use super::{Connect, Setup};
 use crate::attend::Told;
-use crate::clock::{self, Instant};
 use crate::entry::{Entry, Found};
 use crate::sync::Mutex;
 use crate::upstream::{Facts, Session};
@@ -29,9 +29,9 @@ pub(crate) struct Line {
     session: Session,
     /// Its number within its key, once it has one: its record is told apart by it.
     pub(super) generation: AtomicU32,
-    born: Instant,
-    /// Where it tells what belongs to no call.
-    pub(super) told: Arc<Told>,
+    born: Tick,
+    /// Where it tells what belongs to no call, if it was opened before its key was known.
+    pub(super) told: Option<Arc<Told>>,
     /// Whether somebody saw the server forget it.
     seen_gone: AtomicBool,
 }
@@ -53,12 +53,12 @@ pub(super) struct LiveIds {
 }
 
 impl Line {
-    fn new(session: Session, told: Arc<Told>) -> Arc<Self> {
+    fn new(session: Session, told: Option<Arc<Told>>, born: Tick) -> Arc<Self> {
         Arc::new(Self {
             session,
             told,
             generation: AtomicU32::new(0),
-            born: clock::now(),
+            born,
             seen_gone: AtomicBool::new(false),
         })
     }
@@ -69,9 +69,9 @@ impl Line {
         !self.seen_gone.swap(true, Ordering::Relaxed)
     }
 
-    /// How long ago it was opened or taken up.
-    pub(crate) fn age(&self) -> Duration {
-        clock::now().saturating_duration_since(self.born)
+    /// How long ago it was opened or taken up, by the engine's clock.
+    pub(crate) fn age(&self, now: Tick) -> Duration {
+        now.since(self.born)
     }
 }
 
@@ -109,13 +109,13 @@ impl Connect {
     pub(super) fn line(
         &self,
         (entry, found): (&Entry, &Found),
-        (session, told): (Session, Arc<Told>),
+        (session, told): (Session, Option<Arc<Told>>),
         replaces: Option<&Arc<Line>>,
     ) -> Result<Arc<Line>, Trouble> {
         let replaced = replaces.and_then(|old| old.session_id());
         let is_replaced = replaced.is_some() && replaced == session.session_id();
         if self.live.remember(entry, found, &session) || is_replaced {
-            return Ok(Line::new(session, told));
+            return Ok(Line::new(session, told, self.shared.tick()));
         }
         // It is not ended either: with its id the other one would end.
         let what = format!("`{}` issued the id of a session that lives", entry.name);
@@ -123,9 +123,9 @@ impl Connect {
     }
 
     /// A session that is taken up again: whoever had its id in this process leaves it to us.
-    pub(super) fn line_again(&self, setup: &Setup, session: Session, told: Arc<Told>) -> Arc<Line> {
+    pub(super) fn line_again(&self, setup: &Setup, session: Session) -> Arc<Line> {
         self.live.remember(&setup.entry, &setup.found, &session);
-        Line::new(session, told)
+        Line::new(session, None, self.shared.tick())
     }
 
     /// A session is over for us: the server may give its id to another one.

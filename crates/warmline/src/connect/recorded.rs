@@ -97,7 +97,7 @@ impl Connect {
             session_id: id,
             facts: Arc::new(facts),
         };
-        let (target, told) = setup.target(Some(Era::Legacy));
+        let target = setup.target(Some(Era::Legacy), Arc::<Setup>::clone(setup));
         let declared = Declared {
             client_name: record.declared.client_name.clone(),
             client_version: record.declared.client_version.clone(),
@@ -112,15 +112,14 @@ impl Connect {
             },
         };
         if record.log_level.is_some() || !record.subscriptions.is_empty() {
-            let mut orders = setup.orders.lock();
-            let orders = orders.get_or_insert_default();
+            let mut orders = setup.aside().orders.lock();
             orders.log_level.clone_from(&record.log_level);
             orders.subscriptions = record.subscriptions.iter().cloned().collect();
         }
         setup.left_state.store(record.left_state, Ordering::Relaxed);
-        told.serve(setup);
         setup.was_there.store(false, Ordering::Relaxed);
-        let line = self.line_again(setup, session, told);
+        let line = self.line_again(setup, session);
+        setup.is_served_by(&line);
         line.generation.store(record.generation, Ordering::Relaxed);
         Some(Opened {
             session: line,

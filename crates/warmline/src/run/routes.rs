@@ -26,9 +26,21 @@ pub(crate) enum By {
     /// By the era of the client that calls.
     Era(Era),
     /// By what the caller handed in, and the era.
-    Handed(CredentialId, Option<Era>),
+    Handed(Mark, Option<Era>),
     /// By a tool that has a session of its own.
     Tool,
+}
+
+/// The beginning of a keyed digest: enough to tell what callers handed in apart within one run,
+/// and there may be very many runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Mark([u8; 6]);
+
+impl Mark {
+    pub(crate) const fn of(id: CredentialId) -> Self {
+        let [a, b, c, d, e, f, ..] = *id.0.bytes();
+        Self([a, b, c, d, e, f])
+    }
 }
 
 /// What became of a cell that was to serve a server.

@@ -27,7 +27,7 @@ use super::verdicts::Held;
 pub struct Session {
     pub(crate) driver: Driver,
     facts: Arc<Facts>,
-    verdict: Option<Held>,
+    verdict: Option<Box<Held>>,
 }
 
 #[derive(Debug)]
@@ -111,7 +111,7 @@ impl Standing {
 }
 
 impl Session {
-    pub(crate) fn new(driver: Driver, facts: Arc<Facts>, verdict: Option<Held>) -> Self {
+    pub(crate) fn new(driver: Driver, facts: Arc<Facts>, verdict: Option<Box<Held>>) -> Self {
         Self {
             driver,
             facts,

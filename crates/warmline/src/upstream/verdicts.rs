@@ -71,20 +71,21 @@ impl Verdict {
 #[derive(Debug)]
 pub(crate) struct Held {
     verdicts: Arc<Verdicts>,
-    key: Box<Key>,
+    key: Key,
 }
 
 impl Held {
-    pub(crate) fn new(verdicts: &Arc<Verdicts>, server: &Server, declared: &Declared) -> Self {
-        Self {
+    /// On the heap: most sessions rest on none.
+    pub(crate) fn new(verdicts: &Arc<Verdicts>, server: &Server, declared: &Declared) -> Box<Self> {
+        Box::new(Self {
             verdicts: Arc::clone(verdicts),
-            key: Box::new(Key::of(server, declared)),
-        }
+            key: Key::of(server, declared),
+        })
     }
 
     /// Something spoke against it.
     pub(crate) fn forget(&self) {
-        self.verdicts.0.lock().remove(&*self.key);
+        self.verdicts.0.lock().remove(&self.key);
     }
 }
 
