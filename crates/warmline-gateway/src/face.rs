@@ -35,6 +35,21 @@ pub(crate) struct Visit<'a> {
     pub(crate) head: &'a Parts,
 }
 
+impl<'a> Visit<'a> {
+    /// The same at the place of one server.
+    pub(crate) fn to<'b>(&'b self, server: &'b str) -> Visit<'b> {
+        Visit {
+            shared: self.shared,
+            subject: self.subject.clone(),
+            target: Target {
+                run: self.target.run,
+                server: Some(server),
+            },
+            head: self.head,
+        }
+    }
+}
+
 /// Stands in the head of a request whose client has no headers to say anything in: the head was
 /// made for it, and nobody answers for what is missing there.
 #[derive(Clone, Copy, Debug)]

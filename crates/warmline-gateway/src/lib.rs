@@ -12,6 +12,7 @@ mod failure;
 mod flow;
 mod hosts;
 mod lane;
+mod merge;
 mod pass;
 mod path;
 pub mod reload;
@@ -47,6 +48,7 @@ use crate::face::legacy::clients::{self, Clients};
 use crate::face::modern::listen::Listens;
 pub use crate::face::stdio::Pipe;
 use crate::hosts::Hosts;
+use crate::merge::absent::Absences;
 pub use crate::rules::{Rule, Rules, ServerRules, Whose};
 pub use crate::starting::NotStarted;
 pub use crate::which::RunFrom;
@@ -121,6 +123,7 @@ pub(crate) struct Shared {
     pub(crate) hosts: Hosts,
     pub(crate) clients: Clients,
     pub(crate) listens: Listens,
+    pub(crate) absences: Absences,
     /// Whether nothing new is taken any more.
     pub(crate) stopping: watch::Receiver<bool>,
 }
@@ -240,6 +243,7 @@ impl Shared {
             hosts: Hosts::of(address, &options.hosts, &options.origins),
             clients: Clients::default(),
             listens: Listens::default(),
+            absences: Absences::default(),
             stopping,
             warm,
             options,

@@ -17,6 +17,9 @@ use crate::face::Visit;
 use crate::rules;
 use crate::who::Subject;
 
+/// What stands in the audit where a server has its name, and all are meant.
+const EVERY_SERVER: &str = "*";
+
 /// A request that may go on.
 pub(crate) struct Pass {
     /// Who wants to see a list.
@@ -57,6 +60,11 @@ impl Visit<'_> {
         let is_list = method == "tools/list";
         let sees = is_list.then(|| (Arc::clone(self.shared), self.subject.clone()));
         Ok(Pass { sees, line })
+    }
+
+    /// What the audit notes of a list of all servers.
+    pub(crate) fn noted(&self, method: &str, params: &Params) -> Option<Line> {
+        self.audit_line(EVERY_SERVER, method, params)
     }
 
     fn audit_line(&self, server: &str, method: &str, params: &Params) -> Option<Line> {

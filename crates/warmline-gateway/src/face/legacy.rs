@@ -8,6 +8,7 @@ pub(crate) mod batch;
 mod client;
 pub(crate) mod clients;
 mod greeting;
+mod merged;
 mod request;
 mod standing;
 mod streams;

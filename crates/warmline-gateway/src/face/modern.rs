@@ -49,6 +49,10 @@ pub(crate) async fn message(visit: Visit<'_>, message: Message, params: Params) 
         // The protocol knows none that a client of this era sends over HTTP.
         return reply::empty(StatusCode::ACCEPTED);
     }
+    if visit.target.server.is_none() {
+        let id = message.raw_id().unwrap_or(b"null");
+        return reply::json(StatusCode::BAD_REQUEST, reply::only_legacy(id));
+    }
     let asked = match Asked::of(&visit, &message, params) {
         Ok(asked) => asked,
         Err(refused) => return refused.response(message.raw_id()),

@@ -9,6 +9,8 @@ mod legacy_streams;
 mod legacy_tickets;
 #[path = "../gleaning/logbook.rs"]
 mod logbook;
+mod merged;
+mod merged_world;
 mod modern;
 mod straight;
 mod who;

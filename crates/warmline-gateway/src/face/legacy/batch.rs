@@ -55,7 +55,7 @@ pub(crate) async fn answer(visit: Visit<'_>, body: Bytes) -> Response<Body> {
     let mut asked = Vec::new();
     for (message, params) in messages {
         match message.kind() {
-            Kind::Request => asked.push(ask(&visit, &client, &message, params, &lane)),
+            Kind::Request => asked.push(ask(&visit, &client, &message, params, &lane).await),
             Kind::Notification => {
                 if let Err(refusal) = notified(&visit, &client, &message, &params).await {
                     return refusal.response(None);
@@ -78,7 +78,7 @@ pub(crate) async fn answer(visit: Visit<'_>, body: Bytes) -> Response<Body> {
 }
 
 /// One call of a batch. What keeps it from being made is its answer.
-fn ask(
+async fn ask(
     visit: &Visit<'_>,
     client: &Arc<Client>,
     message: &Message,
@@ -89,7 +89,7 @@ fn ask(
     if message.method() == Some("ping") {
         return ready(request::pong(&id));
     }
-    let called = request::calling(visit, client, message, params, (id, lane, None));
+    let called = request::calling(visit, client, message, params, (id, lane, None)).await;
     called.unwrap_or_else(|refusal| ready(refusal.message(message.raw_id())))
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Made from a ticket, or for one request that carries none.  Asked by: the legacy face.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -19,7 +20,7 @@ use warmline::core::protocol::params::Params;
 use warmline::{Error, clock};
 
 use super::asking::Questions;
-use super::way::{Coming, NamedWay, Way, identity, named_run, route, run_digest};
+use super::way::{Coming, NamedWay, Way, enter, identity, named_run, route, run_digest};
 use crate::Shared;
 use crate::body::Body;
 use crate::declared::Answers;
@@ -38,7 +39,7 @@ pub(crate) struct Client {
     pub(super) ticket: Option<Ticket>,
     whose: Whose,
     place: Place,
-    /// Its ways to the server, by the run that was named beside the path.
+    /// Its ways to servers, by the run that was named beside the path.
     pub(super) ways: Mutex<SmallVec<[NamedWay; 1]>>,
     calls: Mutex<SmallVec<[UnderWay; 2]>>,
     pub(super) questions: Questions,
@@ -102,6 +103,8 @@ pub(crate) enum Refusal {
     NoSession,
     /// It names a run that cannot be.
     BadRun(BadName),
+    /// What it asks for is not to be had here.
+    Wrong(RpcCode, String),
     /// The engine said why.
     Failed(Error),
 }
@@ -111,7 +114,7 @@ impl Refusal {
         match self {
             Self::NoSession => reply::no_such_session(id),
             Self::BadRun(bad) => bad.response(id),
-            Self::Failed(_) => reply::json(StatusCode::OK, self.message(id)),
+            Self::Wrong(..) | Self::Failed(_) => reply::json(StatusCode::OK, self.message(id)),
         }
     }
 
@@ -119,6 +122,7 @@ impl Refusal {
     pub(super) fn message(&self, id: Option<&[u8]>) -> Bytes {
         match self {
             Self::Failed(error) => failure::message(id.unwrap_or(b"null"), error),
+            Self::Wrong(code, what) => reply::error_message(id, code.number(), what, None),
             Self::BadRun(bad) => {
                 reply::error_message(id, RpcCode::Params.number(), &bad.sentence(), None)
             },
@@ -144,12 +148,27 @@ impl From<Box<Error>> for Refusal {
 
 /// A client session that was just begun.
 pub(crate) struct Begun {
-    pub(crate) way: Arc<Way>,
+    /// The run that it named.
+    run: Option<String>,
     client: Client,
     ticket: Ticket,
 }
 
 impl Begun {
+    /// The way to the server, in a run that begins now unless it is there.
+    pub(super) fn way(&self, visit: &Visit<'_>) -> Result<Arc<Way>, Refusal> {
+        let (run, own) = (self.run.as_deref(), self.ticket.run_name());
+        let coming = Coming::ByName(run.unwrap_or(&own));
+        self.client.find_way(visit, run, coming)
+    }
+
+    /// Begins the run alone: all servers are behind this place, and none is reached yet.
+    pub(super) fn begin_run(&self, visit: &Visit<'_>) -> Result<(), Refusal> {
+        let (run, own) = (self.run.as_deref(), self.ticket.run_name());
+        let identity = identity(visit, run, Some(&self.ticket));
+        enter(&identity, Coming::ByName(run.unwrap_or(&own))).map(drop)
+    }
+
     /// The ticket for the client, now that the version is known. From here on it is served.
     pub(crate) fn admit(
         mut self,
@@ -210,11 +229,8 @@ impl Client {
         };
         ticket.identity = identity(visit, None, Some(&ticket)).digest();
         let client = Self::new(visit, Some(ticket));
-        let own = ticket.run_name();
-        let coming = Coming::ByName(run.as_deref().unwrap_or(&own));
-        let way = client.find_way(visit, run.as_deref(), coming)?;
         Ok(Begun {
-            way,
+            run: run.map(Cow::into_owned),
             client,
             ticket,
         })

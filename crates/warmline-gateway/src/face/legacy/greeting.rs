@@ -11,11 +11,13 @@ use warmline::core::protocol::params::Params;
 use warmline::upstream::Facts;
 use warmline::{Error, ServerHandle};
 
-use super::client::Client;
+use super::client::{Begun, Client};
+use crate::Shared;
 use crate::body::Body;
 use crate::declared::Answers;
 use crate::face::Visit;
 use crate::failure;
+use crate::merge::{self, words};
 use crate::reply::{self, RpcCode};
 
 /// Answers `initialize`.
@@ -31,11 +33,39 @@ pub(super) async fn greet(visit: Visit<'_>, message: Message, params: Params) ->
         Ok(begun) => begun,
         Err(refusal) => return refusal.response(Some(id)),
     };
-    let facts = match begun.way.server.greeting().await {
-        Ok(facts) => facts,
-        Err(error) => return not_greeted(&begun.way.server, id, &params, &error).await,
+    if visit.target.server.is_none() {
+        return greet_for_all(&visit, begun, id, offered);
+    }
+    let way = match begun.way(&visit) {
+        Ok(way) => way,
+        Err(refusal) => return refusal.response(Some(id)),
     };
-    let ticket = match begun.admit(visit.shared, facts.version) {
+    let facts = match way.server.greeting().await {
+        Ok(facts) => facts,
+        Err(error) => return not_greeted(&way.server, id, &params, &error).await,
+    };
+    admitted(visit.shared, begun, id, facts.version, &result(&facts))
+}
+
+/// Greets at the place of all servers: nothing is opened for it.
+fn greet_for_all(visit: &Visit<'_>, begun: Begun, id: &[u8], version: Version) -> Response<Body> {
+    if let Err(refusal) = begun.begin_run(visit) {
+        return refusal.response(Some(id));
+    }
+    let servers = merge::servers(visit.shared, &visit.subject);
+    let greeting = words::greeting(version, &servers).to_string();
+    admitted(visit.shared, begun, id, version, &greeting)
+}
+
+/// The answer to `initialize`, with the ticket.
+fn admitted(
+    shared: &Shared,
+    begun: Begun,
+    id: &[u8],
+    version: Version,
+    result: &str,
+) -> Response<Body> {
+    let ticket = match begun.admit(shared, version) {
         Ok(ticket) => ticket,
         Err(trouble) => {
             let what = trouble.to_string();
@@ -43,7 +73,6 @@ pub(super) async fn greet(visit: Visit<'_>, message: Message, params: Params) ->
             return reply::error(status, Some(id), RpcCode::Internal, &what);
         },
     };
-    let result = result(&facts);
     let message = reply::response_message(Some(id), "result", result.as_bytes());
     let mut response = reply::json(StatusCode::OK, message);
     response.headers_mut().insert(SESSION_ID, ticket);

@@ -16,7 +16,7 @@ use warmline::core::protocol::params::Params;
 use super::asking::Ear;
 use super::client::{Client, Present, Refusal};
 use super::streams::Kind;
-use super::{accepts, not_acceptable};
+use super::{accepts, merged, not_acceptable};
 use crate::body::Body;
 use crate::face::Visit;
 use crate::failure;
@@ -46,7 +46,8 @@ pub(super) async fn answer(
     };
     let lane = Arc::new(Lane::new(flow::keep_for(&manner)));
     let present = client.begin(id.clone(), &lane);
-    let calling = match calling(visit, &client, message, params, (id, &lane, Some(present))) {
+    let seat = (id, &lane, Some(present));
+    let calling = match calling(visit, &client, message, params, seat).await {
         Ok(calling) => calling,
         Err(refusal) => return refusal.response(message.raw_id()),
     };
@@ -82,16 +83,34 @@ pub(super) fn prime(client: &Client) -> Prime {
     }
 }
 
-/// The call of a request, ready to be driven.
-pub(super) fn calling(
+/// What a request comes with: its raw id, the lane to its client, and its place among the calls.
+pub(super) type Seat<'a> = (Bytes, &'a Arc<Lane>, Option<Present>);
+
+/// What a request asks for, ready to be driven.
+pub(super) async fn calling(
     visit: &Visit<'_>,
     client: &Arc<Client>,
     message: &Message,
     params: Params,
-    (id, lane, present): (Bytes, &Arc<Lane>, Option<Present>),
+    seat: Seat<'_>,
+) -> Result<Calling, Refusal> {
+    let method = message.method().unwrap_or_default();
+    if visit.target.server.is_none() {
+        return Box::pin(merged::calling(visit, client, method, params, seat)).await;
+    }
+    calling_one(visit, client, method, params, seat)
+}
+
+/// The call of a request to one server.
+pub(super) fn calling_one(
+    visit: &Visit<'_>,
+    client: &Arc<Client>,
+    named: &str,
+    params: Params,
+    (id, lane, present): Seat<'_>,
 ) -> Result<Calling, Refusal> {
     let way = client.way(visit, Some(&params))?;
-    let method = method(message.method().unwrap_or_default());
+    let method = method(named);
     let pass = visit.pass(way.server.name(), &method, &params)?;
     let token = params.meta_member(meta::PROGRESS_TOKEN);
     let ear = Ear::new(client, lane, token.map(Bytes::copy_from_slice));

@@ -37,7 +37,7 @@ impl Way {
 pub(super) type NamedWay = (Option<Box<str>>, Arc<Way>);
 
 /// More ways than these are not remembered of one client.
-const MAX_WAYS: usize = 16;
+const MAX_WAYS: usize = 64;
 
 /// How a client comes to its run.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +71,8 @@ impl Client {
         params: Option<&Params>,
     ) -> Result<Arc<Way>, Refusal> {
         let run = named_run(visit, params)?;
-        if let Some(known) = self.known_way(run.as_deref()) {
+        let server = visit.target.server.unwrap_or_default();
+        if let Some(known) = self.known_way(run.as_deref(), server) {
             return Ok(known.of_request(visit));
         }
         let own = self.ticket.as_ref().map(Ticket::run_name);
@@ -85,9 +86,11 @@ impl Client {
         self.find_way(visit, run.as_deref(), coming)
     }
 
-    fn known_way(&self, run: Option<&str>) -> Option<Arc<Way>> {
+    fn known_way(&self, run: Option<&str>, server: &str) -> Option<Arc<Way>> {
         let ways = self.ways.lock();
-        let (_, way) = ways.iter().find(|(name, _)| name.as_deref() == run)?;
+        let is_meant =
+            |(name, way): &&NamedWay| name.as_deref() == run && way.server.name() == server;
+        let (_, way) = ways.iter().find(is_meant)?;
         way.is_good().then(|| Arc::clone(way))
     }
 
@@ -98,16 +101,7 @@ impl Client {
         coming: Coming<'_>,
     ) -> Result<Arc<Way>, Refusal> {
         let identity = identity(visit, named, self.ticket.as_ref());
-        let begun = match coming {
-            Coming::Alone => None,
-            Coming::ByName(run) => Some(identity.named(run)?),
-            Coming::Back(run) => Some(identity.rejoin(run)?),
-        };
-        let run = begun.map(|begun| {
-            let run = begun.clone();
-            begun.detach();
-            run
-        });
+        let run = enter(&identity, coming)?;
         let name = visit.target.server.unwrap_or_default();
         let server = match &run {
             Some(run) => run.server(name)?,
@@ -119,7 +113,8 @@ impl Client {
             .in_era(Era::Legacy);
         let way = Arc::new(Way { server, run });
         let mut ways = self.ways.lock();
-        ways.retain(|(name, way)| name.as_deref() != named && way.is_good());
+        let is_other = |(run, way): &NamedWay| run.as_deref() != named || way.server.name() != name;
+        ways.retain(|known| is_other(known) && known.1.is_good());
         if ways.len() >= MAX_WAYS {
             ways.remove(0);
         }
@@ -141,6 +136,18 @@ impl Client {
             },
         }
     }
+}
+
+/// The run that a client comes to, which goes on without it.
+pub(super) fn enter(identity: &IdentityHandle, coming: Coming<'_>) -> Result<Option<Run>, Refusal> {
+    let begun = match coming {
+        Coming::Alone => return Ok(None),
+        Coming::ByName(run) => identity.named(run)?,
+        Coming::Back(run) => identity.rejoin(run)?,
+    };
+    let run = begun.clone();
+    begun.detach();
+    Ok(Some(run))
 }
 
 /// The version that the header names, if it is one of this era.

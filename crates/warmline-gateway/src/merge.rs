@@ -1,0 +1,129 @@
+//! All servers in one: what stands where a path names no server.
+//!
+//! Asked by: the faces.  Nothing is remembered of a client here: a name says whose it is, a cursor
+//! says where a list goes on, and what is read of servers is kept by the engine.
+//!
+//! | question | file |
+//! |---|---|
+//! | What is a tool called here, and whose is it? | `names.rs` |
+//! | What stands in a list? | `lists.rs` |
+//! | Where does the next page begin? | `cursor.rs` |
+//! | Who is left out, and how long is waited for them? | `absent.rs` |
+//! | What do we say of ourselves? | `words.rs` |
+
+pub(crate) mod absent;
+mod cursor;
+pub(crate) mod lists;
+mod names;
+pub(crate) mod words;
+
+use warmline::core::protocol::params::Params;
+use warmline::core::protocol::splice::{self, Edit};
+use warmline::{Code, Error, List, ServerHandle, clock};
+
+use crate::Shared;
+use crate::who::Subject;
+
+/// A server behind this place, as a caller reaches it.
+pub(crate) struct Member {
+    pub(crate) name: String,
+    pub(crate) reached: Result<ServerHandle, Error>,
+}
+
+impl Member {
+    /// Whether it is one that nobody is to hear of: it is switched off.
+    fn is_hidden(&self) -> bool {
+        let error = self.reached.as_ref().err();
+        error.is_some_and(|error| error.code() == Code::NotAllowed)
+    }
+}
+
+/// The names of the servers that somebody may use, in order.
+pub(crate) fn servers(shared: &Shared, subject: &Subject) -> Vec<String> {
+    let mut names = shared.warm.servers();
+    names.retain(|name| shared.options.rules.may_use(subject, name));
+    names
+}
+
+/// The servers that somebody may use, each as `reach` reaches it.
+pub(crate) fn members(
+    shared: &Shared,
+    subject: &Subject,
+    reach: impl Fn(&str) -> Result<ServerHandle, Error>,
+) -> Vec<Member> {
+    let names = servers(shared, subject).into_iter();
+    let all = names.map(|name| Member {
+        reached: reach(&name),
+        name,
+    });
+    all.filter(|member| !member.is_hidden()).collect()
+}
+
+/// What a request wants of all servers together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Errand {
+    /// One list of all.
+    List(List),
+    /// What stands in that list under a name.
+    Named(List),
+    /// Something that is not spoken here.
+    Unknown,
+}
+
+impl Errand {
+    pub(crate) fn of(method: &str) -> Self {
+        match method {
+            "tools/list" => Self::List(List::Tools),
+            "tools/call" => Self::Named(List::Tools),
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// What one item of a list is called.
+pub(crate) const fn word_for_one(list: List) -> &'static str {
+    match list {
+        List::Tools => "tool",
+        List::Prompts => "prompt",
+        List::Resources => "resource",
+        List::Templates => "resource template",
+    }
+}
+
+/// The server that a name is of; none where it is no name of ours.
+pub(crate) fn server_of(name: &str) -> Option<&str> {
+    names::split(name).map(|(server, _)| server)
+}
+
+/// The parameters of a request by name, with the server's own name in them.
+///
+/// # Errors
+/// The name was made by us, and the list that it stands in cannot be had.
+pub(crate) async fn meant(
+    server: &ServerHandle,
+    list: List,
+    shown: &str,
+    params: &Params,
+) -> Result<Params, Error> {
+    let own = own_name(server, list, shown).await?;
+    let mut text = Vec::with_capacity(own.len() + 2);
+    splice::write_text(&mut text, &own);
+    let mut raw = Vec::with_capacity(params.raw().len());
+    params.write_with(&mut raw, &[Edit::Set("name", &text)], &[]);
+    // Edits of a checked object make a checked object.
+    Ok(Params::parse(raw.into()).unwrap_or_else(|_| params.clone()))
+}
+
+/// The server's own name of something. Only a name that may be one of ours is looked up.
+async fn own_name(server: &ServerHandle, list: List, shown: &str) -> Result<String, Error> {
+    let rest = names::split(shown).map_or(shown, |(_, rest)| rest);
+    if !names::may_be_made(shown) {
+        return Ok(rest.to_owned());
+    }
+    let known = lists::names(server, list);
+    let Ok(known) = clock::timeout(absent::SHARE, known).await else {
+        return Ok(rest.to_owned());
+    };
+    let names = names::Shown::of(server.name(), known?.iter().map(String::as_str));
+    Ok(names.original(shown).unwrap_or(rest).to_owned())
+}

@@ -1,0 +1,258 @@
+//! One list of what all servers list: in the order of their names, and in each server's own order.
+//!
+//! Asked by: the faces.  All servers are asked at once. What cannot be had is left out and named in
+//! `_meta`; the rest does not wait for it.
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use serde_json::Value;
+use std::sync::Arc;
+use warmline::core::protocol::splice::{self, Edit};
+use warmline::{Error, List, ServerHandle, clock};
+
+use super::Member;
+use super::absent::{LeftOut, Why};
+use super::cursor::Cursor;
+use super::names::Shown;
+use crate::Shared;
+use crate::who::Subject;
+
+pub(crate) use super::cursor::Cursor as From;
+
+/// A page is cut before it is larger. Many clients read one page alone.
+const MAX_PAGE: usize = 2 << 20;
+/// The member of `_meta` that names the servers that are left out.
+const LEFT_OUT: &str = "dev.warmline/leftOut";
+
+/// A list that is asked for.
+pub(crate) struct Listing {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) subject: Subject,
+    pub(crate) list: List,
+    pub(crate) members: Vec<Member>,
+    pub(crate) from: From,
+}
+
+/// A page of it.
+#[derive(Debug)]
+pub(crate) struct Page {
+    /// Its members but for the braces around them.
+    pub(crate) members: Vec<u8>,
+    pub(crate) left_out: Vec<LeftOut>,
+}
+
+/// What one server lists, as clients see it.
+struct Group {
+    server: String,
+    items: Vec<Bytes>,
+}
+
+impl Listing {
+    /// Asks all servers, and makes the page of what they say.
+    pub(crate) async fn read(self) -> Page {
+        let asked = self.members.iter().map(|member| self.ask(member));
+        let mut groups = Vec::with_capacity(self.members.len());
+        let mut left_out = Vec::new();
+        let absences = &self.shared.absences;
+        for (member, said) in self.members.iter().zip(join_all(asked).await) {
+            let server = member.name.clone();
+            match said {
+                Ok(items) => {
+                    absences.present(&self.subject, &server);
+                    groups.push(Group { server, items });
+                },
+                Err(why) => {
+                    let absent = LeftOut { server, why };
+                    absences.left_out(&self.subject, &absent);
+                    left_out.push(absent);
+                },
+            }
+        }
+        let (mut members, next) = cut(self.list, &groups, &self.from, MAX_PAGE);
+        if let Some(next) = next {
+            let next = Value::from(next.text(self.list)).to_string();
+            members.extend_from_slice(format!(",\"nextCursor\":{next}").as_bytes());
+        }
+        Page { members, left_out }
+    }
+
+    /// What one server lists and its caller may see, under the names it has here.
+    async fn ask(&self, member: &Member) -> Result<Vec<Bytes>, Why> {
+        let server = match &member.reached {
+            Ok(server) => server,
+            Err(error) => return Err(Why::Failed(error.clone())),
+        };
+        let share = self.shared.absences.share(&self.subject, &member.name);
+        let items = match clock::timeout(share, items(server, self.list)).await {
+            Ok(Ok(items)) => items,
+            // It does not know what that is, so it has none.
+            Ok(Err(error)) if is_unknown(&error) => Vec::new(),
+            Ok(Err(error)) => return Err(Why::Failed(error)),
+            Err(_) => return Err(Why::Late),
+        };
+        let rules = &self.shared.options.rules;
+        let may_see = |item: &&Item| {
+            self.list != List::Tools || rules.may_call(&self.subject, &member.name, &item.name)
+        };
+        let names = Shown::of(&member.name, items.iter().map(|item| item.name.as_str()));
+        let seen = items.iter().filter(may_see);
+        Ok(seen.filter_map(|item| item.shown_by(&names)).collect())
+    }
+}
+
+impl Page {
+    /// The result, as a client gets it.
+    pub(crate) fn result(mut self) -> Bytes {
+        self.members.insert(0, b'{');
+        if !self.left_out.is_empty() {
+            let told: Vec<Value> = self.left_out.iter().map(LeftOut::told).collect();
+            let told = serde_json::json!({ LEFT_OUT: told });
+            self.members
+                .extend_from_slice(format!(",\"_meta\":{told}").as_bytes());
+        }
+        self.members.push(b'}');
+        self.members.into()
+    }
+}
+
+/// Something that a server lists.
+struct Item {
+    /// The server's own name of it.
+    name: String,
+    raw: Bytes,
+}
+
+impl Item {
+    fn shown_by(&self, names: &Shown) -> Option<Bytes> {
+        let shown = names.shown(&self.name)?;
+        let mut text = Vec::with_capacity(shown.len() + 2);
+        splice::write_text(&mut text, shown);
+        let mut out = Vec::with_capacity(self.raw.len() + text.len());
+        splice::edit_object(&self.raw, &[Edit::Set("name", &text)], &mut out).ok()?;
+        Some(out.into())
+    }
+}
+
+/// What a server lists, whole.
+async fn items(server: &ServerHandle, list: List) -> Result<Vec<Item>, Error> {
+    match list {
+        List::Tools => {
+            let tools = server.tools().await?;
+            let items = tools.tools().iter().map(|tool| Item {
+                name: tool.name().to_owned(),
+                raw: tool.raw().clone(),
+            });
+            Ok(items.collect())
+        },
+        List::Resources | List::Templates | List::Prompts => Ok(Vec::new()),
+    }
+}
+
+/// The server's own names of what it lists.
+pub(super) async fn names(server: &ServerHandle, list: List) -> Result<Vec<String>, Error> {
+    let items = items(server, list).await?;
+    Ok(items.into_iter().map(|item| item.name).collect())
+}
+
+/// Whether a server says that it does not know the method.
+fn is_unknown(error: &Error) -> bool {
+    error.server_error().is_some_and(|said| said.code == -32601)
+}
+
+/// The items from there on, as many as fit, and where the rest begins. A page has at least one.
+fn cut(list: List, groups: &[Group], from: &Cursor, limit: usize) -> (Vec<u8>, Option<Cursor>) {
+    let mut out = format!("\"{}\":[", member(list)).into_bytes();
+    let (before, mut number) = (out.len(), 0);
+    for group in groups.iter().filter(|group| group.server >= from.server) {
+        let told = if group.server == from.server {
+            from.told
+        } else {
+            0
+        };
+        for (place, item) in group.items.iter().enumerate().skip(told) {
+            if number > 0 && out.len() - before + item.len() > limit {
+                out.push(b']');
+                let server = group.server.clone();
+                return (
+                    out,
+                    Some(Cursor {
+                        server,
+                        told: place,
+                    }),
+                );
+            }
+            if number > 0 {
+                out.push(b',');
+            }
+            out.extend_from_slice(item);
+            number += 1;
+        }
+    }
+    out.push(b']');
+    (out, None)
+}
+
+/// The member of a result that holds a list.
+const fn member(list: List) -> &'static str {
+    match list {
+        List::Tools => "tools",
+        List::Resources => "resources",
+        List::Templates => "resourceTemplates",
+        List::Prompts => "prompts",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(server: &str, items: &[&'static str]) -> Group {
+        Group {
+            server: server.to_owned(),
+            items: items
+                .iter()
+                .map(|item| Bytes::from_static(item.as_bytes()))
+                .collect(),
+        }
+    }
+
+    /// P113: whatever fits on a page, all pages together hold everything once and in order.
+    #[test]
+    fn all_pages_together_are_the_list() {
+        let groups = [
+            group("a", &["1", "22", "333"]),
+            group("b", &[]),
+            group("c", &["4", "55555", "6"]),
+        ];
+        for limit in 0..20 {
+            let mut all: Vec<Value> = Vec::new();
+            let mut from = Cursor::default();
+            loop {
+                let (page, next) = cut(List::Tools, &groups, &from, limit);
+                let page = format!("{{{}}}", String::from_utf8(page).unwrap());
+                let page: Value = serde_json::from_str(&page).unwrap();
+                let items = page["tools"].as_array().unwrap();
+                assert!(!items.is_empty());
+                all.extend(items.iter().cloned());
+                let Some(next) = next else { break };
+                // As a client would carry it.
+                from = Cursor::read(&next.text(List::Tools), List::Tools).unwrap();
+            }
+            let expected: Vec<Value> = [1, 22, 333, 4, 55555, 6].map(Value::from).to_vec();
+            assert_eq!(all, expected, "limit {limit}");
+        }
+    }
+
+    /// A server that went away between two pages takes nothing else with it.
+    #[test]
+    fn a_cursor_of_a_server_that_is_gone_goes_on_behind_it() {
+        let groups = [group("a", &["1"]), group("c", &["4"])];
+        let from = Cursor {
+            server: "b".to_owned(),
+            told: 7,
+        };
+        let (page, next) = cut(List::Tools, &groups, &from, 100);
+        assert_eq!(page, b"\"tools\":[4]");
+        assert_eq!(next, None);
+    }
+}
