@@ -25,7 +25,7 @@ use crate::clock;
 use crate::credentials::Credential;
 use crate::engine::Shared;
 use crate::entry::{Entry, Found, Said, Wants};
-use crate::pool::{Connector, Happened, Opened, Order};
+use crate::pool::{Connector, Happened, Opened, Order, Trace};
 use crate::route::Speaking;
 use crate::store::Records;
 use crate::sync::Mutex;
@@ -224,8 +224,8 @@ impl Connect {
         entry: &Arc<Entry>,
         speaking: &Speaking,
         said: &Said,
-        wants: Wants,
-        legs: Legs,
+        (wants, legs): (Wants, Legs),
+        trace: Trace,
     ) -> Result<FirstContact, Trouble> {
         let told = Told::new(entry);
         let notices: Arc<dyn Notices> = Arc::<Told>::clone(&told);
@@ -234,7 +234,8 @@ impl Connect {
             Wants::Era(era) => Some(era),
             Wants::State | Wants::Any => None,
         };
-        let target = entry.target(&speaking.found, credential, era, Some(notices));
+        let mut target = entry.target(&speaking.found, credential, era, Some(notices));
+        target.tether = Some(Arc::new(trace));
         let contact = || async {
             let _turn = self.starts.turn(&target.reach).await;
             let upstream = &self.shared.upstream;
@@ -273,7 +274,8 @@ impl Connect {
             Some(told) => Arc::<Told>::clone(told),
             None => Arc::<Setup>::clone(setup),
         };
-        let target = setup.target(Some(setup.leg.era), tells);
+        let mut target = setup.target(Some(setup.leg.era), tells);
+        target.tether = Some(Arc::new(order.trace.clone()));
         let open = || async {
             let _turn = self.starts.turn(&target.reach).await;
             let opening = self.shared.upstream.open(&target, &setup.said.declared);

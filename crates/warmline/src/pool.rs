@@ -12,7 +12,8 @@
 //! | Who opens, checks and closes? | `connector.rs` |
 //! | What stands under a cell's lock? | `cell.rs`, `busy.rs` |
 //! | How are effects carried out? | `steps.rs` |
-//! | How is a session opened? | `opening.rs`, `wire.rs` |
+//! | How is a session opened? | `opening.rs`, `hand.rs`, `wire.rs` |
+//! | Who gets the room of a lost session? | `inheriting.rs` |
 //! | How does a caller wait? | `waiting.rs` |
 //! | How is room found? | `rooms.rs`, `ground.rs` |
 //! | Where do spares lie? | `shelves.rs`, `places.rs`; who opens them: `refilling.rs` |
@@ -24,6 +25,8 @@ mod cell;
 mod connector;
 mod doors;
 mod ground;
+mod hand;
+mod inheriting;
 mod lease;
 mod opening;
 mod places;
@@ -45,6 +48,7 @@ pub(crate) use cell::{CellOf, Seen};
 pub(crate) use connector::{Connector, Happened, Heals, How, Opened, Order, Purpose, What};
 pub(crate) use doors::Pool;
 pub(crate) use lease::Lease;
+pub(crate) use places::{Trace, UntilGone};
 pub(crate) use rooms::Room;
 pub(crate) use shelves::{Met, OnShelf};
 pub(crate) use sweeping::KeepAlive;

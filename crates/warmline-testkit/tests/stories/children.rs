@@ -239,3 +239,51 @@ fn a_call_goes_on_when_the_task_of_its_program_died_with_its_runtime() {
         program.gone().await;
     });
 }
+
+/// Hangs at its start unless it is told to be well, and notes each process that starts while
+/// another one of it is alive.
+const HANGS: &str = r#"
+for other in "$WARMLINE_STAGE"/*.pid; do
+    [ -f "$other" ] && kill -0 "$(basename "$other" .pid)" 2>/dev/null && echo "$$" >> "$WARMLINE_STAGE/beside"
+done
+: > "$WARMLINE_STAGE/$$.pid"
+[ -f "$WARMLINE_STAGE/well" ] && exec "$0" --stdio "$@"
+sleep 60
+"#;
+
+/// reliability I22: a start that is given up, at a first contact and later, takes up room until
+/// its process is gone: where one process has room there are never two.
+#[tokio::test]
+async fn a_start_that_is_given_up_has_room_until_its_process_is_gone() {
+    let ledger = env!("CARGO_BIN_EXE_warmline-ledger");
+    let program = Program::of(["-c", HANGS, ledger, "--personality", "legacy"].into_iter());
+    let place = std::path::PathBuf::from(program.place());
+    let starts = || {
+        let files = std::fs::read_dir(&place).unwrap().flatten();
+        files
+            .filter(|file| file.path().extension().is_some_and(|end| end == "pid"))
+            .count()
+    };
+    let warm = Warmline::builder()
+        .server(program.declared("child"))
+        .limits(|ceilings| ceilings.processes = 1)
+        .build()
+        .unwrap();
+    for when in ["at the first contact", "at a later opening"] {
+        let before = starts();
+        let given_up = warm.begin();
+        let child = given_up.server("child").unwrap();
+        let call = tokio::spawn(async move { child.call("counter", json!({})).await });
+        until("the process hangs", || starts() > before).await;
+        given_up.end().await;
+        assert!(call.await.unwrap().is_err(), "{when}");
+        std::fs::write(place.join("well"), "").unwrap();
+        let run = warm.begin();
+        assert_eq!(count(&run.server("child").unwrap()).await, 1, "{when}");
+        run.end().await;
+        assert!(!place.join("beside").exists(), "two processes, {when}");
+        std::fs::remove_file(place.join("well")).unwrap();
+    }
+    warm.close().await;
+    program.gone().await;
+}

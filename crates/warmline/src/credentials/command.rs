@@ -39,6 +39,7 @@ pub(super) async fn run(server: &str, words: &[String]) -> Result<Token, Trouble
         args,
         environment: &environment,
         cwd: None,
+        tether: None,
     };
     let (process, streams) = Process::start(start)
         .await

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use warmline_core::exchange::Trouble;
 use warmline_core::key::Key;
 use warmline_core::pool::{
-    Cell, CellPolicy, Counts, Effect, Event, Generation, Refusal, Sharing, Turn, WaiterId, Want,
+    Cell, CellPolicy, Counts, Effect, Event, Generation, Refusal, Turn, WaiterId, Want,
 };
 use warmline_core::tick::Tick;
 
@@ -74,14 +74,6 @@ pub(super) enum Stage {
     Room,
     /// It is on its way.
     Wire,
-}
-
-/// A session that was lost, until another takes its place. A run keeps its room meanwhile: it
-/// must not lose its place in the world because its server restarted.
-pub(super) struct Kept<C: Connector> {
-    pub(super) generation: Generation,
-    pub(super) session: Arc<C::Session>,
-    pub(super) room: Option<Room>,
 }
 
 /// What is seen of a session from outside.
@@ -369,7 +361,7 @@ impl<C: Connector> Inside<C> {
             Effect::Proven { .. } => Some(Step::Proven),
             Effect::InVain { .. } => Some(Step::InVain),
             Effect::Lost { generation, why } => {
-                self.keep(generation);
+                self.keep(cell, generation, why);
                 Some(Step::Lost(generation, why))
             },
             Effect::Close { generation, why } => {
@@ -378,7 +370,8 @@ impl<C: Connector> Inside<C> {
                     .iter()
                     .position(|slot| slot.generation == generation)?;
                 self.closing += 1;
-                Some(Step::Close(self.slots.remove(at), why))
+                let heir = self.busy.as_mut().and_then(|busy| busy.heir_of(generation));
+                Some(Step::Close(self.slots.remove(at), why, heir))
             },
             Effect::Forget => Some(Step::Forget),
         }
@@ -393,24 +386,6 @@ impl<C: Connector> Inside<C> {
             _stop: stop,
         });
         Step::Open(generation, self.busy().kept.take(), stopped)
-    }
-
-    /// Remembers a lost session for the one that replaces it.
-    fn keep(&mut self, generation: Generation) {
-        let policy = *self.core.policy();
-        if policy.sharing == Sharing::OneEach {
-            return;
-        }
-        let held_by_a_run = policy.ends == warmline_core::pool::Ends::WithRun;
-        if let Some(slot) = self.slot(generation) {
-            let room = held_by_a_run.then(|| slot.room.take()).flatten();
-            let session = Arc::clone(&slot.session);
-            self.busy().kept = Some(Kept {
-                generation,
-                session,
-                room,
-            });
-        }
     }
 
     /// Nobody waits for this opening any more. It need not begin; what began goes on.
@@ -491,7 +466,7 @@ impl<C: Connector> Inside<C> {
         }
     }
 
-    fn slot(&mut self, generation: Generation) -> Option<&mut Slot<C>> {
+    pub(super) fn slot(&mut self, generation: Generation) -> Option<&mut Slot<C>> {
         self.slots
             .iter_mut()
             .find(|slot| slot.generation == generation)

@@ -13,6 +13,8 @@ use warmline_core::policy::BreakerPolicy;
 use warmline_core::pool::breaker;
 use warmline_core::pool::{Generation, Health, Origin, Why};
 
+use super::places::Trace;
+
 /// Opens, checks and ends sessions. Nothing of it is called under a lock.
 pub(crate) trait Connector: Send + Sync + Sized + 'static {
     /// One conversation with a server.
@@ -102,6 +104,8 @@ pub(crate) struct Order<C: Connector> {
     pub(crate) purpose: Purpose,
     /// The session of the same key that was lost and is replaced.
     pub(crate) replaces: Option<Arc<C::Session>>,
+    /// To be kept by what the opening starts, until nothing is left of it.
+    pub(crate) trace: Trace,
 }
 
 /// What a session is opened for.

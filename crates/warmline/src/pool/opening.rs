@@ -12,13 +12,19 @@ use warmline_core::pool::spares::SpareKey;
 use warmline_core::pool::{Arrival, Event, Generation, Origin, Why};
 
 use super::breakers::Opener;
-use super::cell::{CellOf, Kept, Slot, Stage};
+use super::cell::{CellOf, Slot, Stage};
 use super::ground::Errand;
+use super::hand::Hand;
+use super::inheriting::{Inherited, Kept};
+use super::places::Trace;
 use super::rooms::{InLine, Room, Space};
-use super::shelves::Taken;
 use super::tally::Seldom;
 use super::{Connector, Heals, Opened, Order, Purpose, What, shelves, wording};
 use crate::clock::{self, Instant};
+
+/// So long a replacement waits for the room of the session that it replaces, before it gets in
+/// line with all others: a little longer than a closing takes.
+const OLD_CLOSES_WITHIN: Duration = Duration::from_secs(7);
 
 /// The permission of one opening to become a session.
 ///
@@ -112,17 +118,21 @@ impl<C: Connector> Permit<C> {
     async fn bring(&self, shelf: &SpareKey, kept: Option<Kept<C>>) -> Result<Arrived<C>, Unopened> {
         let mut hand = Hand::empty(&self.cell, shelf);
         let mut replaces = None;
+        let mut inherited = None;
         if let Some(kept) = kept {
             replaces = Some(kept.session);
-            hand.room = kept.room;
+            inherited = kept.room;
         }
-        if hand.room.is_none() {
-            self.find_room(&mut hand).await?;
+        match inherited {
+            Some(inherited) => self.inherit_room(&mut hand, inherited).await?,
+            None => self.find_room(&mut hand).await?,
         }
         if !self.set_out() {
             return Err(Unopened::Stopped);
         }
-        let order = self.order(replaces);
+        let (trace, traces) = Trace::new();
+        hand.traces = Some(traces);
+        let order = self.order(replaces, trace);
         let mut arrived = self.session(&order, &mut hand).await?;
         let connector = self.cell.connector();
         if connector.holds_room(&arrived.opened.session) {
@@ -144,6 +154,35 @@ impl<C: Connector> Permit<C> {
             }
             // Its caller has no room left; who waits longest gets what this one gives back.
             hand.let_go();
+        }
+        self.wait_for_room(hand, most).await
+    }
+
+    /// Room for a session that takes the place of a lost one: what is free, else the room of the
+    /// lost one as soon as nothing is left of that.
+    async fn inherit_room(
+        &self,
+        hand: &mut Hand<'_, C>,
+        mut inherited: Inherited,
+    ) -> Result<(), Unopened> {
+        let cell = &self.cell;
+        let most = cell.connector().max_sessions(cell.setup());
+        if let Ok(room) = inherited.try_recv() {
+            hand.room = Some(room);
+            return Ok(());
+        }
+        match cell.ground.rooms.claim(cell.shared_key(), most) {
+            Space::NotNeeded => return Ok(()),
+            Space::Room(room) => {
+                hand.room = Some(room);
+                return Ok(());
+            },
+            // Nobody else is asked to make room: it comes by itself.
+            Space::InLine(line) => drop(line),
+        }
+        if let Ok(Ok(room)) = clock::timeout_at(clock::after(OLD_CLOSES_WITHIN), inherited).await {
+            hand.room = Some(room);
+            return Ok(());
         }
         self.wait_for_room(hand, most).await
     }
@@ -223,13 +262,14 @@ impl<C: Connector> Permit<C> {
         })
     }
 
-    fn order(&self, replaces: Option<Arc<C::Session>>) -> Order<C> {
+    fn order(&self, replaces: Option<Arc<C::Session>>, trace: Trace) -> Order<C> {
         Order {
             setup: Arc::clone(self.cell.setup()),
             key: self.cell.held_key().cloned(),
             generation: self.generation,
             purpose: self.cell.purpose(),
             replaces,
+            trace,
         }
     }
 
@@ -382,7 +422,7 @@ impl<C: Connector> Permit<C> {
         };
         self.cell.enter(|inside, _, steps| {
             inside.closing += 1;
-            let step = super::steps::Step::Close(slot, Why::Evicted);
+            let step = super::steps::Step::Close(slot, Why::Evicted, None);
             steps.all.push(step);
         });
     }
@@ -393,63 +433,6 @@ impl<C: Connector> Drop for Permit<C> {
         if self.open {
             self.tell_failed(wording::no_word(self.cell.server()));
         }
-    }
-}
-
-/// What an opening has in hand until it arrives. If it does not, because it is stopped or panics,
-/// the session is ended in order, and its room goes back then.
-struct Hand<'a, C: Connector> {
-    cell: &'a Arc<CellOf<C>>,
-    shelf: &'a SpareKey,
-    session: Option<Arc<C::Session>>,
-    origin: Origin,
-    rested: Duration,
-    /// How long its opening took, if a first contact opened it.
-    met: Option<Duration>,
-    room: Option<Room>,
-}
-
-impl<'a, C: Connector> Hand<'a, C> {
-    fn empty(cell: &'a Arc<CellOf<C>>, shelf: &'a SpareKey) -> Self {
-        Self {
-            cell,
-            shelf,
-            session: None,
-            origin: Origin::Fresh,
-            rested: Duration::ZERO,
-            met: None,
-            room: None,
-        }
-    }
-
-    fn hold(&mut self, taken: Taken<C>) {
-        self.session = Some(taken.session);
-        self.origin = Origin::Spare;
-        self.rested = taken.rested;
-        if let Some(met) = taken.met {
-            self.met = Some(met.took);
-            self.room = self.room.take().or(met.room);
-        }
-    }
-
-    /// Ends what it holds, in the background.
-    fn let_go(&mut self) {
-        let room = self.room.take();
-        if let Some(session) = self.session.take() {
-            if self.origin == Origin::Fresh {
-                // Else it was counted when it came to its shelf.
-                self.cell.ground.tally.seldom(Seldom::Opened);
-            }
-            let left = (session, Arc::clone(self.cell.setup()));
-            shelves::close_session(&self.cell.ground, self.shelf, left, room, Why::Evicted);
-        }
-        (self.met, self.rested) = (None, Duration::ZERO);
-    }
-}
-
-impl<C: Connector> Drop for Hand<'_, C> {
-    fn drop(&mut self) {
-        self.let_go();
     }
 }
 

@@ -11,7 +11,7 @@ use warmline_core::pool::Why;
 use warmline_core::pool::spares::{Need, Shelf, SpareKey};
 
 use super::ground::{Errand, Ground};
-use super::places::Place;
+use super::places::{Place, Trace, UntilGone};
 use super::shelves::{self, Rack, Spare, happened};
 use super::tally::Seldom;
 use super::{Connector, Generation, Order, Purpose, What};
@@ -32,9 +32,11 @@ impl<C: Connector> Refill<C> {
     async fn open(mut self, key: SpareKey, setup: Arc<C::Setup>, place: Place) {
         let began = clock::now();
         let ground = Arc::clone(&self.ground);
+        let (trace, traces) = Trace::new();
+        let place = UntilGone::new((place, ground.errand()), traces);
         let came = tokio::select! {
             biased;
-            came = self.session(&key, &setup) => came,
+            came = self.session(&key, &setup, trace) => came,
             () = given_up(&ground) => return,
         };
         let took = clock::now().saturating_duration_since(began);
@@ -47,7 +49,7 @@ impl<C: Connector> Refill<C> {
                     session,
                     setup: Arc::clone(&setup),
                     met: None,
-                    _place: Some(place),
+                    _place: place.take().map(|(place, _)| place),
                 };
                 match self.rack.lay(&ground, Shelf::opened, spare) {
                     Some(spare) => shelves::close(&ground, &key, spare, Why::Evicted),
@@ -67,6 +69,7 @@ impl<C: Connector> Refill<C> {
         &self,
         key: &SpareKey,
         setup: &Arc<C::Setup>,
+        trace: Trace,
     ) -> Result<Arc<C::Session>, Trouble> {
         // A spare belongs to nobody yet: failures of a credential are remembered apart.
         let scope = Scope::Shared(key.declared);
@@ -77,6 +80,7 @@ impl<C: Connector> Refill<C> {
             generation: Generation::FIRST,
             purpose: Purpose::Spare,
             replaces: None,
+            trace,
         };
         self.ground.open(&order, &nobody).await
     }

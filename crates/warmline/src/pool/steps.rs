@@ -9,8 +9,9 @@ use tokio::sync::oneshot;
 use warmline_core::exchange::Trouble;
 use warmline_core::pool::{Event, Generation, Health, Refusal, Why};
 
-use super::cell::{Answer, CellOf, Kept, Slot};
+use super::cell::{Answer, CellOf, Slot};
 use super::ground::Errand;
+use super::inheriting::{Heir, Kept};
 use super::lease::Handed;
 use super::tally::Seldom;
 use super::{Connector, What, wording};
@@ -30,7 +31,7 @@ pub(super) enum Step<C: Connector> {
     Proven,
     InVain,
     Lost(Generation, Why),
-    Close(Slot<C>, Why),
+    Close(Slot<C>, Why, Option<Heir>),
     Release(Kept<C>),
     Forget,
     Over(Vec<oneshot::Sender<()>>),
@@ -77,7 +78,7 @@ impl<C: Connector> CellOf<C> {
                 Step::Proven => self.ground.proven(self.setup(), self.any_key()),
                 Step::InVain => self.ground.in_vain(self.setup(), self.any_key()),
                 Step::Lost(generation, why) => self.happened(What::Lost { generation, why }),
-                Step::Close(slot, why) => self.close(slot, why),
+                Step::Close(slot, why, heir) => self.close(slot, why, heir),
                 Step::Release(kept) => drop(kept),
                 Step::Forget => self.forget(),
                 Step::Over(watchers) => self.over(watchers),
@@ -129,8 +130,9 @@ impl<C: Connector> CellOf<C> {
         });
     }
 
-    /// Ends a session in the background. Its room goes back when the server was told.
-    fn close(self: &Arc<Self>, slot: Slot<C>, why: Why) {
+    /// Ends a session in the background. Its room goes back when the server was told, or to the
+    /// session that takes its place.
+    fn close(self: &Arc<Self>, slot: Slot<C>, why: Why, heir: Option<Heir>) {
         let Slot {
             generation,
             session,
@@ -146,6 +148,7 @@ impl<C: Connector> CellOf<C> {
         let closing = Closing {
             cell: Arc::clone(self),
             room,
+            heir,
             _errand: self.ground.errand(),
         };
         clock::spawn_if_running("close", async move {
@@ -200,12 +203,17 @@ impl<C: Connector> Drop for Check<C> {
 struct Closing<C: Connector> {
     cell: Arc<CellOf<C>>,
     room: Option<super::rooms::Room>,
+    heir: Option<Heir>,
     _errand: Errand<C>,
 }
 
 impl<C: Connector> Drop for Closing<C> {
     fn drop(&mut self) {
-        drop(self.room.take());
+        match (self.room.take(), self.heir.take()) {
+            // Who gave up meanwhile lets it fall, and it goes back.
+            (Some(room), Some(heir)) => drop(heir.send(room)),
+            (room, _) => drop(room),
+        }
         self.cell.ground.tally.closing(-1);
         self.cell
             .enter(|inside, _, _| inside.closing = inside.closing.saturating_sub(1));

@@ -23,7 +23,7 @@ use crate::clock;
 use crate::connect::FirstContact;
 use crate::engine::{self, Caller};
 use crate::entry::{Contact, ContactKey, Entry, Unmet, Wants, transport_of};
-use crate::pool::{Met, Room};
+use crate::pool::{Met, Room, Trace, UntilGone};
 use crate::run::{self, RunShared};
 use crate::upstream::Legs;
 
@@ -175,7 +175,11 @@ async fn met(
         (Wants::State, Transport::Stdio, None) => Legs::InTurn,
         (Wants::State, ..) => Legs::Both,
     };
-    let contacting = connector.first_contact(entry, speaking, &caller.said, key.wants, legs);
+    let (trace, traces) = Trace::new();
+    // A process that was started for nothing takes up room until it is gone.
+    let rooms = UntilGone::new((room, beside), traces);
+    let wants = (key.wants, legs);
+    let contacting = connector.first_contact(entry, speaking, &caller.said, wants, trace);
     // A server that hangs does not outlive an engine that was closed.
     let met = caller.engine.until_cut(std::pin::pin!(contacting)).await;
     let met = met.unwrap_or_else(|| Err(engine::going_down()));
@@ -192,6 +196,7 @@ async fn met(
     };
     connector.breakers_changed(entry, whose, changes);
     let mut met = met?;
+    let (room, beside) = rooms.take().unwrap_or_default();
     if let Some(unused) = met.beside.take() {
         // It keeps its room until it is gone.
         clock::spawn_if_running("close", async move {

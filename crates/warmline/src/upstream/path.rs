@@ -208,6 +208,7 @@ async fn ask_shell(shell: &Path, environment: &Environment) -> Option<OsString> 
         args: &args,
         environment,
         cwd: None,
+        tether: None,
     };
     let (mut process, streams) = Process::start(start).await.ok()?;
     drop(streams.stdin);

@@ -21,6 +21,7 @@ use tokio::net::unix::pipe::Sender;
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
 use super::environment::Environment;
+use super::server::Tether;
 use super::warden;
 use super::warden::post::{self, Order, Told};
 use crate::clock;
@@ -34,6 +35,8 @@ pub(crate) struct Start<'a> {
     /// All the child gets; nothing of ours is added.
     pub(crate) environment: &'a Environment,
     pub(crate) cwd: Option<&'a Path>,
+    /// What is kept until nothing is left of the child, also if its start is given up.
+    pub(crate) tether: Option<&'a Tether>,
 }
 
 /// Our ends of a child's standard streams.
@@ -78,7 +81,13 @@ impl Process {
         let (input, stdin) = pipe_with(PipeFlags::CLOEXEC)?;
         let stdin = Sender::from_owned_fd(stdin)?;
         let (mut process, stdout, stderr) = match launch_warden(start)? {
-            Some(launched) => Self::start_guarded(launched, input).await?,
+            Some((child, control)) => {
+                let starting = Starting {
+                    launched: Some((child, control)),
+                    tether: start.tether.cloned(),
+                };
+                Self::start_guarded(starting, input).await?
+            },
             None => Self::start_in_group(start, input)?,
         };
         let (Some(stdout), Some(stderr)) = (stdout, stderr) else {
@@ -96,13 +105,12 @@ impl Process {
     }
 
     async fn start_guarded(
-        (mut child, mut control): (Child, UnixStream),
+        mut starting: Starting,
         input: OwnedFd,
     ) -> io::Result<(Self, Option<ChildStdout>, Option<ChildStderr>)> {
-        post::greet(control.as_fd(), input.as_fd())?;
-        drop(input);
+        let server = starting.server(input).await?;
+        let (mut child, control) = starting.launched.take().ok_or(ErrorKind::BrokenPipe)?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let server = hear_of_start(&mut control).await?;
         let guard = Guard::Warden(control);
         Ok((
             Self {
@@ -211,6 +219,36 @@ impl Drop for Process {
         if self.exit.is_none() && matches!(self.guard, Guard::Group) {
             self.signal_group(Signal::KILL);
         }
+    }
+}
+
+/// A warden that was launched and has not said yet that its server runs. Given up, it ends what it
+/// started, because its socket closes; what is kept for it is kept until then.
+struct Starting {
+    launched: Option<(Child, UnixStream)>,
+    tether: Option<Tether>,
+}
+
+impl Starting {
+    async fn server(&mut self, input: OwnedFd) -> io::Result<Pid> {
+        let (_, control) = self.launched.as_mut().ok_or(ErrorKind::BrokenPipe)?;
+        post::greet(control.as_fd(), input.as_fd())?;
+        drop(input);
+        hear_of_start(control).await
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        let (Some((mut child, control)), Some(tether)) = (self.launched.take(), self.tether.take())
+        else {
+            return;
+        };
+        drop(control);
+        clock::spawn_if_running("end of a start", async move {
+            clock::timeout(WARDEN_START, child.wait()).await.ok();
+            drop(tether);
+        });
     }
 }
 

@@ -50,11 +50,17 @@ pub struct Server {
     pub on_notice: Option<Arc<dyn Notices>>,
     /// Who makes the connections; none leaves it to us.
     pub dial: Option<Arc<dyn Dial>>,
+    /// Kept by every process that is started for this, until nothing is left of it.
+    pub tether: Option<Tether>,
     /// How long things may take.
     pub times: Times,
     /// How large things may be.
     pub sizes: Sizes,
 }
+
+/// Anything whose last clone is dropped when a process is gone: whoever counts processes learns of
+/// their ends by it, also of those that nobody waits for any more.
+pub type Tether = Arc<dyn fmt::Debug + Send + Sync>;
 
 /// How a server is reached.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -232,6 +238,7 @@ impl Server {
             credential_id: None,
             on_notice: None,
             dial: None,
+            tether: None,
             times: Times::default(),
             sizes: Sizes::default(),
         }

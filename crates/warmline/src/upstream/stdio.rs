@@ -153,6 +153,7 @@ impl Pipe {
             args: &reach.args,
             environment: &environment,
             cwd: reach.cwd.as_deref(),
+            tether: server.tether.as_ref(),
         };
         let (process, streams) = process::Process::start(start)
             .await
@@ -178,7 +179,8 @@ impl Pipe {
             server.sizes.line,
         )
         .with_stderr(draining, Arc::clone(&tail))
-        .heard_by(Hearing::new(server.on_notice.clone()));
+        .heard_by(Hearing::new(server.on_notice.clone()))
+        .tethered_by(server.tether.clone());
         // Ends by itself: when the child does, or when the last handle is dropped.
         drop(clock::spawn("owner of a child", owner.run(streams.stdin)));
         Ok(Self {

@@ -20,6 +20,9 @@ use crate::pool::{Connector, Happened, Opened, Order};
 pub(crate) struct Session {
     dead: AtomicBool,
     closed: AtomicBool,
+    /// Its server does not have it any more.
+    forgotten: AtomicBool,
+    is_process: bool,
     used: AtomicU32,
     /// Callers on it right now.
     pub(crate) callers: AtomicU32,
@@ -38,6 +41,11 @@ impl Session {
 
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Whether it was there until now, and is not any more.
+    fn is_forgotten_now(&self) -> bool {
+        !self.forgotten.swap(true, Ordering::Relaxed)
     }
 
     pub(crate) fn die(&self) {
@@ -70,6 +78,14 @@ impl Fake {
         Arc::default()
     }
 
+    /// A server says that a session is gone: then it has it no more. A process is there until it
+    /// was ended.
+    pub(crate) fn gone(&self, session: &Session) {
+        if !session.is_process && session.is_forgotten_now() {
+            self.live.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
     fn opened(&self) {
         let live = self.live.fetch_add(1, Ordering::Relaxed) + 1;
         self.most_live.fetch_max(live, Ordering::Relaxed);
@@ -91,13 +107,17 @@ impl Connector for Fake {
     type Session = Session;
     type Setup = ();
 
-    async fn open(&self, _: &Order<Self>) -> Result<Arc<Session>, Trouble> {
+    async fn open(&self, order: &Order<Self>) -> Result<Arc<Session>, Trouble> {
         turns(4).await;
         if self.goes_wrong() {
             return Err(Trouble::new(Reason::ConnectRefused, "by chance"));
         }
         self.opened();
-        Ok(Arc::default())
+        let transport = order.key.as_ref().map(|key| key.place().transport);
+        Ok(Arc::new(Session {
+            is_process: transport == Some(Transport::Stdio),
+            ..Session::default()
+        }))
     }
 
     async fn move_in(&self, _: &Order<Self>, session: Arc<Session>) -> Opened<Session> {
@@ -105,13 +125,17 @@ impl Connector for Fake {
         Opened::of(session)
     }
 
-    async fn check(&self, _: &Arc<Session>, _: &Arc<()>) -> Health {
+    async fn check(&self, session: &Arc<Session>, _: &Arc<()>) -> Health {
         turns(2).await;
         if !self.goes_wrong() {
             return Health::Alive;
         }
         let found = [Health::Gone, Health::Silent, Health::Unreachable];
-        found[thread_rng().gen_range(0..found.len())]
+        let found = found[thread_rng().gen_range(0..found.len())];
+        if found == Health::Gone {
+            self.gone(session);
+        }
+        found
     }
 
     async fn close(&self, session: Arc<Session>, _: &Arc<()>, _: Option<&Key>, why: Why) {
@@ -121,7 +145,9 @@ impl Connector for Fake {
         let cut = matches!(why, Why::RunEnded | Why::Drained);
         let callers = session.callers.load(Ordering::Relaxed);
         assert!(cut || callers == 0, "ended under {callers} callers: {why}");
-        self.live.fetch_sub(1, Ordering::Relaxed);
+        if session.is_forgotten_now() {
+            self.live.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     fn is_usable(&self, session: &Session) -> bool {
@@ -140,11 +166,15 @@ impl Connector for Fake {
 }
 
 pub(crate) fn key(number: u8, ends: Ends) -> Key {
+    key_at(Transport::Http, number, ends)
+}
+
+pub(crate) fn key_at(transport: Transport, number: u8, ends: Ends) -> Key {
     let place = Place {
         server: Arc::from("server"),
         revision: Revision(Digest::new([1; 16])),
         era: Era::Legacy,
-        transport: Transport::Http,
+        transport,
     };
     let digest = Digest::new([number; 16]);
     let scope = match ends {

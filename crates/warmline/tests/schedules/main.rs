@@ -28,7 +28,7 @@ const DEPTH: usize = 4;
 /// A story that is told under many schedules: its name, and what happens.
 type Story = (&'static str, fn());
 
-const STORIES: [Story; 6] = [
+const STORIES: [Story; 7] = [
     (
         "calls, losses and ends leave nothing behind, in any order",
         tasks::everything_at_once,
@@ -38,6 +38,10 @@ const STORIES: [Story; 6] = [
         tasks::one_key_many_callers,
     ),
     ("room is neither lost nor given twice", tasks::little_room),
+    (
+        "a lost session and its replacement never have more room than there is",
+        tasks::replaced_in_little_room,
+    ),
     ("spares are given to one caller each", tasks::few_spares),
     (
         "first contacts pass their room on, and end with their runs",

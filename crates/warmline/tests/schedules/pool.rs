@@ -12,6 +12,10 @@ mod connector;
 mod doors;
 #[path = "../../src/pool/ground.rs"]
 mod ground;
+#[path = "../../src/pool/hand.rs"]
+mod hand;
+#[path = "../../src/pool/inheriting.rs"]
+mod inheriting;
 #[path = "../../src/pool/lease.rs"]
 mod lease;
 #[path = "../../src/pool/opening.rs"]

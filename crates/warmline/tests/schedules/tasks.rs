@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use shuttle::future::{JoinHandle, block_on, spawn};
 use shuttle::rand::{Rng, thread_rng};
-use warmline_core::key::{Key, Owner};
+use warmline_core::key::{Key, Owner, Transport};
 use warmline_core::policy::Ceilings;
 use warmline_core::pool::spares::SpareKey;
 use warmline_core::pool::{Ends, Outcome, Sharing, Want, Why};
 
 use crate::clock;
-use crate::fake::{Fake, key, policy, turns};
+use crate::fake::{Fake, key, key_at, policy, turns};
 use crate::pool::{CellOf, Connector, Lease, Met, Pool};
 
 type Cell = Arc<CellOf<Fake>>;
@@ -34,6 +34,7 @@ impl World {
         let fake = Fake::new(trouble, spares);
         let ceilings = Ceilings {
             sessions,
+            processes: sessions,
             max_spares: 2,
             ..Ceilings::default()
         };
@@ -42,8 +43,12 @@ impl World {
     }
 
     fn cell(&self, number: u8, sharing: Sharing, ends: Ends) -> Cell {
-        self.pool
-            .cell(&key(number, ends), || policy(sharing, ends, 2), || ())
+        self.cell_at(Transport::Http, number, sharing, ends)
+    }
+
+    fn cell_at(&self, at: Transport, number: u8, sharing: Sharing, ends: Ends) -> Cell {
+        let key = key_at(at, number, ends);
+        self.pool.cell(&key, || policy(sharing, ends, 2), || ())
     }
 
     /// Runs a task beside the others.
@@ -80,10 +85,14 @@ impl World {
         }
         let left_state = thread_rng().gen_bool(0.5);
         match thread_rng().gen_range(0..8) {
-            0 => lease.settle(Outcome::Gone(Why::Gone)),
+            0 => {
+                self.fake.gone(&session);
+                lease.settle(Outcome::Gone(Why::Gone));
+            },
             1 => lease.settle(Outcome::Broken),
             2 => drop(lease),
             3 => {
+                self.fake.gone(&session);
                 session.die();
                 lease.settle(Outcome::Fine { left_state });
             },
@@ -207,6 +216,28 @@ pub(crate) fn little_room() {
     world.finish(tasks);
     let most = world.fake.most_live.load(Ordering::Relaxed);
     assert!(most <= 2, "{most} sessions were open at once");
+}
+
+/// reliability I22: a lost session keeps its room until it is closed, and then its replacement has
+/// it. What a server forgot by its own word takes up nothing any more.
+pub(crate) fn replaced_in_little_room() {
+    let transport = [Transport::Stdio, Transport::Http];
+    let transport = transport[thread_rng().gen_range(0..transport.len())];
+    let world = World::new(0.05, 0, 2);
+    let tasks = (0..5_u8).map(|number| {
+        world.beside(move |world| async move {
+            let (sharing, ends) = (Sharing::SideBySide, Ends::WithRun);
+            let cell = world.cell_at(transport, number % 2, sharing, ends);
+            for _ in 0..3 {
+                world.call(&cell).await;
+            }
+        })
+    });
+    let mut tasks: Vec<_> = tasks.collect();
+    tasks.push(world.beside(|world| async move { world.keep().await }));
+    world.finish(tasks);
+    let most = world.fake.most_live.load(Ordering::Relaxed);
+    assert!(most <= 2, "{most} of {transport:?} where two have room");
 }
 
 pub(crate) fn few_spares() {

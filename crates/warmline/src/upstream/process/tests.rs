@@ -11,6 +11,7 @@ async fn start_shell(script: &str) -> (Process, Streams) {
         args: &args,
         environment: &environment,
         cwd: None,
+        tether: None,
     };
     Process::start(start).await.unwrap()
 }
@@ -77,6 +78,7 @@ async fn a_program_that_cannot_run_is_an_error_of_its_start() {
             args: &[],
             environment: &environment,
             cwd: None,
+            tether: None,
         };
         assert_eq!(
             Process::start(start).await.unwrap_err().kind(),
@@ -96,6 +98,7 @@ async fn a_child_gets_its_environment_and_nothing_of_ours() {
         args: &args,
         environment: &environment,
         cwd: Some(Path::new("/")),
+        tether: None,
     };
     let (mut process, mut streams) = Process::start(start).await.unwrap();
     let mut said = String::new();

@@ -20,6 +20,7 @@ use super::routing::{self, Fed, Taken};
 use crate::clock;
 use crate::upstream::notices::Hearing;
 use crate::upstream::process::{Exit, Process};
+use crate::upstream::server::Tether;
 use crate::upstream::stderr::StderrTail;
 
 /// The one task that has a child's streams.
@@ -29,6 +30,8 @@ pub(super) struct Owner {
     stdout: Output,
     draining: Option<JoinHandle<()>>,
     stderr: Arc<StderrTail>,
+    /// Last, so that it is dropped when nothing is left of the child.
+    tether: Option<Tether>,
 }
 
 /// A child's output, read line by line.
@@ -72,6 +75,7 @@ impl Owner {
             stdout,
             draining: None,
             stderr: Arc::default(),
+            tether: None,
         }
     }
 
@@ -84,6 +88,12 @@ impl Owner {
     /// The same, with somebody who hears what belongs to no call.
     pub(super) fn heard_by(mut self, hearing: Hearing) -> Self {
         self.stdout.hearing = hearing;
+        self
+    }
+
+    /// The same, keeping something until nothing is left of the child.
+    pub(super) fn tethered_by(mut self, tether: Option<Tether>) -> Self {
+        self.tether = tether;
         self
     }
 
