@@ -8,6 +8,7 @@
 //! | What is a tool called here, and whose is it? | `names.rs` |
 //! | What stands in a list? | `lists.rs` |
 //! | Where does the next page begin? | `cursor.rs` |
+//! | Whose is a resource? | `owner.rs` |
 //! | Who is left out, and how long is waited for them? | `absent.rs` |
 //! | What do we say of ourselves? | `words.rs` |
 
@@ -15,8 +16,10 @@ pub(crate) mod absent;
 mod cursor;
 pub(crate) mod lists;
 mod names;
+pub(crate) mod owner;
 pub(crate) mod words;
 
+use serde::Deserialize;
 use warmline::core::protocol::params::Params;
 use warmline::core::protocol::splice::{self, Edit};
 use warmline::{Code, Error, List, ServerHandle, clock};
@@ -66,6 +69,12 @@ pub(crate) enum Errand {
     List(List),
     /// What stands in that list under a name.
     Named(List),
+    /// A resource, by its URI.
+    Resource,
+    /// What may stand in a prompt or in the URI of a resource.
+    Completion,
+    /// From which level on all of them are to tell what they do.
+    Level,
     /// Something that is not spoken here.
     Unknown,
 }
@@ -74,7 +83,14 @@ impl Errand {
     pub(crate) fn of(method: &str) -> Self {
         match method {
             "tools/list" => Self::List(List::Tools),
+            "resources/list" => Self::List(List::Resources),
+            "resources/templates/list" => Self::List(List::Templates),
+            "prompts/list" => Self::List(List::Prompts),
             "tools/call" => Self::Named(List::Tools),
+            "prompts/get" => Self::Named(List::Prompts),
+            "resources/read" | "resources/subscribe" | "resources/unsubscribe" => Self::Resource,
+            "completion/complete" => Self::Completion,
+            "logging/setLevel" => Self::Level,
             _ => Self::Unknown,
         }
     }
@@ -106,12 +122,75 @@ pub(crate) async fn meant(
     params: &Params,
 ) -> Result<Params, Error> {
     let own = own_name(server, list, shown).await?;
-    let mut text = Vec::with_capacity(own.len() + 2);
-    splice::write_text(&mut text, &own);
-    let mut raw = Vec::with_capacity(params.raw().len());
-    params.write_with(&mut raw, &[Edit::Set("name", &text)], &[]);
+    Ok(with_member(params, "name", &text(&own)))
+}
+
+/// What a completion is about: the name of a prompt here, or the URI of a resource.
+#[derive(Debug, Default)]
+pub(crate) enum About {
+    Prompt(String),
+    Resource(String),
+    #[default]
+    Nothing,
+}
+
+impl About {
+    pub(crate) fn of(params: &Params) -> Self {
+        #[derive(Deserialize)]
+        struct Ref {
+            #[serde(rename = "type")]
+            kind: String,
+            name: Option<String>,
+            uri: Option<String>,
+        }
+        let raw = params.member("ref").unwrap_or(b"null");
+        match serde_json::from_slice::<Option<Ref>>(raw).ok().flatten() {
+            Some(Ref {
+                kind,
+                name: Some(name),
+                ..
+            }) if kind == "ref/prompt" => Self::Prompt(name),
+            Some(Ref {
+                kind,
+                uri: Some(uri),
+                ..
+            }) if kind == "ref/resource" => Self::Resource(uri),
+            _ => Self::Nothing,
+        }
+    }
+}
+
+/// The parameters of a completion that is about a prompt, with the server's own name in them.
+///
+/// # Errors
+/// As [`meant`].
+pub(crate) async fn meant_in_completion(
+    server: &ServerHandle,
+    shown: &str,
+    params: &Params,
+) -> Result<Params, Error> {
+    let own = own_name(server, List::Prompts, shown).await?;
+    let mut about = Vec::new();
+    let raw = params.member("ref").unwrap_or(b"{}");
+    let written = splice::edit_object(raw, &[Edit::Set("name", &text(&own))], &mut about);
+    Ok(match written {
+        Ok(()) => with_member(params, "ref", &about),
+        Err(_) => params.clone(),
+    })
+}
+
+/// A text as JSON.
+fn text(plain: &str) -> Vec<u8> {
+    let mut raw = Vec::with_capacity(plain.len() + 2);
+    splice::write_text(&mut raw, plain);
+    raw
+}
+
+fn with_member(params: &Params, name: &str, value: &[u8]) -> Params {
+    let mut raw = Vec::with_capacity(params.raw().len() + value.len());
+    params.write_with(&mut raw, &[Edit::Set(name, value)], &[]);
     // Edits of a checked object make a checked object.
-    Ok(Params::parse(raw.into()).unwrap_or_else(|_| params.clone()))
+    Params::parse(raw.into()).unwrap_or_else(|_| params.clone())
 }
 
 /// The server's own name of something. Only a name that may be one of ours is looked up.
@@ -124,6 +203,34 @@ async fn own_name(server: &ServerHandle, list: List, shown: &str) -> Result<Stri
     let Ok(known) = clock::timeout(absent::SHARE, known).await else {
         return Ok(rest.to_owned());
     };
-    let names = names::Shown::of(server.name(), known?.iter().map(String::as_str));
+    let names = names::Shown::of(server.name(), known?.iter().map(|name| &**name));
     Ok(names.original(shown).unwrap_or(rest).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use warmline::{Server, Warmline};
+
+    /// The one name is another, and every other byte is as it was.
+    #[tokio::test]
+    async fn a_name_is_written_into_the_bytes_and_nothing_else_is_touched() {
+        let server = Server::http("files", "http://127.0.0.1:9/mcp");
+        let warm = Warmline::builder().server(server).build().unwrap();
+        let server = warm.server("files").unwrap();
+        let parse = |raw: &'static str| Params::parse(raw.into()).unwrap();
+        let call =
+            parse(r#"{ "arguments":{"name":"x", "n":1e0},"name" : "files__re\u0061d","x":[ ] }"#);
+        let shown = call.name().unwrap();
+        let meant = meant(&server, List::Tools, &shown, &call).await.unwrap();
+        let expected = r#"{ "arguments":{"name":"x", "n":1e0},"name" : "read","x":[ ] }"#;
+        assert_eq!(meant.raw(), expected);
+        let asked =
+            parse(r#"{"argument":{"name":"a"},"ref":{"type":"ref/prompt","name":"files__greet"}}"#);
+        let meant = meant_in_completion(&server, "files__greet", &asked)
+            .await
+            .unwrap();
+        let expected = r#"{"argument":{"name":"a"},"ref":{"type":"ref/prompt","name":"greet"}}"#;
+        assert_eq!(meant.raw(), expected);
+    }
 }

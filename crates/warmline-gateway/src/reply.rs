@@ -21,6 +21,8 @@ pub(crate) enum RpcCode {
     Method,
     /// The parameters are wrong.
     Params,
+    /// No server has this resource.
+    Resource,
     /// Something of ours broke.
     Internal,
     /// A header is missing, or says something else than the body.
@@ -39,6 +41,7 @@ impl RpcCode {
             Self::Invalid => -32600,
             Self::Method => -32601,
             Self::Params => -32602,
+            Self::Resource => -32002,
             Self::Internal => -32603,
             Self::Header => -32020,
             Self::Version => -32022,

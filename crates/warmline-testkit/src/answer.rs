@@ -60,8 +60,8 @@ fn plain(call: &Call) -> Outcome {
         "initialize" => Ok(initialize(call)),
         "server/discover" => Ok(discover(call)),
         "tools/list" => tools_list(call),
-        "resources/list" => list(call, "resources", resources()),
-        "resources/templates/list" => list(call, "resourceTemplates", templates()),
+        "resources/list" => list(call, "resources", resources(call)),
+        "resources/templates/list" => list(call, "resourceTemplates", templates(call)),
         "resources/read" => read_resource(call),
         "resources/subscribe" | "resources/unsubscribe" => subscribe(call),
         "prompts/list" => list(call, "prompts", prompts()),
@@ -149,6 +149,8 @@ fn discover(call: &Call) -> Value {
 
 fn tools_list(call: &Call) -> Outcome {
     let mut tools = tools::catalogue(call.state.memory().tools_changed);
+    let more = call.state.personality.more_tools.iter();
+    tools.extend(more.map(|name| json!({"name": name, "inputSchema": {"type": "object"}})));
     tools.extend((0..call.quirk.extra_tools).map(
         |number| json!({"name": format!("extra_{number}"), "inputSchema": {"type": "object"}}),
     ));
@@ -180,19 +182,22 @@ fn list(call: &Call, name: &str, all: Vec<Value>) -> Outcome {
     Ok(result)
 }
 
-fn resources() -> Vec<Value> {
+fn resources(call: &Call) -> Vec<Value> {
+    let scheme = &call.state.personality.scheme;
     (1..=3)
-        .map(|number| json!({"uri": format!("ledger://page/{number}"), "name": format!("page {number}")}))
+        .map(|number| json!({"uri": format!("{scheme}://page/{number}"), "name": format!("page {number}")}))
         .collect()
 }
 
-fn templates() -> Vec<Value> {
-    vec![json!({"uriTemplate": "ledger://page/{number}", "name": "page"})]
+fn templates(call: &Call) -> Vec<Value> {
+    let scheme = &call.state.personality.scheme;
+    vec![json!({"uriTemplate": format!("{scheme}://page/{{number}}"), "name": "page"})]
 }
 
 fn read_resource(call: &Call) -> Outcome {
     let uri = call.params["uri"].as_str().unwrap_or_default();
-    if !uri.starts_with("ledger://") {
+    let own = format!("{}://", call.state.personality.scheme);
+    if !uri.starts_with(&own) {
         let code = if call.era == Era::Legacy {
             -32002
         } else {

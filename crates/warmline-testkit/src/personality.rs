@@ -149,6 +149,10 @@ pub struct Personality {
     pub missing: &'static Dialect,
     /// Tools, resources and prompts per page; none: all at once.
     pub page_size: Option<usize>,
+    /// What the URIs of its resources begin with.
+    pub scheme: String,
+    /// Tools beside the usual ones, which do nothing.
+    pub more_tools: Vec<String>,
     /// What `GET` gets.
     pub get: GetStream,
     /// How replies leave.
@@ -182,6 +186,8 @@ impl Personality {
             gone: &crate::dialects::SPECIFIED,
             missing: &crate::dialects::MISSING_SPECIFIED,
             page_size: None,
+            scheme: "ledger".to_owned(),
+            more_tools: Vec::new(),
             get: GetStream::Offered,
             writes: Writes::Whole,
             path: "/mcp".to_owned(),
@@ -238,6 +244,20 @@ impl Personality {
     #[must_use]
     pub fn legacy_versions(mut self, versions: &[&str]) -> Self {
         self.legacy_versions = versions.iter().map(|&version| version.to_owned()).collect();
+        self
+    }
+
+    /// Sets what the URIs of its resources begin with.
+    #[must_use]
+    pub fn scheme(mut self, scheme: &str) -> Self {
+        scheme.clone_into(&mut self.scheme);
+        self
+    }
+
+    /// Adds tools of these names, which do nothing.
+    #[must_use]
+    pub fn more_tools(mut self, names: &[&str]) -> Self {
+        self.more_tools = names.iter().map(|name| (*name).to_owned()).collect();
         self
     }
 

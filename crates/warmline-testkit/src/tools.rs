@@ -16,7 +16,9 @@ pub(crate) use self::catalogue::{catalogue, header_params};
 pub(crate) async fn call(call: &Call) -> Outcome {
     let name = call.params["name"].as_str().unwrap_or_default();
     let known = catalogue(call.state.memory().tools_changed);
-    let known = known.iter().any(|tool| tool["name"] == name);
+    let more = &call.state.personality.more_tools;
+    let known =
+        more.iter().any(|more| more == name) || known.iter().any(|tool| tool["name"] == name);
     if !known && !name.starts_with("extra_") {
         return Err(RpcError::invalid_params(format!("Unknown tool: {name}")));
     }

@@ -41,7 +41,7 @@ use crate::route::Route;
 use crate::upstream::Listener;
 
 use asking::tools_of;
-pub(crate) use asking::{facts, greeting, held, line, list, take_alone, tools};
+pub(crate) use asking::{facts, greeting, held, line, list, listed, take_alone, tools};
 use failing::Failed;
 use hearing::Hearing;
 use refusing::{protocol_error, unknown_tool};

@@ -8,6 +8,7 @@ mod answers;
 mod contacts;
 mod digests;
 mod greetings;
+mod listed;
 mod standing;
 mod struck;
 
@@ -49,6 +50,8 @@ use digests::revision;
 pub(crate) use digests::{NO_CREDENTIAL, Said, transport_of};
 pub(crate) use greetings::Greeter;
 use greetings::Greetings;
+pub(crate) use listed::Items;
+use listed::Listed;
 use standing::Standing;
 pub(crate) use standing::governing;
 
@@ -63,6 +66,7 @@ pub(crate) struct Entry {
     events: Events,
     budget: Mutex<Budget>,
     pub(crate) tools: ToolCache<ToolsOf>,
+    pub(crate) listed: Listed,
     /// What was found out about it, by what may change the answer.
     contacts: papaya::HashMap<ContactKey, Arc<Contact>>,
     pub(crate) contacting: Flights<ContactKey, Result<Arc<Contact>, Unmet>>,
@@ -128,6 +132,7 @@ impl Entry {
         Arc::new(Self {
             name: Arc::from(server.name.as_str()),
             tools: ToolCache::new(horizon),
+            listed: Listed::new(horizon),
             settings: ArcSwap::from_pointee(server.settings.clone()),
             server,
             standing: Standing::default(),
@@ -153,10 +158,18 @@ impl Entry {
         })
     }
 
+    /// Another session may list something else.
+    pub(crate) fn forget_lists(&self) {
+        self.tools.forget_all();
+        self.listed.forget_all();
+    }
+
     /// The server said that one of its lists changed: what is cached of it is dropped.
     pub(crate) fn list_changed(&self, list: &'static str) {
         if list == "tools" {
             self.tools.forget_all();
+        } else {
+            self.listed.forget_all();
         }
         self.events.tell(Event::ListChanged {
             server: Arc::clone(&self.name),

@@ -224,6 +224,15 @@ impl ServerHandle {
         call::list(&self.caller, &self.entry()?, list).await
     }
 
+    /// The same from the cache where it holds: until its horizon, or until the server says that the
+    /// list changed.
+    ///
+    /// # Errors
+    /// As a call that fails.
+    pub async fn listed(&self, list: List) -> Result<Arc<[Bytes]>> {
+        call::listed(&self.caller, &self.entry()?, list).await
+    }
+
     /// Reads a resource.
     pub fn read_resource(&self, uri: &str) -> Call<Bytes> {
         self.request("resources/read", json!({ "uri": uri }))

@@ -69,10 +69,13 @@ async fn notified(
         },
         _ => {},
     }
-    let way = client.way(visit, Some(params))?;
     let raw = message.params();
     let method = message.method().unwrap_or_default();
     let raw = raw.as_deref().unwrap_or(b"{}");
+    if visit.target.server.is_none() {
+        return merged::notified(visit, client, method, (params, raw)).await;
+    }
+    let way = client.way(visit, Some(params))?;
     if let Err(error) = way.server.notify(method, raw).await {
         tracing::debug!(server = way.server.name(), %error, "a notice of a client was not taken");
     }

@@ -3,10 +3,14 @@
 //! Asked by: the faces.  All servers are asked at once. What cannot be had is left out and named in
 //! `_meta`; the rest does not wait for it.
 
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
 use bytes::Bytes;
 use futures_util::future::join_all;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
-use std::sync::Arc;
 use warmline::core::protocol::splice::{self, Edit};
 use warmline::{Error, List, ServerHandle, clock};
 
@@ -52,13 +56,14 @@ impl Listing {
     pub(crate) async fn read(self) -> Page {
         let asked = self.members.iter().map(|member| self.ask(member));
         let mut groups = Vec::with_capacity(self.members.len());
-        let mut left_out = Vec::new();
+        let (mut left_out, mut seen) = (Vec::new(), HashSet::new());
         let absences = &self.shared.absences;
         for (member, said) in self.members.iter().zip(join_all(asked).await) {
             let server = member.name.clone();
             match said {
                 Ok(items) => {
                     absences.present(&self.subject, &server);
+                    let items = self.without_doubles(items, &mut seen);
                     groups.push(Group { server, items });
                 },
                 Err(why) => {
@@ -76,8 +81,20 @@ impl Listing {
         Page { members, left_out }
     }
 
+    /// What no server before this one lists. A URI is the first one's that lists it, and so it is
+    /// when it is read.
+    fn without_doubles(&self, items: Vec<Item>, seen: &mut HashSet<Arc<str>>) -> Vec<Bytes> {
+        if is_named(self.list) {
+            return items.into_iter().map(|item| item.raw).collect();
+        }
+        let fresh = items.into_iter().filter(|item| !seen.contains(&item.name));
+        let fresh: Vec<Item> = fresh.collect();
+        seen.extend(fresh.iter().map(|item| Arc::clone(&item.name)));
+        fresh.into_iter().map(|item| item.raw).collect()
+    }
+
     /// What one server lists and its caller may see, under the names it has here.
-    async fn ask(&self, member: &Member) -> Result<Vec<Bytes>, Why> {
+    async fn ask(&self, member: &Member) -> Result<Vec<Item>, Why> {
         let server = match &member.reached {
             Ok(server) => server,
             Err(error) => return Err(Why::Failed(error.clone())),
@@ -86,7 +103,7 @@ impl Listing {
         let items = match clock::timeout(share, items(server, self.list)).await {
             Ok(Ok(items)) => items,
             // It does not know what that is, so it has none.
-            Ok(Err(error)) if is_unknown(&error) => Vec::new(),
+            Ok(Err(error)) if is_unknown(&error) => Arc::from([]),
             Ok(Err(error)) => return Err(Why::Failed(error)),
             Err(_) => return Err(Why::Late),
         };
@@ -94,8 +111,11 @@ impl Listing {
         let may_see = |item: &&Item| {
             self.list != List::Tools || rules.may_call(&self.subject, &member.name, &item.name)
         };
-        let names = Shown::of(&member.name, items.iter().map(|item| item.name.as_str()));
         let seen = items.iter().filter(may_see);
+        if !is_named(self.list) {
+            return Ok(seen.cloned().collect());
+        }
+        let names = Shown::of(&member.name, items.iter().map(|item| &*item.name));
         Ok(seen.filter_map(|item| item.shown_by(&names)).collect())
     }
 }
@@ -116,42 +136,96 @@ impl Page {
 }
 
 /// Something that a server lists.
-struct Item {
-    /// The server's own name of it.
-    name: String,
+#[derive(Clone)]
+pub(super) struct Item {
+    /// The server's own name of it; of a resource, its URI or the template of it.
+    pub(super) name: Arc<str>,
     raw: Bytes,
 }
 
+/// Whether a list holds names, and not URIs.
+const fn is_named(list: List) -> bool {
+    matches!(list, List::Tools | List::Prompts)
+}
+
 impl Item {
-    fn shown_by(&self, names: &Shown) -> Option<Bytes> {
+    fn of(list: List, raw: &Bytes) -> Option<Self> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Members {
+            name: Option<String>,
+            uri: Option<String>,
+            uri_template: Option<String>,
+        }
+        let members = serde_json::from_slice::<Members>(raw).ok()?;
+        let name = match list {
+            List::Tools | List::Prompts => members.name,
+            List::Resources => members.uri,
+            List::Templates => members.uri_template,
+        };
+        Some(Self {
+            name: name?.into(),
+            raw: raw.clone(),
+        })
+    }
+
+    #[cfg(test)]
+    pub(super) fn for_tests(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            raw: Bytes::new(),
+        }
+    }
+
+    fn shown_by(&self, names: &Shown) -> Option<Self> {
         let shown = names.shown(&self.name)?;
         let mut text = Vec::with_capacity(shown.len() + 2);
         splice::write_text(&mut text, shown);
         let mut out = Vec::with_capacity(self.raw.len() + text.len());
         splice::edit_object(&self.raw, &[Edit::Set("name", &text)], &mut out).ok()?;
-        Some(out.into())
+        Some(Self {
+            name: shown.into(),
+            raw: out.into(),
+        })
     }
 }
 
 /// What a server lists, whole.
-async fn items(server: &ServerHandle, list: List) -> Result<Vec<Item>, Error> {
-    match list {
+pub(super) async fn items(server: &ServerHandle, list: List) -> Result<Arc<[Item]>, Error> {
+    let said = match list {
         List::Tools => {
             let tools = server.tools().await?;
             let items = tools.tools().iter().map(|tool| Item {
-                name: tool.name().to_owned(),
+                name: tool.name().into(),
                 raw: tool.raw().clone(),
             });
-            Ok(items.collect())
+            return Ok(items.collect());
         },
-        List::Resources | List::Templates | List::Prompts => Ok(Vec::new()),
+        List::Resources | List::Templates => "resources",
+        List::Prompts => "prompts",
+    };
+    // Whoever does not say that it has any is not asked: some would never answer.
+    if !can(server, said).await? {
+        return Ok(Arc::from([]));
     }
+    let listed = server.listed(list).await?;
+    Ok(listed
+        .iter()
+        .filter_map(|raw| Item::of(list, raw))
+        .collect())
+}
+
+/// Whether a server says that it can do something.
+pub(crate) async fn can(server: &ServerHandle, what: &str) -> Result<bool, Error> {
+    let facts = server.greeting().await?;
+    let said = serde_json::from_slice::<HashMap<String, IgnoredAny>>(&facts.capabilities);
+    Ok(said.is_ok_and(|said| said.contains_key(what)))
 }
 
 /// The server's own names of what it lists.
-pub(super) async fn names(server: &ServerHandle, list: List) -> Result<Vec<String>, Error> {
+pub(super) async fn names(server: &ServerHandle, list: List) -> Result<Vec<Arc<str>>, Error> {
     let items = items(server, list).await?;
-    Ok(items.into_iter().map(|item| item.name).collect())
+    Ok(items.iter().map(|item| Arc::clone(&item.name)).collect())
 }
 
 /// Whether a server says that it does not know the method.

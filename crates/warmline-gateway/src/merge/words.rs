@@ -7,6 +7,10 @@ use warmline::core::era::Version;
 fn capabilities() -> Value {
     json!({
         "tools": { "listChanged": true },
+        "resources": { "subscribe": true, "listChanged": true },
+        "prompts": { "listChanged": true },
+        "completions": {},
+        "logging": {},
     })
 }
 

@@ -1,11 +1,13 @@
 //! All servers in one, for a legacy client.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use warmline::Server;
 use warmline_testkit::Personality;
 
 use super::merged_world::{Merged, NEWEST, ask, each, list};
-use super::wire::{Legacy, initialize};
+use super::wire::{Legacy, call, initialize};
 
 /// A place where nobody listens.
 async fn nobody() -> String {
@@ -146,5 +148,195 @@ async fn the_greeting_is_ours_and_opens_nothing() {
         assert!(said["instructions"].as_str().unwrap().contains("alpha"));
     }
     assert_eq!(world.server("alpha").ledger().entries().len(), 0);
+    world.finish().await;
+}
+
+/// Two servers whose resources have schemes of their own.
+async fn of_two_schemes() -> Merged {
+    let of = |scheme| Personality::legacy().scheme(scheme);
+    Merged::new(vec![("alpha", of("one")), ("beta", of("two"))]).await
+}
+
+fn asked(world: &Merged, method: &str) -> (usize, usize) {
+    let of = |name| world.server(name).ledger().received(method);
+    (of("alpha"), of("beta"))
+}
+
+/// Resources keep their URIs and are read where they are; what no list names is looked for, and
+/// what nobody has is not found.
+#[tokio::test]
+async fn a_resource_is_read_from_the_server_that_has_it() {
+    let world = of_two_schemes().await;
+    let client = world.greet("/mcp", json!({})).await;
+    let resources = list(&client, "resources/list", json!({})).await;
+    let uris = each(&resources, "resources", "uri");
+    assert_eq!(uris.first(), Some(&"one://page/1"));
+    assert_eq!(uris.last(), Some(&"two://page/3"));
+    let templates = list(&client, "resources/templates/list", json!({})).await;
+    let templates = each(&templates, "resourceTemplates", "uriTemplate");
+    assert_eq!(templates, ["one://page/{number}", "two://page/{number}"]);
+
+    let read = |uri: &str| json!({ "uri": uri });
+    for uri in ["two://page/2", "two://page/77", "two://else"] {
+        let result = list(&client, "resources/read", read(uri)).await;
+        assert_eq!(result["contents"][0]["uri"], uri);
+    }
+    assert_eq!(asked(&world, "resources/read"), (0, 3));
+    // The lists were read once.
+    assert_eq!(asked(&world, "resources/list"), (1, 1));
+    let answer = ask(&client, "resources/read", read("gone://x")).await;
+    assert_eq!(answer["error"]["code"], -32002, "{answer}");
+    assert_eq!(answer["error"]["data"]["uri"], "gone://x");
+    let answer = ask(&client, "resources/subscribe", read("gone://x")).await;
+    assert_eq!(answer["error"]["code"], -32002, "{answer}");
+    ask(&client, "resources/subscribe", read("one://page/1")).await;
+    assert_eq!(asked(&world, "resources/subscribe"), (1, 0));
+    ask(&client, "resources/unsubscribe", read("one://page/1")).await;
+    assert_eq!(asked(&world, "resources/unsubscribe"), (1, 0));
+    client.delete().await;
+    world.finish().await;
+}
+
+/// Where two servers list the same URI, it stands in the list once, and is read from the first.
+#[tokio::test]
+async fn a_uri_of_two_servers_is_the_first_ones() {
+    let legacy = Personality::legacy;
+    let world = Merged::new(vec![("beta", legacy()), ("alpha", legacy())]).await;
+    let client = world.greet("/mcp", json!({})).await;
+    let resources = list(&client, "resources/list", json!({})).await;
+    let uris = each(&resources, "resources", "uri");
+    assert_eq!(
+        uris,
+        ["ledger://page/1", "ledger://page/2", "ledger://page/3"]
+    );
+    list(
+        &client,
+        "resources/read",
+        json!({ "uri": "ledger://page/1" }),
+    )
+    .await;
+    assert_eq!(asked(&world, "resources/read"), (1, 0));
+    client.delete().await;
+    world.finish().await;
+}
+
+/// Prompts have names as tools have; completions are about the prompts and resources of one server.
+#[tokio::test]
+async fn prompts_and_completions_go_to_their_own_server() {
+    let world = of_two_schemes().await;
+    let client = world.greet("/mcp", json!({})).await;
+    let prompts = list(&client, "prompts/list", json!({})).await;
+    let names = each(&prompts, "prompts", "name");
+    assert_eq!(
+        names,
+        ["alpha__greet", "alpha__plain", "beta__greet", "beta__plain"]
+    );
+    let wanted = json!({ "name": "beta__greet", "arguments": { "who": "Ada" } });
+    let prompt = list(&client, "prompts/get", wanted).await;
+    assert_eq!(prompt["messages"][0]["content"]["text"], "Greet Ada.");
+    assert_eq!(asked(&world, "prompts/get"), (0, 1));
+    let about = |about: Value| json!({ "ref": about, "argument": { "name": "who", "value": "A" } });
+    for (of, expected) in [
+        (
+            json!({ "type": "ref/prompt", "name": "beta__greet" }),
+            (0, 1),
+        ),
+        (
+            json!({ "type": "ref/resource", "uri": "one://page/{number}" }),
+            (1, 1),
+        ),
+    ] {
+        list(&client, "completion/complete", about(of)).await;
+        assert_eq!(asked(&world, "completion/complete"), expected);
+    }
+    let cases = [
+        json!({ "type": "ref/prompt", "name": "gone__greet" }),
+        json!({ "type": "ref/else" }),
+        json!(7),
+    ];
+    for case in cases {
+        let answer = ask(&client, "completion/complete", about(case.clone())).await;
+        assert_eq!(answer["error"]["code"], -32602, "{case}: {answer}");
+    }
+    client.delete().await;
+    world.finish().await;
+}
+
+/// A log level is said to every server, and what a client tells is told to those it has called.
+#[tokio::test]
+async fn what_concerns_all_is_said_to_all() {
+    let world = of_two_schemes().await;
+    let client = world.greet("/mcp", json!({ "roots": {} })).await;
+    let answer = ask(&client, "logging/setLevel", json!({ "level": "info" })).await;
+    assert_eq!(answer["result"], json!({}), "{answer}");
+    assert_eq!(asked(&world, "logging/setLevel"), (1, 1));
+    let answer = ask(&client, "logging/setLevel", json!({ "level": "loud" })).await;
+    assert_eq!(answer["error"]["code"], -32602, "{answer}");
+    let changed = "notifications/roots/list_changed";
+    let notice = json!({ "jsonrpc": "2.0", "method": changed });
+    assert_eq!(client.post(&notice).await.status, 202);
+    for name in ["alpha", "beta"] {
+        let came = |entries: &[warmline_testkit::Entry]| {
+            entries.iter().any(|entry| entry.method == changed)
+        };
+        let ledger = world.server(name).ledger();
+        assert!(ledger.wait_until(Duration::from_secs(5), came).await);
+    }
+    client.delete().await;
+    world.finish().await;
+}
+
+/// P111, P112: tools whose names no provider takes are listed under fine ones, and a call by
+/// those reaches the tool by its own name, also from a client that never listed.
+#[tokio::test]
+async fn tools_with_odd_names_are_called_by_fine_ones() {
+    let long = "x".repeat(120);
+    let odd = Personality::legacy().more_tools(&["files.read", "files/read", &long]);
+    let world = Merged::new(vec![("alpha", odd)]).await;
+    let client = world.greet("/mcp", json!({})).await;
+    let tools = list(&client, "tools/list", json!({})).await;
+    let names = each(&tools, "tools", "name");
+    let is_fine = |name: &&str| {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+        name.len() <= 48 && name.bytes().all(plain)
+    };
+    assert!(names.iter().all(is_fine), "{names:?}");
+    let (_, made) = names.split_at(names.len() - 3);
+    let other = world.greet("/mcp", json!({})).await;
+    for (name, own) in made.iter().zip(["files.read", "files/read", &long]) {
+        for client in [&client, &other] {
+            let answer = client.call(name, json!({})).await;
+            let text = &answer["result"]["content"][0]["text"];
+            assert_eq!(text, &format!("{own} ran"), "{answer}");
+        }
+    }
+    client.delete().await;
+    other.delete().await;
+    world.finish().await;
+}
+
+/// P77, P79: questions, progress and the tool's own errors come from the one server that a call
+/// went to.
+#[tokio::test]
+async fn what_comes_down_during_a_call_is_the_calls_own() {
+    let world = of_two_schemes().await;
+    let client = world.greet("/mcp", json!({ "roots": {} })).await;
+    let mut stream = client.post(&call(7, "beta__ask_roots", json!({}))).await;
+    let question = stream.message().await.unwrap();
+    assert_eq!(question["method"], "roots/list");
+    let roots = json!({ "roots": [{ "uri": "file:///a" }] });
+    let answer = json!({ "jsonrpc": "2.0", "id": question["id"], "result": roots });
+    assert_eq!(client.post(&answer).await.status, 202);
+    let answers = stream.answer().await["result"]["structuredContent"]["answers"].clone();
+    assert_eq!(answers[0], roots);
+    let mut steps = call(8, "alpha__progress", json!({ "steps": 2 }));
+    steps["params"]["_meta"] = json!({ "progressToken": "mine" });
+    let mut stream = client.post(&steps).await;
+    let told = stream.message().await.unwrap();
+    assert_eq!(told["params"]["progressToken"], "mine", "{told}");
+    stream.answer().await;
+    let unknown = client.call("alpha__no_such_tool", json!({})).await;
+    assert_eq!(unknown["error"]["code"], -32602, "{unknown}");
+    client.delete().await;
     world.finish().await;
 }

@@ -18,7 +18,7 @@ use warmline_core::protocol::params::Params;
 use super::{Job, Way, carry};
 use crate::connect::{Connect, Line};
 use crate::engine::Caller;
-use crate::entry::{Entry, Greeter};
+use crate::entry::{Entry, Greeter, Items};
 use crate::error::{Error, Result};
 use crate::handle::HeldSession;
 use crate::pool::{CellOf, Lease, Seen};
@@ -89,6 +89,20 @@ pub(crate) async fn list(caller: &Caller, entry: &Arc<Entry>, list: List) -> Res
         items.retain(|item| is_usable(list, item));
     }
     Ok(items)
+}
+
+/// The same from the cache where it holds, or read now, once for all who ask.
+pub(crate) async fn listed(caller: &Caller, entry: &Arc<Entry>, which: List) -> Result<Items> {
+    let whose = (tools_of(caller, entry), which);
+    let (reader, of) = (caller.clone(), Arc::clone(entry));
+    let work = async move { list(&reader, &of, which).await };
+    match entry.listed.list(whose, work).await {
+        // Whoever read it for all of us was cut; that is no ending of ours.
+        Err(error) if error.reason() == Reason::RunEnded && is_live(caller) => {
+            Ok(list(caller, entry, which).await?.into())
+        },
+        read => read,
+    }
 }
 
 /// What the server said of itself when the session of this caller was opened.

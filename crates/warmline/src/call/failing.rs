@@ -170,7 +170,7 @@ impl Way<'_> {
         if matches!(dialect.remedy(), Remedy::Open | Remedy::GoStateless) {
             self.is_another_server(route);
         }
-        self.entry.tools.forget_all();
+        self.entry.forget_lists();
         // A server that forgot one session may have forgotten others: they are looked at before
         // their next use. What is said of one that was replaced already is no news.
         let Route::Held(cell) = route else { return };

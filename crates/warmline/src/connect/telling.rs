@@ -149,7 +149,7 @@ impl Connect {
         if setup.is_process() {
             setup.entry.metrics.child_restarts.one_more();
         }
-        setup.entry.tools.forget_all();
+        setup.entry.forget_lists();
         self.shared.events.tell(Event::SessionGone {
             session: which(happened, Some(generation)),
             cause,

@@ -1,22 +1,30 @@
 //! A legacy client at the place of all servers: whose each of its requests is.
 //!
-//! Asked by: [`request`](super::request).  What one server has to answer goes its way, under the
-//! server's own name; what all have to answer is put together in [`merge`](crate::merge).
+//! Asked by: [`request`](super::request), and for what a client tells.  What one server has to
+//! answer goes its way, under the server's own name; what all have to answer is put together in
+//! [`merge`](crate::merge).
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+use futures_util::future::join_all;
 use http::StatusCode;
+use serde_json::json;
 use warmline::core::code::Reason;
 use warmline::core::exchange::Trouble;
 use warmline::core::protocol::params::Params;
-use warmline::{Code, Error, List};
+use warmline::{Code, Error, List, ServerHandle, clock};
 
 use super::client::{Client, Refusal};
 use super::request::{Seat, calling_one};
+use super::way::{Way, named_run};
 use crate::face::Visit;
+use crate::failure;
 use crate::flow::{Calling, Ended};
-use crate::merge::lists::{From, Listing};
-use crate::merge::{self, Errand, Member};
+use crate::merge::absent::SHARE;
+use crate::merge::lists::{self, From, Listing};
+use crate::merge::owner::{self, Found};
+use crate::merge::{self, About, Errand, Member};
 use crate::reply::{self, RpcCode};
 
 /// So much is shown of a name that nobody knows.
@@ -32,7 +40,30 @@ pub(super) async fn calling(
 ) -> Result<Calling, Refusal> {
     match Errand::of(method) {
         Errand::List(list) => listing(visit, client, list, &params, seat),
-        Errand::Named(list) => by_name(visit, client, (method, list), params, seat).await,
+        Errand::Named(list) => {
+            let name = params.name().unwrap_or_default();
+            let (server, way) = way_by_name(visit, client, (list, &name), &params)?;
+            let params = merge::meant(&way.server, list, &name, &params).await?;
+            calling_one(&visit.to(&server), client, method, params, seat)
+        },
+        Errand::Resource => {
+            let uri = params.uri().unwrap_or_default();
+            by_uri(visit, client, (method, &uri), params, seat).await
+        },
+        Errand::Completion => match About::of(&params) {
+            About::Prompt(name) => {
+                let meant = (List::Prompts, name.as_str());
+                let (server, way) = way_by_name(visit, client, meant, &params)?;
+                let params = merge::meant_in_completion(&way.server, &name, &params).await?;
+                calling_one(&visit.to(&server), client, method, params, seat)
+            },
+            About::Resource(uri) => by_uri(visit, client, (method, &uri), params, seat).await,
+            About::Nothing => {
+                let what = "Invalid params: `ref` names neither a prompt nor a resource".to_owned();
+                Err(Refusal::Wrong(RpcCode::Params, what))
+            },
+        },
+        Errand::Level => tell_all(visit, client, method, &params, seat),
         Errand::Unknown => {
             let what = format!("Method not found: {method}");
             Err(Refusal::Wrong(RpcCode::Method, what))
@@ -48,73 +79,194 @@ fn listing(
     params: &Params,
     (id, _, present): Seat<'_>,
 ) -> Result<Calling, Refusal> {
+    let from = From::asked(list, params).ok_or_else(|| {
+        let what = "Invalid params: this cursor is none of this list".to_owned();
+        Refusal::Wrong(RpcCode::Params, what)
+    })?;
     let line = visit.noted(list.method(), params);
     let listing = Listing {
         shared: Arc::clone(visit.shared),
         subject: visit.subject.clone(),
         list,
-        from: from(list, params)?,
-        members: members(visit, client, params)?,
+        from,
+        members: members(visit, client, Some(params))?,
     };
     Ok(Box::pin(async move {
-        let result = listing.read().await.result();
+        let result = Ok(listing.read().await.result());
         if let Some(line) = line {
-            line.ended(&Ok(result.clone()));
+            line.ended(&result);
         }
         drop(present);
-        Ended {
-            status: StatusCode::OK,
-            message: reply::response_message(Some(&id), "result", &result),
-        }
+        ended(&id, result)
     }))
 }
 
-/// Where a page begins, as its request says.
-fn from(list: List, params: &Params) -> Result<From, Refusal> {
-    From::asked(list, params).ok_or_else(|| {
-        let what = "Invalid params: this cursor is none of this list".to_owned();
+/// The way to the server that a name is of. A server that somebody may not use is like one that is
+/// not there.
+fn way_by_name(
+    visit: &Visit<'_>,
+    client: &Client,
+    (list, name): (List, &str),
+    params: &Params,
+) -> Result<(String, Arc<Way>), Refusal> {
+    let unknown = || {
+        let name: String = name.chars().take(MAX_SHOWN).collect();
+        let what = format!("Unknown {}: {name}", merge::word_for_one(list));
         Refusal::Wrong(RpcCode::Params, what)
-    })
+    };
+    let rules = &visit.shared.options.rules;
+    let server = merge::server_of(name).filter(|server| rules.may_use(&visit.subject, server));
+    let server = server.ok_or_else(unknown)?;
+    match client.way(&visit.to(server), Some(params)) {
+        Ok(way) => Ok((server.to_owned(), way)),
+        Err(Refusal::Failed(error)) if error.code() == Code::ServerUnknown => Err(unknown()),
+        Err(refusal) => Err(refusal),
+    }
 }
 
-/// A request for what stands in a list under its name.
-async fn by_name(
+/// A request for a resource, to the server that has it.
+async fn by_uri(
     visit: &Visit<'_>,
     client: &Arc<Client>,
-    (method, list): (&str, List),
+    (method, uri): (&str, &str),
     params: Params,
     seat: Seat<'_>,
 ) -> Result<Calling, Refusal> {
-    let name = params.name().unwrap_or_default();
-    let rules = &visit.shared.options.rules;
-    let server = merge::server_of(&name).filter(|server| rules.may_use(&visit.subject, server));
-    let there = visit.to(server.ok_or_else(|| unknown(list, &name))?);
-    // A server that somebody may not use is like one that is not there.
-    let way = client.way(&there, Some(&params));
-    let way = way.map_err(|refusal| {
-        let is_unknown =
-            matches!(&refusal, Refusal::Failed(error) if error.code() == Code::ServerUnknown);
-        if is_unknown {
-            unknown(list, &name)
-        } else {
-            refusal
-        }
-    })?;
-    let params = merge::meant(&way.server, list, &name, &params).await?;
-    calling_one(&there, client, method, params, seat)
+    let members = members(visit, client, Some(&params))?;
+    match owner::find(members, uri).await {
+        Found {
+            owner: Some(owner), ..
+        } => calling_one(&visit.to(&owner), client, method, params, seat),
+        // A tool may have handed it out without a list to say so. To read it changes nothing.
+        Found { others, .. } if method == "resources/read" => {
+            Ok(reading_anywhere(visit, others, uri, params, seat))
+        },
+        Found { .. } => {
+            let (id, ..) = seat;
+            let message = no_such_resource(&id, uri);
+            Ok(Box::pin(std::future::ready(Ended {
+                status: StatusCode::OK,
+                message,
+            })))
+        },
+    }
 }
 
-fn unknown(list: List, name: &str) -> Refusal {
-    let name: String = name.chars().take(MAX_SHOWN).collect();
-    let what = format!("Unknown {}: {name}", merge::word_for_one(list));
-    Refusal::Wrong(RpcCode::Params, what)
+/// Reads a resource from the first server that has it.
+fn reading_anywhere(
+    visit: &Visit<'_>,
+    servers: Vec<(String, ServerHandle)>,
+    uri: &str,
+    params: Params,
+    (id, _, present): Seat<'_>,
+) -> Calling {
+    let line = visit.noted("resources/read", &params);
+    let uri = uri.to_owned();
+    Box::pin(async move {
+        let mut read = None;
+        for (_, server) in servers {
+            let reading = server.request_raw("resources/read", params.clone()).await;
+            let is_there = reading.is_ok();
+            read = Some(reading);
+            if is_there {
+                break;
+            }
+        }
+        if let (Some(line), Some(read)) = (line, &read) {
+            line.ended(read);
+        }
+        drop(present);
+        match read {
+            Some(Ok(result)) => ended(&id, Ok(result)),
+            Some(Err(_)) | None => Ended {
+                status: StatusCode::OK,
+                message: no_such_resource(&id, &uri),
+            },
+        }
+    })
+}
+
+fn no_such_resource(id: &[u8], uri: &str) -> Bytes {
+    let data = json!({ "uri": uri });
+    let code = RpcCode::Resource.number();
+    reply::error_message(Some(id), code, "Resource not found", Some(&data))
+}
+
+/// Says something to every server that can hear it. It is said if one of them took it, or nobody
+/// can; else the first says what is wrong.
+fn tell_all(
+    visit: &Visit<'_>,
+    client: &Client,
+    method: &str,
+    params: &Params,
+    (id, _, present): Seat<'_>,
+) -> Result<Calling, Refusal> {
+    let members = members(visit, client, Some(params))?;
+    let line = visit.noted(method, params);
+    let (method, params) = (method.to_owned(), params.clone());
+    Ok(Box::pin(async move {
+        let servers = members.into_iter().filter_map(|member| member.reached.ok());
+        let told = servers.map(|server| {
+            let told = tell(server, method.clone(), params.clone());
+            clock::timeout(SHARE, told)
+        });
+        let told = join_all(told).await.into_iter();
+        let told: Vec<_> = told.filter_map(Result::ok).flatten().collect();
+        let nothing = || Ok(Bytes::from_static(b"{}"));
+        let result = if told.iter().any(Result::is_ok) {
+            nothing()
+        } else {
+            told.into_iter().next().unwrap_or_else(nothing)
+        };
+        if let Some(line) = line {
+            line.ended(&result);
+        }
+        drop(present);
+        ended(&id, result)
+    }))
+}
+
+/// None where the server does not say that it hears such things.
+async fn tell(
+    server: ServerHandle,
+    method: String,
+    params: Params,
+) -> Option<Result<Bytes, Error>> {
+    let can = lists::can(&server, "logging").await.unwrap_or_default();
+    if !can {
+        return None;
+    }
+    Some(server.request_raw(method, params).await)
+}
+
+/// What a client tells is for all servers that hold a session for it.
+pub(super) async fn notified(
+    visit: &Visit<'_>,
+    client: &Client,
+    method: &str,
+    (params, raw): (&Params, &[u8]),
+) -> Result<(), Refusal> {
+    let members = members(visit, client, Some(params))?;
+    let servers = members.into_iter().filter_map(|member| member.reached.ok());
+    let told = servers.map(|server| async move {
+        if let Err(error) = server.notify(method, raw).await {
+            let server = server.name();
+            tracing::debug!(server, %error, "a notice of a client was not taken");
+        }
+    });
+    join_all(told).await;
+    Ok(())
 }
 
 /// All servers, as this client reaches them.
-fn members(visit: &Visit<'_>, client: &Client, params: &Params) -> Result<Vec<Member>, Refusal> {
-    super::way::named_run(visit, Some(params))?;
+pub(super) fn members(
+    visit: &Visit<'_>,
+    client: &Client,
+    params: Option<&Params>,
+) -> Result<Vec<Member>, Refusal> {
+    named_run(visit, params)?;
     let reach = |server: &str| {
-        let way = client.way(&visit.to(server), Some(params));
+        let way = client.way(&visit.to(server), params);
         way.map(|way| way.server.clone()).map_err(unreached)
     };
     Ok(merge::members(visit.shared, &visit.subject, reach))
@@ -126,6 +278,16 @@ fn unreached(refusal: Refusal) -> Error {
         Refusal::Failed(error) => error,
         Refusal::NoSession | Refusal::BadRun(_) | Refusal::Wrong(..) => {
             Error::unsent(Trouble::new(Reason::Internal, "this run cannot be entered"))
+        },
+    }
+}
+
+fn ended(id: &[u8], result: Result<Bytes, Error>) -> Ended {
+    Ended {
+        status: StatusCode::OK,
+        message: match result {
+            Ok(result) => reply::response_message(Some(id), "result", &result),
+            Err(error) => failure::message(id, &error),
         },
     }
 }
