@@ -4,6 +4,7 @@
 //! of it.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -47,15 +48,20 @@ fn reply(request: &wire::Whole, text: &str) -> String {
     };
     let (headers, result) = if is("initialize") {
         let result = r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"fake","version":"1"}}"#;
-        let id = "mcp-session-id: 0123456789abcdef0123456789abcdef\r\n";
-        (id, result.to_owned())
+        // Every session has an id of its own: one that is issued twice would be refused.
+        static ISSUED: AtomicU64 = AtomicU64::new(1);
+        let number = ISSUED.fetch_add(1, Ordering::Relaxed);
+        (
+            format!("mcp-session-id: {number:032x}\r\n"),
+            result.to_owned(),
+        )
     } else if is("server/discover") {
         let result = r#"{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"ttlMs":0,"cacheScope":"private"}"#;
-        ("", result.to_owned())
+        (String::new(), result.to_owned())
     } else {
         let result =
             format!(r#"{{"resultType":"complete","content":[{{"type":"text","text":"{text}"}}]}}"#);
-        ("", result)
+        (String::new(), result)
     };
     let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#);
     format!(

@@ -81,7 +81,10 @@ impl Client {
                 let hello = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"load","version":"1"}}}"#;
                 client.request = post(at, path, "", hello);
                 let greeted = client.call().await;
-                let session = greeted.header("mcp-session-id").unwrap();
+                let session = greeted.header("mcp-session-id").unwrap_or_else(|| {
+                    let said = String::from_utf8_lossy(&greeted.body);
+                    panic!("no session from {at}: {}{said}", greeted.head)
+                });
                 let headers =
                     format!("mcp-session-id: {session}\r\nmcp-protocol-version: 2025-11-25\r\n");
                 let ready = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;

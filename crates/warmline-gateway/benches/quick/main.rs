@@ -23,7 +23,7 @@ use warmline::{Server, Warmline};
 use warmline_gateway::{Gateway, Options};
 
 use self::load::{Seen, Speaks};
-use self::peers::{Peer, processor_time, with_children};
+use self::peers::{Peer, processor_time};
 
 const ROUNDS: usize = 6;
 const ROUND: Duration = Duration::from_millis(1500);
@@ -77,7 +77,7 @@ async fn compare() {
         };
         all.push(peer("direct", target, "/mcp", vec![fake.0.id()]));
         if let Some((nginx, at)) = &nginx {
-            all.push(peer("nginx", *at, "/mcp", with_children(nginx.0.id())));
+            all.push(peer("nginx", *at, "/mcp", vec![nginx.0.id()]));
         }
         let path = "/servers/fake/mcp";
         all.push(peer("warmline", at, path, vec![ours.0.id()]));

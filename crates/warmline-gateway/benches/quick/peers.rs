@@ -52,7 +52,7 @@ pub(crate) fn nginx(target: SocketAddr, scratch: &std::path::Path) -> Option<(Ou
         .unwrap();
     let folder = scratch.display();
     let configuration = format!(
-        "daemon off; worker_processes 1; pid {folder}/pid; error_log stderr crit;
+        "daemon off; master_process off; pid {folder}/pid; error_log stderr crit;
          events {{ worker_connections 4096; }}
          http {{
            access_log off; keepalive_requests 100000000;
@@ -79,14 +79,6 @@ pub(crate) fn nginx(target: SocketAddr, scratch: &std::path::Path) -> Option<(Ou
         std::thread::sleep(Duration::from_millis(20));
     }
     Some((child, at))
-}
-
-/// A process and its children.
-pub(crate) fn with_children(process: u32) -> Vec<u32> {
-    let file = format!("/proc/{process}/task/{process}/children");
-    let children = fs::read_to_string(file).unwrap_or_default();
-    let children = children.split_whitespace().filter_map(|id| id.parse().ok());
-    std::iter::once(process).chain(children).collect()
 }
 
 /// How long these processes have run on a processor, all their threads together.
