@@ -104,14 +104,8 @@ impl Leased {
 
     /// Calls a tool on this session.
     pub fn call(&self, tool: impl Into<String>, arguments: impl Serialize) -> Call<ToolResult> {
-        let tool = tool.into();
-        let params = named_params(&tool, arguments);
-        Call::on_lease(
-            self.clone(),
-            Cow::Borrowed("tools/call"),
-            params,
-            Some(tool),
-        )
+        let params = named_params(&tool.into(), arguments);
+        Call::on_lease(self.clone(), Cow::Borrowed("tools/call"), params)
     }
 
     /// Sends any request on this session and hands out its raw result.
@@ -121,7 +115,7 @@ impl Leased {
         params: impl Serialize,
     ) -> Call<Bytes> {
         let params = Params::of(&params).map_err(|malformed| malformed.to_string());
-        Call::on_lease(self.clone(), method.into(), params, None)
+        Call::on_lease(self.clone(), method.into(), params)
     }
 
     pub(crate) fn entry(&self) -> &Arc<Entry> {

@@ -333,69 +333,66 @@ pub(crate) trait Group: Sized + Default + 'static {
     }
 }
 
-impl Group for ServerSettings {
-    const TABLE: &'static [Setting<Self>] = of_server::TABLE;
+/// Makes a group of settings with its table, and the doors that every group has.
+macro_rules! group {
+    ($group:ty, $table:path) => {
+        impl Group for $group {
+            const TABLE: &'static [Setting<Self>] = $table;
 
-    fn origins(&mut self) -> &mut Origins {
-        &mut self.origins
-    }
+            fn origins(&mut self) -> &mut Origins {
+                &mut self.origins
+            }
 
-    fn origin_of(&self, key: &str) -> Origin {
-        self.origins.of(key)
-    }
+            fn origin_of(&self, key: &str) -> Origin {
+                self.origins.of(key)
+            }
+        }
+
+        impl $group {
+            /// Takes what the environment says, but for what the program or its command line said.
+            ///
+            /// # Errors
+            /// `config-bad-value` names the variable and its value.
+            pub fn take_environment(&mut self, lookup: Lookup<'_>) -> Result<(), ConfigError> {
+                self.take_variables(lookup)
+            }
+
+            /// The same from the environment of this process.
+            ///
+            /// # Errors
+            /// As there, also for a variable that is no text.
+            pub fn take_process_environment(&mut self) -> Result<(), ConfigError> {
+                self.take_own_variables()
+            }
+
+            /// Says that the program, or the command line, chose this value.
+            pub fn built(&mut self, key: &'static str) {
+                self.origins.put(key, Origin::Builder);
+            }
+
+            /// Where a value came from.
+            pub fn origin(&self, key: &str) -> Origin {
+                self.origins.of(key)
+            }
+
+            /// Every setting with the value that counts.
+            pub fn effective(&self) -> Vec<Effective> {
+                effective(self, &self.origins)
+            }
+
+            /// The names of settings whose values differ.
+            pub fn differing(&self, other: &Self) -> Vec<&'static str> {
+                differing(self, other)
+            }
+        }
+    };
 }
 
-impl Group for EngineSettings {
-    const TABLE: &'static [Setting<Self>] = of_engine::TABLE;
-
-    fn origins(&mut self) -> &mut Origins {
-        &mut self.origins
-    }
-
-    fn origin_of(&self, key: &str) -> Origin {
-        self.origins.of(key)
-    }
-}
-
-impl Group for GatewaySettings {
-    const TABLE: &'static [Setting<Self>] = of_gateway::TABLE;
-
-    fn origins(&mut self) -> &mut Origins {
-        &mut self.origins
-    }
-
-    fn origin_of(&self, key: &str) -> Origin {
-        self.origins.of(key)
-    }
-}
+group!(ServerSettings, of_server::TABLE);
+group!(EngineSettings, of_engine::TABLE);
+group!(GatewaySettings, of_gateway::TABLE);
 
 impl ServerSettings {
-    /// Takes what the environment says, but for what the program itself said.
-    ///
-    /// # Errors
-    /// `config-bad-value` names the variable and its value.
-    pub fn take_environment(&mut self, lookup: Lookup<'_>) -> Result<(), ConfigError> {
-        self.take_variables(lookup)
-    }
-
-    /// The same from the environment of this process.
-    ///
-    /// # Errors
-    /// As there, also for a variable that is no text.
-    pub fn take_process_environment(&mut self) -> Result<(), ConfigError> {
-        self.take_own_variables()
-    }
-
-    /// Says that the program, or the command line, chose this value.
-    pub fn built(&mut self, key: &'static str) {
-        self.origins.put(key, Origin::Builder);
-    }
-
-    /// Where a value came from.
-    pub fn origin(&self, key: &str) -> Origin {
-        self.origins.of(key)
-    }
-
     /// Brings settings together that depend on each other, and checks every value's range.
     ///
     /// # Errors
@@ -428,40 +425,9 @@ impl ServerSettings {
         (server.sessions, server.dialects) = (self.policy.sessions, self.policy.dialects);
         (server.times, server.sizes) = (self.times, self.sizes);
     }
-
-    /// Every setting with the value that counts.
-    pub fn effective(&self) -> Vec<Effective> {
-        effective(self, &self.origins)
-    }
 }
 
 impl EngineSettings {
-    /// Takes what the environment says, but for what the program itself said.
-    ///
-    /// # Errors
-    /// `config-bad-value` names the variable and its value.
-    pub fn take_environment(&mut self, lookup: Lookup<'_>) -> Result<(), ConfigError> {
-        self.take_variables(lookup)
-    }
-
-    /// The same from the environment of this process.
-    ///
-    /// # Errors
-    /// As there, also for a variable that is no text.
-    pub fn take_process_environment(&mut self) -> Result<(), ConfigError> {
-        self.take_own_variables()
-    }
-
-    /// Says that the program, or the command line, chose this value.
-    pub fn built(&mut self, key: &'static str) {
-        self.origins.put(key, Origin::Builder);
-    }
-
-    /// Where a value came from.
-    pub fn origin(&self, key: &str) -> Origin {
-        self.origins.of(key)
-    }
-
     /// Checks every value's range, and takes back defaults that this machine cannot hold.
     ///
     /// # Errors
@@ -470,11 +436,6 @@ impl EngineSettings {
         self.checked()?;
         self.fit_into(memory::processes_that_fit());
         Ok(())
-    }
-
-    /// The names of settings whose values differ.
-    pub fn differing(&self, other: &Self) -> Vec<&'static str> {
-        differing(self, other)
     }
 
     fn fit_into(&mut self, processes: Option<u32>) {
@@ -487,40 +448,9 @@ impl EngineSettings {
             self.origins.put(KEY, Origin::Machine);
         }
     }
-
-    /// Every setting with the value that counts.
-    pub fn effective(&self) -> Vec<Effective> {
-        effective(self, &self.origins)
-    }
 }
 
 impl GatewaySettings {
-    /// Takes what the environment says, but for what the command line said.
-    ///
-    /// # Errors
-    /// `config-bad-value` names the variable and its value.
-    pub fn take_environment(&mut self, lookup: Lookup<'_>) -> Result<(), ConfigError> {
-        self.take_variables(lookup)
-    }
-
-    /// The same from the environment of this process.
-    ///
-    /// # Errors
-    /// As there, also for a variable that is no text.
-    pub fn take_process_environment(&mut self) -> Result<(), ConfigError> {
-        self.take_own_variables()
-    }
-
-    /// Says that the program, or the command line, chose this value.
-    pub fn built(&mut self, key: &'static str) {
-        self.origins.put(key, Origin::Builder);
-    }
-
-    /// Where a value came from.
-    pub fn origin(&self, key: &str) -> Origin {
-        self.origins.of(key)
-    }
-
     /// Checks every value's range.
     ///
     /// # Errors
@@ -529,22 +459,12 @@ impl GatewaySettings {
         self.checked()
     }
 
-    /// Every setting with the value that counts.
-    pub fn effective(&self) -> Vec<Effective> {
-        effective(self, &self.origins)
-    }
-
     /// What its URLs begin with, before the host.
     pub fn scheme(&self) -> &'static str {
         match self.tls_certificate {
             Some(_) => "https",
             None => "http",
         }
-    }
-
-    /// The names of settings whose values differ.
-    pub fn differing(&self, other: &Self) -> Vec<&'static str> {
-        differing(self, other)
     }
 }
 
