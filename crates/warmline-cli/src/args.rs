@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use warmline::settings::AuthWord;
+use warmline::settings::{AuthWord, OpsListen};
 
 mod complaint;
 mod texts;
@@ -318,6 +318,10 @@ pub(crate) struct Serve {
     /// How callers show who they are: `local`, `tokens` or `none` [default: local]
     #[arg(long, value_name = "HOW", value_parser = auth)]
     pub(crate) auth: Option<AuthWord>,
+    /// Where machines find `/livez`, `/readyz`, `/metrics` and `/servers`, or `none` [default: on
+    /// loopback, the port after that of --listen]
+    #[arg(long, value_name = "ADDRESS", value_parser = ops)]
+    pub(crate) ops: Option<OpsListen>,
 }
 
 /// What is served, and where what is kept of it lies.
@@ -546,6 +550,13 @@ fn address(written: &str) -> Result<SocketAddr, String> {
 
 fn auth(written: &str) -> Result<AuthWord, String> {
     AuthWord::parse(written).ok_or_else(|| "write local, tokens or none".to_owned())
+}
+
+fn ops(written: &str) -> Result<OpsListen, String> {
+    match written {
+        "none" => Ok(OpsListen::None),
+        _ => address(written).map(OpsListen::At),
+    }
 }
 
 fn port(written: &str) -> Result<u16, String> {

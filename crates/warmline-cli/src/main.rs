@@ -8,6 +8,7 @@ mod content;
 mod conversation;
 mod gate;
 mod interrupt;
+mod log;
 mod problem;
 mod report;
 mod rules;
@@ -30,7 +31,7 @@ fn main() -> ExitCode {
         Ok(typed) => typed,
         Err(error) => return complain(&error),
     };
-    start_log(typed.command.lasts());
+    log::start(typed.command.lasts());
     // One for the whole life of the process: what is told in the middle of a call needs it too.
     let report: &'static Report = Box::leak(Box::new(Report::new(&typed.look)));
     let exit = match run(typed, report) {
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
             problem.exit()
         },
     };
+    log::flush();
     ExitCode::from(report.finish(exit))
 }
 
@@ -80,28 +82,4 @@ fn run(typed: Typed, report: &'static Report) -> Outcome<u8> {
     // Somebody who was asked something may still sit before an empty line: nobody waits for that.
     runtime.shutdown_background();
     outcome
-}
-
-/// Logs go to stderr: of a service always, of a command only if `WARMLINE_LOG` asks for them. A
-/// terminal gets text, and so does whoever asks a command; the log of a service is for machines.
-fn start_log(lasts: Lasts) {
-    let asked = warmline::config::process_variable("WARMLINE_LOG");
-    let filter = match (asked, lasts) {
-        (Some(filter), _) => filter,
-        (None, Lasts::UntilStopped) => "info".to_owned(),
-        // Whoever started us keeps what we say: only what somebody should look at.
-        (None, Lasts::UntilClosed) => "warn".to_owned(),
-        (None, Lasts::OneCommand) => return,
-    };
-    let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::new(filter))
-        .with_ansi(report::stderr_takes_colour())
-        .with_writer(std::io::stderr);
-    // It fails only where another logger is set already, and then that one serves.
-    match lasts {
-        Lasts::UntilStopped if !report::stderr_is_terminal() => {
-            subscriber.json().flatten_event(true).try_init().ok()
-        },
-        Lasts::UntilStopped | Lasts::UntilClosed | Lasts::OneCommand => subscriber.try_init().ok(),
-    };
 }

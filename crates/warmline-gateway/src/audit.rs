@@ -6,6 +6,7 @@
 mod file;
 mod time;
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,6 +26,7 @@ use warmline::{Delivery, Error};
 use self::file::Output;
 use crate::NotStarted;
 use crate::face::Visit;
+use crate::metrics::AuditCounts;
 use crate::ticket::Ticket;
 use crate::which;
 
@@ -48,7 +50,20 @@ pub struct AuditOptions {
 pub(crate) struct Audit {
     options: AuditOptions,
     lines: mpsc::Sender<Note>,
-    dropped: Arc<AtomicU64>,
+    dropped: Arc<Dropped>,
+}
+
+/// Lines that did not fit: those that the file was not told of yet, and all.
+struct Dropped {
+    untold: AtomicU64,
+    counts: Arc<AuditCounts>,
+}
+
+impl Dropped {
+    fn more(&self, lines: u64) {
+        self.untold.fetch_add(lines, Ordering::Relaxed);
+        self.counts.lost.more(lines);
+    }
 }
 
 enum Note {
@@ -59,11 +74,17 @@ enum Note {
 
 impl Audit {
     /// Opens the file, and begins to write.
-    pub(crate) fn start(options: AuditOptions) -> Result<Self, NotStarted> {
+    pub(crate) fn start(
+        options: AuditOptions,
+        counts: Arc<AuditCounts>,
+    ) -> Result<Self, NotStarted> {
         let output = Output::open(&options.file)
             .map_err(|error| NotStarted::Audit(options.file.clone(), error))?;
         let (lines, waiting) = mpsc::channel(MAX_WAITING);
-        let dropped = Arc::new(AtomicU64::new(0));
+        let dropped = Arc::new(Dropped {
+            untold: AtomicU64::new(0),
+            counts,
+        });
         let writing = write(output, waiting, Arc::clone(&dropped));
         drop(clock::spawn("audit", writing));
         Ok(Self {
@@ -153,7 +174,7 @@ pub(crate) struct Line {
     said: Map<String, Value>,
     since: Instant,
     lines: mpsc::Sender<Note>,
-    dropped: Arc<AtomicU64>,
+    dropped: Arc<Dropped>,
     is_over: bool,
 }
 
@@ -197,28 +218,32 @@ impl Drop for Line {
     }
 }
 
-fn tell(lines: &mpsc::Sender<Note>, dropped: &AtomicU64, said: Map<String, Value>) {
+fn tell(lines: &mpsc::Sender<Note>, dropped: &Dropped, said: Map<String, Value>) {
     let line = Value::Object(said).to_string();
+    dropped.counts.lines.one_more();
     if lines.try_send(Note::Line(line)).is_err() {
-        dropped.fetch_add(1, Ordering::Relaxed);
+        dropped.more(1);
     }
 }
 
-async fn write(mut output: Output, mut waiting: mpsc::Receiver<Note>, dropped: Arc<AtomicU64>) {
+async fn write(mut output: Output, mut waiting: mpsc::Receiver<Note>, dropped: Arc<Dropped>) {
     let mut notes = Vec::with_capacity(AT_ONCE);
+    let mut health = Health::Well;
     while waiting.recv_many(&mut notes, AT_ONCE).await > 0 {
         let mut text = String::new();
+        let mut lines = 0;
         let mut flushed = Vec::new();
         for note in notes.drain(..) {
             match note {
                 Note::Line(line) => {
+                    lines += 1;
                     text.push_str(&line);
                     text.push('\n');
                 },
                 Note::Flush(told) => flushed.push(told),
             }
         }
-        let lost = dropped.swap(0, Ordering::Relaxed);
+        let lost = dropped.untold.swap(0, Ordering::Relaxed);
         if lost > 0 {
             let time = time::written(clock::wall_seconds());
             let line = json!({ "time": time, "dropped": lost });
@@ -232,11 +257,36 @@ async fn write(mut output: Output, mut waiting: mpsc::Receiver<Note>, dropped: A
             return;
         };
         output = back;
-        if let Err(error) = written {
-            tracing::error!(%error, "the audit cannot be written");
+        if written.is_err() {
+            dropped.more(lines);
+            dropped.untold.fetch_add(lost, Ordering::Relaxed);
         }
+        health = health.after(&written);
         for told in flushed {
             told.send(()).ok();
+        }
+    }
+}
+
+/// Whether lines reach the file. A change is told once: a full disk must not fill the log as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Health {
+    Well,
+    Ill,
+}
+
+impl Health {
+    fn after(self, written: &io::Result<()>) -> Self {
+        match (self, written) {
+            (Self::Well, Err(error)) => {
+                tracing::error!(%error, "the audit cannot be written; lines are lost");
+            },
+            (Self::Ill, Ok(())) => tracing::info!("the audit is written again"),
+            (Self::Well, Ok(())) | (Self::Ill, Err(_)) => {},
+        }
+        match written {
+            Ok(()) => Self::Well,
+            Err(_) => Self::Ill,
         }
     }
 }

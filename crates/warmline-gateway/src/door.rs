@@ -33,12 +33,13 @@ use self::limits::Connected;
 pub use self::limits::Limits;
 pub use self::resource::Resource;
 pub(crate) use self::socket::LocalListener;
-use self::stall::Stalling;
+pub(crate) use self::stall::Stalling;
 pub(crate) use self::tls::Acceptor;
 pub use self::tls::TlsFiles;
 use crate::Shared;
 use crate::body::{self, Body, Unread};
 use crate::face::{self, Visit};
+use crate::metrics::{Face, StatusClass, TurnedAwayFor, Undelivered};
 use crate::path::{self, Place};
 use crate::reply::{self, RpcCode};
 use crate::who::{Effort, Peer, Subject, TurnedAway};
@@ -65,6 +66,10 @@ pub(crate) async fn listen(
         match taken {
             Ok((socket, from)) => {
                 let Some(place) = shared.gate.connection(Some(from.ip())) else {
+                    shared
+                        .counts
+                        .turned_away
+                        .one_more(TurnedAwayFor::Connections);
                     turn_away(socket, from);
                     continue;
                 };
@@ -91,6 +96,10 @@ pub(crate) async fn listen_locally(
         match taken {
             Ok(socket) => {
                 let Some(place) = shared.gate.connection(None) else {
+                    shared
+                        .counts
+                        .turned_away
+                        .one_more(TurnedAwayFor::Connections);
                     continue;
                 };
                 let serving = serve(
@@ -140,7 +149,10 @@ async fn welcome(
     };
     match acceptor.accept(socket).await {
         Ok(socket) => serve(shared, socket, peer, stopping).await,
-        Err(error) => tracing::debug!(%from, %error, "a handshake failed"),
+        Err(error) => {
+            shared.counts.turned_away.one_more(TurnedAwayFor::Handshake);
+            tracing::debug!(%from, %error, "a handshake failed");
+        },
     }
 }
 
@@ -149,6 +161,7 @@ where
     I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let limits = *shared.gate.limits();
+    let counts = Arc::clone(&shared.counts);
     let service = service_fn(move |request| {
         let shared = Arc::clone(&shared);
         async move { Ok::<_, Infallible>(answer(&shared, request, peer).await) }
@@ -158,7 +171,9 @@ where
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head_within)
         .max_buf_size(limits.head);
-    let socket = Stalling::new(socket, limits.stalled_after);
+    let socket = Stalling::new(socket, limits.stalled_after).telling(move || {
+        counts.undelivered.one_more(Undelivered::Stalled);
+    });
     let connection = builder.serve_connection(TokioIo::new(socket), service);
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
@@ -179,37 +194,71 @@ pub(crate) async fn stopped(stopping: &mut watch::Receiver<bool>) {
     stopping.wait_for(|stop| *stop).await.map(drop).ok();
 }
 
-/// Answers one request.
+/// Answers one request: every one is counted here, and what is wrong with it is told once.
 async fn answer(shared: &Arc<Shared>, request: Request<Incoming>, peer: Peer) -> Response<Body> {
+    let (face, response) = match passed(shared, request, peer).await {
+        Ok(answered) => answered,
+        Err(refusal) => {
+            shared.counts.turned_away.one_more(refusal.why);
+            (Face::None, refusal.response)
+        },
+    };
+    let class = StatusClass::of(response.status());
+    shared.counts.requests.one_more(face, class);
+    response
+}
+
+/// A request that goes no further than the door.
+struct Refusal {
+    why: TurnedAwayFor,
+    response: Response<Body>,
+}
+
+impl TurnedAwayFor {
+    const fn with(self, response: Response<Body>) -> Refusal {
+        Refusal {
+            why: self,
+            response,
+        }
+    }
+}
+
+/// Answers a request that may come in.
+async fn passed(
+    shared: &Arc<Shared>,
+    request: Request<Incoming>,
+    peer: Peer,
+) -> Result<(Face, Response<Body>), Refusal> {
     let Some(_counted) = shared.gate.request() else {
-        return overloaded();
+        return Err(TurnedAwayFor::Overloaded.with(overloaded()));
     };
     let (head, body) = request.into_parts();
-    if let Some(what) = foreign(shared, &head) {
-        return reply::error(StatusCode::FORBIDDEN, None, RpcCode::Invalid, what);
+    if let Some((why, what)) = foreign(shared, &head) {
+        let response = reply::error(StatusCode::FORBIDDEN, None, RpcCode::Invalid, what);
+        return Err(why.with(response));
     }
     let resource = shared.options.resource.as_ref();
     if let Some(answer) = resource.and_then(|resource| resource.answer(&head)) {
-        return answer;
+        return Ok((Face::None, answer));
     }
     let Some(place) = path::place(head.uri.path()) else {
-        return reply::nothing_here();
+        return Err(TurnedAwayFor::Path.with(reply::nothing_here()));
     };
     if let (Place::Mcp(_), Some(refusal)) = (&place, face::unfit(&head)) {
-        return refusal;
+        return Err(TurnedAwayFor::Head.with(refusal));
     }
-    let subject = match let_in(shared, &head, peer).await {
-        Ok(subject) => subject,
-        Err(refusal) => return refusal,
-    };
+    let subject = let_in(shared, &head, peer).await?;
     let target = match place {
         Place::Mcp(target) => target,
-        Place::Run(name) => return shared.end_run(&subject, &head, name).await,
+        Place::Run(name) => {
+            return Ok((Face::None, shared.end_run(&subject, &head, name).await));
+        },
     };
     if let Some(server) = target.server
         && !shared.options.rules.may_use(&subject, server)
     {
-        return not_for_them(shared, &head, &subject);
+        let response = not_for_them(shared, &head, &subject);
+        return Err(TurnedAwayFor::NotAllowed.with(response));
     }
     let visit = Visit {
         shared,
@@ -218,7 +267,7 @@ async fn answer(shared: &Arc<Shared>, request: Request<Incoming>, peer: Peer) ->
         head: &head,
     };
     if head.method != Method::POST {
-        return face::without_body(visit).await;
+        return Ok((Face::Legacy, face::without_body(visit).await));
     }
     // A body that does not say how large it is may be as large as any.
     let stated = body.size_hint().exact();
@@ -228,29 +277,31 @@ async fn answer(shared: &Arc<Shared>, request: Request<Incoming>, peer: Peer) ->
         .gate
         .room(stated.map_or(most, |stated| stated.min(most)))
     else {
-        return overloaded();
+        return Err(TurnedAwayFor::Overloaded.with(overloaded()));
     };
     let within = shared.gate.limits().body_within;
     match body::read(body, shared.options.max_request, within).await {
-        Ok(body) => face::with_body(visit, body).await,
-        Err(unread) => not_read(unread),
+        Ok(body) => Ok(face::with_body(visit, body).await),
+        Err(unread) => Err(not_read(unread)),
     }
 }
 
 /// What is wrong with where a request comes from: a page of elsewhere sent it, or it came under a
 /// name that leads here by rebinding.
-fn foreign(shared: &Shared, head: &Parts) -> Option<&'static str> {
+fn foreign(shared: &Shared, head: &Parts) -> Option<(TurnedAwayFor, &'static str)> {
     let host = head.headers.get(HOST).and_then(|host| host.to_str().ok());
     if !shared.hosts.may_be_called(host) {
-        return Some("Forbidden: this Host is not one of ours");
+        let what = "Forbidden: this Host is not one of ours";
+        return Some((TurnedAwayFor::Host, what));
     }
     let origin = head.headers.get(ORIGIN)?;
     let may = shared.hosts.may_come_from(origin);
-    (!may).then_some("Forbidden: this Origin may not call here")
+    let what = "Forbidden: this Origin may not call here";
+    (!may).then_some((TurnedAwayFor::Origin, what))
 }
 
 /// Who it is, or what somebody gets who is not let in.
-async fn let_in(shared: &Shared, head: &Parts, peer: Peer) -> Result<Subject, Response<Body>> {
+async fn let_in(shared: &Shared, head: &Parts, peer: Peer) -> Result<Subject, Refusal> {
     let is_tired = match peer {
         Peer::Address(address) => shared.gate.is_tired_of(address),
         Peer::SameUser => false,
@@ -271,21 +322,27 @@ async fn let_in(shared: &Shared, head: &Parts, peer: Peer) -> Result<Subject, Re
         audit.turned_away(head, "nobody", turned_away.word());
     }
     if is_tired {
-        return Err(too_many_strangers());
+        return Err(TurnedAwayFor::Strangers.with(too_many_strangers()));
     }
     Err(not_let_in(shared, head, turned_away))
 }
 
-fn not_let_in(shared: &Shared, head: &Parts, turned_away: TurnedAway) -> Response<Body> {
-    let what = match turned_away {
-        TurnedAway::Missing => "Unauthorized: a bearer token is needed",
-        TurnedAway::Unknown => "Unauthorized: this token is not known here",
+fn not_let_in(shared: &Shared, head: &Parts, turned_away: TurnedAway) -> Refusal {
+    let (why, what) = match turned_away {
+        TurnedAway::Missing => (
+            TurnedAwayFor::NoToken,
+            "Unauthorized: a bearer token is needed",
+        ),
+        TurnedAway::Unknown => (
+            TurnedAwayFor::UnknownToken,
+            "Unauthorized: this token is not known here",
+        ),
     };
     let mut response = reply::error(StatusCode::UNAUTHORIZED, None, RpcCode::Invalid, what);
     let resource = shared.options.resource.as_ref();
     let challenge = resource::challenge(resource, head.uri.path(), turned_away);
     response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
-    response
+    why.with(response)
 }
 
 /// The rules keep somebody from a whole server.
@@ -319,14 +376,23 @@ fn overloaded() -> Response<Body> {
     response
 }
 
-fn not_read(unread: Unread) -> Response<Body> {
-    let (status, what) = match unread {
-        Unread::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "the message is too large"),
+fn not_read(unread: Unread) -> Refusal {
+    let (why, status, what) = match unread {
+        Unread::TooLarge => (
+            TurnedAwayFor::TooLarge,
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "the message is too large",
+        ),
         Unread::TooSlow => (
+            TurnedAwayFor::TooSlow,
             StatusCode::REQUEST_TIMEOUT,
             "the message did not come in time",
         ),
-        Unread::Broken => (StatusCode::BAD_REQUEST, "the message broke off"),
+        Unread::Broken => (
+            TurnedAwayFor::BrokeOff,
+            StatusCode::BAD_REQUEST,
+            "the message broke off",
+        ),
     };
-    reply::error(status, None, RpcCode::Invalid, what)
+    why.with(reply::error(status, None, RpcCode::Invalid, what))
 }

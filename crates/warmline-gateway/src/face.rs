@@ -23,6 +23,7 @@ use warmline::core::protocol::params::Params;
 use crate::Shared;
 use crate::body::Body;
 use crate::flow::Accepts;
+use crate::metrics::Face;
 use crate::path::Target;
 use crate::reply::{self, RpcCode};
 use crate::who::Subject;
@@ -81,13 +82,14 @@ pub(crate) async fn without_body(visit: Visit<'_>) -> Response<Body> {
 }
 
 /// Answers a message.
-pub(crate) async fn with_body(visit: Visit<'_>, body: Bytes) -> Response<Body> {
+pub(crate) async fn with_body(visit: Visit<'_>, body: Bytes) -> (Face, Response<Body>) {
     let message = match Message::split(body.clone()) {
         Ok(message) => message,
         Err(Malformed {
             what: Fault::Batch, ..
         }) if stated_era(visit.head) != Some(Era::Modern) => {
-            return Box::pin(legacy::batch::answer(visit, body)).await;
+            let answer = Box::pin(legacy::batch::answer(visit, body)).await;
+            return (Face::Legacy, answer);
         },
         Err(malformed) => {
             let (code, what) = if malformed.is_json() {
@@ -96,7 +98,8 @@ pub(crate) async fn with_body(visit: Visit<'_>, body: Bytes) -> Response<Body> {
                 (RpcCode::Parse, "Parse error")
             };
             let said = format!("{what}: {malformed}");
-            return reply::error(StatusCode::BAD_REQUEST, None, code, &said);
+            let refusal = reply::error(StatusCode::BAD_REQUEST, None, code, &said);
+            return (Face::None, refusal);
         },
     };
     let params = match message.params().map(Params::parse) {
@@ -105,12 +108,19 @@ pub(crate) async fn with_body(visit: Visit<'_>, body: Bytes) -> Response<Body> {
         Some(Err(malformed)) => {
             let said = format!("Invalid params: {malformed}");
             let status = StatusCode::BAD_REQUEST;
-            return reply::error(status, message.raw_id(), RpcCode::Params, &said);
+            let refusal = reply::error(status, message.raw_id(), RpcCode::Params, &said);
+            return (Face::None, refusal);
         },
     };
     match era(visit.head, &message, &params) {
-        Era::Modern => modern::message(visit, message, params).await,
-        Era::Legacy => legacy::message(visit, message, params).await,
+        Era::Modern => {
+            let answer = modern::message(visit, message, params).await;
+            (Face::Modern, answer)
+        },
+        Era::Legacy => {
+            let answer = legacy::message(visit, message, params).await;
+            (Face::Legacy, answer)
+        },
     }
 }
 

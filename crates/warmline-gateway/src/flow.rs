@@ -19,6 +19,7 @@ use warmline::clock;
 
 use crate::body::Body;
 use crate::lane::{Keep, Lane, Next};
+use crate::metrics::{Counts, LeftCall, Undelivered};
 use crate::reply;
 
 /// A response that says nothing for so long becomes a stream, which can be kept alive.
@@ -88,6 +89,8 @@ pub(crate) struct Flow {
     alive: Option<Pin<Box<Sleep>>>,
     /// What lasts as long as somebody reads.
     holds: Option<Box<dyn Send>>,
+    /// Who counts clients that leave.
+    counts: Option<Arc<Counts>>,
 }
 
 impl fmt::Debug for Flow {
@@ -146,12 +149,19 @@ impl Flow {
             prime: Prime::No,
             alive: None,
             holds: None,
+            counts: None,
         }
     }
 
     /// The same, begun as the client's version wants it.
     pub(crate) fn primed(mut self, prime: Prime) -> Self {
         self.prime = prime;
+        self
+    }
+
+    /// The same, counted where its client leaves.
+    pub(crate) fn counted(mut self, counts: &Arc<Counts>) -> Self {
+        self.counts = Some(Arc::clone(counts));
         self
     }
 
@@ -262,10 +272,20 @@ impl Drop for Flow {
         // Whoever gave the call up cancels it; dropping it does.
         if self.manner.leaving == Leaving::GoesOn && !self.lane.is_cancelled() {
             let lane = Arc::clone(&self.lane);
+            let counts = self.counts.take();
+            if let Some(counts) = &counts {
+                counts.left.one_more(LeftCall::GoesOn);
+            }
             tokio::runtime::Handle::try_current().is_ok().then(|| {
                 clock::spawn("call-goes-on", async move {
                     tokio::select! {
-                        ended = call => lane.end(Some(ended.message)),
+                        ended = call => {
+                            lane.end(Some(ended.message));
+                            if let (Some(counts), 1) = (counts, Arc::strong_count(&lane)) {
+                                // It is held for nobody.
+                                counts.undelivered.one_more(Undelivered::Left);
+                            }
+                        },
                         () = std::future::poll_fn(|cx| lane.poll_cancelled(cx)) => {},
                     }
                 })

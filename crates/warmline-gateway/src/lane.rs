@@ -137,6 +137,13 @@ impl Lane {
         state.resting.get_or_insert_with(clock::now);
     }
 
+    /// Whether something is held that nobody has read.
+    pub(crate) fn has_unread(&self) -> bool {
+        let state = self.0.lock();
+        let held = u64::try_from(state.held.len()).unwrap_or(u64::MAX);
+        state.unread < state.first.saturating_add(held)
+    }
+
     /// Since when nothing comes and nobody reads.
     pub(crate) fn resting(&self) -> Option<Instant> {
         self.0.lock().resting

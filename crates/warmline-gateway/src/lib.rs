@@ -13,6 +13,8 @@ mod flow;
 mod hosts;
 mod lane;
 mod merge;
+pub mod metrics;
+mod ops;
 mod pass;
 mod path;
 pub mod reload;
@@ -26,6 +28,7 @@ mod which;
 mod who;
 
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -36,6 +39,7 @@ use http::{Method, Response, StatusCode};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use warmline::metrics::Counter;
 use warmline::{Code, Warmline, clock};
 
 use crate::audit::Audit;
@@ -49,6 +53,9 @@ use crate::face::modern::listen::Listens;
 pub use crate::face::stdio::Pipe;
 use crate::hosts::Hosts;
 use crate::merge::absent::Absences;
+use crate::metrics::Counts;
+use crate::ops::Ops;
+use crate::ops::vitals::{self, Vitals};
 pub use crate::rules::{Rule, Rules, ServerRules, Whose};
 pub use crate::starting::NotStarted;
 pub use crate::which::RunFrom;
@@ -84,6 +91,11 @@ pub struct Options {
     pub max_request: usize,
     /// What the door holds at a time.
     pub limits: Limits,
+    /// Where machines that watch it find their pages: `/livez`, `/readyz`, `/metrics`, `/servers`.
+    /// They ask nobody who they are, and show no identity, no run and no argument.
+    pub ops: Option<SocketAddr>,
+    /// Lines that whoever writes the log could not write, to be shown among the numbers.
+    pub log_lost: Option<Arc<Counter>>,
 }
 
 impl Default for Options {
@@ -101,6 +113,8 @@ impl Default for Options {
             origins: Vec::new(),
             max_request: 4 << 20,
             limits: Limits::default(),
+            ops: None,
+            log_lost: None,
         }
     }
 }
@@ -111,6 +125,7 @@ pub struct Gateway {
     address: SocketAddr,
     stop: watch::Sender<bool>,
     listening: Vec<JoinHandle<()>>,
+    ops: Option<Ops>,
 }
 
 /// What all connections share.
@@ -124,6 +139,8 @@ pub(crate) struct Shared {
     pub(crate) clients: Clients,
     pub(crate) listens: Listens,
     pub(crate) absences: Absences,
+    pub(crate) counts: Arc<Counts>,
+    pub(crate) vitals: Vitals,
     /// Whether nothing new is taken any more.
     pub(crate) stopping: watch::Receiver<bool>,
 }
@@ -138,9 +155,8 @@ impl Gateway {
         if matches!(options.auth, Auth::None) && !options.listen.ip().is_loopback() {
             return Err(NotStarted::Unguarded(options.listen));
         }
-        let failed = |error| NotStarted::Address(options.listen, error);
-        let listener = TcpListener::bind(options.listen).await.map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
+        let listening = listener_at(options.listen).await;
+        let (listener, address) = listening.map_err(NotStarted::Address)?;
         let acceptor = options.tls.clone().map(Acceptor::new).transpose();
         let acceptor = acceptor.map_err(NotStarted::Tls)?.map(Arc::new);
         let socket = match &options.socket {
@@ -150,17 +166,23 @@ impl Gateway {
             },
             None => None,
         };
-        let (stop, stopping) = watch::channel(false);
-        let audit = match options.audit.clone() {
-            Some(audit) => Some(Audit::start(audit)?),
+        let ops = match options.ops {
+            Some(address) => Some(listener_at(address).await.map_err(NotStarted::Ops)?),
             None => None,
         };
-        let shared = Arc::new(Shared {
-            audit,
-            ..Shared::new(warm, options, address, stopping.clone())
-        });
+        let (stop, stopping) = watch::channel(false);
+        let audit = options.audit.clone();
+        let mut shared = Shared::new(warm, options, address, stopping.clone());
+        if let Some(audit) = audit {
+            let started = Audit::start(audit, Arc::clone(&shared.counts.audit))?;
+            shared.audit = Some(started);
+        }
+        let shared = Arc::new(shared);
         let looking = clients::look_after(Arc::downgrade(&shared), stopping.clone());
         let mut listening = vec![clock::spawn("clients", looking)];
+        let beating = vitals::beat(Arc::downgrade(&shared), |shared| &shared.vitals);
+        drop(clock::spawn("heartbeat", beating));
+        let ops = ops.map(|(listener, address)| Ops::start(&shared, listener, address));
         if let Some(socket) = socket {
             let local = door::listen_locally(Arc::clone(&shared), socket, stopping.clone());
             listening.push(clock::spawn("local-listener", local));
@@ -172,12 +194,18 @@ impl Gateway {
             shared,
             address,
             stop,
+            ops,
         })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where machines that watch it find their pages.
+    pub fn ops_address(&self) -> Option<SocketAddr> {
+        self.ops.as_ref().map(|ops| ops.address)
     }
 
     /// The engine behind it.
@@ -220,6 +248,16 @@ impl Gateway {
     }
 }
 
+/// A listener, and where it listens.
+async fn listener_at(
+    address: SocketAddr,
+) -> Result<(TcpListener, SocketAddr), (SocketAddr, io::Error)> {
+    let failed = |error| (address, error);
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    Ok((listener, address))
+}
+
 impl fmt::Debug for Gateway {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Gateway")
@@ -244,6 +282,8 @@ impl Shared {
             clients: Clients::default(),
             listens: Listens::default(),
             absences: Absences::default(),
+            counts: Arc::default(),
+            vitals: Vitals::default(),
             stopping,
             warm,
             options,

@@ -14,6 +14,7 @@ use warmline::{Error, ServerHandle};
 use crate::Shared;
 use crate::audit::Line;
 use crate::face::Visit;
+use crate::metrics::{Counts, LeftCall};
 use crate::rules;
 use crate::who::Subject;
 
@@ -25,6 +26,19 @@ pub(crate) struct Pass {
     /// Who wants to see a list.
     sees: Option<(Arc<Shared>, Subject)>,
     line: Option<Line>,
+    /// Counts it where nobody waits for its end.
+    left: Leaving,
+}
+
+/// A request under way: dropped before its end, it was given up.
+struct Leaving(Option<Arc<Counts>>);
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        if let Some(counts) = &self.0 {
+            counts.left.one_more(LeftCall::Cancelled);
+        }
+    }
 }
 
 impl Visit<'_> {
@@ -59,7 +73,8 @@ impl Visit<'_> {
         }
         let is_list = method == "tools/list";
         let sees = is_list.then(|| (Arc::clone(self.shared), self.subject.clone()));
-        Ok(Pass { sees, line })
+        let left = Leaving(Some(Arc::clone(&self.shared.counts)));
+        Ok(Pass { sees, line, left })
     }
 
     /// What the audit notes of a list of all servers.
@@ -76,10 +91,11 @@ impl Visit<'_> {
 impl Pass {
     /// A request came back from its server: what its client may see of that.
     pub(crate) fn ended(
-        self,
+        mut self,
         server: &ServerHandle,
         outcome: Result<Bytes, Error>,
     ) -> Result<Bytes, Error> {
+        self.left.0 = None;
         if let Some(line) = self.line {
             line.ended(&outcome);
         }

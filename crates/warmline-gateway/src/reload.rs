@@ -10,6 +10,7 @@ use warmline::settings::{EngineSettings, GatewaySettings};
 use warmline::{Difference, Result, Server};
 
 use crate::Gateway;
+use crate::metrics::Reloaded;
 
 /// How often files are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -58,6 +59,7 @@ impl Gateway {
     pub fn reload(&self, wanted: Wanted, fixed: &Fixed) -> Result<Difference> {
         let waiting = fixed.differing(&wanted);
         let difference = self.warm().declare(wanted.servers)?;
+        self.shared.counts.reloads.one_more(Reloaded::Taken);
         if waiting.is_empty() {
             tracing::info!(changes = %difference, "configuration read again");
         } else {
@@ -65,6 +67,11 @@ impl Gateway {
             tracing::info!(changes = %difference, at_next_start, "configuration read again");
         }
         Ok(difference)
+    }
+
+    /// Counts a configuration that could not be read or used: what runs goes on.
+    pub fn not_reloaded(&self) {
+        self.shared.counts.reloads.one_more(Reloaded::Refused);
     }
 }
 

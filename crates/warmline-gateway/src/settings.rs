@@ -32,6 +32,7 @@ impl Options {
             max_request: settings.max_request,
             tls: tls(settings)?,
             socket: settings.socket.clone(),
+            ops: settings.ops.address(settings.listen),
             audit: settings.audit.clone().map(|file| AuditOptions {
                 file,
                 arguments: settings.audit_arguments.clone(),

@@ -12,7 +12,9 @@ pub enum NotStarted {
     /// Others can reach the address, and nobody would be asked who they are.
     Unguarded(SocketAddr),
     /// The address cannot be listened on.
-    Address(SocketAddr, io::Error),
+    Address((SocketAddr, io::Error)),
+    /// The address for those who watch cannot be listened on.
+    Ops((SocketAddr, io::Error)),
     /// The socket of this machine cannot be listened on.
     Socket(PathBuf, io::Error),
     /// The certificate or its key cannot be used.
@@ -28,7 +30,9 @@ impl fmt::Display for NotStarted {
                 f,
                 "{address} can be reached from elsewhere, and nobody would be asked who they are"
             ),
-            Self::Address(address, error) => write!(f, "cannot listen on {address}: {error}"),
+            Self::Address((address, error)) | Self::Ops((address, error)) => {
+                write!(f, "cannot listen on {address}: {error}")
+            },
             Self::Socket(path, error) => {
                 write!(f, "cannot listen on {}: {error}", path.display())
             },
@@ -49,7 +53,8 @@ impl std::error::Error for NotStarted {}
 impl From<NotStarted> for io::Error {
     fn from(not_started: NotStarted) -> Self {
         let kind = match &not_started {
-            NotStarted::Address(_, error)
+            NotStarted::Address((_, error))
+            | NotStarted::Ops((_, error))
             | NotStarted::Socket(_, error)
             | NotStarted::Audit(_, error) => error.kind(),
             NotStarted::Unguarded(_) | NotStarted::Tls(_) => io::ErrorKind::InvalidInput,

@@ -8,6 +8,7 @@ mod answers;
 mod contacts;
 mod digests;
 mod greetings;
+mod health;
 mod listed;
 mod standing;
 mod struck;
@@ -50,6 +51,7 @@ use digests::revision;
 pub(crate) use digests::{NO_CREDENTIAL, Said, transport_of};
 pub(crate) use greetings::Greeter;
 use greetings::Greetings;
+use health::Health;
 pub(crate) use listed::Items;
 use listed::Listed;
 use standing::Standing;
@@ -78,8 +80,7 @@ pub(crate) struct Entry {
     lookup: Option<Lookup>,
     /// The probe that works, where `ping` does not.
     probe: AtomicU8,
-    /// What the last look at the server found.
-    is_there: AtomicBool,
+    health: Health,
     /// The ages at which the server dropped its last sessions.
     dropped: Mutex<VecDeque<Duration>>,
     /// Whether anybody was asked to pause; most servers never ask.
@@ -145,7 +146,7 @@ impl Entry {
             greetings: Greetings::new(),
             found: Mutex::new(None),
             probe: AtomicU8::new(0),
-            is_there: AtomicBool::new(true),
+            health: Health::default(),
             dropped: Mutex::default(),
             has_paused: AtomicBool::new(false),
             pauses: Mutex::default(),
@@ -341,20 +342,6 @@ impl Entry {
             Reach::Http(reach) => upstream::shown_url(&reach.url),
             Reach::Stdio(reach) => reach.program.clone(),
         })
-    }
-
-    /// What a look at the server found: a change is told once.
-    pub(crate) fn note_health(&self, looked: &Result<(), Trouble>) {
-        let is_there = looked.is_ok();
-        if self.is_there.swap(is_there, Ordering::Relaxed) == is_there {
-            return;
-        }
-        match looked {
-            Ok(()) => tracing::info!(server = %self.name, "the server answers again"),
-            Err(trouble) => {
-                tracing::warn!(server = %self.name, %trouble, "the server does not answer");
-            },
-        }
     }
 
     /// The budget of resends, with the calls it has not heard of yet.

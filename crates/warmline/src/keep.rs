@@ -4,6 +4,8 @@
 //! core says which sessions are too old, which runs rest too long, which spares are missing; the
 //! store says what nobody came back for.
 
+mod showing;
+
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::pin::pin;
@@ -16,22 +18,21 @@ use futures_util::future::join_all;
 use futures_util::stream;
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
-use warmline_core::key::{Identity, Key, Owner, Transport};
+use warmline_core::key::{Identity, Key, Owner};
 use warmline_core::plan;
-use warmline_core::pool::breaker::{Blame, Stance};
-use warmline_core::tick::Tick;
 
 use crate::clock::{self, Home, Instant};
 use crate::connect::{Connect, Holds};
 use crate::engine::Engine;
 use crate::entry::Entry;
-use crate::events::{Event, Fingerprint};
-use crate::metrics::{BreakerState, RunLine, ServerMetrics, SessionLine, SessionState, Snapshot};
-use crate::pool::{KeepAlive, OnShelf};
+use crate::events::Event;
+use crate::pool::KeepAlive;
 use crate::route::told;
-use crate::run::{self, LeftOver, RunShared};
+use crate::run::{self, LeftOver};
 use crate::sync::Mutex;
 use crate::upstream::Reach;
+
+pub(crate) use showing::snapshot;
 
 /// What is left for closing when the time of the last calls is over.
 const TO_CLOSE: Duration = Duration::from_secs(6);
@@ -340,144 +341,4 @@ pub(crate) async fn close(engine: &Arc<Engine>, by: Instant) {
         drain.await;
     }
     engine.cut_calls();
-}
-
-/// What is open, counted and known at this moment.
-pub(crate) fn snapshot(engine: &Engine) -> Snapshot {
-    let shared = engine.shared();
-    let wall = clock::wall_seconds();
-    // Sessions are timed by the pool's clock, runs by the engine's.
-    let (now, pool_now) = (engine.tick(), engine.pool().tick());
-    let mut sessions = Vec::new();
-    let before = |now: Tick, tick: Tick| wall.saturating_sub(now.since(tick).as_secs());
-    let mut tallies: HashMap<Arc<str>, Tally> = HashMap::new();
-    for cell in engine.pool().cells() {
-        let key = cell.key();
-        let tally = tallies.entry(Arc::clone(&key.place().server)).or_default();
-        let (counts, closing, _) = cell.counts();
-        tally.opening += u64::from(counts.opening);
-        tally.closing += u64::from(counts.retiring + closing);
-        tally.waiting += u64::from(counts.waiting);
-        for seen in cell.sessions() {
-            let mut line = SessionLine::new(
-                Arc::clone(&key.place().server),
-                seen.generation.number(),
-                key.place().transport.word(),
-                before(pool_now, seen.opened),
-            );
-            line.identity = Fingerprint::of_owner(key.owner());
-            line.run = key.run().map(Fingerprint::from);
-            line.used_at = before(pool_now, seen.used);
-            line.expires_at = seen
-                .expires
-                .map(|tick| wall + tick.since(pool_now).as_secs());
-            line.calls = seen.leases;
-            line.state = if seen.leases > 0 {
-                SessionState::Active
-            } else {
-                SessionState::Idle
-            };
-            tally.add(&line, key.place().transport);
-            line.session = seen.session.session_id().map(crate::events::ShortId::of);
-            sessions.push(line);
-        }
-    }
-    for shelf in engine.pool().on_shelves() {
-        let tally = tallies.entry(Arc::clone(&shelf.server)).or_default();
-        tally.add_spares(&shelf);
-    }
-    for (server, whom, stance) in engine.pool().blocking() {
-        tallies.entry(server).or_default().blocks(whom, stance);
-    }
-    for entry in engine.entries().values() {
-        let tally = tallies.remove(&entry.name).unwrap_or_default();
-        tally.show(&entry.metrics);
-    }
-    let present = engine.pool().stats().present;
-    shared.metrics.engine.keys.set(u64::from(present.keys));
-    let mut snapshot = shared.metrics.snapshot();
-    snapshot.sessions = sessions;
-    let at = |tick: Tick| before(now, tick);
-    let runs = engine.live_runs();
-    snapshot.runs = runs.iter().map(|live| run_line(live, at)).collect();
-    snapshot
-}
-
-/// A live run as people see it; `at` tells a moment of the engine by the wall's clock.
-fn run_line(live: &RunShared, at: impl Fn(Tick) -> u64) -> RunLine {
-    let life = live.life();
-    let mut line = RunLine::new(
-        Fingerprint::from(live.id),
-        Fingerprint::from(live.who.id),
-        at(live.began),
-    );
-    line.used_at = at(life.used());
-    line.calls = life.calls();
-    line.sessions = u32::try_from(live.own_cells().len()).unwrap_or(u32::MAX);
-    line
-}
-
-/// The sessions of one server, by what they are doing.
-#[derive(Default)]
-struct Tally {
-    opening: u64,
-    idle: u64,
-    active: u64,
-    closing: u64,
-    spare: u64,
-    children: u64,
-    waiting: u64,
-    /// Breakers of the server, and of single identities there: tripped, and probing.
-    server_breakers: [u64; 2],
-    identity_breakers: [u64; 2],
-}
-
-impl Tally {
-    fn add(&mut self, line: &SessionLine, transport: Transport) {
-        if line.calls > 0 {
-            self.active += 1;
-        } else {
-            self.idle += 1;
-        }
-        if transport == Transport::Stdio {
-            self.children += 1;
-        }
-    }
-
-    fn add_spares(&mut self, shelf: &OnShelf) {
-        self.opening += u64::from(shelf.opening);
-        self.spare += u64::from(shelf.resting);
-        if shelf.transport == Transport::Stdio {
-            self.children += u64::from(shelf.resting);
-        }
-    }
-
-    fn blocks(&mut self, whom: Blame, stance: Stance) {
-        let [tripped, probing] = match whom {
-            Blame::Identity => &mut self.identity_breakers,
-            Blame::Server | Blame::Nobody => &mut self.server_breakers,
-        };
-        match stance {
-            Stance::Tripped => *tripped += 1,
-            Stance::Probing => *probing += 1,
-            Stance::Passing => {},
-        }
-    }
-
-    fn show(&self, metrics: &ServerMetrics) {
-        metrics.sessions.set(SessionState::Opening, self.opening);
-        metrics.sessions.set(SessionState::Idle, self.idle);
-        metrics.sessions.set(SessionState::Active, self.active);
-        metrics.sessions.set(SessionState::Closing, self.closing);
-        metrics.sessions.set(SessionState::Spare, self.spare);
-        metrics.children.set(self.children);
-        metrics.waiters.set(self.waiting);
-        for (levels, [tripped, probing]) in [
-            (&metrics.server_breakers, self.server_breakers),
-            (&metrics.identity_breakers, self.identity_breakers),
-        ] {
-            levels.set(BreakerState::Tripped, tripped);
-            levels.set(BreakerState::Probing, probing);
-        }
-    }
 }

@@ -12,6 +12,7 @@ mod closed_set;
 mod labels;
 mod names;
 mod numbers;
+mod server_line;
 mod snapshot;
 mod spread;
 #[cfg(test)]
@@ -30,6 +31,7 @@ pub use labels::{
 };
 pub use names::{Kind, METRICS, Metric};
 pub use numbers::{CountBy, CountByTwo, Counter, Level, LevelBy};
+pub use server_line::{ServerFailure, ServerLine, ServerState};
 pub use snapshot::{Number, RunLine, ServerNumbers, SessionLine, Snapshot, Value};
 pub use spread::{Spread, SpreadRead, Unit};
 

@@ -1,15 +1,18 @@
 //! `warmline serve`: a gateway in front of servers, from the first line to the last.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use warmline::core::code::Code;
-use warmline::settings::AuthWord;
+use warmline::metrics::Counter;
+use warmline::settings::{AuthWord, OpsListen};
 use warmline_gateway::reload::{Fixed, Watch};
-use warmline_gateway::{Gateway, Options, settings};
+use warmline_gateway::{Gateway, NotStarted, Options, settings};
 
 use crate::args;
 use crate::gate::{Kept, Source};
 use crate::interrupt::{Signals, Told};
+use crate::log;
 use crate::problem::{Outcome, Problem};
 use crate::report::Report;
 use crate::target::state_folder;
@@ -23,8 +26,11 @@ use announcing::Announced;
 /// Serves until somebody stops it.
 pub(super) async fn run(typed: &args::Serve, report: &Report) -> Outcome<u8> {
     let mut signals = Signals::hear();
-    let source = Source::of(&typed.served)?.listening(typed.listen, typed.auth);
+    let source = Source::of(&typed.served)?
+        .listening(typed.listen, typed.auth)
+        .watched(typed.ops);
     let (wanted, cautions) = source.read()?;
+    let log_lost = log::start_by(&wanted.gateway);
     for caution in cautions {
         report.caution(&caution);
     }
@@ -32,10 +38,11 @@ pub(super) async fn run(typed: &args::Serve, report: &Report) -> Outcome<u8> {
     let state = state_folder(typed.served.state_dir.as_deref())?;
     let (fixed, drain) = (Fixed::of(&wanted), wanted.engine.ceilings);
     let kept = Kept::open(&state, wanted)?;
-    let gateway = kept.listen().await?;
+    let gateway = kept.listen(log_lost, report).await?;
     let announced = Announced {
         scheme: kept.settings.scheme(),
         address: gateway.address(),
+        ops: gateway.ops_address(),
         servers: gateway.warm().servers(),
         auth: kept.settings.auth,
         token: kept.tokens.local_file(),
@@ -46,11 +53,29 @@ pub(super) async fn run(typed: &args::Serve, report: &Report) -> Outcome<u8> {
 }
 
 impl Kept {
-    async fn listen(&self) -> Outcome<Gateway> {
-        let options = Options::of(&self.settings, &self.tokens, self.warm.vault())?;
+    async fn listen(&self, log_lost: Option<Arc<Counter>>, report: &Report) -> Outcome<Gateway> {
+        let mut options = Options::of(&self.settings, &self.tokens, self.warm.vault())?;
+        options.log_lost = log_lost;
         let address = options.listen;
-        let started = Gateway::start(self.warm.clone(), options).await;
-        started.map_err(|error| cannot_listen(address, &error.into()))
+        let started = match Gateway::start(self.warm.clone(), options.clone()).await {
+            // Nobody asked for these pages: the gateway is worth more than they are.
+            Err(NotStarted::Ops((taken, _))) if self.settings.ops == OpsListen::Beside => {
+                report.caution(&format!(
+                    "{taken} is taken: nobody can watch this gateway; decide `ops.listen`"
+                ));
+                options.ops = None;
+                Gateway::start(self.warm.clone(), options).await
+            },
+            started => started,
+        };
+        started.map_err(|error| {
+            let (address, option) = if let NotStarted::Ops((address, _)) = error {
+                (address, "--ops")
+            } else {
+                (address, "--listen")
+            };
+            cannot_listen(address, option, &error.to_string())
+        })
     }
 
     /// Goes by what files and signals say, until one of them says to stop.
@@ -104,6 +129,7 @@ fn reload(gateway: &Gateway, source: &Source, fixed: &Fixed) {
         reloaded.map_err(|error| Problem::of_trouble(error.trouble(), error.delivery()))
     });
     if let Err(problem) = read {
+        gateway.not_reloaded();
         let parts = problem.parts();
         tracing::error!(
             code = %parts.code,
@@ -116,9 +142,11 @@ fn reload(gateway: &Gateway, source: &Source, fixed: &Fixed) {
     }
 }
 
-fn cannot_listen(address: SocketAddr, error: &std::io::Error) -> Problem {
+fn cannot_listen(address: SocketAddr, option: &str, error: &str) -> Problem {
     let what = format!("`{address}` cannot be listened on");
     Problem::new(Code::ConfigBadValue, what)
-        .because(error.to_string())
-        .hint("another program may listen there; --listen 127.0.0.1:0 takes a free port")
+        .because(error)
+        .hint(format!(
+            "another program may listen there; {option} 127.0.0.1:0 takes a free port"
+        ))
 }

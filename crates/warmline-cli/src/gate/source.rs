@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use warmline::Server;
 use warmline::config::{Config, Configured, Folders, plain_name, process_variable};
-use warmline::settings::AuthWord;
+use warmline::settings::{AuthWord, OpsListen};
 use warmline::trust::TrustStore;
 use warmline_gateway::reload::Wanted;
 
@@ -21,6 +21,7 @@ pub(crate) struct Source {
     config: Option<PathBuf>,
     listen: Option<SocketAddr>,
     auth: Option<AuthWord>,
+    ops: Option<OpsListen>,
     folders: Folders,
 }
 
@@ -42,6 +43,7 @@ impl Source {
             config: typed.config.clone(),
             listen: None,
             auth: None,
+            ops: None,
             folders: folders()?,
         })
     }
@@ -49,6 +51,12 @@ impl Source {
     /// The same, listening where the command line says, and asking who somebody is as it says.
     pub(crate) fn listening(mut self, listen: Option<SocketAddr>, auth: Option<AuthWord>) -> Self {
         (self.listen, self.auth) = (listen, auth);
+        self
+    }
+
+    /// The same, watched where the command line says.
+    pub(crate) fn watched(mut self, ops: Option<OpsListen>) -> Self {
+        self.ops = ops;
         self
     }
 
@@ -88,6 +96,10 @@ impl Source {
         if let Some(auth) = self.auth {
             gateway.auth = auth;
             gateway.built("gateway.auth");
+        }
+        if let Some(ops) = self.ops {
+            gateway.ops = ops;
+            gateway.built("ops.listen");
         }
         gateway.settle()?;
         let wanted = Wanted {

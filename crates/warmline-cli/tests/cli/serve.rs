@@ -159,7 +159,7 @@ fn people_are_told_where_it_listens_and_how_to_be_let_in() {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let said: Vec<String> = lines.by_ref().take(6).map(Result::unwrap).collect();
+        let said: Vec<String> = lines.by_ref().take(7).map(Result::unwrap).collect();
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(0));
         let told = Told::of(0, &said.join("\n"));
@@ -172,6 +172,7 @@ fn people_are_told_where_it_listens_and_how_to_be_let_in() {
               second      http://127.0.0.1:[PORT]/servers/second/mcp
               all in one  http://127.0.0.1:[PORT]/mcp
               in a run    http://127.0.0.1:[PORT]/runs/RUN/servers/NAME/mcp
+              watched at  http://127.0.0.1:[PORT]/metrics /livez /readyz /servers
             callers show a token: `warmline url NAME` prints it with what to paste
             "),
             _ => tells!(told, @r#"
@@ -182,6 +183,7 @@ fn people_are_told_where_it_listens_and_how_to_be_let_in() {
               second      http://127.0.0.1:[PORT]/servers/second/mcp
               all in one  http://127.0.0.1:[PORT]/mcp
               in a run    http://127.0.0.1:[PORT]/runs/RUN/servers/NAME/mcp
+              watched at  http://127.0.0.1:[PORT]/metrics /livez /readyz /servers
             nobody is asked who they are: `auth = "none"`. Callers share nothing but a run they name: its name is the whole secret
             "#),
         }

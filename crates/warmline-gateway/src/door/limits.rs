@@ -79,6 +79,29 @@ impl Gate {
         &self.limits
     }
 
+    /// Connections there are.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    /// Requests that have no answer yet.
+    pub(crate) fn requests(&self) -> usize {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that are held of requests.
+    pub(crate) fn bytes(&self) -> usize {
+        let free = self.bytes.available_permits() << 10;
+        self.limits.request_bytes.saturating_sub(free)
+    }
+
+    /// Whether there is no room for another connection or request.
+    pub(crate) fn is_full(&self) -> bool {
+        self.connections() >= self.limits.connections
+            || self.requests() >= self.limits.requests
+            || self.bytes.available_permits() == 0
+    }
+
     /// A place for a connection, until it is dropped; none where there are too many.
     pub(crate) fn connection(self: &Arc<Self>, from: Option<IpAddr>) -> Option<Connected> {
         let place = Counted::take(&self.connections, self.limits.connections)?;

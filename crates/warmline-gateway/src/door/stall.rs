@@ -18,6 +18,8 @@ pub(crate) struct Stalling<I> {
     inner: I,
     after: Duration,
     since: Option<Pin<Box<Sleep>>>,
+    /// Told when the other end is left.
+    told: Option<Box<dyn FnOnce() + Send>>,
 }
 
 impl<I> Stalling<I> {
@@ -26,7 +28,14 @@ impl<I> Stalling<I> {
             inner,
             after,
             since: None,
+            told: None,
         }
+    }
+
+    /// The same, telling somebody when the other end is left.
+    pub(crate) fn telling(mut self, told: impl FnOnce() + Send + 'static) -> Self {
+        self.told = Some(Box::new(told));
+        self
     }
 
     /// What a write came to, unless it has been waiting for too long.
@@ -43,7 +52,12 @@ impl<I> Stalling<I> {
             .since
             .get_or_insert_with(|| Box::pin(clock::sleep_until(clock::after(self.after))));
         match since.as_mut().poll(cx) {
-            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Ready(()) => {
+                if let Some(told) = self.told.take() {
+                    told();
+                }
+                Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+            },
             Poll::Pending => Poll::Pending,
         }
     }

@@ -153,7 +153,7 @@ impl Pipe {
         body: Bytes,
         out: mpsc::Sender<Bytes>,
     ) -> Option<HeaderValue> {
-        let response = face::with_body(self.visit(&head), body).await;
+        let (_, response) = face::with_body(self.visit(&head), body).await;
         let session = response.headers().get(SESSION_ID).cloned();
         pass(response, &out, self.shared.options.max_request).await;
         session

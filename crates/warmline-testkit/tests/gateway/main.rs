@@ -4,6 +4,7 @@
 
 mod door;
 mod door_wire;
+mod exposition;
 mod legacy;
 mod legacy_streams;
 mod legacy_tickets;
@@ -12,6 +13,7 @@ mod logbook;
 mod merged;
 mod merged_world;
 mod modern;
+mod ops;
 mod straight;
 mod who;
 mod who_handed;

@@ -193,8 +193,8 @@ pub(crate) const CLI: &[OnlyIn] = &[
     },
     OnlyIn {
         paths: &["io::stderr"],
-        files: &["report.rs", "report/", "main.rs"],
-        why: "stderr belongs to the reporter, and to the log that main.rs sets up",
+        files: &["report.rs", "report/", "log.rs"],
+        why: "stderr belongs to the reporter, and to the log",
     },
 ];
 

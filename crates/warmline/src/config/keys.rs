@@ -40,7 +40,7 @@ pub(crate) const CREDENTIAL_SHOWN: &[&str] = &["as", "form"];
 pub(crate) const SERVERS: &str = "servers";
 
 /// Tables at the top that the gateway and the command line read.
-pub(crate) const TOP_ELSEWHERE: &[&str] = &["admin", "auth", "log", "ops"];
+pub(crate) const TOP_ELSEWHERE: &[&str] = &["admin", "auth"];
 
 /// Every key somebody may have meant within a server.
 pub(crate) fn of_a_server() -> impl Iterator<Item = &'static str> {

@@ -88,6 +88,7 @@ impl Connect {
         let metrics = &setup.entry.metrics;
         metrics.open_time.took(took);
         metrics.opens.one_more(how(origin));
+        setup.entry.note_opened();
         // What is taken from a shelf was started before, and counted then.
         if setup.is_process() && origin == Origin::Fresh {
             metrics.child_starts.one_more();
@@ -130,6 +131,7 @@ impl Connect {
         let metrics = &setup.entry.metrics;
         metrics.open_time.took(took);
         metrics.opens.one_more(result_of(trouble.code));
+        setup.entry.note_failure(trouble);
         self.shared.events.tell(Event::OpeningFailed {
             session: which(happened, None),
             code: trouble.code,
@@ -279,6 +281,7 @@ impl Connect {
     ) {
         entry.metrics.open_time.took(took);
         entry.metrics.opens.one_more(result_of(trouble.code));
+        entry.note_failure(trouble);
         let mut session = Which::of(Arc::clone(&entry.name));
         session.identity = Some(Fingerprint::from(whose));
         self.shared.events.tell(Event::OpeningFailed {
@@ -315,7 +318,7 @@ impl Connect {
             scope,
             identity,
             state,
-            reason: None,
+            reason: retry_in.and_then(|_| entry.failing_for()),
             retry_in,
         });
     }

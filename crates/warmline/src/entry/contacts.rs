@@ -101,6 +101,12 @@ impl Entry {
         self.contacts_seen.fetch_add(1, Ordering::AcqRel);
     }
 
+    /// Every way on which it was met.
+    pub(crate) fn known_legs(&self) -> Vec<Leg> {
+        let known = self.contacts.pin();
+        known.values().map(|contact| contact.leg).collect()
+    }
+
     /// Changes whenever what was found out is forgotten.
     pub(crate) fn contacts_seen(&self) -> u64 {
         self.contacts_seen.load(Ordering::Acquire)

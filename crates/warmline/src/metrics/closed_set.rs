@@ -16,6 +16,8 @@ pub trait ClosedSet: Copy + 'static {
 }
 
 /// Makes an enum that is a closed set and is written as its word.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! closed_set {
     ($(#[$doc:meta])* $name:ident { $($(#[$said:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
         $(#[$doc])*

@@ -209,6 +209,21 @@ pub const METRICS: &[Metric] = &[
 ];
 
 impl Metric {
+    /// A metric of somebody who counts on top of the engine.
+    pub const fn of(
+        kind: Kind,
+        name: &'static str,
+        labels: &'static [&'static str],
+        help: &'static str,
+    ) -> Self {
+        Self {
+            name,
+            kind,
+            labels,
+            help,
+        }
+    }
+
     /// The metric of that name.
     pub fn find(name: &str) -> Option<&'static Self> {
         METRICS.iter().find(|metric| metric.name == name)

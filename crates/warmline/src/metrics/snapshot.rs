@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::numbers::{CountBy, CountByTwo, Counter, Level, LevelBy};
 use super::spread::{Spread, SpreadRead};
-use super::{BreakerScope, ClosedSet, EngineMetrics, ServerMetrics, SessionState};
+use super::{BreakerScope, ClosedSet, EngineMetrics, ServerLine, ServerMetrics, SessionState};
 use crate::events::{Fingerprint, ShortId};
 
 /// What there was at one moment.
@@ -21,6 +21,8 @@ pub struct Snapshot {
     pub engine: Vec<Number>,
     /// Numbers of each server, by name.
     pub servers: Vec<ServerNumbers>,
+    /// Each declared server as it stands, by name.
+    pub standing: Vec<ServerLine>,
     /// Open sessions.
     pub sessions: Vec<SessionLine>,
     /// Live runs.

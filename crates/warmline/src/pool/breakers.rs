@@ -143,6 +143,20 @@ impl Breakers {
             .collect()
     }
 
+    /// How long openings to each server pause for everybody.
+    pub(super) fn pauses(&self) -> Vec<(Arc<str>, Duration)> {
+        let now = self.now();
+        let all = self.all.pin();
+        let known = all.iter().filter_map(|(scope, breaker)| match scope {
+            Scope::Server(server, _) => {
+                let pause = breaker.lock().pause(now)?;
+                Some((Arc::clone(server), pause))
+            },
+            Scope::Identity(..) => None,
+        });
+        known.collect()
+    }
+
     /// Forgets what need not be remembered.
     pub(super) fn sweep(&self) {
         let now = self.now();

@@ -217,6 +217,11 @@ impl<C: Connector> Pool<C> {
         self.ground.breakers.blocking()
     }
 
+    /// How long openings to each server pause for everybody.
+    pub(crate) fn pauses(&self) -> Vec<(Arc<str>, Duration)> {
+        self.ground.breakers.pauses()
+    }
+
     /// What there is, counted anew: what the counters are held to.
     pub(crate) fn census(&self) -> Census {
         let mut census = Census::default();

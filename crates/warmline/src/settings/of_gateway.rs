@@ -3,11 +3,15 @@
 //! Asked by: whoever starts a gateway. Here they are only words, numbers and addresses; what they
 //! mean for clients is the gateway's to say.
 
+mod watching;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::kind::{Kind, Value};
 use super::{Origins, Setting, plain, words};
+
+pub use watching::{LogFormat, LogLevel, OpsListen};
 
 /// What is decided about a gateway, and where each value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +44,12 @@ pub struct GatewaySettings {
     pub audit_arguments: Vec<String>,
     /// Whether a changed configuration file is read again by itself.
     pub watch: bool,
+    /// Where machines that watch it find their pages.
+    pub ops: OpsListen,
+    /// Which lines of the log are written.
+    pub log_level: LogLevel,
+    /// How they are written.
+    pub log_format: LogFormat,
     /// Where values came from.
     pub(crate) origins: Origins,
 }
@@ -95,6 +105,9 @@ impl Default for GatewaySettings {
             audit: None,
             audit_arguments: Vec::new(),
             watch: true,
+            ops: OpsListen::default(),
+            log_level: LogLevel::default(),
+            log_format: LogFormat::default(),
             origins: Origins::default(),
         }
     }
@@ -206,5 +219,38 @@ pub(crate) const TABLE: &[Of] = &[
         Kind::texts(),
         "names of arguments whose values are written there; no others ever are",
         plain!(Texts, audit_arguments),
+    ),
+    Of::new(
+        "ops.listen",
+        Kind::address().or(OpsListen::WORDS),
+        "where machines find `/livez`, `/readyz`, `/metrics` and `/servers`, which ask nobody who they are; `beside` is on loopback, at the port after that of `gateway.listen`",
+        (
+            |of| match of.ops {
+                OpsListen::Beside => Value::Word("beside"),
+                OpsListen::None => Value::Word("none"),
+                OpsListen::At(address) => Value::Address(address),
+            },
+            |of, value| {
+                of.ops = if let Value::Address(address) = value {
+                    OpsListen::At(address)
+                } else if value == Value::Word("none") {
+                    OpsListen::None
+                } else {
+                    OpsListen::Beside
+                }
+            },
+        ),
+    ),
+    Of::new(
+        "log.level",
+        Kind::words(LogLevel::WORDS),
+        "which lines of the log are written; `WARMLINE_LOG` says it more finely",
+        words!(log_level: LogLevel),
+    ),
+    Of::new(
+        "log.format",
+        Kind::words(LogFormat::WORDS),
+        "how lines of the log are written; `auto` is text on a terminal and JSON elsewhere",
+        words!(log_format: LogFormat),
     ),
 ];

@@ -24,7 +24,12 @@ const ENGINE_PARTS: &[(&str, &str)] = &[
     ("store", "store.path"),
     ("identity", "identity.headers"),
 ];
-const GATEWAY_PARTS: &[(&str, &str)] = &[("gateway", "gateway.listen"), ("audit", "audit.file")];
+const GATEWAY_PARTS: &[(&str, &str)] = &[
+    ("gateway", "gateway.listen"),
+    ("audit", "audit.file"),
+    ("ops", "ops.listen"),
+    ("log", "log.level"),
+];
 
 /// The page names every setting with what may be said, its default and its variables.
 #[test]

@@ -13,6 +13,8 @@ use crate::report::{Fields, Report, style};
 pub(super) struct Announced {
     pub(super) scheme: &'static str,
     pub(super) address: SocketAddr,
+    /// Where machines that watch it find their pages.
+    pub(super) ops: Option<SocketAddr>,
     pub(super) servers: Vec<String>,
     pub(super) auth: AuthWord,
     pub(super) token: PathBuf,
@@ -40,6 +42,10 @@ impl Announced {
             padded("in a run", widest),
             format!("{base}/runs/RUN/servers/NAME/mcp"),
         ));
+        if let Some(ops) = self.ops {
+            let pages = format!("http://{ops}/metrics /livez /readyz /servers");
+            lines.push((padded("watched at", widest), pages));
+        }
         for (place, (what, more)) in lines.iter().enumerate() {
             match place {
                 0 => report.data(&format!("{what} · {more}")),
@@ -78,6 +84,7 @@ impl Announced {
             .put("url", self.base())
             .put("all_in_one", format!("{}/mcp", self.base()))
             .put("servers", servers)
+            .put("ops", self.ops.map(|ops| format!("http://{ops}")))
             .put("auth", self.auth.word())
             .put("token_file", token.filter(|_| self.auth == AuthWord::Local))
             .put("replicas", 1)

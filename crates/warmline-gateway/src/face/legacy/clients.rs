@@ -16,6 +16,7 @@ use warmline::core::key::Digest;
 
 use super::client::Client;
 use super::streams::Streams;
+use crate::metrics::Undelivered;
 use crate::{Shared, door};
 
 /// So often it is looked who does nothing. Who was not seen for two rounds is forgotten.
@@ -60,6 +61,16 @@ impl Clients {
         Arc::clone(busy.get_or_insert(ticket.clone(), client))
     }
 
+    /// Clients that are busy.
+    pub(crate) fn len(&self) -> usize {
+        self.busy.pin().len()
+    }
+
+    /// Streams that are held for clients that may come back.
+    pub(crate) fn streams(&self) -> usize {
+        self.streams.len()
+    }
+
     /// A client session is over.
     pub(super) fn end(&self, ticket: &HeaderValue, name: Digest) {
         self.ended.lock().add(name);
@@ -72,10 +83,11 @@ impl Clients {
         self.ended.lock().names.contains(&name)
     }
 
-    /// Forgets who does nothing, and streams that nobody came back for.
-    fn look(&self) {
+    /// Forgets who does nothing, and streams that nobody came back for: says how many replies went
+    /// with them.
+    fn look(&self) -> u64 {
         self.busy.pin().retain(|_, client| client.was_seen_lately());
-        self.streams.look();
+        self.streams.look()
     }
 }
 
@@ -108,7 +120,9 @@ pub(crate) async fn look_after(shared: Weak<Shared>, mut stopping: watch::Receiv
         let Some(shared) = shared.upgrade() else {
             return;
         };
-        shared.clients.look();
+        for _ in 0..shared.clients.look() {
+            shared.counts.undelivered.one_more(Undelivered::Expired);
+        }
     }
 }
 

@@ -62,7 +62,8 @@ pub(super) async fn respond(
     lane: Arc<Lane>,
     manner: Manner,
 ) -> Response<Body> {
-    match Flow::of(calling, Arc::clone(&lane), manner).begin().await {
+    let flow = Flow::of(calling, Arc::clone(&lane), manner).counted(&visit.shared.counts);
+    match flow.begin().await {
         Begun::Alone(ended) => reply::json(ended.status, ended.message),
         Begun::GivenUp => reply::empty(StatusCode::ACCEPTED),
         Begun::Events(flow) => {

@@ -54,6 +54,11 @@ impl Streams {
         held.insert((whose, stream), Held { lane, since, kind });
     }
 
+    /// How many are held.
+    pub(super) fn len(&self) -> usize {
+        self.held.pin().len()
+    }
+
     /// The stream of that number, while it is held.
     pub(super) fn find(&self, whose: Digest, stream: u64) -> Option<(Arc<Lane>, Kind)> {
         let held = self.held.pin();
@@ -66,14 +71,23 @@ impl Streams {
         self.held.pin().retain(|(of, _), _| *of != whose);
     }
 
-    /// Forgets streams that nobody came back for.
-    pub(super) fn look(&self) {
+    /// Forgets streams that nobody came back for, and says on how many of them an end of a call
+    /// was left.
+    pub(super) fn look(&self) -> u64 {
+        let mut untaken = 0;
         let now = clock::now();
         let is_wanted = |held: &Held| {
             let resting = held.lane.resting();
             resting.is_none_or(|since| now.saturating_duration_since(since) < HELD_FOR)
         };
-        self.held.pin().retain(|_, held| is_wanted(held));
+        self.held.pin().retain(|_, held| {
+            let is_wanted = is_wanted(held);
+            if !is_wanted && held.kind == Kind::Call && held.lane.has_unread() {
+                untaken += 1;
+            }
+            is_wanted
+        });
+        untaken
     }
 
     /// Nothing new is taken any more: what stands for ever ends.

@@ -1,0 +1,193 @@
+//! Pages for machines that watch the gateway, on a listener of their own.
+//!
+//! Asked by: probes, scrapers, people.  They ask nobody who they are, and so show no identity, no
+//! run and no argument. A watcher that hangs takes one of a few places and nothing else.
+
+mod exposition;
+mod page;
+pub(crate) mod vitals;
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, ORIGIN};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use warmline::clock;
+
+use crate::Shared;
+use crate::body::Body;
+use crate::door::{Stalling, stopped};
+use crate::hosts::Hosts;
+
+/// So many may watch at a time.
+const MAX_WATCHERS: usize = 32;
+/// A watcher may take so long for the head of a request, or for reading a page.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Heads of watchers are small.
+const MAX_HEAD: usize = 8 << 10;
+/// Connections that cannot be taken now are tried again after this.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The listener of the pages. It ends when this is dropped, and not before: also who goes down is
+/// watched.
+#[derive(Debug)]
+pub(crate) struct Ops {
+    pub(crate) address: SocketAddr,
+    #[expect(dead_code, reason = "its end is the end of the listener")]
+    ending: watch::Sender<bool>,
+}
+
+impl Ops {
+    /// Begins to answer on a listener.
+    pub(crate) fn start(shared: &Arc<Shared>, listener: TcpListener, address: SocketAddr) -> Self {
+        let (ending, ended) = watch::channel(false);
+        let hosts = Arc::new(Hosts::of(address, &shared.options.hosts, &[]));
+        let watched = Watched {
+            shared: Arc::clone(shared),
+            hosts,
+        };
+        drop(clock::spawn(
+            "ops-listener",
+            listen(watched, listener, ended),
+        ));
+        Self { address, ending }
+    }
+}
+
+/// What watchers look at.
+#[derive(Clone)]
+struct Watched {
+    shared: Arc<Shared>,
+    hosts: Arc<Hosts>,
+}
+
+async fn listen(watched: Watched, listener: TcpListener, mut ended: watch::Receiver<bool>) {
+    let places = Arc::new(Semaphore::new(MAX_WATCHERS));
+    loop {
+        let taken = tokio::select! {
+            taken = listener.accept() => taken,
+            () = stopped(&mut ended) => return,
+        };
+        let Ok((socket, _)) = taken else {
+            // The door says what is wrong: it meets the same trouble.
+            clock::sleep(PAUSE).await;
+            continue;
+        };
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+            continue;
+        };
+        let serving = serve(watched.clone(), socket, ended.clone());
+        drop(clock::spawn("ops-connection", async move {
+            serving.await;
+            drop(place);
+        }));
+    }
+}
+
+async fn serve(watched: Watched, socket: TcpStream, mut ended: watch::Receiver<bool>) {
+    let service = service_fn(move |request| {
+        let watched = watched.clone();
+        async move { Ok::<_, Infallible>(watched.answer(&request).await) }
+    });
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(PATIENCE)
+        .max_buf_size(MAX_HEAD);
+    let socket = TokioIo::new(Stalling::new(socket, PATIENCE));
+    let connection = builder.serve_connection(socket, service);
+    tokio::select! {
+        // How a watcher leaves concerns nobody.
+        left = connection => drop(left),
+        () = stopped(&mut ended) => {},
+    }
+}
+
+/// What a page is about.
+#[derive(Clone, Copy, Debug)]
+enum About {
+    Readiness,
+    Metrics,
+    Servers,
+}
+
+impl Watched {
+    async fn answer(&self, request: &Request<Incoming>) -> Response<Body> {
+        let headers = request.headers();
+        let host = headers.get(HOST).and_then(|host| host.to_str().ok());
+        // A page in somebody's browser must not read this under a name that leads here.
+        if headers.contains_key(ORIGIN) || !self.hosts.may_be_called(host) {
+            return plain(
+                StatusCode::FORBIDDEN,
+                "this Host or Origin is not one of ours\n",
+            );
+        }
+        if request.method() != Method::GET && request.method() != Method::HEAD {
+            let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "these pages are read\n");
+            let allowed = HeaderValue::from_static("GET, HEAD");
+            response.headers_mut().insert(ALLOW, allowed);
+            return response;
+        }
+        match request.uri().path() {
+            "/livez" if self.shared.vitals.are_good() => plain(StatusCode::OK, "ok\n"),
+            "/livez" => plain(StatusCode::SERVICE_UNAVAILABLE, "the loop does not turn\n"),
+            "/readyz" => self.page(About::Readiness).await,
+            "/metrics" => self.page(About::Metrics).await,
+            "/servers" => self.page(About::Servers).await,
+            _ => {
+                let there_is = "there is /livez, /readyz, /metrics and /servers\n";
+                plain(StatusCode::NOT_FOUND, there_is)
+            },
+        }
+    }
+
+    /// A page that looks at everything there is: not in the loop that carries calls.
+    async fn page(&self, about: About) -> Response<Body> {
+        let shared = Arc::clone(&self.shared);
+        let writing = clock::spawn_blocking("ops-page", move || match about {
+            About::Readiness => {
+                let (is_ready, said) = page::readiness(&shared);
+                let status = if is_ready {
+                    StatusCode::OK
+                } else {
+                    StatusCode::SERVICE_UNAVAILABLE
+                };
+                written(status, JSON, format!("{said}\n"))
+            },
+            About::Metrics => {
+                let kind = HeaderValue::from_static(exposition::CONTENT_TYPE);
+                written(StatusCode::OK, kind, page::metrics(&shared))
+            },
+            About::Servers => {
+                let said = page::servers(&shared);
+                written(StatusCode::OK, JSON, format!("{said}\n"))
+            },
+        });
+        let failed = |_| plain(StatusCode::INTERNAL_SERVER_ERROR, "this page broke\n");
+        writing.await.unwrap_or_else(failed)
+    }
+}
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+
+fn plain(status: StatusCode, text: &'static str) -> Response<Body> {
+    written(status, TEXT, text.to_owned())
+}
+
+fn written(status: StatusCode, kind: HeaderValue, text: String) -> Response<Body> {
+    let mut response = Response::new(Body::whole(text.into()));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, kind);
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}

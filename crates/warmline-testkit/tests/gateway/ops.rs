@@ -1,0 +1,392 @@
+//! The pages for machines that watch: alive, ready, servers, numbers.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+use warmline::metrics::{METRICS, Value as Counted};
+use warmline::{Server, Warmline};
+use warmline_gateway::{Auth, Gateway, Options, Token};
+use warmline_testkit::Personality;
+
+use super::exposition::Scraped;
+use super::wire::{self, Legacy};
+use super::world::{LEDGER, World, until};
+
+const PATH: &str = "/servers/ledger/mcp";
+
+fn watched(options: Options) -> Options {
+    Options {
+        ops: Some(([127, 0, 0, 1], 0).into()),
+        ..options
+    }
+}
+
+async fn world() -> World {
+    World::with(Personality::legacy(), watched).await
+}
+
+fn ops(gateway: &Gateway) -> SocketAddr {
+    gateway.ops_address().unwrap()
+}
+
+async fn page(gateway: &Gateway, path: &str) -> (u16, String) {
+    let mut response = wire::request(ops(gateway), "GET", path, &[], "").await;
+    (response.status, response.whole().await)
+}
+
+async fn scraped(gateway: &Gateway) -> Scraped {
+    let (status, text) = page(gateway, "/metrics").await;
+    assert_eq!(status, 200);
+    Scraped::read(&text)
+}
+
+async fn json_of(gateway: &Gateway, path: &str) -> (u16, Value) {
+    let (status, text) = page(gateway, path).await;
+    (status, serde_json::from_str(&text).unwrap())
+}
+
+/// reliability O6, reliability O7: alive and ready while it serves; not ready, but alive, while it
+/// goes down. A dead server makes nobody unready.
+#[tokio::test]
+async fn ready_until_it_goes_down_and_alive_until_the_end() {
+    let dead = Server::http(LEDGER, "http://127.0.0.1:1/mcp");
+    let warm = Warmline::builder().server(dead).build().unwrap();
+    let listening = Options {
+        listen: ([127, 0, 0, 1], 0).into(),
+        auth: Auth::None,
+        ..Options::default()
+    };
+    let gateway = Gateway::start(warm.clone(), watched(listening))
+        .await
+        .unwrap();
+    let tried = warm.server(LEDGER).unwrap().ping().await;
+    assert!(tried.is_err());
+    assert_eq!(page(&gateway, "/livez").await, (200, "ok\n".to_owned()));
+    let (status, ready) = json_of(&gateway, "/readyz").await;
+    assert_eq!((status, &ready["ready"]), (200, &json!(true)));
+    assert_eq!(
+        ready["servers"],
+        json!([{ "server": LEDGER, "state": "degraded" }])
+    );
+    gateway.drain();
+    let (status, ready) = json_of(&gateway, "/readyz").await;
+    assert_eq!((status, &ready["why"]), (503, &json!("draining")));
+    assert_eq!(page(&gateway, "/livez").await.0, 200);
+    let address = ops(&gateway);
+    gateway.stop().await;
+    until("the pages are gone with the gateway", || {
+        std::net::TcpStream::connect(address).is_err()
+    })
+    .await;
+    warm.close().await;
+}
+
+/// reliability O7: a gateway without room for one more request is not ready.
+#[tokio::test]
+async fn without_room_it_is_not_ready() {
+    let world = World::with(Personality::legacy(), |options| {
+        let mut options = watched(options);
+        options.limits.connections = 1;
+        options
+    })
+    .await;
+    let held = TcpStream::connect(world.gateway.address()).await.unwrap();
+    let gateway = &world.gateway;
+    loop {
+        let (status, ready) = json_of(gateway, "/readyz").await;
+        if status == 503 {
+            assert_eq!(ready["why"], "overloaded");
+            break;
+        }
+    }
+    drop(held);
+    while json_of(gateway, "/readyz").await.0 != 200 {}
+    world.finish().await;
+}
+
+/// reliability T7, reliability T19: who comes under another name, from a page, or with another
+/// method is turned away, and there is nothing else.
+#[tokio::test]
+async fn the_pages_are_read_by_machines_and_not_by_browsers() {
+    let world = world().await;
+    let at = ops(&world.gateway);
+    for (method, path, headers, status) in [
+        ("HEAD", "/livez", &[][..], 200),
+        ("POST", "/livez", &[], 405),
+        ("DELETE", "/servers", &[], 405),
+        ("GET", "/", &[], 404),
+        ("GET", "/metrics/", &[], 404),
+        ("GET", "/mcp", &[], 404),
+        ("GET", "/metrics", &[("Origin", "http://127.0.0.1")], 403),
+    ] {
+        let response = wire::request(at, method, path, headers, "").await;
+        assert_eq!(response.status, status, "{method} {path}");
+    }
+    let mut socket = TcpStream::connect(at).await.unwrap();
+    let rebound = "GET /metrics HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n";
+    socket.write_all(rebound.as_bytes()).await.unwrap();
+    let mut text = String::new();
+    tokio::io::AsyncReadExt::read_to_string(&mut socket, &mut text)
+        .await
+        .unwrap();
+    assert!(text.starts_with("HTTP/1.1 403"), "{text}");
+    assert_eq!(page(&world.gateway, "/servers?x=1").await.0, 200);
+    world.finish().await;
+}
+
+/// reliability F69: scrapers that hang take places of their own, and calls go on.
+#[tokio::test]
+async fn scrapers_that_hang_hold_up_no_call() {
+    let world = world().await;
+    let mut hanging = Vec::new();
+    for _ in 0..64 {
+        let mut socket = TcpStream::connect(ops(&world.gateway)).await.unwrap();
+        socket
+            .write_all(b"GET /metrics HTTP/1.1\r\n")
+            .await
+            .unwrap();
+        hanging.push(socket);
+    }
+    let client = Legacy::greet(&world, PATH, "2025-11-25", json!({})).await;
+    assert_eq!(client.count().await, 1);
+    drop(hanging);
+    world.finish().await;
+}
+
+/// M1, M2, M3, M4, M5, M6, M7, M8, M9, M10, M11, M12, M13, M14, reliability I28: the page holds
+/// every number of the engine, by the grammar of the format, and says what the snapshot says.
+#[tokio::test]
+async fn the_page_of_numbers_says_what_the_engine_counted() {
+    let world = world().await;
+    let client = Legacy::greet(&world, PATH, "2025-11-25", json!({})).await;
+    for _ in 0..5 {
+        client.count().await;
+    }
+    client.call("no-such-tool", json!({})).await;
+    world.server.ledger();
+    let page = scraped(&world.gateway).await;
+    let snapshot = world.warm.snapshot();
+    for metric in METRICS {
+        let name = format!("warmline_{}", metric.name);
+        assert_eq!(page.families[&name].kind, metric.kind.word(), "{name}");
+    }
+    let of_engine = snapshot.engine.iter().map(|number| (None, number));
+    let ledger = snapshot.server(LEDGER).unwrap();
+    let of_server = ledger.numbers.iter().map(|number| (Some(LEDGER), number));
+    for (server, number) in of_engine.chain(of_server) {
+        let labels = metric_of(number.name).labels;
+        let words = number.words.iter().copied();
+        let mut labels: Vec<_> = labels.iter().copied().zip(words).collect();
+        labels.extend(server.map(|server| ("server", server)));
+        let name = format!("warmline_{}", number.name);
+        match &number.value {
+            Counted::Count(count) => {
+                assert_eq!(
+                    page.number(&name, &labels),
+                    *count as f64,
+                    "{name} {labels:?}"
+                );
+            },
+            Counted::Spread(spread) => {
+                let of_family = &page.families[&name];
+                let labels = labels
+                    .iter()
+                    .map(|(a, b)| ((*a).to_owned(), (*b).to_owned()));
+                let count = of_family.samples[&(format!("{name}_count"), labels.collect())];
+                assert_eq!(count, spread.count as f64, "{name}");
+            },
+            other => panic!("{other:?}"),
+        }
+    }
+    let answered = page.number(
+        "warmline_calls_total",
+        &[("server", LEDGER), ("delivery", "answered")],
+    );
+    assert!(answered >= 6.0, "{answered}");
+    world.finish().await;
+}
+
+fn metric_of(name: &str) -> &'static warmline::metrics::Metric {
+    warmline::metrics::Metric::find(name).unwrap()
+}
+
+/// reliability T20, reliability T9: however many identities, runs and clients there are, and
+/// whatever they send, the page has the same series, and none of their names.
+#[tokio::test]
+async fn no_caller_makes_a_series() {
+    let names: Vec<String> = (0..20).map(|number| format!("person-{number}")).collect();
+    let of = names.clone();
+    let world = World::knowing(Personality::legacy(), move |options, vault| {
+        let tokens = of.iter().map(|name| Token::of(vault, name, name));
+        watched(Options {
+            auth: Auth::tokens(tokens.collect()),
+            ..options
+        })
+    })
+    .await;
+    let mut before = BTreeSet::new();
+    for (place, name) in names.iter().enumerate() {
+        let path = format!("/runs/run-of-{name}/servers/{LEDGER}/mcp");
+        let shown = vec![("Authorization".to_owned(), format!("Bearer {name}"))];
+        let client = Legacy::greet_with(&world, &path, "2025-11-25", json!({}), shown).await;
+        client.count().await;
+        client.call(&format!("tool-of-{name}"), json!({})).await;
+        let odd = json!({ "jsonrpc": "2.0", "id": 1, "method": format!("made-up/{name}") });
+        client.post(&odd).await.whole().await;
+        let series = scraped(&world.gateway).await.series();
+        if place > 0 {
+            assert_eq!(series, before, "{name}");
+        }
+        before = series;
+    }
+    let allowed = [
+        "server", "le", "outcome", "state", "result", "cause", "dialect", "why", "scope", "reason",
+        "delivery", "method", "code", "how", "op", "face", "status", "then", "kind", "version",
+    ];
+    for (name, labels) in &before {
+        for (label, value) in labels {
+            assert!(allowed.contains(&label.as_str()), "{name} {label}");
+            assert!(!value.contains("person"), "{name} {value}");
+        }
+    }
+    for path in ["/metrics", "/servers", "/readyz"] {
+        let (_, text) = page(&world.gateway, path).await;
+        assert!(
+            !text.contains("person") && !text.contains("run-of"),
+            "{text}"
+        );
+    }
+    world.finish().await;
+}
+
+/// reliability O8, A95: each server with what it is, how it stands, what went wrong last and when
+/// it is tried again.
+#[tokio::test]
+async fn the_page_of_servers_says_how_each_one_stands() {
+    let server = warmline_testkit::LedgerServer::start(Personality::legacy()).unwrap();
+    let warm = Warmline::builder()
+        .servers([
+            Server::http(LEDGER, server.url()),
+            Server::http("dead", "http://127.0.0.1:1/mcp?key=hidden-query"),
+            Server::http("never", "http://127.0.0.1:1/mcp"),
+        ])
+        .build()
+        .unwrap();
+    let listening = Options {
+        listen: ([127, 0, 0, 1], 0).into(),
+        auth: Auth::None,
+        ..Options::default()
+    };
+    let gateway = Gateway::start(warm.clone(), watched(listening))
+        .await
+        .unwrap();
+    let run = warm.named("r").unwrap();
+    let ledger = run.server(LEDGER).unwrap();
+    ledger
+        .call("counter", json!({}))
+        .await
+        .unwrap()
+        .ok()
+        .unwrap();
+    let dead = run.server("dead").unwrap();
+    for _ in 0..6 {
+        dead.ping().await.unwrap_err();
+    }
+    let (status, said) = json_of(&gateway, "/servers").await;
+    assert_eq!(status, 200);
+    let [dead, ledger, never] = said["servers"].as_array().unwrap().as_slice() else {
+        panic!("{said}");
+    };
+    assert_eq!(ledger["state"], "ok", "{said}");
+    assert_eq!(ledger["transport"], "http");
+    assert_eq!(ledger["eras"], json!(["legacy"]));
+    assert_eq!(ledger["keeps_session"], true);
+    assert_eq!(ledger["sessions"], 1);
+    assert_eq!(never["state"], "untried");
+    assert_eq!(dead["state"], "breaker-open", "{said}");
+    assert!(dead["retry_in_ms"].as_u64().unwrap() > 0, "{said}");
+    let failure = &dead["last_failure"];
+    assert_eq!(failure["code"], "cannot-reach", "{said}");
+    assert!(failure["in_a_row"].as_u64().unwrap() >= 5, "{said}");
+    assert!(failure["at"].as_u64().unwrap() > 1_700_000_000, "{said}");
+    assert!(
+        failure["what"].is_null(),
+        "strangers get words of ours: {said}"
+    );
+    assert!(!said.to_string().contains("hidden-query"));
+    run.end().await;
+    gateway.stop().await;
+    warm.close().await;
+}
+
+/// The door counts every request once: by era and status, and by why it went no further.
+#[tokio::test]
+async fn every_request_is_counted_once_and_what_is_refused_by_its_reason() {
+    let world = World::knowing(Personality::legacy(), |options, vault| {
+        let mut options = watched(Options {
+            auth: Auth::tokens(vec![Token::of(vault, "alice", "token-of-alice")]),
+            max_request: 1_000,
+            ..options
+        });
+        options.limits.strangers_per_minute = 2;
+        options
+    })
+    .await;
+    let at = world.gateway.address();
+    let alice = ("Authorization", "Bearer token-of-alice");
+    let json = ("Content-Type", "application/json");
+    let large = "x".repeat(2_000);
+    let greeting = wire::initialize("2025-11-25", json!({})).to_string();
+    let modern = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" }).to_string();
+    let version = ("MCP-Protocol-Version", "2026-07-28");
+    #[rustfmt::skip]
+    let cases = [
+        ("POST", PATH, vec![json, alice], greeting.as_str(), 200),
+        ("POST", PATH, vec![json, alice, version], modern.as_str(), 400),
+        ("POST", PATH, vec![json, alice], "{", 400),
+        ("POST", PATH, vec![json, alice], large.as_str(), 413),
+        ("POST", PATH, vec![("Content-Type", "text/plain"), alice], "{}", 415),
+        ("POST", "/nothing", vec![json, alice], "{}", 404),
+        ("POST", PATH, vec![json, alice, ("Origin", "http://evil.example")], "{}", 403),
+        ("POST", PATH, vec![json], "{}", 401),
+        ("POST", PATH, vec![json, ("Authorization", "Bearer x")], "{}", 401),
+        ("POST", PATH, vec![json, ("Authorization", "Bearer x")], "{}", 429),
+    ];
+    let number = cases.len() as f64;
+    for (method, path, headers, body, status) in cases {
+        let response = wire::request(at, method, path, &headers, body).await;
+        assert_eq!(response.status, status, "{path} {headers:?} {body}");
+    }
+    let page = scraped(&world.gateway).await;
+    let requests = |face: &str, status: &str| {
+        let labels = [("face", face), ("status", status)];
+        page.number("warmline_gateway_requests_total", &labels)
+    };
+    assert_eq!(requests("legacy", "2xx"), 1.0);
+    assert_eq!(requests("modern", "4xx"), 1.0);
+    assert_eq!(requests("none", "4xx"), number - 2.0);
+    for reason in [
+        "too-large",
+        "head",
+        "path",
+        "origin",
+        "no-token",
+        "unknown-token",
+        "strangers",
+    ] {
+        let refused = page.number("warmline_gateway_refused_total", &[("reason", reason)]);
+        assert_eq!(refused, 1.0, "{reason}");
+    }
+    assert!(page.number("warmline_memory_bytes", &[]) > 1e6);
+    assert!(page.number("warmline_fds", &[]) > 1.0);
+    let version = [("version", env!("CARGO_PKG_VERSION"))];
+    assert_eq!(page.number("warmline_build_info", &version), 1.0);
+    for metric in warmline_gateway::metrics::METRICS {
+        let family = &page.families[&format!("warmline_{}", metric.name)];
+        assert!(!family.samples.is_empty(), "{}", metric.name);
+    }
+    world.finish().await;
+}
