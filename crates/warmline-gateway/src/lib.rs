@@ -89,6 +89,9 @@ pub struct Options {
     pub origins: Vec<String>,
     /// The largest request that is taken, in bytes.
     pub max_request: usize,
+    /// How long a list of all servers waits for one of them, and a call for a list that says whose
+    /// it is. Whoever is late is left out.
+    pub list_share: Duration,
     /// What the door holds at a time.
     pub limits: Limits,
     /// Where machines that watch it find their pages: `/livez`, `/readyz`, `/metrics`, `/servers`.
@@ -112,6 +115,7 @@ impl Default for Options {
             hosts: Vec::new(),
             origins: Vec::new(),
             max_request: 4 << 20,
+            list_share: Duration::from_secs(10),
             limits: Limits::default(),
             ops: None,
             log_lost: None,

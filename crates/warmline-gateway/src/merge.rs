@@ -22,7 +22,7 @@ pub(crate) mod words;
 use serde::Deserialize;
 use warmline::core::protocol::params::Params;
 use warmline::core::protocol::splice::{self, Edit};
-use warmline::{Code, Error, List, ServerHandle, clock};
+use warmline::{Code, Error, List, ServerHandle};
 
 use crate::Shared;
 use crate::who::Subject;
@@ -199,11 +199,8 @@ async fn own_name(server: &ServerHandle, list: List, shown: &str) -> Result<Stri
     if !names::may_be_made(shown) {
         return Ok(rest.to_owned());
     }
-    let known = lists::names(server, list);
-    let Ok(known) = clock::timeout(absent::SHARE, known).await else {
-        return Ok(rest.to_owned());
-    };
-    let names = names::Shown::of(server.name(), known?.iter().map(|name| &**name));
+    let known = lists::names(server, list).await?;
+    let names = names::Shown::of(server.name(), known.iter().map(|name| &**name));
     Ok(names.original(shown).unwrap_or(rest).to_owned())
 }
 

@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicU8;
 
 use arc_swap::ArcSwap;
 use http::HeaderMap;
+use tokio::sync::watch;
 use warmline_core::code::{Code, Reason};
 use warmline_core::exchange::Trouble;
 use warmline_core::key::{Digest, RunId};
@@ -29,7 +30,7 @@ use crate::pool::Pool;
 use crate::run::{self, Role, Run, RunShared};
 use crate::seal::{Vault, random_bytes};
 use crate::server::Server;
-use crate::servers::Difference;
+use crate::servers::{Declarations, Difference};
 use crate::settings::{self, EngineSettings, Group};
 use crate::store::{FileStore, StoreFactory};
 use crate::sync::Mutex;
@@ -177,6 +178,7 @@ impl Builder {
         let connect = Arc::new(Connect::new(Arc::clone(&shared)));
         let engine = Arc::new(Engine {
             entries: ArcSwap::default(),
+            declared: watch::Sender::default(),
             runs: Mutex::default(),
             pool: Pool::new(Arc::clone(&connect), ceilings),
             connect,
@@ -313,12 +315,16 @@ impl Warmline {
     /// # Errors
     /// `config-bad-value`.
     pub fn add(&self, server: Server) -> Result<()> {
-        self.engine.add(server)
+        self.engine.add(server)?;
+        self.engine.tell_declared();
+        Ok(())
     }
 
     /// Takes a server away. Its shared sessions are closed; runs keep theirs until they end.
     pub fn remove(&self, name: &str) -> bool {
-        self.engine.remove(name)
+        let was_there = self.engine.remove(name);
+        self.engine.tell_declared();
+        was_there
     }
 
     /// These servers and no others, from now on, as [`Warmline::add`] and [`Warmline::remove`]
@@ -327,7 +333,16 @@ impl Warmline {
     /// # Errors
     /// `config-bad-value`: one of them cannot be used. Then nothing at all has changed.
     pub fn declare(&self, servers: Vec<Server>) -> Result<Difference> {
-        self.engine.declare(servers)
+        let difference = self.engine.declare(servers)?;
+        if !difference.is_nothing() {
+            self.engine.tell_declared();
+        }
+        Ok(difference)
+    }
+
+    /// Hears from now on that servers are declared, decided anew or taken away.
+    pub fn declarations(&self) -> Declarations {
+        Declarations::of(&self.engine)
     }
 
     /// The names of all servers, in order.

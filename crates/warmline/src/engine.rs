@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use arc_swap::ArcSwap;
+use tokio::sync::watch;
 use warmline_core::code::Reason;
 use warmline_core::era::Era;
 use warmline_core::exchange::Trouble;
@@ -53,6 +54,8 @@ pub(crate) struct Who {
 /// What all handles share.
 pub(crate) struct Engine {
     pub(crate) entries: ArcSwap<HashMap<Arc<str>, Arc<Entry>>>,
+    /// Tells that servers were declared, decided anew or taken away.
+    pub(crate) declared: watch::Sender<u64>,
     pub(crate) runs: Mutex<HashMap<RunId, Arc<RunShared>>>,
     pub(crate) pool: Pool<Connect>,
     pub(crate) connect: Arc<Connect>,

@@ -85,7 +85,7 @@ pub use resolve::ServerResolver;
 pub use run::{InCurrentRun, Run};
 pub use seal::Vault;
 pub use server::Server;
-pub use servers::Difference;
+pub use servers::{Declarations, Difference};
 pub use store::SessionStore;
 pub use upstream::warden;
 pub use upstream::{Declared, List, Listener};

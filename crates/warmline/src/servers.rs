@@ -5,6 +5,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use tokio::sync::watch;
+
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::server::Server;
@@ -54,7 +56,32 @@ impl fmt::Display for Difference {
     }
 }
 
+/// Hears that servers are declared, decided anew or taken away.
+#[derive(Clone, Debug)]
+pub struct Declarations(watch::Receiver<u64>);
+
+impl Declarations {
+    pub(crate) fn of(engine: &Engine) -> Self {
+        Self(engine.declared.subscribe())
+    }
+
+    /// Ends when something was declared since it was heard of last; never, once the engine is
+    /// gone.
+    ///
+    /// # Cancel safety
+    /// Dropping it loses nothing.
+    pub async fn changed(&mut self) {
+        if self.0.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
 impl Engine {
+    pub(crate) fn tell_declared(&self) {
+        self.declared.send_modify(|number| *number += 1);
+    }
+
     /// These servers and no others.
     pub(crate) fn declare(&self, servers: Vec<Server>) -> Result<Difference> {
         let mut named: BTreeMap<String, Server> = BTreeMap::new();

@@ -123,6 +123,36 @@ fn a_named_run_goes_on_with_the_next_client() {
     assert_eq!(server.counts().open_sessions, 1);
 }
 
+/// In front of several servers a client sees all of them in one, each tool under its server's name.
+#[test]
+fn several_servers_are_one_for_the_client() {
+    let servers = [0, 1].map(|_| LedgerServer::start(Personality::legacy()).unwrap());
+    let warmline = Warmline::new();
+    let urls = servers.each_ref().map(LedgerServer::url);
+    let mut client = Client::start(&warmline, &urls.each_ref().map(String::as_str));
+    client.greet();
+    let list = json!({ "jsonrpc": "2.0", "id": "l", "method": "tools/list" });
+    let listed = client.asked(&list);
+    let tools = listed["result"]["tools"].as_array().unwrap().iter();
+    let names = tools.map(|tool| tool["name"].as_str().unwrap());
+    let counters: Vec<&str> = names.filter(|name| name.ends_with("__counter")).collect();
+    assert_eq!(counters.len(), 2, "{listed}");
+    for (name, count) in [(counters[0], 1), (counters[0], 2), (counters[1], 1)] {
+        let params = json!({ "name": name, "arguments": {} });
+        let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+        let answer = client.asked(&call);
+        assert_eq!(
+            answer["result"]["structuredContent"]["count"], count,
+            "{answer}"
+        );
+    }
+    assert_eq!(client.leave(), Some(0));
+    for server in &servers {
+        assert_eq!(server.counts().open_sessions, 0);
+        assert_eq!(server.violations(), Vec::<String>::new());
+    }
+}
+
 fn modern(id: u64, tool: &str, arguments: &Value) -> Value {
     json!({
         "jsonrpc": "2.0", "id": id, "method": "tools/call",

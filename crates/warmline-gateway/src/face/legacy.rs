@@ -7,6 +7,7 @@ mod asking;
 pub(crate) mod batch;
 mod client;
 pub(crate) mod clients;
+mod gathering;
 mod greeting;
 mod merged;
 mod request;

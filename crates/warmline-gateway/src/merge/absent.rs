@@ -15,9 +15,7 @@ use warmline::{Code, Error};
 
 use crate::who::Subject;
 
-/// How long a list waits for a server.
-pub(crate) const SHARE: Duration = Duration::from_secs(10);
-/// How long it waits for one that was late just now.
+/// How long a list waits for a server that was late just now.
 const SHORT_SHARE: Duration = Duration::from_millis(250);
 /// So long a server counts as late.
 const LATE_FOR: Duration = Duration::from_secs(60);
@@ -66,14 +64,14 @@ struct Absent {
 
 impl Absences {
     /// How long a list of somebody waits for a server.
-    pub(super) fn share(&self, subject: &Subject, server: &str) -> Duration {
+    pub(super) fn share(&self, most: Duration, subject: &Subject, server: &str) -> Duration {
         let known = self.0.lock();
         let late = known
             .get(&(who(subject), server.to_owned()))
             .and_then(|absent| absent.late);
         match late {
-            Some(late) if late.elapsed() < LATE_FOR => SHORT_SHARE,
-            _ => SHARE,
+            Some(late) if late.elapsed() < LATE_FOR => most.min(SHORT_SHARE),
+            _ => most,
         }
     }
 

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 use warmline::core::protocol::splice::{self, Edit};
-use warmline::{Error, List, ServerHandle, clock};
+use warmline::{Code, Error, List, ServerHandle, clock};
 
 use super::Member;
 use super::absent::{LeftOut, Why};
@@ -66,6 +66,8 @@ impl Listing {
                     let items = self.without_doubles(items, &mut seen);
                     groups.push(Group { server, items });
                 },
+                // Nobody is to hear of what is switched off.
+                Err(Why::Failed(error)) if error.code() == Code::NotAllowed => {},
                 Err(why) => {
                     let absent = LeftOut { server, why };
                     absences.left_out(&self.subject, &absent);
@@ -99,7 +101,11 @@ impl Listing {
             Ok(server) => server,
             Err(error) => return Err(Why::Failed(error.clone())),
         };
-        let share = self.shared.absences.share(&self.subject, &member.name);
+        let most = self.shared.options.list_share;
+        let share = self
+            .shared
+            .absences
+            .share(most, &self.subject, &member.name);
         let items = match clock::timeout(share, items(server, self.list)).await {
             Ok(Ok(items)) => items,
             // It does not know what that is, so it has none.

@@ -5,13 +5,13 @@
 //! fits best; else the one's who alone lists something of that scheme.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use warmline::core::names;
 use warmline::{List, ServerHandle, clock};
 
 use super::Member;
-use super::absent::SHARE;
 use super::lists::{self, Item};
 
 /// What the servers say of a URI.
@@ -23,12 +23,12 @@ pub(crate) struct Found {
 }
 
 /// Finds the server that has a resource.
-pub(crate) async fn find(members: Vec<Member>, uri: &str) -> Found {
+pub(crate) async fn find(members: Vec<Member>, uri: &str, share: Duration) -> Found {
     let reached = members
         .into_iter()
         .filter_map(|member| Some((member.name, member.reached.ok()?)));
     let asked = reached.map(|(name, server)| async move {
-        let said = clock::timeout(SHARE, said(&server)).await.ok().flatten()?;
+        let said = clock::timeout(share, said(&server)).await.ok().flatten()?;
         Some((name, server, said))
     });
     let said: Vec<_> = join_all(asked).await.into_iter().flatten().collect();

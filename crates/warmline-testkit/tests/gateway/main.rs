@@ -11,6 +11,7 @@ mod legacy_tickets;
 #[path = "../gleaning/logbook.rs"]
 mod logbook;
 mod merged;
+mod merged_streams;
 mod merged_world;
 mod modern;
 mod ops;

@@ -20,6 +20,7 @@ use warmline::core::protocol::params::Params;
 use warmline::{Error, clock};
 
 use super::asking::Questions;
+use super::gathering::Missed;
 use super::way::{Coming, NamedWay, Way, enter, identity, named_run, route, run_digest};
 use crate::Shared;
 use crate::body::Body;
@@ -43,6 +44,8 @@ pub(crate) struct Client {
     pub(super) ways: Mutex<SmallVec<[NamedWay; 1]>>,
     calls: Mutex<SmallVec<[UnderWay; 2]>>,
     pub(super) questions: Questions,
+    /// Servers that were left out of its lists.
+    pub(super) missed: Missed,
     /// The stream that stands, if one does.
     standing: Mutex<Option<u64>>,
     /// Streams and questions are numbered from a start drawn at random, so that a number of an
@@ -244,6 +247,7 @@ impl Client {
             ways: Mutex::default(),
             calls: Mutex::default(),
             questions: Questions::default(),
+            missed: Missed::default(),
             standing: Mutex::default(),
             numbers: AtomicU64::new(first_number()),
             seen: AtomicBool::new(true),

@@ -21,7 +21,6 @@ use super::way::{Way, named_run};
 use crate::face::Visit;
 use crate::failure;
 use crate::flow::{Calling, Ended};
-use crate::merge::absent::SHARE;
 use crate::merge::lists::{self, From, Listing};
 use crate::merge::owner::{self, Found};
 use crate::merge::{self, About, Errand, Member};
@@ -74,7 +73,7 @@ pub(super) async fn calling(
 /// One list of all servers.
 fn listing(
     visit: &Visit<'_>,
-    client: &Client,
+    client: &Arc<Client>,
     list: List,
     params: &Params,
     (id, _, present): Seat<'_>,
@@ -91,8 +90,11 @@ fn listing(
         from,
         members: members(visit, client, Some(params))?,
     };
+    let client = Arc::clone(client);
     Ok(Box::pin(async move {
-        let result = Ok(listing.read().await.result());
+        let page = listing.read().await;
+        client.missed.note(&page.left_out);
+        let result = Ok(page.result());
         if let Some(line) = line {
             line.ended(&result);
         }
@@ -133,7 +135,8 @@ async fn by_uri(
     seat: Seat<'_>,
 ) -> Result<Calling, Refusal> {
     let members = members(visit, client, Some(&params))?;
-    match owner::find(members, uri).await {
+    let share = visit.shared.options.list_share;
+    match owner::find(members, uri, share).await {
         Found {
             owner: Some(owner), ..
         } => calling_one(&visit.to(&owner), client, method, params, seat),
@@ -203,12 +206,13 @@ fn tell_all(
 ) -> Result<Calling, Refusal> {
     let members = members(visit, client, Some(params))?;
     let line = visit.noted(method, params);
+    let share = visit.shared.options.list_share;
     let (method, params) = (method.to_owned(), params.clone());
     Ok(Box::pin(async move {
         let servers = members.into_iter().filter_map(|member| member.reached.ok());
         let told = servers.map(|server| {
             let told = tell(server, method.clone(), params.clone());
-            clock::timeout(SHARE, told)
+            clock::timeout(share, told)
         });
         let told = join_all(told).await.into_iter();
         let told: Vec<_> = told.filter_map(Result::ok).flatten().collect();

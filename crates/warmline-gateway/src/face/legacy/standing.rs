@@ -12,6 +12,7 @@ use warmline::core::protocol::headers::LAST_EVENT_ID;
 
 use super::asking::StandingEar;
 use super::client::{AtTheStream, Client};
+use super::gathering::Gathering;
 use super::request::prime;
 use super::streams::Kind;
 use super::{accepts, not_acceptable, wrong_version};
@@ -96,19 +97,23 @@ fn stand(
     flow: Flow,
     prime: Prime,
 ) -> Response<Body> {
-    let way = match client.way(visit, None) {
-        Ok(way) => way,
-        Err(refusal) => return refusal.response(None),
-    };
     if *visit.shared.stopping.borrow() {
         lane.end(None);
     }
-    let ear = StandingEar::new(client, &lane);
-    let attending = way.server.attend(Arc::new(ear));
+    let ear = Arc::new(StandingEar::new(client, &lane));
     let reading = Reading(lane);
-    flow.primed(prime)
-        .holding((attending, reading, at))
-        .response()
+    let flow = flow.primed(prime);
+    if visit.target.server.is_none() {
+        let gathering = Gathering::begin(visit, client, ear);
+        return flow.holding((gathering, reading, at)).response();
+    }
+    match client.way(visit, None) {
+        Ok(way) => {
+            let attending = way.server.attend(ear);
+            flow.holding((attending, reading, at)).response()
+        },
+        Err(refusal) => refusal.response(None),
+    }
 }
 
 /// A lane that somebody reads; dropping it leaves it to whoever comes back.

@@ -1,0 +1,189 @@
+//! The standing stream at the place of all servers: what each of them says outside any call, and
+//! that there are other servers than before.
+//!
+//! Begun by: [`standing`](super::standing).  Told by: the lists of the client, of servers that were
+//! left out. As long as somebody reads, they are looked for, and announced when they are there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use http::request::Parts;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use warmline::upstream::Notices as _;
+use warmline::{Attending, Code, clock};
+
+use super::asking::StandingEar;
+use super::client::Client;
+use super::merged;
+use crate::Shared;
+use crate::face::Visit;
+use crate::merge::absent::{LeftOut, Why};
+use crate::merge::{self, Member};
+use crate::path::Target;
+use crate::who::Subject;
+
+/// A server that is not there is looked for again after a pause that doubles.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// What may be another when servers come and go.
+const LISTS: [&str; 3] = [
+    "notifications/tools/list_changed",
+    "notifications/prompts/list_changed",
+    "notifications/resources/list_changed",
+];
+
+/// The servers that were left out of the lists of a client.
+#[derive(Debug, Default)]
+pub(super) struct Missed {
+    servers: Mutex<BTreeSet<String>>,
+    more: Notify,
+}
+
+impl Missed {
+    /// A list was read, and these were left out. One that speaks another era stays out.
+    pub(super) fn note(&self, left_out: &[LeftOut]) {
+        let may_come = |absent: &&LeftOut| match &absent.why {
+            Why::Late => true,
+            Why::Failed(error) => error.code() != Code::EraUnknown,
+        };
+        let missed: BTreeSet<String> = left_out
+            .iter()
+            .filter(may_come)
+            .map(|absent| absent.server.clone())
+            .collect();
+        let mut servers = self.servers.lock();
+        if *servers != missed {
+            *servers = missed;
+            self.more.notify_one();
+        }
+    }
+
+    /// Waits until there are some.
+    async fn some(&self) -> BTreeSet<String> {
+        loop {
+            let noted = self.more.notified();
+            let servers = self.servers.lock().clone();
+            if !servers.is_empty() {
+                return servers;
+            }
+            noted.await;
+        }
+    }
+
+    /// Whether one of these was missed, and is not any more.
+    fn found(&self, there: &[String]) -> bool {
+        let mut servers = self.servers.lock();
+        let found: Vec<bool> = there.iter().map(|name| servers.remove(name)).collect();
+        found.contains(&true)
+    }
+}
+
+/// All servers are attended until this is dropped.
+#[derive(Debug)]
+pub(super) struct Gathering(JoinHandle<()>);
+
+impl Drop for Gathering {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Gathering {
+    pub(super) fn begin(visit: &Visit<'_>, client: &Arc<Client>, ear: Arc<StandingEar>) -> Self {
+        let place = Place {
+            shared: Arc::clone(visit.shared),
+            subject: visit.subject.clone(),
+            run: visit.target.run.map(str::to_owned),
+            head: visit.head.clone(),
+            client: Arc::clone(client),
+            ear,
+        };
+        Self(clock::spawn("gather", async move { place.stay().await }))
+    }
+}
+
+/// The place of a client at all servers: what its visit said, for as long as it stays.
+struct Place {
+    shared: Arc<Shared>,
+    subject: Subject,
+    run: Option<String>,
+    head: Parts,
+    client: Arc<Client>,
+    ear: Arc<StandingEar>,
+}
+
+impl Place {
+    async fn stay(&self) {
+        let mut declarations = self.shared.warm.declarations();
+        let mut attended = BTreeMap::new();
+        self.attend(&mut attended);
+        loop {
+            tokio::select! {
+                () = declarations.changed() => self.attend(&mut attended),
+                () = self.until_found() => {},
+            }
+            for list in LISTS {
+                self.ear.notice(list, b"{}");
+            }
+        }
+    }
+
+    /// Attends those that are there, and those alone.
+    fn attend(&self, attended: &mut BTreeMap<String, Option<Attending>>) {
+        let names = merge::servers(&self.shared, &self.subject);
+        attended.retain(|name, _| names.contains(name));
+        for member in self.members() {
+            if let (Ok(server), false) = (member.reached, attended.contains_key(&member.name)) {
+                let attending = server.attend(Arc::<StandingEar>::clone(&self.ear));
+                attended.insert(member.name, attending);
+            }
+        }
+    }
+
+    /// Looks for servers that were missed, until one of them is there.
+    async fn until_found(&self) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let missed = self.client.missed.some().await;
+            clock::sleep(pause).await;
+            let looked_for = self
+                .members()
+                .into_iter()
+                .filter(|member| missed.contains(&member.name));
+            let share = self.shared.options.list_share;
+            let looking = looked_for.map(|Member { name, reached }| async move {
+                let server = reached.ok()?;
+                let tools = clock::timeout(share, server.tools()).await.ok()?;
+                // Who says that it has none is there as well.
+                let is_there = match tools {
+                    Ok(_) => true,
+                    Err(error) => error.server_error().is_some(),
+                };
+                is_there.then_some(name)
+            });
+            let there: Vec<String> = join_all(looking).await.into_iter().flatten().collect();
+            if self.client.missed.found(&there) {
+                return;
+            }
+            pause = LONGEST_PAUSE.min(pause * 2);
+        }
+    }
+
+    fn members(&self) -> Vec<Member> {
+        let visit = Visit {
+            shared: &self.shared,
+            subject: self.subject.clone(),
+            target: Target {
+                run: self.run.as_deref(),
+                server: None,
+            },
+            head: &self.head,
+        };
+        // A run that cannot be entered was refused when the stream began.
+        merged::members(&visit, &self.client, None).unwrap_or_default()
+    }
+}

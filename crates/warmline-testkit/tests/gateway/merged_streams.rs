@@ -1,0 +1,228 @@
+//! All servers in one: servers that hang, come late, change or go, and who hears of it.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use warmline::Server;
+use warmline_gateway::{Options, Rule, Rules, ServerRules, Whose};
+use warmline_testkit::{LedgerServer, Personality};
+
+use super::merged_world::{Merged, ask, each, list};
+use super::wire::{Legacy, Response, call};
+use super::world::until;
+
+async fn heard(stream: &mut Response, method: &str) -> Value {
+    loop {
+        let message = stream.message().await.unwrap();
+        if message["method"] == method {
+            return message;
+        }
+    }
+}
+
+async fn tools(client: &Legacy) -> (Vec<String>, Value) {
+    let tools = list(client, "tools/list", json!({})).await;
+    let names = each(&tools, "tools", "name");
+    let names = names.into_iter().map(str::to_owned).collect();
+    (names, tools["_meta"]["dev.warmline/leftOut"].clone())
+}
+
+fn has_server(names: &[String], server: &str) -> bool {
+    names.iter().any(|name| name.starts_with(server))
+}
+
+/// P101: a server that takes connections and says nothing delays a list by its share and no more,
+/// and is named.
+#[tokio::test]
+async fn a_hung_server_delays_a_list_by_its_share_and_is_named() {
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/mcp", silent.local_addr().unwrap());
+    let share = Duration::from_millis(600);
+    let world = Merged::beside(
+        vec![("alpha", Personality::legacy())],
+        vec![Server::http("hung", url)],
+        |options| Options {
+            list_share: share,
+            ..options
+        },
+    )
+    .await;
+    let client = world.greet("/mcp", json!({})).await;
+    for _ in 0..2 {
+        let (names, left_out) = tools(&client).await;
+        assert!(has_server(&names, "alpha__") && !has_server(&names, "hung__"));
+        assert_eq!(left_out[0]["server"], "hung");
+        assert_eq!(left_out[0]["code"], "deadline");
+    }
+    // Other lists go without it as well.
+    let resources = list(&client, "resources/list", json!({})).await;
+    assert_eq!(each(&resources, "resources", "uri").len(), 3);
+    client.delete().await;
+    drop(silent);
+    world.finish().await;
+}
+
+/// P81, P83: what servers say outside any call comes on the one standing stream, from each of
+/// them, and lists are read again after a change.
+#[tokio::test]
+async fn what_servers_say_comes_on_one_standing_stream() {
+    let of = |scheme| Personality::legacy().scheme(scheme);
+    let world = Merged::new(vec![("alpha", of("one")), ("beta", of("two"))]).await;
+    let client = world.greet("/mcp", json!({})).await;
+    let (before, _) = tools(&client).await;
+    let mut standing = client.get(None).await;
+    assert_eq!(standing.status, 200);
+    assert_eq!(client.get(None).await.status, 409);
+    for name in ["alpha", "beta"] {
+        let control = world.server(name).control();
+        until("the server's stream is held", || {
+            control.standing_streams() == 1
+        })
+        .await;
+    }
+    for (number, name) in ["alpha", "beta"].into_iter().enumerate() {
+        world.server(name).control().change_tools();
+        heard(&mut standing, "notifications/tools/list_changed").await;
+        let (after, _) = tools(&client).await;
+        assert_eq!(after.len(), before.len() + number + 1, "{after:?}");
+    }
+    ask(
+        &client,
+        "resources/subscribe",
+        json!({ "uri": "two://page/1" }),
+    )
+    .await;
+    world
+        .server("beta")
+        .control()
+        .update_resource("two://page/1");
+    let updated = heard(&mut standing, "notifications/resources/updated").await;
+    assert_eq!(updated["params"]["uri"], "two://page/1");
+    client.delete().await;
+    drop(standing);
+    for name in ["alpha", "beta"] {
+        let control = world.server(name).control();
+        until("nothing is held any more", || {
+            control.standing_streams() == 0
+        })
+        .await;
+    }
+    world.finish().await;
+}
+
+/// P104, P101: a server that was not there when the list was read is announced when it is, and
+/// then it is in the list.
+#[tokio::test]
+async fn a_server_that_comes_late_is_announced() {
+    let legacy = Personality::legacy;
+    let world = Merged::new(vec![("alpha", legacy()), ("late", legacy())]).await;
+    world.server("late").stop();
+    let client = world.greet("/mcp", json!({})).await;
+    let mut standing = client.get(None).await;
+    let (names, left_out) = tools(&client).await;
+    assert!(has_server(&names, "alpha__") && !has_server(&names, "late__"));
+    assert_eq!(left_out[0]["server"], "late");
+    world.server("late").start_again().unwrap();
+    for changed in ["tools", "prompts", "resources"] {
+        let method = format!("notifications/{changed}/list_changed");
+        heard(&mut standing, &method).await;
+    }
+    let (names, left_out) = tools(&client).await;
+    assert!(
+        has_server(&names, "late__") && left_out.is_null(),
+        "{left_out}"
+    );
+    client.delete().await;
+    drop(standing);
+    world.finish().await;
+}
+
+/// P104, P106: servers that are declared or taken away while clients are there are announced, and
+/// the others keep their sessions.
+#[tokio::test]
+async fn servers_that_come_and_go_by_configuration_are_announced() {
+    let world = Merged::new(vec![("alpha", Personality::legacy())]).await;
+    let client = world.greet("/mcp", json!({})).await;
+    let mut standing = client.get(None).await;
+    let count = || async {
+        let answer = client.call("alpha__counter", json!({})).await;
+        answer["result"]["structuredContent"]["count"].as_i64()
+    };
+    assert_eq!(count().await, Some(1));
+    let more = LedgerServer::start(Personality::legacy()).unwrap();
+    world.warm.add(Server::http("more", more.url())).unwrap();
+    heard(&mut standing, "notifications/resources/list_changed").await;
+    assert!(has_server(&tools(&client).await.0, "more__"));
+    let control = more.control();
+    until("the new server is attended", || {
+        control.standing_streams() == 1
+    })
+    .await;
+    control.change_tools();
+    heard(&mut standing, "notifications/tools/list_changed").await;
+    assert!(world.warm.remove("more"));
+    heard(&mut standing, "notifications/resources/list_changed").await;
+    let (names, left_out) = tools(&client).await;
+    assert!(!has_server(&names, "more__") && left_out.is_null());
+    assert_eq!(count().await, Some(2));
+    client.delete().await;
+    drop(standing);
+    world.finish().await;
+}
+
+/// What the rules forbid is not in the list and cannot be called; a server that may not be used is
+/// like one that is not there.
+#[tokio::test]
+async fn what_the_rules_forbid_is_neither_shown_nor_called() {
+    let deny = |tools: Option<&str>| ServerRules {
+        deny: vec![Rule {
+            whose: Whose::Everybody,
+            tools: tools.map(|pattern| vec![pattern.to_owned()]),
+        }],
+        ..ServerRules::default()
+    };
+    let rules = Rules::none()
+        .with("alpha", deny(Some("p*")))
+        .with("beta", deny(None));
+    let legacy = Personality::legacy;
+    let world = Merged::beside(
+        vec![("alpha", legacy()), ("beta", legacy())],
+        Vec::new(),
+        |options| Options { rules, ..options },
+    )
+    .await;
+    let client = world.greet("/mcp", json!({})).await;
+    let (names, left_out) = tools(&client).await;
+    assert!(has_server(&names, "alpha__counter"));
+    assert!(!has_server(&names, "alpha__p") && !has_server(&names, "beta__"));
+    assert!(left_out.is_null(), "{left_out}");
+    let answer = client.call("alpha__pay", json!({ "amount": 1 })).await;
+    assert_eq!(answer["error"]["data"]["warmline"]["code"], "not-allowed");
+    let answer = client.call("beta__counter", json!({})).await;
+    assert_eq!(answer["error"]["code"], -32602, "{answer}");
+    assert_eq!(world.server("alpha").control().paid(), 0);
+    assert_eq!(world.server("beta").ledger().entries().len(), 0);
+    client.delete().await;
+    world.finish().await;
+}
+
+/// P80: a cancel reaches the one server that the call went to.
+#[tokio::test]
+async fn a_cancel_reaches_the_server_of_its_call() {
+    let legacy = Personality::legacy;
+    let world = Merged::new(vec![("alpha", legacy()), ("beta", legacy())]).await;
+    let client = world.greet("/mcp", json!({})).await;
+    let other = client.clone();
+    let slow = call(5, "beta__slow", json!({ "ms": 60_000 }));
+    let waiting = tokio::spawn(async move { other.post(&slow).await.whole().await });
+    let ledger = world.server("beta").ledger();
+    until("it is called", || ledger.begun("slow") == 1).await;
+    let cancelled = "notifications/cancelled";
+    let notice = json!({ "jsonrpc": "2.0", "method": cancelled, "params": { "requestId": 5 } });
+    assert_eq!(client.post(&notice).await.status, 202);
+    assert!(!waiting.await.unwrap().contains("took"));
+    until("it is cancelled", || ledger.received(cancelled) == 1).await;
+    assert_eq!(world.server("alpha").ledger().received(cancelled), 0);
+    client.delete().await;
+    world.finish().await;
+}
