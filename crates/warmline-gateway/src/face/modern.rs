@@ -8,11 +8,14 @@
 //! | What must a request say, and what is told first where it does not? | `check.rs` |
 //! | What does the server say of itself? | `discover.rs` |
 //! | How is a client told what changes? | `listen.rs` |
+//! | Whose is a request at the place of all servers? | `merged.rs`, `gathered.rs` |
 //! | Whose is the state of a request that asked something? | `state.rs` |
 
 mod check;
 mod discover;
+mod gathered;
 pub(crate) mod listen;
+mod merged;
 mod state;
 
 use std::sync::Arc;
@@ -28,7 +31,7 @@ use warmline::core::protocol::headers::PARAM_PREFIX;
 use warmline::core::protocol::meta;
 use warmline::core::protocol::params::Params;
 use warmline::core::protocol::splice::{self, Edit};
-use warmline::{Error, Listener, News, ServerHandle};
+use warmline::{Error, IdentityHandle, Listener, News, Run, ServerHandle};
 
 use self::state::Binding;
 use super::{Headless, Visit};
@@ -50,8 +53,7 @@ pub(crate) async fn message(visit: Visit<'_>, message: Message, params: Params) 
         return reply::empty(StatusCode::ACCEPTED);
     }
     if visit.target.server.is_none() {
-        let id = message.raw_id().unwrap_or(b"null");
-        return reply::json(StatusCode::BAD_REQUEST, reply::only_legacy(id));
+        return Box::pin(merged::message(visit, message, params)).await;
     }
     let asked = match Asked::of(&visit, &message, params) {
         Ok(asked) => asked,
@@ -163,31 +165,12 @@ enum Logs {
 
 impl Asked {
     fn of(visit: &Visit<'_>, message: &Message, params: Params) -> Result<Self, NotPassed> {
-        let shared = visit.shared;
-        let vault = shared.warm.vault();
         let name = visit.target.server.ok_or(NotPassed::NoServer)?;
-        let run_from = &shared.options.run_from;
-        let run = which::run(visit.target.run, visit.head, Some(&params), run_from, vault)
-            .map_err(NotPassed::BadRun)?;
-        let split = run.as_deref().map_or(Split::Once, Split::Run);
-        let identity = who::identity(&shared.warm, &visit.subject, split);
-        let who = match (&visit.subject, &run) {
-            // Their identity is new with each request; what they have in common is that.
-            (Subject::Anybody, None) => Digest::new([0; 16]),
-            (Subject::Anybody, Some(_)) | (Subject::Known(_), _) => identity.digest(),
-        };
-        let server = match run {
-            None => identity.server(name),
-            Some(run) => identity.named(&run).and_then(|begun| {
-                let server = begun.server(name);
-                begun.detach();
-                server
-            }),
-        };
-        let server = server.map_err(NotPassed::Failed)?;
-        let server = server.of_caller(&visit.head.headers).in_era(Era::Modern);
+        let way = Way::of(visit, &params)?;
+        let server = way.to(visit, name).map_err(NotPassed::Failed)?;
+        let who = way.who;
         let binding = Binding {
-            vault,
+            vault: visit.shared.warm.vault(),
             who,
             server: name,
         };
@@ -203,6 +186,49 @@ impl Asked {
             logs: if wants_logs { Logs::Wanted } else { Logs::Not },
             params: upward(binding, method, params)?,
         })
+    }
+}
+
+/// The way of a caller to servers: as whom, and in which run.
+struct Way {
+    identity: IdentityHandle,
+    run: Option<Run>,
+    /// Whose it is, as far as anybody knows.
+    who: Digest,
+}
+
+impl Way {
+    fn of(visit: &Visit<'_>, params: &Params) -> Result<Self, NotPassed> {
+        let shared = visit.shared;
+        let (run_from, vault) = (&shared.options.run_from, shared.warm.vault());
+        let run = which::run(visit.target.run, visit.head, Some(params), run_from, vault)
+            .map_err(NotPassed::BadRun)?;
+        let split = run.as_deref().map_or(Split::Once, Split::Run);
+        let identity = who::identity(&shared.warm, &visit.subject, split);
+        let who = match (&visit.subject, &run) {
+            // Their identity is new with each request; what they have in common is that.
+            (Subject::Anybody, None) => Digest::new([0; 16]),
+            (Subject::Anybody, Some(_)) | (Subject::Known(_), _) => identity.digest(),
+        };
+        let run = match run {
+            None => None,
+            Some(name) => {
+                let begun = identity.named(&name).map_err(NotPassed::Failed)?;
+                let run = begun.clone();
+                // It goes on without this request.
+                begun.detach();
+                Some(run)
+            },
+        };
+        Ok(Self { identity, run, who })
+    }
+
+    fn to(&self, visit: &Visit<'_>, server: &str) -> Result<ServerHandle, Error> {
+        let server = match &self.run {
+            Some(run) => run.server(server)?,
+            None => self.identity.server(server)?,
+        };
+        Ok(server.of_caller(&visit.head.headers).in_era(Era::Modern))
     }
 }
 
@@ -237,6 +263,10 @@ enum NotPassed {
     BadRun(BadName),
     /// The state is none that we gave to this caller, or not any more.
     BadState,
+    /// Not all servers of this place are known to speak this era.
+    OnlyLegacy,
+    /// What it asks for is not to be had here.
+    Wrong(RpcCode, String),
     Failed(Error),
 }
 
@@ -249,6 +279,14 @@ impl NotPassed {
                 let what = "Invalid params: this requestState was not given to you, or is too old";
                 reply::error(StatusCode::BAD_REQUEST, id, RpcCode::Params, what)
             },
+            Self::OnlyLegacy => {
+                let message = reply::only_legacy(id.unwrap_or(b"null"));
+                reply::json(StatusCode::BAD_REQUEST, message)
+            },
+            Self::Wrong(RpcCode::Method, what) => {
+                reply::error(StatusCode::NOT_FOUND, id, RpcCode::Method, what)
+            },
+            Self::Wrong(code, what) => reply::error(StatusCode::OK, id, *code, what),
             Self::Failed(error) if error.code() == Code::ServerUnknown => reply::nothing_here(),
             Self::Failed(error) => {
                 let message = failure::message(id.unwrap_or(b"null"), error);

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use warmline::core::protocol::splice::{self, Edit};
 use warmline::{Code, Error, List, ServerHandle, clock};
 
@@ -18,6 +18,7 @@ use super::Member;
 use super::absent::{LeftOut, Why};
 use super::cursor::Cursor;
 use super::names::Shown;
+use super::words;
 use crate::Shared;
 use crate::who::Subject;
 
@@ -127,14 +128,29 @@ impl Listing {
 }
 
 impl Page {
-    /// The result, as a client gets it.
-    pub(crate) fn result(mut self) -> Bytes {
+    /// The result, as a legacy client gets it.
+    pub(crate) fn result(self) -> Bytes {
+        self.whole("", Map::new())
+    }
+
+    /// The result, as a modern client gets it. What servers say of how long it holds is not theirs
+    /// any more: it may change with each of them.
+    pub(crate) fn modern_result(self) -> Bytes {
+        let said = ",\"resultType\":\"complete\",\"ttlMs\":0,\"cacheScope\":\"private\"";
+        self.whole(said, words::server_meta())
+    }
+
+    fn whole(mut self, more: &str, mut meta: Map<String, Value>) -> Bytes {
         self.members.insert(0, b'{');
+        self.members.extend_from_slice(more.as_bytes());
         if !self.left_out.is_empty() {
-            let told: Vec<Value> = self.left_out.iter().map(LeftOut::told).collect();
-            let told = serde_json::json!({ LEFT_OUT: told });
+            let told = self.left_out.iter().map(LeftOut::told).collect();
+            meta.insert(LEFT_OUT.to_owned(), told);
+        }
+        if !meta.is_empty() {
+            let meta = Value::Object(meta);
             self.members
-                .extend_from_slice(format!(",\"_meta\":{told}").as_bytes());
+                .extend_from_slice(format!(",\"_meta\":{meta}").as_bytes());
         }
         self.members.push(b'}');
         self.members.into()

@@ -1,6 +1,7 @@
 //! The world of a story with several servers behind one place.
 
 use serde_json::{Value, json};
+use warmline::core::era::Era;
 use warmline::{Server, Warmline};
 use warmline_gateway::{Gateway, Options};
 use warmline_testkit::{LedgerServer, Personality};
@@ -22,17 +23,32 @@ impl Merged {
         Self::beside(personalities, Vec::new(), |options| options).await
     }
 
+    /// The same, of servers that are declared to speak the modern era.
+    pub(crate) async fn modern(personalities: Vec<(&'static str, Personality)>) -> Self {
+        let declare =
+            |name: &str, server: &LedgerServer| Server::http(name, server.url()).era(Era::Modern);
+        Self::declaring(personalities, Vec::new(), declare, |options| options).await
+    }
+
     /// The same beside others that are no servers of ours, with a gateway that is told more.
     pub(crate) async fn beside(
         personalities: Vec<(&'static str, Personality)>,
         others: Vec<Server>,
         decide: impl FnOnce(Options) -> Options,
     ) -> Self {
+        let declare = |name: &str, server: &LedgerServer| Server::http(name, server.url());
+        Self::declaring(personalities, others, declare, decide).await
+    }
+
+    async fn declaring(
+        personalities: Vec<(&'static str, Personality)>,
+        others: Vec<Server>,
+        declare: impl Fn(&str, &LedgerServer) -> Server,
+        decide: impl FnOnce(Options) -> Options,
+    ) -> Self {
         let start = |(name, personality)| (name, LedgerServer::start(personality).unwrap());
         let servers: Vec<_> = personalities.into_iter().map(start).collect();
-        let declared = servers
-            .iter()
-            .map(|(name, server)| Server::http(*name, server.url()));
+        let declared = servers.iter().map(|(name, server)| declare(name, server));
         let declared: Vec<_> = declared.chain(others).collect();
         let warm = Warmline::builder().servers(declared).build().unwrap();
         let options = decide(Options {

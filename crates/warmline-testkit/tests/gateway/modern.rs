@@ -3,6 +3,7 @@
 mod checks;
 mod falling_back;
 mod listening;
+mod merged;
 mod piped;
 mod relayed;
 mod runs;

@@ -12,6 +12,7 @@ use warmline::upstream::Facts;
 use warmline::{Error, ServerHandle};
 
 use super::client::{Begun, Client};
+use super::merged;
 use crate::Shared;
 use crate::body::Body;
 use crate::declared::Answers;
@@ -34,7 +35,7 @@ pub(super) async fn greet(visit: Visit<'_>, message: Message, params: Params) ->
         Err(refusal) => return refusal.response(Some(id)),
     };
     if visit.target.server.is_none() {
-        return greet_for_all(&visit, begun, id, offered);
+        return greet_for_all(&visit, begun, id, offered).await;
     }
     let way = match begun.way(&visit) {
         Ok(way) => way,
@@ -48,11 +49,21 @@ pub(super) async fn greet(visit: Visit<'_>, message: Message, params: Params) ->
 }
 
 /// Greets at the place of all servers: nothing is opened for it.
-fn greet_for_all(visit: &Visit<'_>, begun: Begun, id: &[u8], version: Version) -> Response<Body> {
+async fn greet_for_all(
+    visit: &Visit<'_>,
+    begun: Begun,
+    id: &[u8],
+    version: Version,
+) -> Response<Body> {
     if let Err(refusal) = begun.begin_run(visit) {
         return refusal.response(Some(id));
     }
-    let servers = merge::servers(visit.shared, &visit.subject);
+    let reach = |server: &str| {
+        let way = begun.way(&visit.to(server));
+        way.map(|way| way.server.clone()).map_err(merged::unreached)
+    };
+    let members = merge::members(visit.shared, &visit.subject, reach);
+    let servers = words::of_servers(&members, Era::Legacy).await;
     let greeting = words::greeting(version, &servers).to_string();
     admitted(visit.shared, begun, id, version, &greeting)
 }

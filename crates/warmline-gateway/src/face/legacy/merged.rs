@@ -277,7 +277,7 @@ pub(super) fn members(
 }
 
 /// Why a server cannot be reached. That the run has a name was seen before.
-fn unreached(refusal: Refusal) -> Error {
+pub(super) fn unreached(refusal: Refusal) -> Error {
     match refusal {
         Refusal::Failed(error) => error,
         Refusal::NoSession | Refusal::BadRun(_) | Refusal::Wrong(..) => {

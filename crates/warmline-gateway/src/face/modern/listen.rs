@@ -30,37 +30,30 @@ use crate::lane::{Keep, Lane};
 use crate::reply::{self, RpcCode};
 
 pub(super) const METHOD: &str = "subscriptions/listen";
-const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
+pub(super) const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
 
 /// More are not open at a time, in all and for one caller.
 const MAX_ALL: u32 = 1024;
 const MAX_OF_ONE: u32 = 64;
 /// A server may stay silent on such a stream for as long as nothing changes.
-const STAYS: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+pub(super) const STAYS: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// A stream that breaks is opened again after a pause that doubles, so often in a row.
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(500);
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const MAX_TRIES: u32 = 12;
 /// A stream that stood for so long was a good one.
-const STOOD: Duration = Duration::from_secs(60);
+pub(super) const STOOD: Duration = Duration::from_secs(60);
 
 /// Answers `subscriptions/listen`.
 pub(super) async fn answer(shared: &Arc<Shared>, asked: Asked) -> Response<Body> {
     if asked.accepts == Accepts::Json {
-        let what = "Not Acceptable: what changes comes as text/event-stream";
-        let (status, id) = (StatusCode::NOT_ACCEPTABLE, Some(&*asked.id));
-        return reply::error(status, id, RpcCode::Invalid, what);
+        return not_as_json(&asked.id);
     }
     let Some(place) = shared.listens.take(asked.who) else {
-        let (what, id) = ("Subscription limit reached", Some(&*asked.id));
-        return reply::error(StatusCode::OK, id, RpcCode::Internal, what);
+        return no_room(&asked.id);
     };
     let lane = Arc::new(Lane::new(Keep::Nothing));
-    let ear = Arc::new(Ear {
-        lane: Arc::clone(&lane),
-        id: asked.id,
-        acknowledged: AtomicBool::new(false),
-    });
+    let ear = Arc::new(Ear::new(&lane, asked.id));
     let mut stopping = shared.stopping.clone();
     let (server, params) = (asked.server, asked.params);
     let calling: Calling = Box::pin(async move {
@@ -79,8 +72,21 @@ pub(super) async fn answer(shared: &Arc<Shared>, asked: Asked) -> Response<Body>
     flow::respond(calling, lane, manner).await
 }
 
+/// What changes can only be told on a stream.
+pub(super) fn not_as_json(id: &[u8]) -> Response<Body> {
+    let what = "Not Acceptable: what changes comes as text/event-stream";
+    let status = StatusCode::NOT_ACCEPTABLE;
+    reply::error(status, Some(id), RpcCode::Invalid, what)
+}
+
+/// Too many listen already.
+pub(super) fn no_room(id: &[u8]) -> Response<Body> {
+    let what = "Subscription limit reached";
+    reply::error(StatusCode::OK, Some(id), RpcCode::Internal, what)
+}
+
 /// Waits until the gateway stops; for ever, where nobody is left to say so.
-async fn stopped(stopping: &mut watch::Receiver<bool>) {
+pub(super) async fn stopped(stopping: &mut watch::Receiver<bool>) {
     if stopping.wait_for(|stop| *stop).await.is_err() {
         std::future::pending::<()>().await;
     }
@@ -115,7 +121,7 @@ async fn stay(server: &ServerHandle, params: &Params, ear: &Arc<Ear>) -> Ended {
 }
 
 /// Hears one stream of a server for one listen of a client.
-struct Ear {
+pub(super) struct Ear {
     lane: Arc<Lane>,
     /// The client's own id, raw.
     id: Bytes,
@@ -152,17 +158,25 @@ impl Listener for Ear {
 }
 
 impl Ear {
+    pub(super) fn new(lane: &Arc<Lane>, id: Bytes) -> Self {
+        Self {
+            lane: Arc::clone(lane),
+            id,
+            acknowledged: AtomicBool::new(false),
+        }
+    }
+
     fn is_acknowledged(&self) -> bool {
         self.acknowledged.load(Ordering::Acquire)
     }
 
-    fn tell(&self, method: &str, params: &Bytes) {
+    pub(super) fn tell(&self, method: &str, params: &Bytes) {
         let named = self.named(params);
         self.lane.tell(notification(method, &named));
     }
 
     /// The stream was opened anew: what happened in between is not told again by anybody.
-    fn anything_may_have_changed(&self, params: &[u8]) {
+    pub(super) fn anything_may_have_changed(&self, params: &[u8]) {
         let agreed = serde_json::from_slice::<Agreed>(params).unwrap_or_default();
         let kinds = agreed.notifications;
         let lists = [
@@ -181,7 +195,7 @@ impl Ear {
     }
 
     /// The end in good order, with the server's result.
-    fn ended(&self, result: &[u8]) -> Ended {
+    pub(super) fn ended(&self, result: &[u8]) -> Ended {
         let named = self.named(&Bytes::copy_from_slice(result));
         Ended {
             status: StatusCode::OK,
@@ -218,7 +232,7 @@ impl fmt::Debug for Listens {
 
 impl Listens {
     /// A place for one more, if there is one.
-    fn take(&self, who: Digest) -> Option<Place> {
+    pub(super) fn take(&self, who: Digest) -> Option<Place> {
         let mut open = self.0.lock();
         if open.all >= MAX_ALL {
             return None;
@@ -237,7 +251,7 @@ impl Listens {
 }
 
 /// The place of one listen, free again when it is dropped.
-struct Place {
+pub(super) struct Place {
     open: Arc<Mutex<Open>>,
     who: Digest,
 }

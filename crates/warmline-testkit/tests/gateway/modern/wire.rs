@@ -1,5 +1,6 @@
 //! A modern client of bytes: it says exactly what a test wants said, and shows what came back.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -148,8 +149,13 @@ impl Wire {
 
     /// Sends it and reads what comes back to its end.
     pub(crate) async fn send(self, world: &World) -> Back {
+        self.send_to(world.gateway.address()).await
+    }
+
+    /// The same to this address.
+    pub(crate) async fn send_to(self, address: SocketAddr) -> Back {
         let reading = async {
-            let mut stream = self.begin(world).await;
+            let mut stream = self.begin_at(address).await;
             let mut body = String::new();
             while let Some(piece) = stream.piece().await {
                 body.push_str(&piece);
@@ -165,8 +171,13 @@ impl Wire {
 
     /// Sends it and reads the head of what comes back.
     pub(crate) async fn begin(self, world: &World) -> Stream {
+        self.begin_at(world.gateway.address()).await
+    }
+
+    /// The same at this address.
+    pub(crate) async fn begin_at(self, address: SocketAddr) -> Stream {
         let mut head = format!("{} {} HTTP/1.1\r\n", self.http, self.path);
-        let host = world.gateway.address().to_string();
+        let host = address.to_string();
         let length = self.body.len().to_string();
         let more = [("Host", host.as_str()), ("Content-Length", &length)];
         let more = more.map(|(name, value)| (name.to_owned(), value.to_owned()));
@@ -179,7 +190,7 @@ impl Wire {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
         head.push_str("Connection: close\r\n\r\n");
-        let mut socket = TcpStream::connect(world.gateway.address()).await.unwrap();
+        let mut socket = TcpStream::connect(address).await.unwrap();
         socket.write_all(head.as_bytes()).await.unwrap();
         socket.write_all(self.body.as_bytes()).await.unwrap();
         within(Stream::read(socket)).await

@@ -1,0 +1,251 @@
+//! A modern client at the place of all servers: whose each of its requests is.
+//!
+//! Asked by: the modern face, where a path names no server.  The place speaks this era once all its
+//! servers are known to; until then it answers as a legacy server would, and its clients go on
+//! with `initialize`.
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use http::{Response, StatusCode};
+use serde_json::json;
+use std::sync::Arc;
+use warmline::core::era::Era;
+use warmline::core::protocol::envelope::Message;
+use warmline::core::protocol::params::Params;
+use warmline::{Code, List};
+
+use super::state::Binding;
+use super::{Asked, NotPassed, Way, call, gathered, listen, raw_id};
+use crate::body::Body;
+use crate::face::Visit;
+use crate::merge::lists::{From, Listing};
+use crate::merge::owner::{self, Found};
+use crate::merge::{self, About, Errand, Member, words};
+use crate::reply::{self, RpcCode};
+
+/// So much is shown of a name that nobody knows.
+const MAX_SHOWN: usize = 128;
+
+/// Answers a message of a modern client.
+pub(super) async fn message(visit: Visit<'_>, message: Message, params: Params) -> Response<Body> {
+    let method = message.method().unwrap_or_default();
+    let said = params.clone();
+    let answered = match (method, Errand::of(method)) {
+        ("server/discover", _) => discover(&visit, &message, &params).await,
+        (listen::METHOD, _) => listen(&visit, &message, &params).await,
+        (_, Errand::List(list)) => listed(&visit, &message, list, &params).await,
+        (_, Errand::Named(list)) => by_name(&visit, &message, list, params).await,
+        ("resources/read", Errand::Resource) => {
+            let uri = params.uri().unwrap_or_default();
+            by_uri(&visit, &message, &uri, params).await
+        },
+        (_, Errand::Completion) => completed(&visit, &message, params).await,
+        (_, Errand::Resource | Errand::Level | Errand::Unknown) => {
+            let what = format!("Method not found: {method}");
+            Err(NotPassed::Wrong(RpcCode::Method, what))
+        },
+    };
+    let refused = match answered {
+        Ok(response) => return response,
+        // What a modern server would say may only be said where this era is spoken.
+        Err(wrong @ NotPassed::Wrong(..)) => members(&visit, &said).await.err().unwrap_or(wrong),
+        Err(refused) => refused,
+    };
+    refused.response(message.raw_id())
+}
+
+/// All servers, as this caller reaches them.
+///
+/// # Errors
+/// One of them is not known to speak this era.
+async fn members(visit: &Visit<'_>, params: &Params) -> Result<Vec<Member>, NotPassed> {
+    let way = Way::of(visit, params)?;
+    let reach = |server: &str| way.to(visit, server);
+    let members = merge::members(visit.shared, &visit.subject, reach);
+    let speaks = members.iter().map(|member| async {
+        match &member.reached {
+            Ok(server) => {
+                server.lacks(Era::Legacy).await || server.remembered(Era::Modern).await.is_some()
+            },
+            Err(_) => true,
+        }
+    });
+    let all = !members.is_empty() && join_all(speaks).await.into_iter().all(|speaks| speaks);
+    all.then_some(members).ok_or(NotPassed::OnlyLegacy)
+}
+
+fn answer(message: &Message, result: &[u8]) -> Response<Body> {
+    let message = reply::response_message(message.raw_id(), "result", result);
+    reply::json(StatusCode::OK, message)
+}
+
+/// `server/discover`.
+async fn discover(
+    visit: &Visit<'_>,
+    message: &Message,
+    params: &Params,
+) -> Result<Response<Body>, NotPassed> {
+    let members = members(visit, params).await?;
+    let said = words::discovery(&words::of_servers(&members, Era::Modern).await);
+    Ok(answer(message, said.to_string().as_bytes()))
+}
+
+/// `subscriptions/listen`.
+async fn listen(
+    visit: &Visit<'_>,
+    message: &Message,
+    params: &Params,
+) -> Result<Response<Body>, NotPassed> {
+    // That they all speak this era is what a client relies on.
+    members(visit, params).await?;
+    let way = Way::of(visit, params)?;
+    Ok(gathered::answer(visit, way, raw_id(message), params).await)
+}
+
+/// One list of all servers.
+async fn listed(
+    visit: &Visit<'_>,
+    message: &Message,
+    list: List,
+    params: &Params,
+) -> Result<Response<Body>, NotPassed> {
+    let from = From::asked(list, params).ok_or_else(|| {
+        let what = "Invalid params: this cursor is none of this list".to_owned();
+        NotPassed::Wrong(RpcCode::Params, what)
+    })?;
+    let line = visit.noted(list.method(), params);
+    let listing = Listing {
+        shared: Arc::clone(visit.shared),
+        subject: visit.subject.clone(),
+        list,
+        from,
+        members: members(visit, params).await?,
+    };
+    let result = listing.read().await.modern_result();
+    if let Some(line) = line {
+        line.ended(&Ok(result.clone()));
+    }
+    Ok(answer(message, &result))
+}
+
+/// A request for what stands in a list under its name.
+async fn by_name(
+    visit: &Visit<'_>,
+    message: &Message,
+    list: List,
+    params: Params,
+) -> Result<Response<Body>, NotPassed> {
+    let name = params.name().unwrap_or_default();
+    let there = visit.to(server_of(visit, list, &name)?);
+    let mut asked = asked(&there, message, (list, &name), params)?;
+    let meant = merge::meant(&asked.server, list, &name, &asked.params).await;
+    asked.params = meant.map_err(NotPassed::Failed)?;
+    Ok(passed(&there, message, asked).await)
+}
+
+/// The server that a name is of, if somebody may use it.
+fn server_of<'n>(visit: &Visit<'_>, list: List, name: &'n str) -> Result<&'n str, NotPassed> {
+    let rules = &visit.shared.options.rules;
+    let server = merge::server_of(name).filter(|server| rules.may_use(&visit.subject, server));
+    server.ok_or_else(|| unknown(list, name))
+}
+
+/// The same as at the server's own place. One that is not there is no name that is known.
+fn asked(
+    there: &Visit<'_>,
+    message: &Message,
+    (list, name): (List, &str),
+    params: Params,
+) -> Result<Asked, NotPassed> {
+    match Asked::of(there, message, params) {
+        Err(NotPassed::Failed(error)) if error.code() == Code::ServerUnknown => {
+            Err(unknown(list, name))
+        },
+        asked => asked,
+    }
+}
+
+fn unknown(list: List, name: &str) -> NotPassed {
+    let name: String = name.chars().take(MAX_SHOWN).collect();
+    let what = format!("Unknown {}: {name}", merge::word_for_one(list));
+    NotPassed::Wrong(RpcCode::Params, what)
+}
+
+async fn passed(there: &Visit<'_>, message: &Message, asked: Asked) -> Response<Body> {
+    let method = message.method().unwrap_or_default().to_owned();
+    call(there, asked, method).await
+}
+
+/// A completion, at the server of what it is about.
+async fn completed(
+    visit: &Visit<'_>,
+    message: &Message,
+    params: Params,
+) -> Result<Response<Body>, NotPassed> {
+    match About::of(&params) {
+        About::Prompt(name) => {
+            let list = List::Prompts;
+            let there = visit.to(server_of(visit, list, &name)?);
+            let mut asked = asked(&there, message, (list, &name), params)?;
+            let meant = merge::meant_in_completion(&asked.server, &name, &asked.params).await;
+            asked.params = meant.map_err(NotPassed::Failed)?;
+            Ok(passed(&there, message, asked).await)
+        },
+        About::Resource(uri) => by_uri(visit, message, &uri, params).await,
+        About::Nothing => {
+            let what = "Invalid params: `ref` names neither a prompt nor a resource".to_owned();
+            Err(NotPassed::Wrong(RpcCode::Params, what))
+        },
+    }
+}
+
+/// A request for a resource, to the server that has it.
+async fn by_uri(
+    visit: &Visit<'_>,
+    message: &Message,
+    uri: &str,
+    params: Params,
+) -> Result<Response<Body>, NotPassed> {
+    let share = visit.shared.options.list_share;
+    let found = owner::find(members(visit, &params).await?, uri, share).await;
+    if let Some(owner) = found.owner {
+        let there = visit.to(&owner);
+        let asked = Asked::of(&there, message, params)?;
+        return Ok(passed(&there, message, asked).await);
+    }
+    if message.method() == Some("resources/read") {
+        // A tool may have handed it out without a list to say so. To read it changes nothing.
+        if let Some(result) = read_anywhere(visit, message, &found, &params).await {
+            return Ok(answer(message, &result));
+        }
+    }
+    let (code, data) = (RpcCode::Params.number(), json!({ "uri": uri }));
+    let id = message.raw_id();
+    let message = reply::error_message(id, code, "Resource not found", Some(&data));
+    Ok(reply::json(StatusCode::OK, message))
+}
+
+/// Reads a resource from the first server that has it. A state that it gave is its own alone.
+async fn read_anywhere(
+    visit: &Visit<'_>,
+    message: &Message,
+    found: &Found,
+    params: &Params,
+) -> Option<Bytes> {
+    for (name, _) in &found.others {
+        let there = visit.to(name);
+        let Ok(asked) = Asked::of(&there, message, params.clone()) else {
+            continue;
+        };
+        let reading = asked.server.request_raw("resources/read", asked.params);
+        if let Ok(result) = reading.relayed().await {
+            let binding = Binding {
+                vault: visit.shared.warm.vault(),
+                who: asked.who,
+                server: name,
+            };
+            return binding.seal(result).ok();
+        }
+    }
+    None
+}
