@@ -9,9 +9,11 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use warmline::settings::{AuthWord, OpsListen};
 
+mod background;
 mod complaint;
 mod texts;
 
+pub(crate) use background::{Down, End, Ps, Up};
 pub(crate) use complaint::Complaint;
 
 /// Everything that was typed.
@@ -57,6 +59,18 @@ pub(crate) enum Command {
     /// Run a program inside a run: what it calls shares sessions, which end with it
     #[command(long_about = texts::RUN, after_long_help = texts::RUN_EXAMPLES, override_usage = texts::RUN_USAGE)]
     Run(Around),
+    /// Start a gateway in the background, which holds sessions between commands
+    #[command(long_about = texts::UP, after_long_help = texts::UP_EXAMPLES)]
+    Up(Up),
+    /// Stop the background gateway
+    #[command(long_about = texts::DOWN, after_long_help = texts::DOWN_EXAMPLES)]
+    Down(Down),
+    /// Show servers, runs and sessions of the background gateway
+    #[command(long_about = texts::PS, after_long_help = texts::PS_EXAMPLES)]
+    Ps(Ps),
+    /// End a run of the background gateway: its sessions are closed
+    #[command(long_about = texts::END, after_long_help = texts::END_EXAMPLES)]
+    End(End),
     /// Print what a client has to be told to use a server through the gateway
     #[command(long_about = texts::URL, after_long_help = texts::URL_EXAMPLES)]
     Url(Url),
@@ -101,7 +115,7 @@ pub(crate) enum Lasts {
 
 impl Command {
     pub(crate) fn lasts(&self) -> Lasts {
-        if let Self::Serve(_) = self {
+        if let Self::Serve(_) | Self::Up(Up { stay: true, .. }) = self {
             Lasts::UntilStopped
         } else if let Self::Stdio(_) | Self::Run(_) = self {
             Lasts::UntilClosed

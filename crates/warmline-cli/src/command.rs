@@ -11,8 +11,11 @@ mod completions;
 mod demo;
 mod demo_server;
 mod doctor;
+mod down;
+mod end;
 mod explain;
 mod init;
+mod ps;
 mod request;
 mod run;
 mod serve;
@@ -20,6 +23,7 @@ mod stdio;
 mod token;
 mod tools;
 mod trust;
+mod up;
 mod url;
 
 /// Runs a command; the number is the exit code.
@@ -32,6 +36,10 @@ pub(crate) async fn run(command: Command, report: &'static Report) -> Outcome<u8
         Command::Serve(serve) => Box::pin(serve::run(&serve, report)).await,
         Command::Stdio(stdio) => Box::pin(stdio::run(&stdio, report)).await,
         Command::Run(around) => Box::pin(run::run(&around, report)).await,
+        Command::Up(up) => Box::pin(up::run(&up, report)).await,
+        Command::Down(down) => down::run(&down, report).await,
+        Command::Ps(ps) => ps::run(&ps, report).await,
+        Command::End(end) => end::run(&end, report).await,
         Command::Url(url) => url::run(&url, report),
         Command::Token(token) => token::run(&token, report),
         Command::Check(check) => check::run(&check, report),

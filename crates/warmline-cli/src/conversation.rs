@@ -24,10 +24,12 @@ use crate::target::{Note, Target};
 
 mod joined;
 mod line;
+mod through;
 mod tools;
 
 use joined::{Joined, Remark};
 use line::{Line, Unopened};
+use through::Through;
 pub(crate) use tools::Tool;
 
 /// An open session and everything a command needs around it.
@@ -125,17 +127,17 @@ impl<'r> Conversation<'r> {
 
     /// The run it belongs to, if there is one.
     pub(crate) fn run(&self) -> Option<&str> {
-        self.line.joined().map(Joined::run)
+        self.line.run()
     }
 
     /// Whether the session was there before this command.
     pub(crate) fn is_warm(&self) -> bool {
-        self.line.joined().is_some_and(Joined::is_warm)
+        self.line.is_warm()
     }
 
     /// The number of the session within its run.
     pub(crate) fn generation(&self) -> Option<u32> {
-        self.line.joined().and_then(Joined::generation)
+        self.line.generation()
     }
 
     /// What the session cost, and whose it is: a part of the line that says what an answer cost.
@@ -241,6 +243,9 @@ async fn open_line(
     declared: &Declared,
 ) -> Result<(Line, Vec<Remark>), Unopened> {
     if let Some(chosen) = chosen {
+        if let Some((through, remarks)) = Through::open(target, chosen, declared).await? {
+            return Ok((Line::Through(Box::new(through)), remarks));
+        }
         let (joined, remarks) = Joined::open(target, chosen, declared).await?;
         return Ok((Line::Joined(Box::new(joined)), remarks));
     }

@@ -13,7 +13,9 @@ use warmline_gateway::tokens::TokenStore;
 
 use crate::problem::{Outcome, Problem};
 
+pub(crate) mod descriptors;
 mod source;
+pub(crate) mod stopping;
 
 pub(crate) use source::Source;
 

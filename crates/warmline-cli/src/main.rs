@@ -2,6 +2,7 @@
 
 mod args;
 mod ask;
+mod background;
 mod clock;
 mod command;
 mod content;

@@ -120,6 +120,17 @@ impl Problem {
         self
     }
 
+    /// Calls a server as people do, where somebody else calls it otherwise.
+    pub(crate) fn calling(mut self, name: &str, shown: &str) -> Self {
+        let (name, shown) = (format!("`{name}`"), format!("`{shown}`"));
+        let parts = &mut *self.0;
+        parts.what = parts.what.replace(&name, &shown);
+        for text in [&mut parts.why, &mut parts.hint] {
+            *text = text.take().map(|text| text.replace(&name, &shown));
+        }
+        self
+    }
+
     pub(crate) fn of_server(mut self, server: &str) -> Self {
         self.0.server = Some(server.to_owned());
         self

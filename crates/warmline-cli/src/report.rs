@@ -16,6 +16,7 @@ mod error;
 mod fields;
 mod progress;
 pub(crate) mod style;
+pub(crate) mod table;
 pub(crate) mod text;
 mod unwritten;
 

@@ -72,14 +72,17 @@ impl ChosenRun {
         }))
     }
 
+    /// The state folder, if there is one.
+    pub(crate) fn state(&self) -> Outcome<Option<PathBuf>> {
+        match &self.state_dir {
+            Some(typed) => Ok(Some(typed.clone())),
+            None => Ok(folders()?.state),
+        }
+    }
+
     /// Where the run is kept: the folder that was typed, that of the settings, or the usual one.
     pub(crate) fn keeping(&self, target: &Target) -> Outcome<Keeping> {
-        let usual = || Outcome::Ok(folders()?.state);
-        let state = match &self.state_dir {
-            Some(typed) => Some(typed.clone()),
-            None => usual()?,
-        };
-        let Some(state) = state else {
+        let Some(state) = self.state()? else {
             return Err(Problem::usage(
                 "there is no folder to keep a run in: this user has no home",
             )

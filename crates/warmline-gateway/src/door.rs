@@ -32,17 +32,18 @@ use warmline::clock;
 use self::limits::Connected;
 pub use self::limits::Limits;
 pub use self::resource::Resource;
-pub(crate) use self::socket::LocalListener;
+use self::socket::LocalListener;
 pub(crate) use self::stall::Stalling;
 pub(crate) use self::tls::Acceptor;
 pub use self::tls::TlsFiles;
-use crate::Shared;
+use crate::admin;
 use crate::body::{self, Body, Unread};
 use crate::face::{self, Visit};
 use crate::metrics::{Face, StatusClass, TurnedAwayFor, Undelivered};
 use crate::path::{self, Place};
 use crate::reply::{self, RpcCode};
 use crate::who::{Effort, Peer, Subject, TurnedAway};
+use crate::{NotStarted, Options, Shared};
 
 /// Connections that cannot be taken now are tried again after this.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -82,10 +83,39 @@ pub(crate) async fn listen(
     }
 }
 
+/// What stands behind a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Opens {
+    /// MCP.
+    Mcp,
+    /// What runs here, and what may be done about it.
+    Admin,
+    Both,
+}
+
+/// The sockets of this machine that are wanted, each with what stands behind it.
+pub(crate) fn sockets(options: &Options) -> Result<Vec<(LocalListener, Opens)>, NotStarted> {
+    let wanted = match (&options.socket, &options.admin) {
+        (Some(mcp), Some(admin)) if mcp == admin => vec![(mcp, Opens::Both)],
+        (mcp, admin) => {
+            let mcp = mcp.iter().map(|path| (path, Opens::Mcp));
+            mcp.chain(admin.iter().map(|path| (path, Opens::Admin)))
+                .collect()
+        },
+    };
+    let bound = wanted.into_iter().map(|(path, opens)| {
+        let listener = LocalListener::bind(path);
+        let listener = listener.map_err(|error| NotStarted::Socket(path.clone(), error))?;
+        Ok((listener, opens))
+    });
+    bound.collect()
+}
+
 /// Takes connections of our own user until told to stop.
 pub(crate) async fn listen_locally(
     shared: Arc<Shared>,
     listener: LocalListener,
+    opens: Opens,
     mut stopping: watch::Receiver<bool>,
 ) {
     loop {
@@ -105,7 +135,7 @@ pub(crate) async fn listen_locally(
                 let serving = serve(
                     Arc::clone(&shared),
                     socket,
-                    Peer::SameUser,
+                    (Peer::SameUser, opens),
                     stopping.clone(),
                 );
                 drop(clock::spawn("connection", held(place, serving)));
@@ -139,7 +169,7 @@ async fn welcome(
     acceptor: Option<Arc<Acceptor>>,
     stopping: watch::Receiver<bool>,
 ) {
-    let peer = Peer::Address(from.ip());
+    let peer = (Peer::Address(from.ip()), Opens::Mcp);
     if let Err(error) = socket.set_nodelay(true) {
         tracing::debug!(%from, %error, "a connection is not usable");
         return;
@@ -156,15 +186,19 @@ async fn welcome(
     }
 }
 
-async fn serve<I>(shared: Arc<Shared>, socket: I, peer: Peer, mut stopping: watch::Receiver<bool>)
-where
+async fn serve<I>(
+    shared: Arc<Shared>,
+    socket: I,
+    (peer, opens): (Peer, Opens),
+    mut stopping: watch::Receiver<bool>,
+) where
     I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let limits = *shared.gate.limits();
     let counts = Arc::clone(&shared.counts);
     let service = service_fn(move |request| {
         let shared = Arc::clone(&shared);
-        async move { Ok::<_, Infallible>(answer(&shared, request, peer).await) }
+        async move { Ok::<_, Infallible>(answer_behind(&shared, request, (peer, opens)).await) }
     });
     let mut builder = http1::Builder::new();
     builder
@@ -192,6 +226,22 @@ where
 pub(crate) async fn stopped(stopping: &mut watch::Receiver<bool>) {
     // Whoever would say so may be gone; that means the same.
     stopping.wait_for(|stop| *stop).await.map(drop).ok();
+}
+
+/// Answers one request, as far as its listener opens to what it is for.
+async fn answer_behind(
+    shared: &Arc<Shared>,
+    request: Request<Incoming>,
+    (peer, opens): (Peer, Opens),
+) -> Response<Body> {
+    // Whoever looks after us is heard also when there is too much to do.
+    if opens != Opens::Mcp && admin::is_meant(request.uri().path()) {
+        return Box::pin(admin::answer(shared, request)).await;
+    }
+    match opens {
+        Opens::Mcp | Opens::Both => answer(shared, request, peer).await,
+        Opens::Admin => reply::nothing_here(),
+    }
 }
 
 /// Answers one request: every one is counted here, and what is wrong with it is told once.
@@ -248,6 +298,7 @@ async fn passed(
         return Err(TurnedAwayFor::Head.with(refusal));
     }
     let subject = let_in(shared, &head, peer).await?;
+    shared.desk.used();
     let target = match place {
         Place::Mcp(target) => target,
         Place::Run(name) => {

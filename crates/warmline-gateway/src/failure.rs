@@ -37,7 +37,7 @@ fn sentence(error: &Error) -> String {
     }
 }
 
-fn fields(error: &Error) -> Value {
+pub(crate) fn fields(error: &Error) -> Value {
     let mut fields = json!({
         "code": error.code().word(),
         "reason": error.reason().word(),

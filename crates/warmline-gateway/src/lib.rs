@@ -3,6 +3,7 @@
 //! A [`Gateway`] listens, finds out who is calling and which run they mean, speaks to each client
 //! in its own era, and hands every call to the engine. It decides nothing about sessions.
 
+mod admin;
 mod audit;
 mod body;
 mod declared;
@@ -12,6 +13,7 @@ mod failure;
 mod flow;
 mod hosts;
 mod lane;
+pub mod local;
 mod merge;
 pub mod metrics;
 mod ops;
@@ -42,11 +44,13 @@ use tokio::task::JoinHandle;
 use warmline::metrics::Counter;
 use warmline::{Code, Warmline, clock};
 
+use crate::admin::Desk;
+pub use crate::admin::{Ending, Handing};
 use crate::audit::Audit;
 pub use crate::audit::AuditOptions;
 use crate::body::Body;
+use crate::door::Acceptor;
 use crate::door::limits::Gate;
-use crate::door::{Acceptor, LocalListener};
 pub use crate::door::{Limits, Resource, TlsFiles};
 use crate::face::legacy::clients::{self, Clients};
 use crate::face::modern::listen::Listens;
@@ -73,6 +77,11 @@ pub struct Options {
     pub tls: Option<TlsFiles>,
     /// A socket of this machine beside it, by which our own user comes in.
     pub socket: Option<PathBuf>,
+    /// A socket of this machine by which our own user sees what runs here and steers it. It may
+    /// be the same one.
+    pub admin: Option<PathBuf>,
+    /// Whether our own user may hand servers in by it.
+    pub handing: Handing,
     /// How callers show who they are.
     pub auth: Auth,
     /// What clients are told of where they get tokens.
@@ -107,6 +116,8 @@ impl Default for Options {
             listen: ([127, 0, 0, 1], 8484).into(),
             tls: None,
             socket: None,
+            admin: None,
+            handing: Handing::Refused,
             auth: Auth::default(),
             resource: None,
             rules: Rules::none(),
@@ -145,6 +156,8 @@ pub(crate) struct Shared {
     pub(crate) absences: Absences,
     pub(crate) counts: Arc<Counts>,
     pub(crate) vitals: Vitals,
+    /// What whoever looks after the gateway did, and asked for.
+    pub(crate) desk: Desk,
     /// Whether nothing new is taken any more.
     pub(crate) stopping: watch::Receiver<bool>,
 }
@@ -163,17 +176,34 @@ impl Gateway {
         let (listener, address) = listening.map_err(NotStarted::Address)?;
         let acceptor = options.tls.clone().map(Acceptor::new).transpose();
         let acceptor = acceptor.map_err(NotStarted::Tls)?.map(Arc::new);
-        let socket = match &options.socket {
-            Some(path) => {
-                let bound = LocalListener::bind(path);
-                Some(bound.map_err(|error| NotStarted::Socket(path.clone(), error))?)
-            },
-            None => None,
-        };
         let ops = match options.ops {
             Some(address) => Some(listener_at(address).await.map_err(NotStarted::Ops)?),
             None => None,
         };
+        let mut gateway = Self::behind_sockets(warm, options, address)?;
+        let shared = Arc::clone(&gateway.shared);
+        gateway.ops = ops.map(|(listener, address)| Ops::start(&shared, listener, address));
+        let network = door::listen(shared, listener, acceptor, gateway.stop.subscribe());
+        let network = clock::spawn("listener", network);
+        gateway.listening.push(network);
+        Ok(gateway)
+    }
+
+    /// Begins to listen on sockets of this machine alone, for our own user.
+    ///
+    /// # Errors
+    /// It cannot listen there.
+    pub fn start_here(warm: Warmline, options: Options) -> Result<Self, NotStarted> {
+        // Whoever calls by a socket calls a name of this machine, as on loopback.
+        Self::behind_sockets(warm, options, ([127, 0, 0, 1], 0).into())
+    }
+
+    fn behind_sockets(
+        warm: Warmline,
+        options: Options,
+        address: SocketAddr,
+    ) -> Result<Self, NotStarted> {
+        let sockets = door::sockets(&options)?;
         let (stop, stopping) = watch::channel(false);
         let audit = options.audit.clone();
         let mut shared = Shared::new(warm, options, address, stopping.clone());
@@ -186,19 +216,16 @@ impl Gateway {
         let mut listening = vec![clock::spawn("clients", looking)];
         let beating = vitals::beat(Arc::downgrade(&shared), |shared| &shared.vitals);
         drop(clock::spawn("heartbeat", beating));
-        let ops = ops.map(|(listener, address)| Ops::start(&shared, listener, address));
-        if let Some(socket) = socket {
-            let local = door::listen_locally(Arc::clone(&shared), socket, stopping.clone());
+        for (socket, opens) in sockets {
+            let local = door::listen_locally(Arc::clone(&shared), socket, opens, stopping.clone());
             listening.push(clock::spawn("local-listener", local));
         }
-        let network = door::listen(Arc::clone(&shared), listener, acceptor, stopping);
-        listening.push(clock::spawn("listener", network));
         Ok(Self {
             listening,
             shared,
             address,
             stop,
-            ops,
+            ops: None,
         })
     }
 
@@ -226,6 +253,23 @@ impl Gateway {
             return;
         }
         self.shared.doorman.go_by(auth);
+    }
+
+    /// Ends when somebody asks by the admin socket that the gateway ends, and says how.
+    pub async fn asked_to_end(&self) -> Ending {
+        self.shared.desk.asked_to_end().await
+    }
+
+    /// Ends when somebody asks there that it ends at once.
+    pub async fn asked_to_end_at_once(&self) {
+        while self.asked_to_end().await != Ending::AtOnce {
+            self.shared.desk.asked_again().await;
+        }
+    }
+
+    /// How long nobody has asked for anything; none while a run lives or a call is under way.
+    pub fn idle_for(&self) -> Option<Duration> {
+        self.shared.desk.idle_for(&self.shared.warm)
     }
 
     /// Takes no new connection and closes those that rest; what is under way goes on.
@@ -288,6 +332,7 @@ impl Shared {
             absences: Absences::default(),
             counts: Arc::default(),
             vitals: Vitals::default(),
+            desk: Desk::new(options.handing),
             stopping,
             warm,
             options,

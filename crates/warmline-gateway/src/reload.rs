@@ -58,7 +58,8 @@ impl Gateway {
     /// One of the servers cannot be used. Then nothing has changed.
     pub fn reload(&self, wanted: Wanted, fixed: &Fixed) -> Result<Difference> {
         let waiting = fixed.differing(&wanted);
-        let difference = self.warm().declare(wanted.servers)?;
+        let servers = self.shared.desk.handed.beside(wanted.servers);
+        let difference = self.warm().declare(servers)?;
         self.shared.counts.reloads.one_more(Reloaded::Taken);
         if waiting.is_empty() {
             tracing::info!(changes = %difference, "configuration read again");

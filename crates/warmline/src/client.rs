@@ -3,6 +3,8 @@
 //! Building one reads and connects nothing (A115); [`Builder::from_env`] is the only thing here
 //! that looks at the environment, when it is asked to.
 
+mod overseeing;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;

@@ -193,12 +193,13 @@ impl RunShared {
         self.cut.is_cut.load(Ordering::SeqCst)
     }
 
-    /// The cells that belong to this run alone.
+    /// The cells that belong to this run alone, each once: several ways may lead to one.
     pub(crate) fn own_cells(&self) -> Vec<Arc<CellOf<Connect>>> {
-        let cells = self.routes.cells().into_iter();
+        let mut cells = self.routes.cells().into_vec();
+        cells.retain(|cell| cell.key().run() == Some(self.id));
+        cells.sort_by_key(|cell| cell.number());
+        cells.dedup_by_key(|cell| cell.number());
         cells
-            .filter(|cell| cell.key().run() == Some(self.id))
-            .collect()
     }
 }
 

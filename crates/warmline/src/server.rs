@@ -97,6 +97,7 @@ impl Server {
             env: BTreeMap::new(),
             env_pass: Vec::new(),
             cwd: None,
+            surroundings: None,
         });
         Self::new(name, Whereabouts::Said(reach), problem)
     }

@@ -419,6 +419,25 @@ impl ServerSettings {
             && self.policy == other.policy
     }
 
+    /// What is decided otherwise than usual, by the names of variables: for another process.
+    pub(crate) fn to_hand_on(&self) -> BTreeMap<String, String> {
+        let usual = Self::default();
+        let differs = |setting: &&Setting<Self>| (setting.read)(self) != (setting.read)(&usual);
+        let decided = Self::TABLE.iter().filter(differs);
+        decided
+            .map(|setting| (setting.variable(), (setting.read)(self).to_string()))
+            .collect()
+    }
+
+    /// Takes what another process handed over, and settles it.
+    pub(crate) fn take_handed(
+        &mut self,
+        handed: &BTreeMap<String, String>,
+    ) -> Result<(), ConfigError> {
+        self.take_variables(&|name| handed.get(name).cloned())?;
+        self.settle()
+    }
+
     /// Gives a server that is to be opened what was decided about it.
     pub fn decide_for(&self, server: &mut Server) {
         (server.era, server.version) = (self.era, self.policy.version);

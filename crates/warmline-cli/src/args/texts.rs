@@ -36,8 +36,9 @@ Values:
 
 With --run NAME the session is left open for the next command that names the run, and what the
 server remembers in it stays: a page, a transaction, a counter. That works where a session
-outlives a command: over HTTP, with a server that issues session ids. Where it does not, a note
-says so. If the server forgot the session, it gets a new one, and the answer begins with that.";
+outlives a command: over HTTP, with a server that issues session ids; and with every server, also
+a program, while `warmline up` holds them. Where it does not, a note says so. If the server forgot
+the session, it gets a new one, and the answer begins with that.";
 
 pub(super) const CALL_EXAMPLES: &str = "\
 Examples:
@@ -156,6 +157,65 @@ Examples:
   warmline run -- python agent.py
   warmline run github browser --name trip -- node agent.mjs
   warmline run https://example.com/mcp -- sh -c 'curl $WARMLINE_URL/mcp …'";
+
+pub(super) const UP: &str = "\
+Start a gateway in the background, which holds sessions between commands.
+
+While it is up, `call`, `request` and `tools` with --run go through it. It holds the sessions, so
+that a program keeps its page, its transaction or its counter from one command to the next. One
+that is up already is left as it is.
+
+What a command names is handed to it, with everything that was typed: names of the configuration,
+URLs and commands behind `--`. A file that is not trusted is not handed on. A program starts in
+the working folder of the command that used it first in its run, and with the variables of that
+command; later commands of the run get that same process, from wherever they come.
+
+It listens on a socket in a folder that only this user can enter, and nowhere else. It ends by
+itself when no run has lived and nobody has asked for anything for 30 minutes; its programs end
+with it.";
+
+pub(super) const UP_EXAMPLES: &str = "\
+Examples:
+  warmline up
+  warmline call browser_navigate url=https://example.com --run trip -- npx -y @playwright/mcp
+  warmline call browser_snapshot --run trip -- npx -y @playwright/mcp
+  warmline ps
+  warmline end trip
+  warmline down";
+
+pub(super) const DOWN: &str = "\
+Stop the background gateway.
+
+Calls under way may end, within 24 seconds in all; then sessions are closed and programs ended.
+Runs with servers over HTTP are kept for the next command; what programs remember is lost. With
+--now nothing is waited for.";
+
+pub(super) const DOWN_EXAMPLES: &str = "\
+Examples:
+  warmline down
+  warmline down --now";
+
+pub(super) const PS: &str = "\
+Show servers, runs and sessions of the background gateway.
+
+On a terminal as tables; with --json one object per line: its `kind` is `gateway`, `server`, `run`
+or `session`.";
+
+pub(super) const PS_EXAMPLES: &str = "\
+Examples:
+  warmline ps
+  warmline ps --json | jq -r 'select(.kind == \"run\").name'";
+
+pub(super) const END: &str = "\
+End a run of the background gateway: its sessions are closed.
+
+No new call is let in; those under way get a grace of 5 seconds. What programs and servers remember
+of the run is gone.";
+
+pub(super) const END_EXAMPLES: &str = "\
+Examples:
+  warmline end trip
+  warmline ps";
 
 pub(super) const URL: &str = "\
 Print what a client has to be told to use a server through the gateway.

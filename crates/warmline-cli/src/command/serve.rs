@@ -10,7 +10,7 @@ use warmline_gateway::reload::{Fixed, Watch};
 use warmline_gateway::{Gateway, NotStarted, Options, settings};
 
 use crate::args;
-use crate::gate::{Kept, Source};
+use crate::gate::{Kept, Source, descriptors, stopping};
 use crate::interrupt::{Signals, Told};
 use crate::log;
 use crate::problem::{Outcome, Problem};
@@ -18,8 +18,6 @@ use crate::report::Report;
 use crate::target::state_folder;
 
 mod announcing;
-mod descriptors;
-mod stopping;
 
 use announcing::Announced;
 
@@ -98,6 +96,7 @@ impl Kept {
                     Told::Reload => reload(gateway, source, fixed),
                 },
                 () = files.changed() => reload(gateway, source, fixed),
+                _ = gateway.asked_to_end() => return,
                 () = tokens.changed() => self.ask_anew(gateway),
             }
         }
@@ -123,7 +122,7 @@ impl Kept {
 }
 
 /// Reads the configuration again: whole or not at all.
-fn reload(gateway: &Gateway, source: &Source, fixed: &Fixed) {
+pub(super) fn reload(gateway: &Gateway, source: &Source, fixed: &Fixed) {
     let read = source.read().and_then(|(wanted, _)| {
         let reloaded = gateway.reload(wanted, fixed);
         reloaded.map_err(|error| Problem::of_trouble(error.trouble(), error.delivery()))

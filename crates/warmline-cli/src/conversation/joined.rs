@@ -17,6 +17,8 @@ use warmline::store::FileStore;
 use warmline::upstream::{Declared, Facts, List, Reach, Transport};
 use warmline::{Error, IdentityHandle, Run, Server, ServerHandle, Warmline};
 
+use warmline_gateway::LOCAL;
+
 use super::line::{Unlisted, Unopened};
 use crate::ask::Person;
 use crate::problem::{Outcome, Problem};
@@ -63,10 +65,7 @@ impl Joined {
         let names = Names::of(target);
         let warm = engine(target, chosen, declared, &names).map_err(Unopened::Here)?;
         let mut events = warm.events();
-        let run = match who(&warm, chosen) {
-            Some(who) => who.named(&chosen.name),
-            None => warm.named(&chosen.name),
-        };
+        let run = who(&warm, chosen).named(&chosen.name);
         let run = run.map_err(|error| Unopened::Here(names.problem(&error)))?;
         let server = run.server(&names.plain);
         let server = server.map_err(|error| Unopened::Here(names.problem(&error)))?;
@@ -188,14 +187,16 @@ fn engine(
     builder.build().map_err(|error| names.problem(&error))
 }
 
-/// Who is asking, where more was typed about it than the user says.
-fn who(warm: &Warmline, chosen: &ChosenRun) -> Option<IdentityHandle> {
+/// Who is asking: the user of this machine, as the background gateway knows them too, or somebody
+/// of whom more was typed.
+fn who(warm: &Warmline, chosen: &ChosenRun) -> IdentityHandle {
     let typed = chosen.asking_as();
     let parts: Vec<&[u8]> = typed.iter().map(|part| part.as_bytes()).collect();
-    (!parts.is_empty()).then(|| {
-        let digest = warm.vault().digest(Purpose::Identity, &parts);
-        warm.identity(&digest.hex())
-    })
+    if parts.is_empty() {
+        return warm.identity(LOCAL);
+    }
+    let digest = warm.vault().digest(Purpose::Identity, &parts);
+    warm.identity(&digest.hex())
 }
 
 /// Why the next command will find nothing, where that is so.
@@ -210,23 +211,31 @@ fn not_kept(facts: &Facts, (run, then): (&str, Then), server: &str) -> Option<Re
         (Transport::HttpSse, _) => format!(
             "the session of `{server}` ends with its stream: run `{run}` keeps nothing of it yet"
         ),
-        (Transport::Http, false) => {
-            return Some(Remark {
-                code: None,
-                what: format!(
-                    "`{server}` keeps nothing per session: there is nothing for run `{run}` to keep"
-                ),
-                why: None,
-            });
-        },
-        (Transport::Http, true) => return None,
+        (Transport::Http, _) => return keeps_nothing(facts, (run, then), server),
     };
     Some(Remark {
         code: None,
         what,
-        why: Some(
-            "a background mode that holds it between commands comes with the gateway".to_owned(),
+        why: Some("nothing holds it between commands; `warmline up` starts what does".to_owned()),
+    })
+}
+
+/// Says so where there is nothing that a run could keep.
+pub(super) fn keeps_nothing(
+    facts: &Facts,
+    (run, then): (&str, Then),
+    server: &str,
+) -> Option<Remark> {
+    let keeps = facts.keeps_session || facts.transport != Transport::Http;
+    if keeps || then == Then::Ends {
+        return None;
+    }
+    Some(Remark {
+        code: None,
+        what: format!(
+            "`{server}` keeps nothing per session: there is nothing for run `{run}` to keep"
         ),
+        why: None,
     })
 }
 

@@ -9,6 +9,7 @@ use warmline::core::exchange::{Ending, Patience, Reply, Request, Trouble};
 use warmline::upstream::{ChildReport, Facts, List, Session};
 
 use super::joined::{Joined, Remark};
+use super::through::Through;
 use crate::ask::Person;
 use crate::problem::Problem;
 
@@ -19,6 +20,8 @@ pub(super) enum Line {
     Own(Session),
     /// The session of a run, which other commands use too.
     Joined(Box<Joined>),
+    /// The same, held by the background gateway.
+    Through(Box<Through>),
 }
 
 /// Why there is no line.
@@ -43,6 +46,7 @@ impl Line {
         match self {
             Self::Own(session) => session.facts(),
             Self::Joined(joined) => joined.facts(),
+            Self::Through(through) => through.facts(),
         }
     }
 
@@ -50,7 +54,7 @@ impl Line {
         match self {
             Self::Own(session) => session.child(),
             // The engine keeps its children to itself.
-            Self::Joined(_) => None,
+            Self::Joined(_) | Self::Through(_) => None,
         }
     }
 
@@ -66,6 +70,7 @@ impl Line {
                 Ending::Failed(failure) => Err(Problem::of_failure(&failure)),
             },
             Self::Joined(joined) => joined.call(&request, person).await,
+            Self::Through(through) => through.call(request, person).await,
         }
     }
 
@@ -78,14 +83,34 @@ impl Line {
         match self {
             Self::Own(session) => session.list(list, patience).await.map_err(unlisted),
             Self::Joined(joined) => joined.list(list).await,
+            Self::Through(through) => through.list(list, patience).await,
         }
     }
 
     /// The run it belongs to, if there is one.
-    pub(super) fn joined(&self) -> Option<&Joined> {
+    pub(super) fn run(&self) -> Option<&str> {
         match self {
             Self::Own(_) => None,
-            Self::Joined(joined) => Some(joined),
+            Self::Joined(joined) => Some(joined.run()),
+            Self::Through(through) => Some(through.run()),
+        }
+    }
+
+    /// Whether the session was there before this command.
+    pub(super) fn is_warm(&self) -> bool {
+        match self {
+            Self::Own(_) => false,
+            Self::Joined(joined) => joined.is_warm(),
+            Self::Through(through) => through.is_warm(),
+        }
+    }
+
+    /// The number of the session within its run.
+    pub(super) fn generation(&self) -> Option<u32> {
+        match self {
+            Self::Own(_) => None,
+            Self::Joined(joined) => joined.generation(),
+            Self::Through(through) => through.generation(),
         }
     }
 
@@ -97,11 +122,12 @@ impl Line {
                 Vec::new()
             },
             Self::Joined(joined) => joined.close().await,
+            Self::Through(through) => through.close().await,
         }
     }
 }
 
-fn unlisted(ending: Ending) -> Unlisted {
+pub(super) fn unlisted(ending: Ending) -> Unlisted {
     match ending {
         Ending::Answered(Reply::Error(raw) | Reply::Result(raw)) => Unlisted::SaidNo(raw),
         Ending::Failed(failure) => {

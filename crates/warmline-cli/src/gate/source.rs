@@ -22,7 +22,15 @@ pub(crate) struct Source {
     listen: Option<SocketAddr>,
     auth: Option<AuthWord>,
     ops: Option<OpsListen>,
+    least: Least,
     folders: Folders,
+}
+
+/// Whether there has to be something to serve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Least {
+    One,
+    Nothing,
 }
 
 /// A configuration as it was read, and whom of the working folder somebody trusted.
@@ -44,7 +52,28 @@ impl Source {
             listen: None,
             auth: None,
             ops: None,
+            least: Least::One,
             folders: folders()?,
+        })
+    }
+
+    /// What the user's and the system's files say, or the one that is named, and be it nothing:
+    /// the working folder has no word here.
+    pub(crate) fn of_user(config: Option<PathBuf>) -> Outcome<Self> {
+        let folders = folders()?;
+        // Files are looked for beside those of the user, where none of a project lie.
+        let working = folders
+            .user
+            .clone()
+            .unwrap_or_else(|| folders.system.clone());
+        Ok(Self {
+            aims: Vec::new(),
+            config,
+            listen: None,
+            auth: None,
+            ops: None,
+            least: Least::Nothing,
+            folders: Folders { working, ..folders },
         })
     }
 
@@ -81,7 +110,7 @@ impl Source {
         };
         let cautions = read.untrusted()?;
         let servers = match self.aims.as_slice() {
-            [] => read.all()?,
+            [] => read.all(self.least)?,
             aims => read.chosen(aims)?,
         };
         let mut engine = config.engine(&store);
@@ -130,7 +159,7 @@ impl Read<'_> {
     }
 
     /// Every server of every trusted file, the nearest of each name.
-    fn all(&self) -> Outcome<Vec<Server>> {
+    fn all(&self, least: Least) -> Outcome<Vec<Server>> {
         let mut servers: Vec<Server> = Vec::new();
         for file in self.config.files() {
             let Ok(trusted) = file.trusted(self.store) else {
@@ -142,7 +171,7 @@ impl Read<'_> {
                 }
             }
         }
-        if servers.is_empty() {
+        if servers.is_empty() && least == Least::One {
             return Err(self.nothing());
         }
         Ok(servers)

@@ -28,6 +28,10 @@ fn help_fits_on_one_screen_and_has_examples() {
       serve        Stand between MCP clients and servers, and keep sessions warm for them
       stdio        Be an MCP server over stdio, in front of others: for desktop clients
       run          Run a program inside a run: what it calls shares sessions, which end with it
+      up           Start a gateway in the background, which holds sessions between commands
+      down         Stop the background gateway
+      ps           Show servers, runs and sessions of the background gateway
+      end          End a run of the background gateway: its sessions are closed
       url          Print what a client has to be told to use a server through the gateway
       token        Make, list and revoke tokens that let callers into the gateway
       check        Look whether configuration files are right, and execute nothing
@@ -65,6 +69,10 @@ fn every_command_has_help_with_examples() {
         "serve",
         "stdio",
         "run",
+        "up",
+        "down",
+        "ps",
+        "end",
         "init",
         "add",
         "url",

@@ -8,6 +8,7 @@
 )]
 
 mod around;
+mod background;
 mod call;
 mod check;
 mod config;

@@ -198,14 +198,14 @@ fn a_program_says_that_it_cannot_be_kept_yet() {
     {"count":1}
     ----- stderr -----
     note: `warmline` is a program and ends with this command: run `trip` keeps nothing of it yet
-      why: a background mode that holds it between commands comes with the gateway
+      why: nothing holds it between commands; `warmline up` starts what does
     "#);
     let second = run(&["call", "counter", "--run", "trip"]);
     assert_eq!(second.to_string(), first.to_string());
     tells!(run(&["call", "counter", "--run", "trip", "--json"]), @r#"
     exit: 0
     ----- stdout -----
-    {"kind":"note","server":"warmline","run":"trip","what":"`warmline` is a program and ends with this command: run `trip` keeps nothing of it yet","why":"a background mode that holds it between commands comes with the gateway"}
+    {"kind":"note","server":"warmline","run":"trip","what":"`warmline` is a program and ends with this command: run `trip` keeps nothing of it yet","why":"nothing holds it between commands; `warmline up` starts what does"}
     {"kind":"reply","server":"warmline","tool":"counter","era":"legacy","run":"trip","warm":false,"generation":1,"state_lost":false,"open_ms":[TIME],"call_ms":[TIME],"delivery":"answered","is_error":false,"result":{"content":[{"text":"{\"count\":1}","type":"text"}],"structuredContent":{"count":1}}}
     "#);
     let quiet = run(&["call", "counter", "--run", "trip", "--quiet"]);

@@ -30,6 +30,13 @@ pub(crate) const FILTERS: &[(&str, &str)] = &[
         "[BIN]/$2",
     ),
     (r"wl_[A-Za-z0-9_-]{43}", "[TOKEN]"),
+    (r#""pid":\d+"#, r#""pid":[PID]"#),
+    (r"pid \d+", "pid [PID]"),
+    (
+        r#""fingerprint":"[0-9a-f]{8}""#,
+        r#""fingerprint":[DIGEST]"#,
+    ),
+    (r#"_(at|seconds)":\d+"#, r#"_$1":[TIME]"#),
     (r#""sha256":"[0-9a-f]{64}""#, r#""sha256":"[DIGEST]""#),
 ];
 

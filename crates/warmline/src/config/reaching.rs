@@ -165,6 +165,7 @@ impl Declaration {
             env: variables,
             env_pass,
             cwd,
+            surroundings: None,
         })
     }
 

@@ -109,6 +109,7 @@ fn reach(program: &str, args: &[String]) -> StdioReach {
         env: BTreeMap::new(),
         env_pass: Vec::new(),
         cwd: None,
+        surroundings: None,
     }
 }
 

@@ -41,6 +41,8 @@ pub(super) fn revision(reach: &Reach, entry: &Entry, vault: &Vault) -> Revision 
             env,
             env_pass,
             cwd,
+            // As our own variables: what they hold when a program is started counts.
+            surroundings: _,
         }) => {
             parts.push(b"stdio".to_vec());
             parts.push(program.as_bytes().to_vec());

@@ -47,6 +47,7 @@ pub(crate) fn snapshot(engine: &Engine) -> Snapshot {
             );
             line.identity = Fingerprint::of_owner(key.owner());
             line.run = key.run().map(Fingerprint::from);
+            line.key = cell.number();
             line.used_at = before(pool_now, seen.used);
             line.expires_at = seen
                 .expires

@@ -78,6 +78,8 @@ pub struct SessionLine {
     /// The run it belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<Fingerprint>,
+    /// The number of its key, in this process.
+    pub key: u64,
     /// Which session of its key it is.
     pub generation: u32,
     /// What it is doing.
@@ -103,6 +105,7 @@ impl SessionLine {
             session: None,
             identity: None,
             run: None,
+            key: 0,
             generation,
             state: SessionState::Idle,
             transport,

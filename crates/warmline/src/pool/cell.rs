@@ -188,7 +188,7 @@ impl<C: Connector> CellOf<C> {
         &self.ground.connector
     }
 
-    pub(super) fn number(&self) -> u64 {
+    pub(crate) fn number(&self) -> u64 {
         self.number
     }
 

@@ -79,6 +79,11 @@ impl<C: Connector> Pool<C> {
         cell.tell(Event::Ended(why));
     }
 
+    /// Ends one session of a key, as if its server had: the key goes on with another.
+    pub(crate) fn end_session(&self, cell: &Arc<CellOf<C>>, generation: Generation, why: Why) {
+        cell.tell(Event::Gone { generation, why });
+    }
+
     /// Ends the keys of a server that belong to no run.
     pub(crate) fn end_shared_of(&self, server: &str, why: Why) {
         self.end_shared(why, |known, _| known == server);

@@ -15,7 +15,25 @@ pub(crate) type Environment = BTreeMap<OsString, OsString>;
 
 /// The environment the child of this server gets.
 pub(crate) fn of_child(reach: &StdioReach) -> Environment {
-    select(std::env::vars_os(), reach)
+    match &reach.surroundings {
+        Some(theirs) => {
+            let theirs = theirs.iter();
+            select(
+                theirs.map(|(name, value)| (name.into(), value.into())),
+                reach,
+            )
+        },
+        None => select(std::env::vars_os(), reach),
+    }
+}
+
+/// The variables of ours that the child of this server would get, what is set for it apart: all
+/// that another process of this user needs to start it as we would. What is no text stays here.
+pub(crate) fn to_hand_on(reach: &StdioReach) -> BTreeMap<String, String> {
+    let passed = std::env::vars_os().filter(|(name, _)| is_passed(name, reach));
+    let texts =
+        passed.map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    texts.flatten().collect()
 }
 
 /// The names of variables of ours that a child of this server will not get, sorted.

@@ -95,6 +95,9 @@ pub struct StdioReach {
     pub env_pass: Vec<String>,
     /// Its working folder; ours by default.
     pub cwd: Option<PathBuf>,
+    /// The variables that the allow-list chooses from, where these are not ours: another process
+    /// of the same user asks for the program, and it shall find what it would have found there.
+    pub surroundings: Option<BTreeMap<String, String>>,
 }
 
 /// Keys stand in queries and headers, said to be secret or not.
@@ -208,6 +211,7 @@ impl Server {
                 env: BTreeMap::new(),
                 env_pass: Vec::new(),
                 cwd: None,
+                surroundings: None,
             }),
         )
     }

@@ -18,8 +18,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The exit code where calls were cut: what became of them is not known to their callers.
 const CUT: u8 = 3;
 
-/// Stops; a second signal stops waiting. The number is the exit code.
-pub(super) async fn stop(gateway: Gateway, ceilings: Ceilings, signals: &mut Signals) -> u8 {
+/// Stops; a second signal, or a word by the admin socket, stops waiting. The number is the exit
+/// code.
+pub(crate) async fn stop(gateway: Gateway, ceilings: Ceilings, signals: &mut Signals) -> u8 {
     let warm = gateway.warm().clone();
     let under_way = calls_under_way(&warm);
     tracing::info!(under_way, "stopping: calls under way may end");
@@ -28,6 +29,7 @@ pub(super) async fn stop(gateway: Gateway, ceilings: Ceilings, signals: &mut Sig
     let stopped = tokio::select! {
         () = ended(&gateway, &warm, &ceilings) => "stopped",
         () = signals.stop() => "stopped at once",
+        () = gateway.asked_to_end_at_once() => "stopped at once, as asked",
     };
     let cut = calls_under_way(&warm) + calls_unknown(&warm).saturating_sub(unknown);
     tracing::info!(cut, "{stopped}");

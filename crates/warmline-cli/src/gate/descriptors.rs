@@ -3,7 +3,7 @@
 /// Raises the limit as far as it goes. A connection of a client is a descriptor, and so is one to
 /// a server; the usual limit is for programs that open a few files.
 #[cfg(unix)]
-pub(super) fn raise() {
+pub(crate) fn raise() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current == limit.maximum {
@@ -16,4 +16,4 @@ pub(super) fn raise() {
 }
 
 #[cfg(not(unix))]
-pub(super) fn raise() {}
+pub(crate) fn raise() {}

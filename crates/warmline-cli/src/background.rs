@@ -1,0 +1,230 @@
+//! The background gateway of this user: where it lives, and how commands speak with it.
+//!
+//! Asked by: `up`, `down`, `ps`, `end`, and by commands of a run, which go through it while it is
+//! up.  Its folder is the user's alone; who listens on its socket is looked at before a word is
+//! said.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Method;
+use serde::Deserialize;
+use serde_json::Value;
+use warmline::clock;
+use warmline::core::code::Code;
+use warmline::core::delivery::Delivery;
+use warmline_gateway::local::{Answered, LocalGateway, Unanswered};
+
+use crate::problem::{Outcome, Problem};
+
+mod wording;
+
+pub(crate) use wording::{of_error, of_rpc_error, server_of};
+
+/// Our own version: a gateway of another one is not spoken with.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// What the system allows for the path of a socket.
+const LONGEST: usize = 100;
+/// A log that is larger is put aside when a gateway starts.
+const LARGE_LOG: u64 = 1 << 20;
+
+/// So long a gateway that breaks off may take to be gone.
+const TO_GO: Duration = Duration::from_secs(2);
+/// How often it is looked whether it is.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Where a background gateway lives.
+#[derive(Clone, Debug)]
+pub(crate) struct Home {
+    folder: PathBuf,
+}
+
+/// What a gateway says of itself.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Hello {
+    pub(crate) version: String,
+    pub(crate) pid: u32,
+    pub(crate) up_seconds: u64,
+}
+
+impl Home {
+    /// The home in a state folder.
+    pub(crate) fn of(state: &Path) -> Self {
+        Self {
+            folder: state.join("up"),
+        }
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder.join("socket")
+    }
+
+    pub(crate) fn log(&self) -> PathBuf {
+        self.folder.join("log")
+    }
+
+    pub(crate) fn gateway(&self) -> LocalGateway {
+        LocalGateway::at(self.socket())
+    }
+
+    /// Makes the folder, for this user alone, or looks whether it is so.
+    pub(crate) fn make(&self) -> Outcome<()> {
+        let made = DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.folder);
+        made.map_err(|error| self.unusable(error.to_string()))?;
+        let seen = fs::symlink_metadata(&self.folder);
+        let seen = seen.map_err(|error| self.unusable(error.to_string()))?;
+        if !seen.is_dir() || seen.uid() != rustix::process::geteuid().as_raw() {
+            return Err(self.unusable("it is not a folder of this user"));
+        }
+        let private = fs::Permissions::from_mode(0o700);
+        fs::set_permissions(&self.folder, private)
+            .map_err(|error| self.unusable(error.to_string()))?;
+        if self.socket().as_os_str().len() > LONGEST {
+            let why = format!("a socket's path has at most {LONGEST} characters");
+            return Err(self.unusable(why));
+        }
+        Ok(())
+    }
+
+    /// The right to be the gateway of this home, until it is dropped; none while another has it.
+    pub(crate) fn claim(&self) -> Outcome<Option<File>> {
+        let lock = self.private_file("lock")?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Some(lock)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(self.unusable(error.to_string())),
+        }
+    }
+
+    /// The log, to be added to. One that has grown large is put aside.
+    pub(crate) fn open_log(&self) -> Outcome<File> {
+        let is_large = fs::metadata(self.log()).is_ok_and(|seen| seen.len() > LARGE_LOG);
+        if is_large {
+            let old = self.folder.join("log.old");
+            fs::rename(self.log(), old).map_err(|error| self.unusable(error.to_string()))?;
+        }
+        self.private_file("log")
+    }
+
+    fn private_file(&self, name: &str) -> Outcome<File> {
+        OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(self.folder.join(name))
+            .map_err(|error| self.unusable(error.to_string()))
+    }
+
+    fn unusable(&self, why: impl Into<String>) -> Problem {
+        let what = format!(
+            "the background gateway cannot live in `{}`",
+            self.folder.display()
+        );
+        Problem::new(Code::StoreUnavailable, what)
+            .because(why)
+            .hint("name another folder with --state-dir")
+    }
+
+    /// The gateway that is up, if one is.
+    pub(crate) async fn hello(&self) -> Outcome<Option<Hello>> {
+        let Some(answered) = self.ask(Method::GET, "/admin").await? else {
+            return Ok(None);
+        };
+        match serde_json::from_slice(&answered.body) {
+            Ok(hello) => Ok(Some(hello)),
+            Err(_) => Err(self.strange(&answered)),
+        }
+    }
+
+    /// Asks the gateway for something that it has in JSON; none where none is up.
+    pub(crate) async fn look(&self, path: &str) -> Outcome<Option<Value>> {
+        let Some(answered) = self.ask(Method::GET, path).await? else {
+            return Ok(None);
+        };
+        self.understood(&answered).map(Some)
+    }
+
+    /// What a gateway of our own version answered.
+    pub(crate) fn understood(&self, answered: &Answered) -> Outcome<Value> {
+        if answered.version.as_deref() != Some(VERSION) {
+            return Err(of_another_version(answered.version.as_deref()));
+        }
+        let value: Value =
+            serde_json::from_slice(&answered.body).map_err(|_| self.strange(answered))?;
+        match value.get("error") {
+            Some(error) => Err(of_error(error)),
+            None => Ok(value),
+        }
+    }
+
+    /// Asks the gateway for something that may be asked twice; none where none is up. One that
+    /// breaks off is going: a moment later it is gone, or another is there.
+    pub(crate) async fn ask(&self, method: Method, path: &str) -> Outcome<Option<Answered>> {
+        let by = clock::after(TO_GO);
+        loop {
+            let asked = self.gateway().ask(method.clone(), path, None).await;
+            match asked {
+                Err(Unanswered::Broken(_)) if clock::now() < by => {
+                    clock::sleep(LOOK_EVERY).await;
+                },
+                answered => return self.heard(answered),
+            }
+        }
+    }
+
+    /// Hands something to the gateway, once; none where none is up.
+    pub(crate) async fn hand(&self, path: &str, body: Bytes) -> Outcome<Option<Answered>> {
+        let asked = self.gateway().ask(Method::POST, path, Some(body)).await;
+        self.heard(asked)
+    }
+
+    fn heard(&self, asked: Result<Answered, Unanswered>) -> Outcome<Option<Answered>> {
+        match asked {
+            Ok(answered) => Ok(Some(answered)),
+            Err(Unanswered::Nobody(error)) if is_absence(&error) => Ok(None),
+            Err(unanswered) => {
+                let what = "the background gateway cannot be asked";
+                Err(Problem::new(Code::CannotReach, what)
+                    .at(self.socket().display().to_string())
+                    .because(unanswered.to_string())
+                    .delivered(Delivery::Unsent)
+                    .hint("look at its log, or start another: `warmline up`"))
+            },
+        }
+    }
+
+    fn strange(&self, answered: &Answered) -> Problem {
+        let what = "what listens on the background gateway's socket is none";
+        Problem::new(Code::OpenFailed, what)
+            .at(self.socket().display().to_string())
+            .because(format!("it answered with status {}", answered.status))
+            .delivered(Delivery::Unsent)
+    }
+}
+
+/// A gateway of another version is up.
+pub(crate) fn of_another_version(version: Option<&str>) -> Problem {
+    let version = version.unwrap_or("unknown");
+    let what =
+        format!("the background gateway is of version {version}, and this command of {VERSION}");
+    Problem::new(Code::OpenFailed, what)
+        .delivered(Delivery::Unsent)
+        .hint("start it anew: `warmline down`, then `warmline up`; what programs remember ends with it")
+}
+
+/// Whether a socket is not there, or nobody listens on it any more.
+fn is_absence(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused | io::ErrorKind::NotADirectory
+    )
+}

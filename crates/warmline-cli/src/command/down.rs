@@ -1,0 +1,59 @@
+//! `warmline down`: stops the background gateway, and waits until it is gone.
+
+use std::time::Duration;
+
+use http::Method;
+use warmline::clock;
+use warmline::core::code::Code;
+
+use crate::args;
+use crate::background::Home;
+use crate::problem::{Outcome, Problem};
+use crate::report::{Fields, Report};
+use crate::target::state_folder;
+
+/// A gateway that drains is gone after 24 seconds.
+const TO_END: Duration = Duration::from_secs(30);
+/// How often it is looked whether it is gone.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Stops the gateway.
+pub(super) async fn run(typed: &args::Down, report: &Report) -> Outcome<u8> {
+    let home = Home::of(&state_folder(typed.state_dir.as_deref())?);
+    let path = match typed.now {
+        true => "/admin/drain?now",
+        false => "/admin/drain",
+    };
+    let Some(_) = home.ask(Method::POST, path).await? else {
+        tell("no background gateway is up", false, report);
+        return Ok(0);
+    };
+    report
+        .while_waiting("stopping the background gateway", gone(&home))
+        .await?;
+    tell("down", true, report);
+    Ok(0)
+}
+
+/// Ends when nobody is the gateway of this home any more.
+async fn gone(home: &Home) -> Outcome<()> {
+    let by = clock::after(TO_END);
+    while home.claim()?.is_none() {
+        if clock::now() > by {
+            let what = "the background gateway is still going down";
+            return Err(Problem::new(Code::Deadline, what)
+                .at(home.log().display().to_string())
+                .hint("`warmline down --now` waits for no call"));
+        }
+        clock::sleep(LOOK_EVERY).await;
+    }
+    Ok(())
+}
+
+fn tell(text: &str, was_up: bool, report: &Report) {
+    let fields = Fields::new().put("was_up", was_up);
+    match report.is_json() {
+        true => report.object("down", &fields),
+        false => report.note(text),
+    }
+}

@@ -1,0 +1,219 @@
+//! `warmline ps`: what the background gateway holds.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::args;
+use crate::background::{Hello, Home, VERSION, of_another_version};
+use crate::problem::Outcome;
+use crate::report::text::count;
+use crate::report::{Fields, Report, style, table};
+use crate::target::state_folder;
+
+/// What a gateway holds.
+#[derive(Debug, Deserialize)]
+struct Held {
+    servers: Vec<ServerLine>,
+    runs: Vec<RunLine>,
+    sessions: Vec<SessionLine>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ServerLine {
+    name: String,
+    transport: Option<String>,
+    sessions: u64,
+    calls: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct RunLine {
+    run: String,
+    run_name: Option<String>,
+    sessions: u64,
+    calls: u64,
+    began_at: u64,
+    used_at: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct SessionLine {
+    server: String,
+    run: Option<String>,
+    run_name: Option<String>,
+    key: u64,
+    generation: u64,
+    state: String,
+    transport: String,
+    opened_at: u64,
+    used_at: u64,
+    calls: u64,
+}
+
+/// Shows servers, runs and sessions.
+pub(super) async fn run(typed: &args::Ps, report: &Report) -> Outcome<u8> {
+    let home = Home::of(&state_folder(typed.state_dir.as_deref())?);
+    let Some((hello, held)) = look(&home).await? else {
+        match report.is_json() {
+            true => report.object("gateway", &Fields::new().put("up", false)),
+            false => report.note("no background gateway is up: `warmline up` starts one"),
+        }
+        return Ok(0);
+    };
+    match report.is_json() {
+        true => tell_programs(&hello, &held, report),
+        false => tell_people(&hello, &held, report),
+    }
+    Ok(0)
+}
+
+async fn look(home: &Home) -> Outcome<Option<(Hello, Held)>> {
+    let Some(hello) = home.hello().await? else {
+        return Ok(None);
+    };
+    if hello.version != VERSION {
+        return Err(of_another_version(Some(&hello.version)));
+    }
+    let mut all = serde_json::Map::new();
+    for list in ["servers", "runs", "sessions"] {
+        match home.look(&format!("/admin/{list}")).await? {
+            Some(Value::Object(more)) => all.extend(more),
+            Some(_) | None => return Ok(None),
+        }
+    }
+    let held = serde_json::from_value(Value::Object(all));
+    held.map(|held| Some((hello, held))).map_err(|error| {
+        let what = "what the background gateway holds cannot be read";
+        crate::problem::Problem::new(warmline::core::code::Code::Bug, what)
+            .because(error.to_string())
+    })
+}
+
+fn tell_people(hello: &Hello, held: &Held, report: &Report) {
+    report.data(&format!(
+        "{} · pid {} · {}, {}, {}",
+        style::bold(&format!("up {}", whole(hello.up_seconds))),
+        hello.pid,
+        count(held.servers.len(), "server"),
+        count(held.runs.len(), "run"),
+        count(held.sessions.len(), "session"),
+    ));
+    let now = warmline::clock::wall_seconds();
+    let servers: Rows = held.servers.iter().map(ServerLine::row).collect();
+    let runs: Rows = held.runs.iter().map(|line| line.row(now)).collect();
+    let sessions: Rows = held.sessions.iter().map(|line| line.row(now)).collect();
+    let tables: [(&[&str], Rows); 3] = [
+        (RunLine::HEAD, runs),
+        (SessionLine::HEAD, sessions),
+        (ServerLine::HEAD, servers),
+    ];
+    for (head, rows) in tables.iter().filter(|(_, rows)| !rows.is_empty()) {
+        report.data("");
+        for line in table::lines(head, rows, report.width()) {
+            report.data(&line);
+        }
+    }
+}
+
+type Rows = Vec<Vec<String>>;
+
+impl ServerLine {
+    const HEAD: &[&str] = &["SERVER", "BY", "SESSIONS", "CALLS"];
+
+    fn row(&self) -> Vec<String> {
+        vec![
+            self.name.clone(),
+            self.transport.clone().unwrap_or_else(|| "-".to_owned()),
+            self.sessions.to_string(),
+            self.calls.to_string(),
+        ]
+    }
+}
+
+impl RunLine {
+    const HEAD: &[&str] = &["RUN", "SESSIONS", "CALLS", "AGE", "IDLE"];
+
+    fn row(&self, now: u64) -> Vec<String> {
+        vec![
+            self.run_name.as_ref().unwrap_or(&self.run).clone(),
+            self.sessions.to_string(),
+            self.calls.to_string(),
+            whole(now.saturating_sub(self.began_at)),
+            whole(now.saturating_sub(self.used_at)),
+        ]
+    }
+}
+
+impl SessionLine {
+    const HEAD: &[&str] = &[
+        "SESSION OF",
+        "RUN",
+        "STATE",
+        "BY",
+        "RESTARTS",
+        "AGE",
+        "IDLE",
+    ];
+
+    fn row(&self, now: u64) -> Vec<String> {
+        let run = self.run_name.as_ref().or(self.run.as_ref());
+        vec![
+            self.server.clone(),
+            run.map_or_else(|| "-".to_owned(), Clone::clone),
+            self.state.clone(),
+            self.transport.clone(),
+            self.generation.saturating_sub(1).to_string(),
+            whole(now.saturating_sub(self.opened_at)),
+            whole(now.saturating_sub(self.used_at)),
+        ]
+    }
+}
+
+/// A time in whole seconds, as people say it.
+fn whole(seconds: u64) -> String {
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min", seconds / 60),
+        _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+fn tell_programs(hello: &Hello, held: &Held, report: &Report) {
+    let gateway = Fields::new()
+        .put("up", true)
+        .put("pid", hello.pid)
+        .put("version", &hello.version)
+        .put("up_seconds", hello.up_seconds);
+    report.object("gateway", &gateway);
+    for line in &held.servers {
+        let fields = Fields::new()
+            .put("name", &line.name)
+            .put("transport", &line.transport)
+            .put("sessions", line.sessions)
+            .put("calls", line.calls);
+        report.object("server", &fields);
+    }
+    for line in &held.runs {
+        let fields = Fields::new()
+            .put("name", &line.run_name)
+            .put("fingerprint", &line.run)
+            .put("sessions", line.sessions)
+            .put("calls", line.calls)
+            .put("began_at", line.began_at)
+            .put("used_at", line.used_at);
+        report.object("run", &fields);
+    }
+    for line in &held.sessions {
+        let fields = Fields::new()
+            .put("server", &line.server)
+            .put("run", line.run_name.as_ref().or(line.run.as_ref()))
+            .put("session", format!("{}.{}", line.key, line.generation))
+            .put("state", &line.state)
+            .put("transport", &line.transport)
+            .put("restarts", line.generation.saturating_sub(1))
+            .put("opened_at", line.opened_at)
+            .put("used_at", line.used_at)
+            .put("calls", line.calls);
+        report.object("session", &fields);
+    }
+}

@@ -1,0 +1,655 @@
+//! `up`, `down`, `ps`, `end`: sessions that stay open between two commands of a shell.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use serde_json::Value;
+use warmline_testkit::LedgerServer;
+use warmline_testkit::personality::Personality;
+
+use crate::serve::until;
+use crate::tells;
+use crate::warmline::{BINARY, Told, Warmline, against_demo};
+
+/// A gateway in the background; whatever becomes of a test, it does not outlive it.
+struct Background {
+    warmline: Warmline,
+}
+
+impl Background {
+    fn up() -> Self {
+        Self::up_in(Warmline::new(), &[])
+    }
+
+    fn up_in(warmline: Warmline, words: &[&str]) -> Self {
+        let background = Self { warmline };
+        let mut all = vec!["up", "--quiet"];
+        all.extend(words);
+        let told = background.warmline.run(&all);
+        assert_eq!(told.exit, 0, "{told}{}", background.log());
+        background
+    }
+
+    fn run(&self, words: &[&str]) -> Told {
+        self.warmline.run(words)
+    }
+
+    /// What the counter of a run says, of a program in this folder.
+    fn counted_in(&self, folder: &str, run: &str) -> String {
+        let folder = self.warmline.work().join(folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        let words = against_demo(&["call", "counter", "--run", run], &["--era", "legacy"]);
+        let mut command = self.warmline.command(&words);
+        let told = self
+            .warmline
+            .told(&command.current_dir(folder).output().unwrap());
+        assert_eq!(
+            (told.exit, told.stderr.as_str()),
+            (0, ""),
+            "{told}{}",
+            self.log()
+        );
+        told.stdout.trim().to_owned()
+    }
+
+    fn counted(&self, run: &str) -> String {
+        self.counted_in(".", run)
+    }
+
+    /// What `ps` tells programs, of one kind.
+    fn ps(&self, kind: &str) -> Vec<Value> {
+        let told = self.run(&["ps", "--json"]);
+        assert_eq!(told.exit, 0, "{told}");
+        let lines = told
+            .stdout
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap());
+        lines.filter(|line: &Value| line["kind"] == kind).collect()
+    }
+
+    fn pid(&self) -> Pid {
+        let gateway = self.ps("gateway");
+        let pid = gateway[0]["pid"].as_i64().unwrap();
+        Pid::from_raw(i32::try_from(pid).unwrap()).unwrap()
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.warmline.state().join("up")
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.folder().join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.warmline.run(&["down", "--now"]);
+    }
+}
+
+fn is_alive(pid: Pid) -> bool {
+    test_kill_process(pid).is_ok()
+}
+
+/// The processes of a program that was started with a word that nobody else has.
+fn processes_of(word: &str) -> usize {
+    let processes = std::fs::read_dir("/proc").unwrap();
+    processes
+        .filter_map(|entry| std::fs::read(entry.unwrap().path().join("cmdline")).ok())
+        .filter(|line| {
+            let line = String::from_utf8_lossy(line);
+            line.split('\0').any(|part| part == word) && !line.contains("__warden")
+        })
+        .count()
+}
+
+/// The words of a call to a program whose command line holds a word of its own.
+fn marked<'w>(words: &[&'w str], mark: &'w str) -> Vec<&'w str> {
+    let mut all = words.to_vec();
+    let script = "mark=$0; exec \"$@\"";
+    all.extend(["--", "sh", "-c", script, mark]);
+    all.extend([BINARY, "demo-server", "--stdio", "--era", "legacy"]);
+    all
+}
+
+/// A program keeps what it remembers from one command to the next; another run has another
+/// process; without the gateway nothing is kept, and that is said.
+#[test]
+fn a_program_keeps_its_counter_between_two_commands() {
+    let background = Background::up();
+    for count in 1..=3 {
+        assert_eq!(
+            background.counted("trip"),
+            format!(r#"{{"count":{count}}}"#)
+        );
+    }
+    assert_eq!(background.counted("other"), r#"{"count":1}"#);
+    assert_eq!(background.counted("trip"), r#"{"count":4}"#);
+    let words = ["request", "tools/call", "name=counter", "--run", "trip"];
+    let told = background.run(&against_demo(&words, &["--era", "legacy"]));
+    assert!(told.stdout.contains(r#""count": 5"#), "{told}");
+    assert_eq!(background.ps("run").len(), 2);
+    assert_eq!(background.ps("session").len(), 2);
+    tells!(background.run(&["down"]), @r"
+    exit: 0
+    ----- stderr -----
+    down
+    ");
+    let words = against_demo(&["call", "counter", "--run", "late"], &["--era", "legacy"]);
+    tells!(background.run(&words), @r#"
+    exit: 0
+    ----- stdout -----
+    {"count":1}
+    ----- stderr -----
+    note: `warmline` is a program and ends with this command: run `late` keeps nothing of it yet
+      why: nothing holds it between commands; `warmline up` starts what does
+    "#);
+}
+
+/// What is typed is what is told: whether the session was there, what it cost, what was sent.
+#[test]
+fn the_answer_says_whether_the_session_was_warm() {
+    let background = Background::up();
+    let words = against_demo(&["call", "counter", "--run", "trip", "--json"], &[]);
+    tells!(background.run(&words), @r#"
+    exit: 0
+    ----- stdout -----
+    {"kind":"reply","server":"warmline","tool":"counter","era":"legacy","run":"trip","warm":false,"generation":1,"state_lost":false,"open_ms":[TIME],"call_ms":[TIME],"delivery":"answered","is_error":false,"result":{"content":[{"text":"{\"count\":1}","type":"text"}],"structuredContent":{"count":1}}}
+    "#);
+    tells!(background.run(&words), @r#"
+    exit: 0
+    ----- stdout -----
+    {"kind":"reply","server":"warmline","tool":"counter","era":"legacy","run":"trip","warm":true,"generation":1,"state_lost":false,"open_ms":[TIME],"call_ms":[TIME],"delivery":"answered","is_error":false,"result":{"content":[{"text":"{\"count\":2}","type":"text"}],"structuredContent":{"count":2}}}
+    "#);
+    let words = against_demo(
+        &["call", "pay", "amount=3", "--run", "trip", "--verbose"],
+        &[],
+    );
+    tells!(background.run(&words), @r#"
+    exit: 0
+    ----- stdout -----
+    {"account":null,"paid":3,"total":3}
+    ----- stderr -----
+    · opening a session of run `trip` to `warmline`: [WARMLINE] demo-server --stdio
+    · taken up again, nothing sent: legacy 2025-11-25 · stdio · one process per session
+    → tools/list
+    ← 24 tools after [TIME]
+      arguments: amount=… (values with --show-values)
+    → tools/call pay
+    ← result, [N] bytes, after [TIME]
+    [PAD]warmline · run trip · warm · call [TIME]
+    "#);
+    let words = against_demo(&["tools", "--run", "trip", "--json"], &[]);
+    let told = background.run(&words);
+    assert_eq!(told.stdout.lines().count(), 24, "{told}");
+}
+
+/// A program belongs to its run: a command that comes from another folder gets the process that
+/// is there; another run's program starts where its own first command was typed.
+#[test]
+fn a_program_starts_where_its_run_first_named_it() {
+    let background = Background::up();
+    assert_eq!(background.counted_in("one", "trip"), r#"{"count":1}"#);
+    assert_eq!(background.counted_in("two", "trip"), r#"{"count":2}"#);
+    assert_eq!(background.counted_in("two", "other"), r#"{"count":1}"#);
+    assert_eq!(background.counted_in("one", "third"), r#"{"count":1}"#);
+    let folders = |run: &str| {
+        let told = background.run(&["ps", "--json"]);
+        assert!(told.stdout.contains(run), "{told}");
+        let lines = background.ps("session");
+        let line = lines
+            .iter()
+            .find(|line| line["run"] == run)
+            .unwrap()
+            .clone();
+        line["server"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(
+        folders("trip"),
+        folders("third"),
+        "both were first named in `one`"
+    );
+    assert_ne!(folders("trip"), folders("other"));
+    let pwd = |folder: &str, run: &str| {
+        let script = format!("pwd > started-in; exec {BINARY} demo-server --stdio --era legacy");
+        let words = ["call", "counter", "--run", run, "--", "sh", "-c", &script];
+        let mut command = background.warmline.command(&words);
+        let folder = background.warmline.work().join(folder);
+        let told = background
+            .warmline
+            .told(&command.current_dir(&folder).output().unwrap());
+        assert_eq!(told.exit, 0, "{told}");
+        std::fs::read_to_string(folder.join("started-in")).unwrap()
+    };
+    assert!(pwd("one", "here").trim().ends_with("/work/one"));
+    assert!(pwd("two", "there").trim().ends_with("/work/two"));
+}
+
+/// The variables of the command count, not those of the shell that started the gateway.
+#[test]
+fn a_program_finds_the_variables_of_its_own_command() {
+    let warmline = Warmline::new().with("TZ", "Europe/Zurich");
+    let background = Background::up_in(warmline, &[]);
+    let script = format!("env > variables; exec {BINARY} demo-server --stdio --era legacy");
+    let words = [
+        "call",
+        "counter",
+        "--run",
+        "trip",
+        "--env-pass",
+        "PASSED",
+        "--",
+        "sh",
+        "-c",
+        &script,
+    ];
+    let mut command = background.warmline.command(&words);
+    command
+        .env_remove("TZ")
+        .env("TERM", "of-the-command")
+        .env("PASSED", "on")
+        .env("SECRET", "canary");
+    let told = background.warmline.told(&command.output().unwrap());
+    assert_eq!(told.exit, 0, "{told}");
+    let variables = std::fs::read_to_string(background.warmline.work().join("variables")).unwrap();
+    assert!(variables.contains("TERM=of-the-command\n"), "{variables}");
+    assert!(variables.contains("PASSED=on\n"), "{variables}");
+    assert!(!variables.contains("TZ="), "{variables}");
+    assert!(!variables.contains("canary"), "{variables}");
+    assert!(!background.log().contains("canary"), "{}", background.log());
+}
+
+/// T11: what a file of the working folder says is not handed on until somebody trusts it.
+#[test]
+fn a_command_that_nobody_trusts_is_not_run_by_the_gateway_either() {
+    let background = Background::up();
+    let declared = format!("[servers.own]\ncommand = ['{BINARY}', 'demo-server', '--stdio']\n");
+    background.warmline.write("warmline.toml", &declared);
+    let told = background.run(&["call", "own", "counter", "--run", "trip"]);
+    assert!(told.stderr.starts_with("error[config-untrusted]"), "{told}");
+    assert!(background.ps("session").is_empty());
+    assert_eq!(background.run(&["trust", "--yes"]).exit, 0);
+    for count in 1..=2 {
+        let told = background.run(&["call", "own", "counter", "--run", "trip"]);
+        assert_eq!(
+            told.stdout.trim(),
+            format!(r#"{{"count":{count}}}"#),
+            "{told}"
+        );
+    }
+    assert_eq!(background.ps("session")[0]["server"], "own");
+}
+
+/// A run over HTTP that began without the gateway goes on in it, and goes on after it.
+#[test]
+fn a_run_over_http_goes_on_when_the_gateway_comes_and_goes() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let warmline = Warmline::new();
+    let url = server.url();
+    let words = ["call", url.as_str(), "counter", "--run", "trip"];
+    assert_eq!(warmline.run(&words).stdout.trim(), r#"{"count":1}"#);
+    let background = Background::up_in(warmline, &[]);
+    assert_eq!(background.run(&words).stdout.trim(), r#"{"count":2}"#);
+    assert_eq!(background.run(&words).stdout.trim(), r#"{"count":3}"#);
+    assert_eq!(background.ps("run").len(), 1);
+    assert_eq!(background.run(&["down"]).exit, 0);
+    assert_eq!(background.run(&words).stdout.trim(), r#"{"count":4}"#);
+    assert_eq!(server.ledger().received("initialize"), 1);
+    assert_eq!(server.violations(), Vec::<String>::new());
+}
+
+/// What a tool says and what becomes of a call is told as without the gateway, exit codes
+/// included.
+#[test]
+fn a_failure_is_told_as_if_nothing_stood_between() {
+    let background = Background::up();
+    let told = background.run(&["call", "x", "--run", "trip", "--", "no-such-program-here"]);
+    tells!(told, @r"
+    exit: 3
+    ----- stderr -----
+    error[cannot-reach]: the program of `no-such-program-here` was not found: `no-such-program-here`
+      why: searched PATH [PATH]
+      delivery: unsent (not executed, safe to call again)
+      hint: install it, or give its full path as `command`
+    ");
+    let told = background.run(&against_demo(&["call", "countr", "--run", "trip"], &[]));
+    tells!(told, @r"
+    exit: 2
+    ----- stderr -----
+    error[tool-unknown]: `warmline` has no tool `countr`
+      delivery: unsent (not executed, safe to call again)
+      hint: did you mean `counter`?
+    ");
+    let fault = r#"{"tool":"pay","fault":{"silence":"after-executing"}}"#;
+    let words = [
+        "call",
+        "pay",
+        "amount=3",
+        "--run",
+        "lost",
+        "--timeout",
+        "1s",
+    ];
+    let told = background.run(&against_demo(&words, &["--", "--fault", fault]));
+    assert_eq!(told.exit, 4, "{told}");
+    let fault = r#"{"tool":"pay","fault":{"crash":"after-executing"}}"#;
+    let words = ["call", "pay", "amount=3", "--run", "died"];
+    let told = background.run(&against_demo(&words, &["--", "--fault", fault]));
+    assert_eq!(told.exit, 4, "{told}");
+}
+
+#[test]
+fn runs_are_shown_and_ended() {
+    let background = Background::up();
+    background.counted("trip");
+    tells!(background.run(&["ps"]), @r"
+    exit: 0
+    ----- stdout -----
+    up [TIME] · pid [PID] · 1 server, 1 run, 1 session
+
+    RUN   SESSIONS  CALLS  AGE  IDLE
+    trip  1         0      [TIME]  [TIME]
+
+    SESSION OF  RUN   STATE  BY     RESTARTS  AGE  IDLE
+    warmline    trip  idle   stdio  0         [TIME]  [TIME]
+
+    SERVER    BY     SESSIONS  CALLS
+    warmline  stdio  1         0
+    ");
+    tells!(background.run(&["ps", "--json"]), @r#"
+    exit: 0
+    ----- stdout -----
+    {"kind":"gateway","up":true,"pid":[PID],"version":"0.1.0","up_seconds":[TIME]}
+    {"kind":"server","name":"warmline","transport":"stdio","sessions":1,"calls":0}
+    {"kind":"run","name":"trip","fingerprint":[DIGEST],"sessions":1,"calls":0,"began_at":[TIME],"used_at":[TIME]}
+    {"kind":"session","server":"warmline","run":"trip","session":"0.1","state":"idle","transport":"stdio","restarts":0,"opened_at":[TIME],"used_at":[TIME],"calls":0}
+    "#);
+    tells!(background.run(&["end", "trip"]), @r"
+    exit: 0
+    ----- stderr -----
+    run `trip` is ended
+    ");
+    tells!(background.run(&["end", "trip"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[run-unknown]: no run `trip` is live
+      delivery: unsent (not executed, safe to call again)
+      hint: `warmline ps` shows those that live
+    ");
+    tells!(background.run(&["end", "a b"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[usage-bad-argument]: that cannot be the name of a run
+      hint: a name has 1 to 128 of A-Z, a-z, 0-9, `.`, `_`, `~` and `-`, and is not `.` or `..`
+    ");
+    assert!(background.ps("run").is_empty());
+    assert_eq!(background.counted("trip"), r#"{"count":1}"#);
+    let words = ["call", "counter", "--run", "trip", "--end-run"];
+    let told = background.run(&against_demo(&words, &["--era", "legacy"]));
+    assert_eq!(told.stdout.trim(), r#"{"count":2}"#);
+    assert!(background.ps("run").is_empty());
+}
+
+#[test]
+fn without_a_gateway_every_command_says_so() {
+    let warmline = Warmline::new();
+    tells!(warmline.run(&["ps"]), @r"
+    exit: 0
+    ----- stderr -----
+    no background gateway is up: `warmline up` starts one
+    ");
+    tells!(warmline.run(&["ps", "--json"]), @r#"
+    exit: 0
+    ----- stdout -----
+    {"kind":"gateway","up":false}
+    "#);
+    tells!(warmline.run(&["down"]), @r"
+    exit: 0
+    ----- stderr -----
+    no background gateway is up
+    ");
+    tells!(warmline.run(&["end", "trip"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[run-unknown]: no run `trip` is live
+      why: no background gateway is up
+      delivery: unsent (not executed, safe to call again)
+    ");
+}
+
+/// Several that start at once come to one gateway, and all of them say which.
+#[test]
+fn several_that_start_at_once_are_one_gateway() {
+    let background = Background {
+        warmline: Warmline::new(),
+    };
+    let starting: Vec<Child> = (0..6)
+        .map(|_| {
+            let mut command = background.warmline.command(&["up", "--json"]);
+            command
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    let mut pids: Vec<Value> = starting
+        .into_iter()
+        .map(|child| {
+            let told = background.warmline.told(&child.wait_with_output().unwrap());
+            assert_eq!(told.exit, 0, "{told}");
+            serde_json::from_str::<Value>(&told.stdout).unwrap()["pid"].clone()
+        })
+        .collect();
+    pids.dedup();
+    assert_eq!(pids.len(), 1, "{pids:?}");
+    tells!(background.run(&["up", "--json"]), @r#"
+    exit: 0
+    ----- stdout -----
+    {"kind":"up","pid":[PID],"version":"0.1.0","socket":"[HOME]/.local/state/warmline/up/socket","log":"[HOME]/.local/state/warmline/up/log"}
+    "#);
+}
+
+/// What is kept of sessions, file by file.
+fn records(background: &Background) -> Vec<(PathBuf, Vec<u8>)> {
+    let folder = std::fs::read_dir(background.warmline.state().join("sessions"));
+    let paths = folder.unwrap().map(|entry| entry.unwrap().path());
+    // What is being written has another name until it is whole.
+    let whole = paths.filter(|path| path.extension().is_some_and(|end| end == "record"));
+    let mut records: Vec<_> = whole
+        .filter_map(|path| Some((path.clone(), std::fs::read(path).ok()?)))
+        .collect();
+    records.sort();
+    records
+}
+
+/// A gateway that is killed leaves no program and no socket in the way of the next one, and the
+/// run that lost its state hears of it.
+#[test]
+fn a_killed_gateway_leaves_nothing_behind() {
+    let mark = "mark-of-a-killed-gateway";
+    let background = Background::up();
+    let call = || background.run(&marked(&["call", "counter", "--run", "trip"], mark));
+    let told = background.run(&marked(&["tools", "--run", "trip"], mark));
+    assert_eq!(told.exit, 0, "{told}");
+    let before = records(&background);
+    assert_eq!(call().stdout.trim(), r#"{"count":1}"#);
+    assert_eq!(call().stdout.trim(), r#"{"count":2}"#);
+    until("it is written down that there is state", || {
+        records(&background) != before
+    });
+    let pid = background.pid();
+    kill_process(pid, Signal::KILL).unwrap();
+    until("its programs are gone", || processes_of(mark) == 0);
+    assert!(
+        background.folder().join("socket").exists(),
+        "it had no time to tidy up"
+    );
+    assert_eq!(background.run(&["up", "--quiet"]).exit, 0);
+    let told = call();
+    assert!(told.stdout.starts_with("Note: the server"), "{told}");
+    assert!(told.stdout.trim().ends_with(r#"{"count":1}"#), "{told}");
+}
+
+/// Calls under way end before the gateway does; the second word waits for nobody.
+#[test]
+fn going_down_lets_calls_end_unless_it_is_hurried() {
+    let background = Background::up();
+    let slow = |ms: &str| {
+        // Alone it is sent without a list before it: what is under way is the call.
+        let words = ["call", "slow", "--args", ms, "--run", "trip"];
+        let mut command = background
+            .warmline
+            .command(&against_demo(&words, &["--era", "legacy"]));
+        command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    let is_busy = || {
+        background
+            .ps("session")
+            .iter()
+            .any(|line| line["calls"] == 1)
+    };
+    let calling = slow(r#"{"ms":1500}"#);
+    until("the call is under way", is_busy);
+    let told = background.run(&["down"]);
+    assert_eq!(told.exit, 0, "{told}");
+    let told = background
+        .warmline
+        .told(&calling.wait_with_output().unwrap());
+    assert_eq!(told.exit, 0, "{told}");
+
+    assert_eq!(background.run(&["up", "--quiet"]).exit, 0);
+    let calling = slow(r#"{"ms":60000}"#);
+    until("the call is under way", is_busy);
+    let told = background.run(&["down", "--now"]);
+    assert_eq!(told.exit, 0, "{told}");
+    let told = background
+        .warmline
+        .told(&calling.wait_with_output().unwrap());
+    assert_eq!(told.exit, 4, "{told}");
+}
+
+/// Nobody needs it any more: it ends by itself, but not while a run lives.
+#[test]
+fn a_gateway_that_nobody_needs_ends_by_itself() {
+    let background = Background::up_in(Warmline::new(), &["--idle", "300ms"]);
+    let first = background.pid();
+    until("it ended", || !is_alive(first));
+    assert!(!background.folder().join("socket").exists());
+    assert_eq!(
+        background.run(&["up", "--quiet", "--idle", "300ms"]).exit,
+        0
+    );
+    let second = background.pid();
+    background.counted("trip");
+    assert!(is_alive(second), "a run lives");
+    assert_eq!(background.run(&["end", "trip", "--quiet"]).exit, 0);
+    until("it ended", || !is_alive(second));
+}
+
+/// Only its user enters its folder, and what stands there is nobody else's.
+#[test]
+fn its_folder_is_for_its_user_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let background = Background::up();
+    let mode = |name: &str| {
+        let seen = std::fs::metadata(background.folder().join(name)).unwrap();
+        seen.permissions().mode() & 0o777
+    };
+    assert_eq!(mode("."), 0o700);
+    for name in ["socket", "log", "lock"] {
+        assert_eq!(mode(name), 0o600, "{name}");
+    }
+}
+
+/// A socket that is somebody else's kind is not spoken with.
+#[test]
+fn a_gateway_of_another_version_is_named() {
+    let background = Background {
+        warmline: Warmline::new(),
+    };
+    std::fs::create_dir_all(background.folder()).unwrap();
+    let socket = background.folder().join("socket");
+    let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let answering = std::thread::spawn(move || {
+        use std::io::{Read as _, Write as _};
+        for _ in 0..3 {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut bytes = [0; 65_536];
+            assert!(stream.read(&mut bytes).unwrap() > 0);
+            let body = r#"{"version":"9.9.9","pid":1,"servers":[],"up_seconds":1}"#;
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nwarmline-version: 9.9.9\r\ncontent-length: {}\r\n\r\n",
+                body.len()
+            );
+            stream
+                .write_all(format!("{head}{body}").as_bytes())
+                .unwrap();
+        }
+    });
+    tells!(background.run(&["up"]), @r"
+    exit: 3
+    ----- stderr -----
+    error[open-failed]: the background gateway is of version 9.9.9, and this command of 0.1.0
+      delivery: unsent (not executed, safe to call again)
+      hint: start it anew: `warmline down`, then `warmline up`; what programs remember ends with it
+    ");
+    tells!(background.run(&["ps"]), @r"
+    exit: 3
+    ----- stderr -----
+    error[open-failed]: the background gateway is of version 9.9.9, and this command of 0.1.0
+      delivery: unsent (not executed, safe to call again)
+      hint: start it anew: `warmline down`, then `warmline up`; what programs remember ends with it
+    ");
+    let words = against_demo(&["call", "counter", "--run", "trip"], &[]);
+    tells!(background.run(&words), @r"
+    exit: 3
+    ----- stderr -----
+    error[open-failed]: the background gateway is of version 9.9.9, and this command of 0.1.0
+      delivery: unsent (not executed, safe to call again)
+      hint: start it anew: `warmline down`, then `warmline up`; what programs remember ends with it
+    ");
+    answering.join().unwrap();
+    std::fs::remove_file(&socket).unwrap();
+}
+
+/// What is wrong with a file is told where somebody reads it.
+#[test]
+fn a_configuration_that_cannot_be_used_starts_nothing() {
+    let warmline = Warmline::new();
+    warmline.write_user("warmline.toml", "[servers.x]\nurll = 'http://x'\n");
+    let told = warmline.run(&["up"]);
+    assert!(
+        told.stderr.starts_with("error[config-unknown-key]"),
+        "{told}"
+    );
+    assert_eq!(told.exit, 2);
+    assert!(!warmline.state().join("up/socket").exists());
+}
+
+/// Whoever started it may leave: it has no terminal and no folder of theirs.
+#[test]
+fn it_holds_nothing_of_the_shell_that_started_it() {
+    let background = Background::up();
+    let of = |what: &str| {
+        let pid = background.pid().as_raw_nonzero();
+        std::fs::read_link(format!("/proc/{pid}/{what}")).unwrap()
+    };
+    assert_eq!(of("cwd"), PathBuf::from("/"));
+    assert_eq!(of("fd/0"), PathBuf::from("/dev/null"));
+    assert_eq!(of("fd/2"), background.folder().join("log"));
+    let session = Command::new("ps")
+        .args(["-o", "sid=", "-p"])
+        .arg(background.pid().as_raw_nonzero().to_string())
+        .output();
+    if let Ok(session) = session {
+        let session = String::from_utf8_lossy(&session.stdout).trim().to_owned();
+        assert_eq!(session, background.pid().as_raw_nonzero().to_string());
+    }
+}

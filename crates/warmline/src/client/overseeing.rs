@@ -1,0 +1,66 @@
+//! What whoever looks after an engine may ask of it: which runs live, whatever they belong to, and
+//! that a session ends.
+//!
+//! Asked by: status pages and the gateway's admin socket.  What is ended here is lost as when its
+//! server ends it: the next call is told.
+
+use std::sync::Arc;
+
+use warmline_core::pool::Why;
+
+use super::{IdentityHandle, Warmline};
+use crate::engine::Engine;
+use crate::events::Fingerprint;
+use crate::run::{Role, Run, RunShared};
+
+impl Run {
+    /// A short form of its digest, as it stands in events and snapshots.
+    pub fn fingerprint(&self) -> String {
+        Fingerprint::from(self.shared.id).to_string()
+    }
+}
+
+impl IdentityHandle {
+    /// Its live runs. A handle of one closes nothing when it is dropped.
+    pub fn runs(&self) -> Vec<Run> {
+        let mine = |run: &RunShared| run.who.id == self.who.id;
+        joined(&self.engine, mine)
+    }
+}
+
+impl Warmline {
+    /// The live run of that fingerprint, whosever it is; none where it is over.
+    pub fn run_by_fingerprint(&self, fingerprint: &str) -> Option<Run> {
+        let is_meant = |run: &RunShared| Fingerprint::from(run.id).to_string() == fingerprint;
+        joined(&self.engine, is_meant).pop()
+    }
+
+    /// Closes every open session of a server, or only the one with this number of its key and
+    /// this generation, and says how many there were. Calls under way on them end first. The next
+    /// call opens a new one, and hears that what the server remembered is lost.
+    pub fn close_sessions(&self, server: &str, of: Option<(u64, u32)>) -> usize {
+        let pool = self.engine.pool();
+        let mut closed = 0;
+        for cell in pool.cells() {
+            if *cell.key().place().server != *server {
+                continue;
+            }
+            for seen in cell.sessions() {
+                let named = (cell.number(), seen.generation.number());
+                if of.is_none_or(|of| of == named) {
+                    pool.end_session(&cell, seen.generation, Why::Evicted);
+                    closed += 1;
+                }
+            }
+        }
+        closed
+    }
+}
+
+/// Live runs, joined.
+fn joined(engine: &Arc<Engine>, is_meant: impl Fn(&RunShared) -> bool) -> Vec<Run> {
+    let live = engine.live_runs().into_iter();
+    live.filter(|run| run.is_live() && is_meant(run))
+        .map(|run| Run::new(Arc::clone(engine), run, Role::Joined))
+        .collect()
+}
