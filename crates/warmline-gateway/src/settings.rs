@@ -30,6 +30,7 @@ impl Options {
             hosts: settings.hosts.clone(),
             origins: settings.origins_allowed.clone(),
             max_request: settings.max_request,
+            list_share: settings.list_share,
             tls: tls(settings)?,
             socket: settings.socket.clone(),
             ops: settings.ops.address(settings.listen),

@@ -76,6 +76,7 @@ async fn listen(kept: &Kept, token: &str) -> Outcome<Gateway> {
         listen: ([127, 0, 0, 1], 0).into(),
         auth: Auth::tokens(vec![Token::of(kept.warm.vault(), LOCAL, token)]),
         max_request: kept.settings.max_request,
+        list_share: kept.settings.list_share,
         ..Options::default()
     };
     let started = Gateway::start(kept.warm.clone(), options).await;

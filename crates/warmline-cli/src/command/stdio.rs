@@ -32,6 +32,7 @@ pub(super) async fn run(typed: &args::Stdio, report: &Report) -> Outcome<u8> {
         // A pipe leads to whoever started us: nobody else can speak here.
         auth: Auth::None,
         max_request: kept.settings.max_request,
+        list_share: kept.settings.list_share,
         ..Options::default()
     };
     let mut pipe = Pipe::new(kept.warm.clone(), options);

@@ -12,7 +12,7 @@ async fn a_langchain_agent_keeps_its_state_in_a_run_and_loses_it_without_us() {
     let world = World::new().await;
     let agent = python("langchain", "agent_langchain.py");
     let urls = [world.direct(LEGACY), world.in_run("thread-7", LEGACY)];
-    let said = run(&agent, &[], &urls).await;
+    let said = run("counter", &agent, &[], &urls).await;
     let counted: Vec<_> = said.lines().map(counted).collect();
     assert_eq!(counted, [[1, 1, 1], [1, 2, 3]]);
     world.finish().await;

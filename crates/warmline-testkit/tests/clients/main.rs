@@ -5,6 +5,7 @@
 
 mod agent;
 mod inspector;
+mod merged;
 mod official_rust;
 #[path = "../stage/outside.rs"]
 #[expect(dead_code, reason = "clients leave nothing behind that matters here")]

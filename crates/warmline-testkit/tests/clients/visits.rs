@@ -27,18 +27,33 @@ pub(crate) async fn visits(
     variables: &[(&str, &str)],
     urls: &[String],
 ) -> Vec<Visit> {
-    let said = run(client, variables, urls).await;
+    visits_with("counter", client, variables, urls).await
+}
+
+/// The same, with a counter of another name.
+pub(crate) async fn visits_with(
+    tool: &str,
+    client: &Program,
+    variables: &[(&str, &str)],
+    urls: &[String],
+) -> Vec<Visit> {
+    let said = run(tool, client, variables, urls).await;
     let visits: Vec<Visit> = said.lines().map(visit).collect();
     assert_eq!(visits.len(), urls.len(), "{client:?} said:\n{said}");
     visits
 }
 
-/// Runs a client with `counter` and these URLs as its last arguments; gives what it printed.
-pub(crate) async fn run(client: &Program, variables: &[(&str, &str)], urls: &[String]) -> String {
+/// Runs a client with a tool and these URLs as its last arguments; gives what it printed.
+pub(crate) async fn run(
+    tool: &str,
+    client: &Program,
+    variables: &[(&str, &str)],
+    urls: &[String],
+) -> String {
     let mut command = Command::new(&client.path);
     command
         .args(&client.args)
-        .arg("counter")
+        .arg(tool)
         .args(urls)
         .envs(variables.iter().copied());
     output(&mut command).await

@@ -60,7 +60,17 @@ impl World {
         format!("http://{}/servers/{server}/mcp", self.gateway.address())
     }
 
+    /// Where all of them answer in one.
+    pub(crate) fn merged(&self) -> String {
+        format!("http://{}/mcp", self.gateway.address())
+    }
+
     /// The same inside a run.
+    pub(crate) fn merged_in_run(&self, run: &str) -> String {
+        format!("http://{}/runs/{run}/mcp", self.gateway.address())
+    }
+
+    /// Where one of them answers inside a run.
     pub(crate) fn in_run(&self, run: &str, server: &str) -> String {
         let address = self.gateway.address();
         format!("http://{address}/runs/{run}/servers/{server}/mcp")

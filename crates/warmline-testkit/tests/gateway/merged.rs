@@ -55,8 +55,12 @@ async fn two_servers_with_the_same_tools_are_told_apart_by_name() {
     // Another client is another run.
     let other = world.greet("/mcp", json!({})).await;
     assert_eq!(counted(&other, "alpha__counter").await, 1);
+    // What a client made ends with it, at every server.
     client.delete().await;
     other.delete().await;
+    for name in ["alpha", "beta"] {
+        assert_eq!(world.server(name).counts().open_sessions, 0, "{name}");
+    }
     world.finish().await;
 }
 

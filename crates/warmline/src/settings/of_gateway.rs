@@ -7,6 +7,7 @@ mod watching;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::kind::{Kind, Value};
 use super::{Origins, Setting, plain, words};
@@ -32,6 +33,8 @@ pub struct GatewaySettings {
     pub origins_allowed: Vec<String>,
     /// Places where clients name their conversation, looked at in order.
     pub run_from: Vec<String>,
+    /// How long a list of all servers waits for one of them.
+    pub list_share: Duration,
     /// The largest request that is taken, in bytes.
     pub max_request: usize,
     /// Connections in all.
@@ -99,6 +102,7 @@ impl Default for GatewaySettings {
             hosts: Vec::new(),
             origins_allowed: Vec::new(),
             run_from: vec!["_meta:openai/session".to_owned()],
+            list_share: Duration::from_secs(10),
             max_request: 4 << 20,
             max_connections: 16_384,
             max_requests: 8_192,
@@ -183,6 +187,12 @@ pub(crate) const TABLE: &[Of] = &[
         Kind::texts(),
         "where clients name their conversation, looked at in order: `_meta:KEY` or `header:NAME`",
         plain!(Texts, run_from),
+    ),
+    Of::new(
+        "gateway.list_share",
+        Kind::time(),
+        "how long a list of all servers in one waits for each of them; who is late is left out and named",
+        plain!(Time, list_share),
     ),
     Of::new(
         "gateway.max_request",

@@ -164,13 +164,17 @@ fn reading_anywhere(
     (id, _, present): Seat<'_>,
 ) -> Calling {
     let line = visit.noted("resources/read", &params);
+    let share = visit.shared.options.list_share;
     let uri = uri.to_owned();
     Box::pin(async move {
         let mut read = None;
         for (_, server) in servers {
-            let reading = server.request_raw("resources/read", params.clone()).await;
-            let is_there = reading.is_ok();
-            read = Some(reading);
+            let reading = server.request_raw("resources/read", params.clone());
+            let Ok(answered) = clock::timeout(share, reading.into_future()).await else {
+                continue;
+            };
+            let is_there = answered.is_ok();
+            read = Some(answered);
             if is_there {
                 break;
             }

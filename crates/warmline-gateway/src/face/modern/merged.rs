@@ -12,7 +12,7 @@ use std::sync::Arc;
 use warmline::core::era::Era;
 use warmline::core::protocol::envelope::Message;
 use warmline::core::protocol::params::Params;
-use warmline::{Code, List};
+use warmline::{Code, List, clock};
 
 use super::state::Binding;
 use super::{Asked, NotPassed, Way, call, gathered, listen, raw_id};
@@ -232,13 +232,15 @@ async fn read_anywhere(
     found: &Found,
     params: &Params,
 ) -> Option<Bytes> {
+    let share = visit.shared.options.list_share;
     for (name, _) in &found.others {
         let there = visit.to(name);
         let Ok(asked) = Asked::of(&there, message, params.clone()) else {
             continue;
         };
         let reading = asked.server.request_raw("resources/read", asked.params);
-        if let Ok(result) = reading.relayed().await {
+        let reading = clock::timeout(share, reading.relayed().into_future()).await;
+        if let Ok(Ok(result)) = reading {
             let binding = Binding {
                 vault: visit.shared.warm.vault(),
                 who: asked.who,
