@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use warmline::settings::{AuthWord, OpsListen};
+use warmline::settings::{AuthWord, OpsListen, parse_duration};
 
 mod background;
 mod complaint;
@@ -329,7 +329,7 @@ pub(crate) struct Serve {
     /// Where to listen; port 0 takes a free one [default: 127.0.0.1:8484]
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     pub(crate) listen: Option<SocketAddr>,
-    /// How callers show who they are: `local`, `tokens` or `none` [default: local]
+    /// How callers show who they are: `local`, `tokens`, `jwt`, `proxy` or `none` [default: local]
     #[arg(long, value_name = "HOW", value_parser = auth)]
     pub(crate) auth: Option<AuthWord>,
     /// Where machines find `/livez`, `/readyz`, `/metrics` and `/servers`, or `none` [default: on
@@ -454,6 +454,9 @@ pub(crate) enum TokenWhat {
         /// Whom it stands for, if not its name: two tokens of one identity share runs
         #[arg(long, value_name = "IDENTITY")]
         identity: Option<String>,
+        /// How long it counts: `90d`, `12h`; without it until it is revoked
+        #[arg(long, value_name = "TIME", value_parser = lasting)]
+        expires: Option<Duration>,
     },
     /// List tokens, without their texts
     List,
@@ -552,7 +555,7 @@ pub(crate) struct Completions {
 }
 
 fn duration(written: &str) -> Result<Duration, String> {
-    warmline::config::parse_duration(written)
+    parse_duration(written)
         .ok_or_else(|| "write a number above 0 and a unit: 500ms, 30s, 2min, 1h".to_owned())
 }
 
@@ -562,8 +565,24 @@ fn address(written: &str) -> Result<SocketAddr, String> {
     })
 }
 
+/// How long something lasts, in days too: at most ten years.
+fn lasting(written: &str) -> Result<Duration, String> {
+    let days = written.trim().strip_suffix('d').map(str::trim);
+    let days = days.and_then(|days| days.parse::<u64>().ok());
+    let lasts = match days {
+        Some(days) => Some(Duration::from_secs(days.saturating_mul(DAY))),
+        None => parse_duration(written),
+    };
+    let within = Duration::from_secs(1)..=Duration::from_secs(3_650 * DAY);
+    lasts
+        .filter(|lasts| within.contains(lasts))
+        .ok_or_else(|| "write a number and a unit: 90d, 12h, 30min".to_owned())
+}
+
+const DAY: u64 = 24 * 3_600;
+
 fn auth(written: &str) -> Result<AuthWord, String> {
-    AuthWord::parse(written).ok_or_else(|| "write local, tokens or none".to_owned())
+    AuthWord::parse(written).ok_or_else(|| "write local, tokens, jwt, proxy or none".to_owned())
 }
 
 fn ops(written: &str) -> Result<OpsListen, String> {

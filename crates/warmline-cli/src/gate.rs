@@ -2,13 +2,14 @@
 //!
 //! Asked by: `serve`, `stdio`, and whoever else puts a gateway in front of servers.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use warmline::core::delivery::Delivery;
 use warmline::settings::GatewaySettings;
 use warmline::store::FileStore;
 use warmline::{Vault, Warmline};
 use warmline_gateway::reload::Wanted;
+use warmline_gateway::settings::Accesses;
 use warmline_gateway::tokens::TokenStore;
 
 use crate::problem::{Outcome, Problem};
@@ -24,7 +25,8 @@ pub(crate) struct Kept {
     pub(crate) warm: Warmline,
     pub(crate) tokens: TokenStore,
     pub(crate) settings: GatewaySettings,
-    pub(crate) state: PathBuf,
+    /// Rules about callers, by server.
+    pub(crate) accesses: Accesses,
 }
 
 impl Kept {
@@ -46,7 +48,7 @@ impl Kept {
             warm,
             tokens: TokenStore::in_state_folder(state),
             settings: wanted.gateway,
-            state: state.to_owned(),
+            accesses: wanted.accesses,
         })
     }
 }

@@ -4,7 +4,7 @@
 //! disk that is slow or full delays nobody. What did not fit into the line is counted there.
 
 mod file;
-mod time;
+pub(crate) mod time;
 
 use std::io;
 use std::path::PathBuf;
@@ -319,7 +319,8 @@ fn client(head: &Parts, params: &Params) -> Option<String> {
 fn run(visit: &Visit<'_>, params: &Params) -> Option<String> {
     let shared = visit.shared;
     let vault = shared.warm.vault();
-    let run_from = &shared.options.run_from;
+    let terms = shared.terms.load();
+    let run_from = &terms.run_from;
     let named = which::run(visit.target.run, visit.head, Some(params), run_from, vault);
     if let Some(name) = named.ok().flatten() {
         return Some(name.into_owned());

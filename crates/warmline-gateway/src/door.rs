@@ -5,6 +5,7 @@
 //! them, the size of its body. Only then a face reads it.
 
 pub(crate) mod limits;
+mod pace;
 mod resource;
 mod socket;
 mod stall;
@@ -23,7 +24,7 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -31,6 +32,7 @@ use warmline::clock;
 
 use self::limits::Connected;
 pub use self::limits::Limits;
+use self::pace::{Answering, Paced, Turns};
 pub use self::resource::Resource;
 use self::socket::LocalListener;
 pub(crate) use self::stall::Stalling;
@@ -42,6 +44,7 @@ use crate::face::{self, Visit};
 use crate::metrics::{Face, StatusClass, TurnedAwayFor, Undelivered};
 use crate::path::{self, Place};
 use crate::reply::{self, RpcCode};
+use crate::terms::Terms;
 use crate::who::{Effort, Peer, Subject, TurnedAway};
 use crate::{NotStarted, Options, Shared};
 
@@ -196,18 +199,21 @@ async fn serve<I>(
 {
     let limits = *shared.gate.limits();
     let counts = Arc::clone(&shared.counts);
-    let service = service_fn(move |request| {
-        let shared = Arc::clone(&shared);
-        async move { Ok::<_, Infallible>(answer_behind(&shared, request, (peer, opens)).await) }
-    });
-    let mut builder = http1::Builder::new();
-    builder
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.head_within)
-        .max_buf_size(limits.head);
+    let turns = Arc::new(Turns::default());
     let socket = Stalling::new(socket, limits.stalled_after).telling(move || {
         counts.undelivered.one_more(Undelivered::Stalled);
     });
+    let socket = Paced::new(socket, Arc::clone(&turns), &limits);
+    let service = service_fn(move |request| {
+        let (shared, turn) = (Arc::clone(&shared), turns.begin());
+        async move {
+            let answer = answer_behind(&shared, request, (peer, opens)).await;
+            Ok::<_, Infallible>(answer.map(|body| Answering::new(body, turn)))
+        }
+    });
+    let mut builder = http1::Builder::new();
+    // Its own limit would count a connection that rests between two requests as a slow head.
+    builder.header_read_timeout(None).max_buf_size(limits.head);
     let connection = builder.serve_connection(TokioIo::new(socket), service);
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
@@ -283,11 +289,12 @@ async fn passed(
         return Err(TurnedAwayFor::Overloaded.with(overloaded()));
     };
     let (head, body) = request.into_parts();
-    if let Some((why, what)) = foreign(shared, &head) {
+    let terms = shared.terms.hold();
+    if let Some((why, what)) = foreign(&terms, &head) {
         let response = reply::error(StatusCode::FORBIDDEN, None, RpcCode::Invalid, what);
         return Err(why.with(response));
     }
-    let resource = shared.options.resource.as_ref();
+    let resource = terms.resource.as_ref();
     if let Some(answer) = resource.and_then(|resource| resource.answer(&head)) {
         return Ok((Face::None, answer));
     }
@@ -297,7 +304,7 @@ async fn passed(
     if let (Place::Mcp(_), Some(refusal)) = (&place, face::unfit(&head)) {
         return Err(TurnedAwayFor::Head.with(refusal));
     }
-    let subject = let_in(shared, &head, peer).await?;
+    let subject = let_in(shared, &terms, &head, peer).await?;
     shared.desk.used();
     let target = match place {
         Place::Mcp(target) => target,
@@ -306,7 +313,7 @@ async fn passed(
         },
     };
     if let Some(server) = target.server
-        && !shared.options.rules.may_use(&subject, server)
+        && !terms.rules.may_use(&subject, server)
     {
         let response = not_for_them(shared, &head, &subject);
         return Err(TurnedAwayFor::NotAllowed.with(response));
@@ -323,7 +330,7 @@ async fn passed(
     // A body that does not say how large it is may be as large as any.
     let stated = body.size_hint().exact();
     let stated = stated.and_then(|stated| usize::try_from(stated).ok());
-    let most = shared.options.max_request;
+    let most = terms.max_request;
     let Some(_room) = shared
         .gate
         .room(stated.map_or(most, |stated| stated.min(most)))
@@ -331,7 +338,7 @@ async fn passed(
         return Err(TurnedAwayFor::Overloaded.with(overloaded()));
     };
     let within = shared.gate.limits().body_within;
-    match body::read(body, shared.options.max_request, within).await {
+    match body::read(body, most, within).await {
         Ok(body) => Ok(face::with_body(visit, body).await),
         Err(unread) => Err(not_read(unread)),
     }
@@ -339,20 +346,25 @@ async fn passed(
 
 /// What is wrong with where a request comes from: a page of elsewhere sent it, or it came under a
 /// name that leads here by rebinding.
-fn foreign(shared: &Shared, head: &Parts) -> Option<(TurnedAwayFor, &'static str)> {
+fn foreign(terms: &Terms, head: &Parts) -> Option<(TurnedAwayFor, &'static str)> {
     let host = head.headers.get(HOST).and_then(|host| host.to_str().ok());
-    if !shared.hosts.may_be_called(host) {
+    if !terms.hosts.may_be_called(host) {
         let what = "Forbidden: this Host is not one of ours";
         return Some((TurnedAwayFor::Host, what));
     }
     let origin = head.headers.get(ORIGIN)?;
-    let may = shared.hosts.may_come_from(origin);
+    let may = terms.hosts.may_come_from(origin);
     let what = "Forbidden: this Origin may not call here";
     (!may).then_some((TurnedAwayFor::Origin, what))
 }
 
 /// Who it is, or what somebody gets who is not let in.
-async fn let_in(shared: &Shared, head: &Parts, peer: Peer) -> Result<Subject, Refusal> {
+async fn let_in(
+    shared: &Shared,
+    terms: &Terms,
+    head: &Parts,
+    peer: Peer,
+) -> Result<Subject, Refusal> {
     let is_tired = match peer {
         Peer::Address(address) => shared.gate.is_tired_of(address),
         Peer::SameUser => false,
@@ -362,7 +374,7 @@ async fn let_in(shared: &Shared, head: &Parts, peer: Peer) -> Result<Subject, Re
     } else {
         Effort::Full
     };
-    let turned_away = match shared.doorman.identify(head, peer, effort).await {
+    let turned_away = match terms.doorman.identify(head, peer, effort).await {
         Ok(subject) => return Ok(subject),
         Err(turned_away) => turned_away,
     };
@@ -375,10 +387,10 @@ async fn let_in(shared: &Shared, head: &Parts, peer: Peer) -> Result<Subject, Re
     if is_tired {
         return Err(TurnedAwayFor::Strangers.with(too_many_strangers()));
     }
-    Err(not_let_in(shared, head, turned_away))
+    Err(not_let_in(terms, head, turned_away))
 }
 
-fn not_let_in(shared: &Shared, head: &Parts, turned_away: TurnedAway) -> Refusal {
+fn not_let_in(terms: &Terms, head: &Parts, turned_away: TurnedAway) -> Refusal {
     let (why, what) = match turned_away {
         TurnedAway::Missing => (
             TurnedAwayFor::NoToken,
@@ -390,7 +402,7 @@ fn not_let_in(shared: &Shared, head: &Parts, turned_away: TurnedAway) -> Refusal
         ),
     };
     let mut response = reply::error(StatusCode::UNAUTHORIZED, None, RpcCode::Invalid, what);
-    let resource = shared.options.resource.as_ref();
+    let resource = terms.resource.as_ref();
     let challenge = resource::challenge(resource, head.uri.path(), turned_away);
     response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
     why.with(response)

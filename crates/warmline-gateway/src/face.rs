@@ -26,6 +26,7 @@ use crate::flow::Accepts;
 use crate::metrics::Face;
 use crate::path::Target;
 use crate::reply::{self, RpcCode};
+use crate::terms;
 use crate::who::Subject;
 
 /// A request that was let in.
@@ -48,6 +49,12 @@ impl<'a> Visit<'a> {
             },
             head: self.head,
         }
+    }
+
+    /// Ends when who sent this is not let in any more: for a stream that stays open.
+    pub(crate) fn turned_out(&self) -> impl Future<Output = ()> + Send + use<> {
+        let server = self.target.server.map(str::to_owned);
+        terms::turned_out(Arc::clone(self.shared), self.subject.clone(), server)
     }
 }
 

@@ -91,6 +91,8 @@ pub(crate) struct Flow {
     holds: Option<Box<dyn Send>>,
     /// Who counts clients that leave.
     counts: Option<Arc<Counts>>,
+    /// When it ends whatever may still come.
+    until: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 impl fmt::Debug for Flow {
@@ -150,6 +152,7 @@ impl Flow {
             alive: None,
             holds: None,
             counts: None,
+            until: None,
         }
     }
 
@@ -168,6 +171,12 @@ impl Flow {
     /// The same, with something that lasts as long as somebody reads.
     pub(crate) fn holding(mut self, held: impl Send + 'static) -> Self {
         self.holds = Some(Box::new(held));
+        self
+    }
+
+    /// The same, ended when this does. What is left unread may be asked for again.
+    pub(crate) fn until(mut self, over: impl Future<Output = ()> + Send + 'static) -> Self {
+        self.until = Some(Box::pin(over));
         self
     }
 
@@ -234,6 +243,12 @@ impl Flow {
         {
             self.call = None;
             self.lane.end(Some(ended.message));
+        }
+        if let Some(until) = &mut self.until
+            && until.as_mut().poll(cx).is_ready()
+        {
+            self.until = None;
+            return Poll::Ready(None);
         }
         let mut out = BytesMut::new();
         if self.prime == Prime::First {

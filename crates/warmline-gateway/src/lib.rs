@@ -24,6 +24,7 @@ mod reply;
 mod rules;
 pub mod settings;
 mod starting;
+mod terms;
 mod ticket;
 pub mod tokens;
 mod which;
@@ -55,18 +56,18 @@ pub use crate::door::{Limits, Resource, TlsFiles};
 use crate::face::legacy::clients::{self, Clients};
 use crate::face::modern::listen::Listens;
 pub use crate::face::stdio::Pipe;
-use crate::hosts::Hosts;
 use crate::merge::absent::Absences;
 use crate::metrics::Counts;
 use crate::ops::Ops;
 use crate::ops::vitals::{self, Vitals};
 pub use crate::rules::{Rule, Rules, ServerRules, Whose};
 pub use crate::starting::NotStarted;
+use crate::terms::Current;
 pub use crate::which::RunFrom;
 pub use crate::who::{
     Algorithm, Auth, Jwt, KeySource, LOCAL, Network, Token, TokenSource, TrustedProxies, Way,
 };
-use crate::who::{Doorman, Split, Subject};
+use crate::who::{Split, Subject};
 
 /// What can be decided about a gateway.
 #[derive(Clone, Debug)]
@@ -146,11 +147,11 @@ pub struct Gateway {
 /// What all connections share.
 pub(crate) struct Shared {
     pub(crate) warm: Warmline,
+    /// What was decided at the start. What may change since then is asked of the terms.
     pub(crate) options: Options,
-    pub(crate) doorman: Doorman,
+    pub(crate) terms: Current,
     pub(crate) gate: Arc<Gate>,
     pub(crate) audit: Option<Audit>,
-    pub(crate) hosts: Hosts,
     pub(crate) clients: Clients,
     pub(crate) listens: Listens,
     pub(crate) absences: Absences,
@@ -214,6 +215,8 @@ impl Gateway {
         let shared = Arc::new(shared);
         let looking = clients::look_after(Arc::downgrade(&shared), stopping.clone());
         let mut listening = vec![clock::spawn("clients", looking)];
+        let looking = terms::look_after(Arc::downgrade(&shared), stopping.clone());
+        listening.push(clock::spawn("terms", looking));
         let beating = vitals::beat(Arc::downgrade(&shared), |shared| &shared.vitals);
         drop(clock::spawn("heartbeat", beating));
         for (socket, opens) in sockets {
@@ -252,7 +255,13 @@ impl Gateway {
             tracing::error!(%address, "callers are asked on as before: others can reach it");
             return;
         }
-        self.shared.doorman.go_by(auth);
+        self.shared.terms.let_in_by(auth, &self.shared.warm);
+    }
+
+    /// Goes by other terms from the next request on, all of them together.
+    pub(crate) fn go_by(&self, options: &Options) {
+        let shared = &self.shared;
+        shared.terms.replace(options, self.address, &shared.warm);
     }
 
     /// Ends when somebody asks by the admin socket that the gateway ends, and says how.
@@ -323,10 +332,9 @@ impl Shared {
         stopping: watch::Receiver<bool>,
     ) -> Self {
         Self {
-            doorman: Doorman::new(options.auth.clone(), warm.clone()),
+            terms: Current::new(&options, address, &warm),
             gate: Arc::new(Gate::new(options.limits)),
             audit: None,
-            hosts: Hosts::of(address, &options.hosts, &options.origins),
             clients: Clients::default(),
             listens: Listens::default(),
             absences: Absences::default(),
@@ -337,6 +345,11 @@ impl Shared {
             warm,
             options,
         }
+    }
+
+    /// The largest request that is taken, in bytes.
+    pub(crate) fn max_request(&self) -> usize {
+        self.terms.load().max_request
     }
 
     /// `DELETE /runs/{run}`: the run must be there.

@@ -44,7 +44,8 @@ impl Member {
 /// The names of the servers that somebody may use, in order.
 pub(crate) fn servers(shared: &Shared, subject: &Subject) -> Vec<String> {
     let mut names = shared.warm.servers();
-    names.retain(|name| shared.options.rules.may_use(subject, name));
+    let terms = shared.terms.load();
+    names.retain(|name| terms.rules.may_use(subject, name));
     names
 }
 

@@ -52,7 +52,8 @@ impl Visit<'_> {
         method: &str,
         params: &Params,
     ) -> Result<Pass, Box<Error>> {
-        let rules = &self.shared.options.rules;
+        let terms = self.shared.terms.load();
+        let rules = &terms.rules;
         let line = self.audit_line(server, method, params);
         let is_call = method == "tools/call";
         let refused = if !rules.may_use(&self.subject, server) {
@@ -102,10 +103,10 @@ impl Pass {
         let Some((shared, subject)) = self.sees else {
             return outcome;
         };
-        let rules = &shared.options.rules;
+        let terms = shared.terms.load();
         outcome.map(|list| {
             rules::strike(list, |tool| {
-                server.may_call(tool) && rules.may_call(&subject, server.name(), tool)
+                server.may_call(tool) && terms.rules.may_call(&subject, server.name(), tool)
             })
         })
     }

@@ -6,11 +6,14 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use parking_lot::Mutex;
+use warmline::config::ConfigError;
 use warmline::settings::{EngineSettings, GatewaySettings};
-use warmline::{Difference, Result, Server};
+use warmline::{Difference, Error, Server};
 
-use crate::Gateway;
 use crate::metrics::Reloaded;
+use crate::settings::Accesses;
+use crate::{Gateway, Options};
 
 /// How often files are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -24,13 +27,44 @@ pub struct Wanted {
     pub engine: EngineSettings,
     /// What is decided about the gateway.
     pub gateway: GatewaySettings,
+    /// Rules about callers, by server.
+    pub accesses: Accesses,
 }
 
-/// What is decided at the start, and stays until the next one.
-#[derive(Clone, Debug)]
+/// What is decided at the start, and stays until the next one; and what counts now.
+#[derive(Debug)]
 pub struct Fixed {
     engine: EngineSettings,
     gateway: GatewaySettings,
+    latest: Mutex<(GatewaySettings, Accesses)>,
+}
+
+/// Settings of the gateway that count at once when a file changed; tables end in a dot.
+const AT_ONCE: &[&str] = &[
+    "gateway.auth",
+    "gateway.hosts",
+    "gateway.jwt.",
+    "gateway.max_request",
+    "gateway.origins",
+    "gateway.proxy_header",
+    "gateway.resource.",
+    "gateway.run_from",
+    "gateway.trusted_proxies",
+];
+
+fn counts_at_once(key: &str) -> bool {
+    AT_ONCE
+        .iter()
+        .any(|known| *known == key || (known.ends_with('.') && key.starts_with(known)))
+}
+
+/// Why a configuration does not count: nothing has changed.
+#[derive(Debug)]
+pub enum NotReloaded {
+    /// What is decided about the gateway cannot be used.
+    Gateway(Box<ConfigError>),
+    /// One of the servers cannot be used.
+    Server(Error),
 }
 
 impl Fixed {
@@ -39,34 +73,65 @@ impl Fixed {
         Self {
             engine: wanted.engine.clone(),
             gateway: wanted.gateway.clone(),
+            latest: Mutex::new((wanted.gateway.clone(), wanted.accesses.clone())),
         }
     }
 
-    /// The settings that another configuration decides otherwise.
-    fn differing(&self, wanted: &Wanted) -> Vec<&'static str> {
+    /// The settings that another configuration decides otherwise, and that wait for a start.
+    fn waiting(&self, wanted: &Wanted) -> Vec<&'static str> {
         let mut all = self.gateway.differing(&wanted.gateway);
+        all.retain(|key| !counts_at_once(key));
         all.extend(self.engine.differing(&wanted.engine));
         all
+    }
+
+    /// What counts otherwise from now on: settings by their keys, rules by their servers.
+    fn renew(&self, settings: GatewaySettings, accesses: Accesses) -> Vec<String> {
+        let mut latest = self.latest.lock();
+        let keys = latest.0.differing(&settings).into_iter();
+        let keys = keys.filter(|key| counts_at_once(key)).map(str::to_owned);
+        let old = &latest.1;
+        let names = old
+            .keys()
+            .chain(accesses.keys().filter(|name| !old.contains_key(*name)));
+        let other = names.filter(|name| old.get(*name) != accesses.get(*name));
+        let told = keys
+            .chain(other.map(|name| format!("rules of {name}")))
+            .collect();
+        *latest = (settings, accesses);
+        told
     }
 }
 
 impl Gateway {
     /// Goes by another configuration from now on, and writes one line of what changed. Servers
-    /// that stay as they are keep their sessions.
+    /// that stay as they are keep their sessions. `options` says what it means for callers.
     ///
     /// # Errors
-    /// One of the servers cannot be used. Then nothing has changed.
-    pub fn reload(&self, wanted: Wanted, fixed: &Fixed) -> Result<Difference> {
-        let waiting = fixed.differing(&wanted);
+    /// Something in it cannot be used. Then nothing has changed.
+    pub fn reload(
+        &self,
+        mut wanted: Wanted,
+        fixed: &Fixed,
+        options: impl FnOnce(&Wanted) -> Result<Options, ConfigError>,
+    ) -> Result<Difference, NotReloaded> {
+        let waiting = fixed.waiting(&wanted).join(", ");
+        // It goes on listening where it does, and must ask there.
+        wanted.gateway.listen = self.address();
+        let options = options(&wanted).map_err(|error| NotReloaded::Gateway(Box::new(error)))?;
         let servers = self.shared.desk.handed.beside(wanted.servers);
-        let difference = self.warm().declare(servers)?;
+        let declared = self.warm().declare(servers);
+        let difference = declared.map_err(NotReloaded::Server)?;
+        self.go_by(&options);
         self.shared.counts.reloads.one_more(Reloaded::Taken);
-        if waiting.is_empty() {
-            tracing::info!(changes = %difference, "configuration read again");
-        } else {
-            let at_next_start = waiting.join(", ");
-            tracing::info!(changes = %difference, at_next_start, "configuration read again");
-        }
+        let at_once = fixed.renew(wanted.gateway, wanted.accesses).join(", ");
+        let some = |text: String| (!text.is_empty()).then_some(text);
+        tracing::info!(
+            changes = %difference,
+            at_once = some(at_once),
+            at_next_start = some(waiting),
+            "configuration read again"
+        );
         Ok(difference)
     }
 

@@ -120,16 +120,28 @@ impl Whose {
             (Self::Everybody, _) => true,
             (Self::Named(name), Subject::Known(known)) => known.name == *name,
             (Self::Claim { claim, has }, Subject::Known(known)) => {
-                let said = known.claims.as_ref().and_then(|claims| claims.get(claim));
-                said.is_some_and(|said| holds(said, has))
+                let said = known.claims.as_ref().and_then(|all| find(all, claim));
+                said.is_some_and(|said| holds(claim, said, has))
             },
             (Self::Named(_) | Self::Claim { .. }, Subject::Anybody) => false,
         }
     }
 }
 
-fn holds(said: &Value, text: &str) -> bool {
+/// The claim of that name; `a.b` is `b` within `a`, where no claim has the whole name.
+fn find<'a>(claims: &'a Value, name: &str) -> Option<&'a Value> {
+    claims.get(name).or_else(|| {
+        let (outer, inner) = name.split_once('.')?;
+        find(claims.get(outer)?, inner)
+    })
+}
+
+/// The claim that is a list of words in one text (RFC 8693).
+const SCOPE: &str = "scope";
+
+fn holds(claim: &str, said: &Value, text: &str) -> bool {
     match said {
+        Value::String(all) if claim == SCOPE => all.split(' ').any(|one| one == text),
         Value::String(one) => one == text,
         Value::Array(all) => all.iter().any(|one| one.as_str() == Some(text)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => false,

@@ -1,36 +1,42 @@
 //! From settings to a gateway's options: what may be decided together, and what may not.
 //!
-//! Asked by: whoever starts a gateway by a configuration file.
+//! Asked by: whoever starts a gateway by a configuration file, or reads that file again.
 
+mod callers;
+
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use warmline::Vault;
-use warmline::config::{ConfigError, Place};
+use warmline::config::{Access, ConfigError, Place};
 use warmline::core::code::Code;
 use warmline::settings::{AuthWord, GatewaySettings, Origin};
 
-use crate::tokens::{LOCAL, TokenStore};
-use crate::{AuditOptions, Auth, Limits, Options, RunFrom, TlsFiles, Token, Way};
+use crate::tokens::TokenStore;
+use crate::{AuditOptions, Auth, Limits, Options, Rules, RunFrom, TlsFiles, Way};
+
+/// Rules about callers, by the names of servers.
+pub type Accesses = BTreeMap<String, Access>;
 
 impl Options {
-    /// The options that settings stand for.
+    /// The options that settings and rules about callers stand for.
     ///
     /// # Errors
-    /// `config-bad-value`: a place that names no run, or a listener that others can reach and that
-    /// asks nobody who they are.
+    /// `config-bad-value`: what cannot be decided together, such as a listener that others can
+    /// reach and that asks nobody who they are.
     pub fn of(
         settings: &GatewaySettings,
+        accesses: &Accesses,
         tokens: &TokenStore,
-        vault: &Vault,
     ) -> Result<Self, ConfigError> {
         Ok(Self {
             listen: settings.listen,
-            auth: auth(settings, tokens, vault)?,
+            auth: auth(settings, tokens)?,
+            resource: callers::resource(settings)?,
+            rules: callers::rules(settings, accesses)?,
             run_from: run_from(settings)?,
             hosts: settings.hosts.clone(),
             origins: settings.origins_allowed.clone(),
             max_request: settings.max_request,
-            list_share: settings.list_share,
             tls: tls(settings)?,
             socket: settings.socket.clone(),
             ops: settings.ops.address(settings.listen),
@@ -38,48 +44,67 @@ impl Options {
                 file,
                 arguments: settings.audit_arguments.clone(),
             }),
-            limits: Limits {
-                connections: settings.max_connections as usize,
-                requests: settings.max_requests as usize,
-                ..Limits::default()
-            },
+            list_share: settings.list_share,
+            limits: limits(settings),
             ..Self::default()
         })
     }
+}
+
+fn limits(settings: &GatewaySettings) -> Limits {
+    Limits {
+        connections: settings.max_connections as usize,
+        connections_per_address: settings.max_connections_per_address as usize,
+        requests: settings.max_requests as usize,
+        request_bytes: settings.max_request_bytes,
+        strangers_per_minute: settings.max_strangers_per_minute,
+        head: settings.max_head,
+        head_within: settings.head_timeout,
+        body_within: settings.body_timeout,
+        stalled_after: settings.stall_timeout,
+        idle_for: settings.idle_timeout,
+    }
+}
+
+/// The rules that settings and rules about callers stand for, for whoever asks nobody who they are.
+///
+/// # Errors
+/// `config-bad-value`: a rule could never be met.
+pub fn rules(settings: &GatewaySettings, accesses: &Accesses) -> Result<Rules, ConfigError> {
+    callers::rules(settings, accesses)
 }
 
 /// Checks settings without making or reading anything.
 ///
 /// # Errors
 /// As [`Options::of`], but for tokens, which nobody looked for.
-pub fn check(settings: &GatewaySettings) -> Result<(), ConfigError> {
+pub fn check(settings: &GatewaySettings, accesses: &Accesses) -> Result<(), ConfigError> {
     run_from(settings)?;
     tls(settings)?;
-    reachable(settings)
+    callers::resource(settings)?;
+    callers::rules(settings, accesses)?;
+    reachable(settings)?;
+    callers::others(settings).map(drop)
 }
 
 /// How callers of these settings show who they are, with the tokens as they are kept now.
-///
-/// # Errors
-/// As [`Options::of`].
-pub fn auth(
-    settings: &GatewaySettings,
-    tokens: &TokenStore,
-    vault: &Vault,
-) -> Result<Auth, ConfigError> {
+fn auth(settings: &GatewaySettings, tokens: &TokenStore) -> Result<Auth, ConfigError> {
     reachable(settings)?;
-    let made = tokens.tokens();
-    match settings.auth {
-        AuthWord::None => Ok(Auth::None),
-        AuthWord::Tokens if made.is_empty() => Err(bad(
-            settings,
-            "gateway.auth",
-            "callers shall show a token, and none was made yet",
-            "make one with `warmline token new NAME`",
-        )),
-        AuthWord::Tokens => Ok(Auth::AnyOf(vec![Way::Kept(tokens.source())])),
+    let others = callers::others(settings)?;
+    let mut ways = match settings.auth {
+        AuthWord::None => return Ok(Auth::None),
+        AuthWord::Tokens if others.is_empty() && tokens.tokens().is_empty() => {
+            return Err(bad(
+                settings,
+                "gateway.auth",
+                "callers shall show a token, and none was made yet",
+                "make one with `warmline token new NAME`",
+            ));
+        },
+        AuthWord::Tokens => vec![Way::Kept(tokens.source())],
+        AuthWord::Jwt | AuthWord::Proxy => Vec::new(),
         AuthWord::Local => {
-            let text = tokens.local().map_err(|error| {
+            tokens.local().map_err(|error| {
                 let what = format!(
                     "the token of this machine cannot be kept in `{}`",
                     tokens.local_file().display()
@@ -89,16 +114,17 @@ pub fn auth(
                 unkept.why = Some(error.to_string());
                 unkept
             })?;
-            let local = Token::of(vault, LOCAL, &text);
-            let kept = Way::Kept(tokens.source());
-            Ok(Auth::AnyOf(vec![Way::Tokens(vec![local]), kept]))
+            vec![Way::Kept(tokens.source_with_local())]
         },
-    }
+    };
+    ways.extend(others);
+    Ok(Auth::AnyOf(ways))
 }
 
 /// A listener that others can reach has to ask who they are.
 fn reachable(settings: &GatewaySettings) -> Result<(), ConfigError> {
-    if settings.listen.ip().is_loopback() || settings.auth == AuthWord::Tokens {
+    let is_asked = !matches!(settings.auth, AuthWord::Local | AuthWord::None);
+    if settings.listen.ip().is_loopback() || is_asked {
         return Ok(());
     }
     let what = format!(
@@ -133,16 +159,18 @@ fn tls(settings: &GatewaySettings) -> Result<Option<TlsFiles>, ConfigError> {
 fn run_from(settings: &GatewaySettings) -> Result<Vec<RunFrom>, ConfigError> {
     let places = settings.run_from.iter().map(|text| {
         RunFrom::parse(text).ok_or_else(|| {
-            let shown: String = text.chars().take(40).collect();
-            let what = format!(
-                "`{}` is no place where a client names a run",
-                shown.escape_debug()
-            );
+            let what = format!("`{}` is no place where a client names a run", shown(text));
             let hint = "write `_meta:KEY` or `header:NAME`";
             bad(settings, "gateway.run_from", &what, hint)
         })
     });
     places.collect()
+}
+
+/// What somebody wrote, short and without what a terminal would obey.
+fn shown(text: &str) -> String {
+    let short: String = text.chars().take(40).collect();
+    short.escape_debug().to_string()
 }
 
 /// What is wrong, at the place that said so.

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -14,6 +15,7 @@ use warmline::core::key::Digest;
 use warmline::seal::random_bytes;
 use warmline::{Run, Vault, clock, private};
 
+use crate::audit::time;
 use crate::who::{Token, TokenSource};
 
 pub use crate::who::LOCAL;
@@ -38,7 +40,22 @@ pub struct Kept {
     pub identity: String,
     /// When it was made, in seconds of the Unix epoch.
     pub made_at: u64,
+    /// When its time is over, in seconds of the Unix epoch; none has no end.
+    pub expires_at: Option<u64>,
     digest: Digest,
+}
+
+impl Kept {
+    /// Whether its time is over.
+    pub fn is_over(&self) -> bool {
+        self.expires_at
+            .is_some_and(|end| end <= clock::wall_seconds())
+    }
+
+    /// When its time is over, as people and machines both read it.
+    pub fn expires(&self) -> Option<String> {
+        self.expires_at.map(time::written)
+    }
 }
 
 /// What a file holds.
@@ -47,6 +64,8 @@ struct Written {
     identity: String,
     digest: String,
     made_at: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    expires_at: Option<u64>,
 }
 
 /// Why a token was not made.
@@ -71,11 +90,17 @@ impl TokenStore {
         }
     }
 
-    /// Makes a token for somebody. Its text is given out once, here.
+    /// Makes a token for somebody, for a time or for good. Its text is given out once, here.
     ///
     /// # Errors
     /// There is one of that name, or it cannot be kept.
-    pub fn make(&self, vault: &Vault, name: &str, identity: &str) -> Result<String, NotMade> {
+    pub fn make(
+        &self,
+        vault: &Vault,
+        name: &str,
+        identity: &str,
+        lasts: Option<Duration>,
+    ) -> Result<String, NotMade> {
         if !may_be_called(name) {
             return Err(NotMade::Name);
         }
@@ -83,11 +108,12 @@ impl TokenStore {
         if identity.is_empty() || identity.len() > MAX_IDENTITY || !is_plain {
             return Err(NotMade::Identity);
         }
-        let text = fresh();
+        let (text, now) = (fresh(), clock::wall_seconds());
         let written = Written {
             identity: identity.to_owned(),
             digest: Token::of(vault, identity, &text).digest.hex(),
-            made_at: clock::wall_seconds(),
+            made_at: now,
+            expires_at: lasts.map(|lasts| now.saturating_add(lasts.as_secs().max(1))),
         };
         let line =
             serde_json::to_string(&written).map_err(|error| NotMade::Unkept(error.into()))?;
@@ -131,7 +157,7 @@ impl TokenStore {
         all.map(|kept| Token {
             identity: kept.identity,
             digest: kept.digest,
-            expires_at: None,
+            expires_at: kept.expires_at,
         })
         .collect()
     }
@@ -140,6 +166,16 @@ impl TokenStore {
     pub fn source(&self) -> TokenSource {
         let store = self.clone();
         TokenSource::watching([self.folder()], move || store.tokens())
+    }
+
+    /// The same, with the token of this machine, as it is kept at that moment.
+    pub fn source_with_local(&self) -> TokenSource {
+        let store = self.clone();
+        TokenSource::digesting([self.folder(), self.local_file()], move |vault| {
+            let local = store.local_if_made();
+            let local = local.map(|text| Token::of(vault, LOCAL, &text));
+            store.tokens().into_iter().chain(local).collect()
+        })
     }
 
     /// The text of the token of this machine, made at the first use.
@@ -195,6 +231,7 @@ fn kept(path: &Path) -> Option<Kept> {
         digest: digest_of(&written.digest)?,
         identity: written.identity,
         made_at: written.made_at,
+        expires_at: written.expires_at,
     })
 }
 
@@ -230,7 +267,7 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let vault = Vault::ephemeral().unwrap();
         let store = TokenStore::in_state_folder(state.path());
-        let text = store.make(&vault, "laptop", "acme/alice").unwrap();
+        let text = store.make(&vault, "laptop", "acme/alice", None).unwrap();
         assert!(text.len() > 40 && text.starts_with("wl_"));
         let file = std::fs::read_to_string(state.path().join("tokens/laptop")).unwrap();
         let secret = text.strip_prefix(MARK).unwrap();
@@ -242,7 +279,7 @@ mod tests {
         );
         assert_eq!(kept.digest, Token::of(&vault, "", &text).digest);
         assert!(matches!(
-            store.make(&vault, "laptop", "bob"),
+            store.make(&vault, "laptop", "bob", None),
             Err(NotMade::Exists)
         ));
         assert!(store.revoke("laptop").unwrap() && !store.revoke("laptop").unwrap());
@@ -256,13 +293,13 @@ mod tests {
         let store = TokenStore::in_state_folder(state.path());
         for name in ["", "..", ".a", "a/b", "../x", "a b"] {
             assert!(
-                matches!(store.make(&vault, name, "x"), Err(NotMade::Name)),
+                matches!(store.make(&vault, name, "x", None), Err(NotMade::Name)),
                 "{name}"
             );
             assert!(!store.revoke(name).unwrap(), "{name}");
         }
         assert!(matches!(
-            store.make(&vault, "a", "x\n"),
+            store.make(&vault, "a", "x\n", None),
             Err(NotMade::Identity)
         ));
     }

@@ -12,8 +12,8 @@ mod tokens;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 use serde_json::Value;
@@ -85,7 +85,18 @@ pub(crate) enum Subject {
 impl Subject {
     /// The user of this machine, who needs to show nothing: a pipe leads to whoever started us.
     pub(crate) fn local(warm: &Warmline) -> Self {
-        Self::Known(Arc::new(Known::named(warm, LOCAL)))
+        Self::Known(Arc::new(Known::named(warm, LOCAL, Shown::Nothing)))
+    }
+
+    /// How long what they showed still counts; none where that has no end.
+    pub(crate) fn left(&self) -> Option<Duration> {
+        let end = match self {
+            Self::Known(known) => known.expires_at?,
+            Self::Anybody => return None,
+        };
+        Some(Duration::from_secs(
+            end.saturating_sub(clock::wall_seconds()),
+        ))
     }
 
     /// The name that stands in the audit.
@@ -107,16 +118,35 @@ pub(crate) struct Known {
     pub(crate) claims: Option<Value>,
     /// When it stops to count, in seconds of the Unix epoch.
     expires_at: Option<u64>,
+    shown: Shown,
 }
+
+/// What somebody showed, as far as one has to know it to see whether it still counts.
+#[derive(Clone, Debug)]
+enum Shown {
+    /// Nothing: they came by a way that only our own user has.
+    Nothing,
+    /// A token of ours, by its digest.
+    Token(Digest),
+    /// A token that was found good by the verifier with this mark.
+    Signed(Arc<Mark>),
+    /// A name that a proxy at this address gave.
+    ByProxy(IpAddr),
+}
+
+/// Tells one verifier from all others, and makes none that differs in what it asks for.
+#[derive(Debug, Default)]
+struct Mark(());
 
 impl Known {
     /// Somebody by their name alone.
-    fn named(warm: &Warmline, name: &str) -> Self {
+    fn named(warm: &Warmline, name: &str, shown: Shown) -> Self {
         Self {
             identity: warm.identity(name),
             name: name.to_owned(),
             claims: None,
             expires_at: None,
+            shown,
         }
     }
 
@@ -124,7 +154,7 @@ impl Known {
     pub(crate) fn for_tests(warm: &Warmline, name: &str, claims: Option<Value>) -> Self {
         Self {
             claims,
-            ..Self::named(warm, name)
+            ..Self::named(warm, name, Shown::Nothing)
         }
     }
 
@@ -156,12 +186,11 @@ impl TurnedAway {
 /// The rules by which somebody is let in.
 pub(crate) struct Doorman {
     warm: Warmline,
-    ways: ArcSwap<Ways>,
+    ways: Ways,
     same_user: Arc<Known>,
 }
 
-/// Every way in, with what is remembered of each: all of it is replaced together, so that nobody
-/// is known by rules that no longer hold.
+/// Every way in, with what is remembered of each.
 enum Ways {
     Open,
     AnyOf(Vec<Ready>),
@@ -171,7 +200,7 @@ enum Ways {
 enum Ready {
     Tokens(Table),
     Kept(Kept),
-    Jwt(Box<Verifier>),
+    Jwt(Arc<Verifier>),
     Proxies(TrustedProxies),
 }
 
@@ -182,17 +211,49 @@ impl fmt::Debug for Doorman {
 }
 
 impl Doorman {
-    pub(crate) fn new(auth: Auth, warm: Warmline) -> Self {
+    /// One that goes by these rules. Signed tokens that were found good stay known where the same
+    /// is asked of them as `before`.
+    pub(crate) fn new(auth: Auth, warm: Warmline, before: Option<&Self>) -> Self {
+        let same_user = Known::named(&warm, LOCAL, Shown::Nothing);
         Self {
-            ways: ArcSwap::from_pointee(Ways::of(auth, &warm)),
-            same_user: Arc::new(Known::named(&warm, LOCAL)),
+            ways: Ways::of(auth, &warm, before.map(|before| &before.ways)),
+            same_user: Arc::new(same_user),
             warm,
         }
     }
 
-    /// Lets callers in by other rules from the next request on.
-    pub(crate) fn go_by(&self, auth: Auth) {
-        self.ways.store(Arc::new(Ways::of(auth, &self.warm)));
+    /// Whether tokens were made or taken away since this was last asked.
+    pub(crate) fn has_changed(&self) -> bool {
+        let kept = self.ways.all().iter().map(|way| match way {
+            Ready::Kept(kept) => kept.has_changed(),
+            Ready::Tokens(_) | Ready::Jwt(_) | Ready::Proxies(_) => false,
+        });
+        // Each is asked, so that none tells of the same change later.
+        kept.filter(|has_changed| *has_changed).count() > 0
+    }
+
+    /// Whether somebody who was let in would be still.
+    pub(crate) fn still_lets_in(&self, subject: &Subject) -> bool {
+        let known = match (subject, &self.ways) {
+            (Subject::Anybody, Ways::Open) => return true,
+            (Subject::Anybody, Ways::AnyOf(_)) => return false,
+            (Subject::Known(known), _) => known,
+        };
+        let counts = |found: &Known| found.counts() && found.name == known.name;
+        let lets_in = |way: &Ready| match (&known.shown, way) {
+            (Shown::Token(digest), Ready::Tokens(table)) => {
+                table.find(digest).is_some_and(|found| counts(found))
+            },
+            (Shown::Token(digest), Ready::Kept(kept)) => {
+                let found = kept.find(digest, &self.warm);
+                found.is_some_and(|found| counts(&found))
+            },
+            (Shown::Signed(mark), Ready::Jwt(verifier)) => verifier.is_marked(mark),
+            (Shown::ByProxy(address), Ready::Proxies(proxies)) => proxies.is_one(*address),
+            _ => false,
+        };
+        let by_nothing = matches!(known.shown, Shown::Nothing);
+        known.counts() && (by_nothing || self.ways.all().iter().any(lets_in))
     }
 
     /// Who it is that sends this. `effort` says whether what is not known yet may be looked at
@@ -207,13 +268,13 @@ impl Doorman {
             Peer::SameUser => return Ok(Subject::Known(Arc::clone(&self.same_user))),
             Peer::Address(address) => address,
         };
-        let ways = self.ways.load_full();
-        let ways = match &*ways {
+        let ways = match &self.ways {
             Ways::Open => return Ok(Subject::Anybody),
             Ways::AnyOf(ways) => ways,
         };
         if let Some(name) = named_by_proxy(ways, head, address) {
-            return Ok(Subject::Known(Arc::new(Known::named(&self.warm, name))));
+            let known = Known::named(&self.warm, name, Shown::ByProxy(address));
+            return Ok(Subject::Known(Arc::new(known)));
         }
         let shown = bearer(head).ok_or(TurnedAway::Missing)?;
         let digest = tokens::digest(self.warm.vault(), shown);
@@ -245,7 +306,8 @@ pub(crate) enum Effort {
 }
 
 impl Ways {
-    fn of(auth: Auth, warm: &Warmline) -> Self {
+    fn of(auth: Auth, warm: &Warmline, before: Option<&Self>) -> Self {
+        let before = before.map(Self::all).unwrap_or_default();
         let ways = match auth {
             Auth::None => return Self::Open,
             Auth::AnyOf(ways) => ways,
@@ -253,11 +315,27 @@ impl Ways {
         let ready = ways.into_iter().map(|way| match way {
             Way::Tokens(tokens) => Ready::Tokens(Table::of(&tokens, warm)),
             Way::Kept(source) => Ready::Kept(Kept::new(source)),
-            Way::Jwt(jwt) => Ready::Jwt(Box::new(Verifier::new(jwt))),
+            Way::Jwt(jwt) => Ready::Jwt(verifier(jwt, before)),
             Way::Proxies(proxies) => Ready::Proxies(proxies),
         });
         Self::AnyOf(ready.collect())
     }
+
+    fn all(&self) -> &[Ready] {
+        match self {
+            Self::Open => &[],
+            Self::AnyOf(all) => all,
+        }
+    }
+}
+
+/// The verifier that asks for this: one of before, with all it knows, or a new one.
+fn verifier(jwt: Jwt, before: &[Ready]) -> Arc<Verifier> {
+    let same = before.iter().find_map(|way| match way {
+        Ready::Jwt(verifier) if verifier.asks_for(&jwt) => Some(Arc::clone(verifier)),
+        Ready::Jwt(_) | Ready::Tokens(_) | Ready::Kept(_) | Ready::Proxies(_) => None,
+    });
+    same.unwrap_or_else(|| Arc::new(Verifier::new(jwt)))
 }
 
 fn named_by_proxy<'a>(ways: &[Ready], head: &'a Parts, from: IpAddr) -> Option<&'a str> {

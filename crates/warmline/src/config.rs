@@ -17,6 +17,7 @@ pub use crate::settings::{
 use crate::settings::{EngineSettings, GatewaySettings, Group as _, ServerSettings};
 use crate::trust::{Digest, TrustStore};
 
+mod access;
 mod anew;
 mod capabilities;
 #[cfg(test)]
@@ -39,6 +40,7 @@ mod tests;
 mod warmline_toml;
 
 pub use crate::upstream::parse_url;
+pub use access::{Access, AccessRule, Caller};
 pub use anew::Anew;
 pub use declaration::{Declaration, Outline, Written};
 pub use declared::Resolver;

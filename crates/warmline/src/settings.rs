@@ -31,7 +31,9 @@ pub use duration::parse_duration;
 pub(crate) use kind::{Kind, Said};
 pub use kind::{Value, parse_address};
 pub use of_engine::EngineSettings;
-pub use of_gateway::{AuthWord, GatewaySettings, LogFormat, LogLevel, OpsListen};
+pub use of_gateway::{
+    AuthWord, GatewaySettings, JwtSettings, LogFormat, LogLevel, OpsListen, ResourceSettings,
+};
 pub use of_server::ServerSettings;
 pub use place::{ConfigError, Excerpt, Place};
 pub use variables::{

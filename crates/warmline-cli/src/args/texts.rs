@@ -240,6 +240,7 @@ pub(super) const TOKEN_EXAMPLES: &str = "\
 Examples:
   warmline token new alice
   warmline token new alice-laptop --identity alice
+  warmline token new ci --expires 90d
   warmline token list
   warmline token revoke alice-laptop";
 

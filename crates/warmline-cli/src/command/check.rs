@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
-use warmline::config::{Config, ConfigFile, Origin};
+use warmline::config::{AccessRule, Caller, Config, ConfigFile, Origin};
+use warmline::settings::{Effective, Origin as Decided};
 use warmline::trust::TrustStore;
+use warmline_gateway::settings::{self, Accesses};
 
 use crate::args;
 use crate::problem::{Outcome, Problem};
@@ -28,12 +30,13 @@ pub(super) fn run(typed: &args::Check, report: &Report) -> Outcome<u8> {
         // One file alone, as if it had been given: whether it is trusted is another question.
         let looked = Config::read(Some(&path), &folders)
             .map_err(Problem::from)
-            .and_then(|config| settled(&config, &store).map(|()| config));
+            .and_then(|config| settled(&config, &store).map(|understood| (config, understood)));
         match looked {
-            Ok(config) => {
+            Ok((config, understood)) => {
                 for file in config.files() {
                     tell(file, origin, &store, report);
                 }
+                understood.tell(report);
             },
             Err(problem) => {
                 report.problem(&problem);
@@ -44,24 +47,80 @@ pub(super) fn run(typed: &args::Check, report: &Report) -> Outcome<u8> {
     Ok(exit)
 }
 
-/// Whether what is decided can be decided together.
-fn settled(config: &Config, store: &TrustStore) -> Outcome<()> {
+/// What a file decides beside its servers, as it was understood.
+struct Understood {
+    settings: Vec<Effective>,
+    rules: Vec<(String, String)>,
+}
+
+/// Whether what is decided can be decided together, and what it is.
+fn settled(config: &Config, store: &TrustStore) -> Outcome<Understood> {
     let mut engine = config.engine(store);
     engine.take_process_environment()?;
     engine.settle()?;
     let mut gateway = config.gateway(store);
     gateway.take_process_environment()?;
     gateway.settle()?;
-    warmline_gateway::settings::check(&gateway)?;
+    let (mut accesses, mut rules) = (Accesses::new(), Vec::new());
     for file in config.files() {
         let trusted = file.trusted(store)?;
         for declaration in file.declarations() {
             let mut settings = trusted.settings(declaration)?;
             settings.take_process_environment()?;
             settings.settle()?;
+            let access = &declaration.access;
+            accesses.insert(declaration.name.clone(), access.clone());
+            let said = ["allow", "deny"].iter().zip([&access.allow, &access.deny]);
+            let said = said.flat_map(|(word, list)| list.iter().map(move |rule| (word, rule)));
+            rules.extend(said.map(|(word, rule)| {
+                let sentence = format!("{word} {}", sentence(rule));
+                (declaration.name.clone(), sentence)
+            }));
         }
     }
-    Ok(())
+    settings::check(&gateway, &accesses)?;
+    let all = gateway.effective().into_iter().chain(engine.effective());
+    let decided = all.filter(|one| matches!(one.origin, Decided::File { .. }));
+    Ok(Understood {
+        settings: decided.collect(),
+        rules,
+    })
+}
+
+/// A rule about callers, in words.
+fn sentence(rule: &AccessRule) -> String {
+    let tools = match &rule.tools {
+        Some(tools) => tools.join(", "),
+        None => "every tool".to_owned(),
+    };
+    let whose = match &rule.caller {
+        Caller::Named(name) => format!("for {name}"),
+        Caller::WithClaim { claim, has } => format!("where {claim} has {has}"),
+        Caller::Everybody => "for everybody".to_owned(),
+    };
+    format!("{tools} {whose}")
+}
+
+impl Understood {
+    fn tell(&self, report: &Report) {
+        for one in &self.settings {
+            if report.is_json() {
+                let fields = Fields::new().put("key", one.key).put("value", &one.value);
+                report.object("setting", &fields);
+            } else {
+                report.data(&format!("  {}  {}", style::name(one.key), one.value));
+            }
+        }
+        for (server, sentence) in &self.rules {
+            if report.is_json() {
+                let fields = Fields::new().put("server", server).put("rule", sentence);
+                report.object("rule", &fields);
+            } else {
+                let server = style::name(&format!("servers.{server}"));
+                report.data(&format!("  {server}  {sentence}"));
+            }
+        }
+    }
 }
 
 fn tell(file: &ConfigFile, origin: Origin, store: &TrustStore, report: &Report) {

@@ -3,11 +3,12 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use warmline::config::ConfigError;
 use warmline::core::code::Code;
 use warmline::metrics::Counter;
-use warmline::settings::{AuthWord, OpsListen};
-use warmline_gateway::reload::{Fixed, Watch};
-use warmline_gateway::{Gateway, NotStarted, Options, settings};
+use warmline::settings::OpsListen;
+use warmline_gateway::reload::{Fixed, NotReloaded, Wanted, Watch};
+use warmline_gateway::{Gateway, NotStarted, Options};
 
 use crate::args;
 use crate::gate::{Kept, Source, descriptors, stopping};
@@ -52,7 +53,7 @@ pub(super) async fn run(typed: &args::Serve, report: &Report) -> Outcome<u8> {
 
 impl Kept {
     async fn listen(&self, log_lost: Option<Arc<Counter>>, report: &Report) -> Outcome<Gateway> {
-        let mut options = Options::of(&self.settings, &self.tokens, self.warm.vault())?;
+        let mut options = Options::of(&self.settings, &self.accesses, &self.tokens)?;
         options.log_lost = log_lost;
         let address = options.listen;
         let started = match Gateway::start(self.warm.clone(), options.clone()).await {
@@ -88,44 +89,38 @@ impl Kept {
             true => source.places(),
             false => Vec::new(),
         });
-        let mut tokens = Watch::over(vec![self.state.join("tokens"), self.tokens.local_file()]);
         loop {
             tokio::select! {
                 told = signals.next() => match told {
                     Told::Stop => return,
-                    Told::Reload => reload(gateway, source, fixed),
+                    Told::Reload => self.reload(gateway, source, fixed),
                 },
-                () = files.changed() => reload(gateway, source, fixed),
+                () = files.changed() => self.reload(gateway, source, fixed),
                 _ = gateway.asked_to_end() => return,
-                () = tokens.changed() => self.ask_anew(gateway),
             }
         }
     }
 
-    /// Tokens were made or revoked: those that are there count from now on.
-    fn ask_anew(&self, gateway: &Gateway) {
-        if self.settings.auth == AuthWord::None {
-            return;
-        }
-        match settings::auth(&self.settings, &self.tokens, self.warm.vault()) {
-            Ok(auth) => {
-                gateway.let_in_by(auth);
-                tracing::info!("tokens read again");
-            },
-            // The last one was revoked: nobody is let in until there is another.
-            Err(error) => {
-                gateway.let_in_by(warmline_gateway::Auth::tokens(Vec::new()));
-                tracing::warn!(what = %error, "no token counts any more");
-            },
-        }
+    fn reload(&self, gateway: &Gateway, source: &Source, fixed: &Fixed) {
+        reload(gateway, source, fixed, |wanted| {
+            Options::of(&wanted.gateway, &wanted.accesses, &self.tokens)
+        });
     }
 }
 
 /// Reads the configuration again: whole or not at all.
-pub(super) fn reload(gateway: &Gateway, source: &Source, fixed: &Fixed) {
+pub(super) fn reload(
+    gateway: &Gateway,
+    source: &Source,
+    fixed: &Fixed,
+    options: impl FnOnce(&Wanted) -> Result<Options, ConfigError>,
+) {
     let read = source.read().and_then(|(wanted, _)| {
-        let reloaded = gateway.reload(wanted, fixed);
-        reloaded.map_err(|error| Problem::of_trouble(error.trouble(), error.delivery()))
+        let reloaded = gateway.reload(wanted, fixed, options);
+        reloaded.map_err(|error| match error {
+            NotReloaded::Gateway(error) => Problem::from(*error),
+            NotReloaded::Server(error) => Problem::of_trouble(error.trouble(), error.delivery()),
+        })
     });
     if let Err(problem) = read {
         gateway.not_reloaded();

@@ -27,10 +27,11 @@ pub(super) async fn run(typed: &args::Stdio, report: &Report) -> Outcome<u8> {
     }
     let state = state_folder(typed.served.state_dir.as_deref())?;
     let kept = Kept::open(&state, wanted)?;
-    settings::check(&kept.settings)?;
+    settings::check(&kept.settings, &kept.accesses)?;
     let options = Options {
         // A pipe leads to whoever started us: nobody else can speak here.
         auth: Auth::None,
+        rules: settings::rules(&kept.settings, &kept.accesses)?,
         max_request: kept.settings.max_request,
         list_share: kept.settings.list_share,
         ..Options::default()

@@ -1,6 +1,7 @@
 //! `warmline token`: who is let into the gateway.
 
 use std::path::Path;
+use std::time::Duration;
 
 use warmline::Vault;
 use warmline::config::nearest;
@@ -19,8 +20,13 @@ pub(super) fn run(typed: &args::Token, report: &Report) -> Outcome<u8> {
     let state = state_folder(typed.state_dir.as_deref())?;
     let store = TokenStore::in_state_folder(&state);
     match &typed.what {
-        TokenWhat::New { name, identity } => {
-            make(&state, name, identity.as_deref().unwrap_or(name), report)
+        TokenWhat::New {
+            name,
+            identity,
+            expires,
+        } => {
+            let identity = identity.as_deref().unwrap_or(name);
+            make(&state, name, identity, *expires, report)
         },
         TokenWhat::List => {
             list(&store.list(), report);
@@ -30,23 +36,34 @@ pub(super) fn run(typed: &args::Token, report: &Report) -> Outcome<u8> {
     }
 }
 
-fn make(state: &Path, name: &str, identity: &str, report: &Report) -> Outcome<u8> {
+fn make(
+    state: &Path,
+    name: &str,
+    identity: &str,
+    lasts: Option<Duration>,
+    report: &Report,
+) -> Outcome<u8> {
     // The digest is made with the gateway's own secret, so that it means nothing elsewhere.
     let vault = Vault::in_folder(state)
         .map_err(|trouble| Problem::of_trouble(&trouble, Delivery::Unsent))?;
-    let made = TokenStore::in_state_folder(state).make(&vault, name, identity);
+    let store = TokenStore::in_state_folder(state);
+    let made = store.make(&vault, name, identity, lasts);
     let text = made.map_err(|error| not_made(error, name))?;
+    let made = store.list().into_iter().find(|kept| kept.name == name);
+    let expires = made.and_then(|kept| kept.expires());
     if report.is_json() {
         let fields = Fields::new()
             .put("name", name)
             .put("identity", identity)
+            .put("expires", expires)
             .put("token", &text);
         report.object("token", &fields);
         return Ok(0);
     }
     report.data(&text);
+    let until = expires.map_or_else(String::new, |end| format!(" until {end}"));
     report.note(&format!(
-        "token `{name}` stands for `{identity}`; it is shown once and kept nowhere. Send it as `Authorization: Bearer …`"
+        "token `{name}` stands for `{identity}`{until}; it is shown once and kept nowhere. Send it as `Authorization: Bearer …`"
     ));
     Ok(0)
 }
@@ -75,7 +92,8 @@ fn list(all: &[Kept], report: &Report) {
             let fields = Fields::new()
                 .put("name", &kept.name)
                 .put("identity", &kept.identity)
-                .put("made_at", kept.made_at);
+                .put("made_at", kept.made_at)
+                .put("expires", kept.expires());
             report.object("token", &fields);
         }
         return;
@@ -87,7 +105,12 @@ fn list(all: &[Kept], report: &Report) {
     let widest = all.iter().map(|kept| kept.name.chars().count()).max();
     for kept in all {
         let name = padded(&kept.name, widest.unwrap_or_default());
-        report.data(&format!("{}  {}", style::name(&name), kept.identity));
+        let until = match (kept.expires(), kept.is_over()) {
+            (None, _) => String::new(),
+            (Some(end), false) => format!("  until {end}"),
+            (Some(end), true) => format!("  {}", style::look(&format!("over since {end}"))),
+        };
+        report.data(&format!("{}  {}{until}", style::name(&name), kept.identity));
     }
 }
 

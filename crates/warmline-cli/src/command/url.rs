@@ -86,8 +86,8 @@ fn unknown(name: &str, config: &Config) -> Option<String> {
 /// What lets callers in.
 fn token(settings: &GatewaySettings, typed: &args::Url) -> Outcome<Option<String>> {
     match settings.auth {
-        AuthWord::None => Ok(None),
-        AuthWord::Tokens => Ok(Some("YOUR_TOKEN".to_owned())),
+        AuthWord::None | AuthWord::Proxy => Ok(None),
+        AuthWord::Tokens | AuthWord::Jwt => Ok(Some("YOUR_TOKEN".to_owned())),
         AuthWord::Local => {
             let state = state_folder(typed.state_dir.as_deref())?;
             let local = TokenStore::in_state_folder(&state).local();

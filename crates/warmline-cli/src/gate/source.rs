@@ -5,10 +5,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use warmline::Server;
-use warmline::config::{Config, Configured, Folders, plain_name, process_variable};
+use warmline::config::{Access, Config, Configured, Folders, plain_name, process_variable};
 use warmline::settings::{AuthWord, OpsListen};
 use warmline::trust::TrustStore;
 use warmline_gateway::reload::Wanted;
+use warmline_gateway::settings::Accesses;
 
 use crate::args::{Connect, Served};
 use crate::problem::{Outcome, Problem};
@@ -37,6 +38,28 @@ enum Least {
 struct Read<'c> {
     config: &'c Config,
     store: &'c TrustStore,
+}
+
+/// Servers to be served, each with what its declaration says about callers.
+#[derive(Default)]
+struct Chosen(Vec<(Server, Access)>);
+
+impl Chosen {
+    fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(known, _)| known.name() == name)
+    }
+
+    fn add(&mut self, server: Server, access: Access) {
+        self.0.push((server, access));
+    }
+
+    fn into_parts(self) -> (Vec<Server>, Accesses) {
+        let said = self.0.iter().filter(|(_, access)| !access.is_nothing());
+        let named = said.map(|(server, access)| (server.name().to_owned(), access.clone()));
+        let accesses = named.collect();
+        let servers = self.0.into_iter().map(|(server, _)| server);
+        (servers.collect(), accesses)
+    }
 }
 
 impl Source {
@@ -109,10 +132,11 @@ impl Source {
             store: &store,
         };
         let cautions = read.untrusted()?;
-        let servers = match self.aims.as_slice() {
+        let (servers, accesses) = match self.aims.as_slice() {
             [] => read.all(self.least)?,
             aims => read.chosen(aims)?,
-        };
+        }
+        .into_parts();
         let mut engine = config.engine(&store);
         engine.take_process_environment()?;
         engine.settle()?;
@@ -135,6 +159,7 @@ impl Source {
             servers,
             engine,
             gateway,
+            accesses,
         };
         Ok((wanted, cautions))
     }
@@ -159,19 +184,20 @@ impl Read<'_> {
     }
 
     /// Every server of every trusted file, the nearest of each name.
-    fn all(&self, least: Least) -> Outcome<Vec<Server>> {
-        let mut servers: Vec<Server> = Vec::new();
+    fn all(&self, least: Least) -> Outcome<Chosen> {
+        let mut servers = Chosen::default();
         for file in self.config.files() {
             let Ok(trusted) = file.trusted(self.store) else {
                 continue;
             };
             for declaration in file.declarations() {
-                if servers.iter().all(|known| known.name() != declaration.name) {
-                    servers.push(trusted.served(declaration, &process_variable, &None)?);
+                if !servers.has(&declaration.name) {
+                    let server = trusted.served(declaration, &process_variable, &None)?;
+                    servers.add(server, declaration.access.clone());
                 }
             }
         }
-        if servers.is_empty() && least == Least::One {
+        if servers.0.is_empty() && least == Least::One {
             return Err(self.nothing());
         }
         Ok(servers)
@@ -190,31 +216,32 @@ impl Read<'_> {
     }
 
     /// The servers that were typed.
-    fn chosen(&self, aims: &[Aim]) -> Outcome<Vec<Server>> {
+    fn chosen(&self, aims: &[Aim]) -> Outcome<Chosen> {
         let general = match aims {
             [_] => General::Speaks,
             _ => General::Silent,
         };
-        let mut servers: Vec<Server> = Vec::new();
+        let mut servers = Chosen::default();
         for aim in aims {
-            let server = match aim {
+            let (server, access) = match aim {
                 Aim::Name(name) => self.named(name)?,
                 Aim::Url(_) | Aim::Command(_) => {
-                    let taken = |name: &str| servers.iter().any(|known| known.name() == name);
-                    typed(aim, general, taken)?
+                    let taken = |name: &str| servers.has(name);
+                    (typed(aim, general, taken)?, Access::default())
                 },
             };
-            if servers.iter().all(|known| known.name() != server.name()) {
-                servers.push(server);
+            if !servers.has(server.name()) {
+                servers.add(server, access);
             }
         }
         Ok(servers)
     }
 
-    fn named(&self, name: &str) -> Outcome<Server> {
+    fn named(&self, name: &str) -> Outcome<(Server, Access)> {
         let (file, declaration) = self.config.find(name, self.store)?;
         let trusted = file.trusted(self.store)?;
-        Ok(trusted.served(declaration, &process_variable, &None)?)
+        let server = trusted.served(declaration, &process_variable, &None)?;
+        Ok((server, declaration.access.clone()))
     }
 }
 

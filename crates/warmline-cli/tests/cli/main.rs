@@ -10,6 +10,7 @@
 mod around;
 mod background;
 mod call;
+mod callers;
 mod check;
 mod config;
 mod demo;

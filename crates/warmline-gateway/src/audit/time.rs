@@ -1,7 +1,7 @@
 //! Times as people and machines both read them.
 
 /// A second of the Unix epoch as `2026-07-28T12:34:56Z`.
-pub(super) fn written(second: u64) -> String {
+pub(crate) fn written(second: u64) -> String {
     let (days, of_day) = (second / 86_400, second % 86_400);
     let (year, month, day) = date(days);
     let (hour, minute, second) = (of_day / 3_600, of_day / 60 % 60, of_day % 60);

@@ -35,6 +35,8 @@ pub struct Limits {
     pub body_within: Duration,
     /// A client that reads nothing for so long is left.
     pub stalled_after: Duration,
+    /// A connection on which nothing happens for so long is closed.
+    pub idle_for: Duration,
 }
 
 impl Default for Limits {
@@ -49,6 +51,7 @@ impl Default for Limits {
             head_within: Duration::from_secs(15),
             body_within: Duration::from_secs(30),
             stalled_after: Duration::from_secs(30),
+            idle_for: Duration::from_secs(120),
         }
     }
 }

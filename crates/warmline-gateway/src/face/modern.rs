@@ -61,7 +61,7 @@ pub(crate) async fn message(visit: Visit<'_>, message: Message, params: Params) 
     };
     match message.method() {
         Some("server/discover") => Box::pin(discover::answer(asked)).await,
-        Some(listen::METHOD) => listen::answer(visit.shared, asked).await,
+        Some(listen::METHOD) => listen::answer(&visit, asked).await,
         method => {
             let method = method.unwrap_or_default().to_owned();
             call(&visit, asked, method).await
@@ -200,7 +200,8 @@ struct Way {
 impl Way {
     fn of(visit: &Visit<'_>, params: &Params) -> Result<Self, NotPassed> {
         let shared = visit.shared;
-        let (run_from, vault) = (&shared.options.run_from, shared.warm.vault());
+        let terms = shared.terms.load();
+        let (run_from, vault) = (&terms.run_from, shared.warm.vault());
         let run = which::run(visit.target.run, visit.head, Some(params), run_from, vault)
             .map_err(NotPassed::BadRun)?;
         let split = run.as_deref().map_or(Split::Once, Split::Run);

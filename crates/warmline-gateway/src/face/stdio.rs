@@ -155,7 +155,7 @@ impl Pipe {
     ) -> Option<HeaderValue> {
         let (_, response) = face::with_body(self.visit(&head), body).await;
         let session = response.headers().get(SESSION_ID).cloned();
-        pass(response, &out, self.shared.options.max_request).await;
+        pass(response, &out, self.shared.max_request()).await;
         session
     }
 
@@ -163,7 +163,7 @@ impl Pipe {
     async fn stand(&self, head: Parts, out: mpsc::Sender<Bytes>) -> Ended {
         let response = face::without_body(self.visit(&head)).await;
         if response.status().is_success() {
-            pass(response, &out, self.shared.options.max_request).await;
+            pass(response, &out, self.shared.max_request()).await;
         }
         Ended::default()
     }
@@ -192,7 +192,7 @@ type UnderWay<'p> = FuturesUnordered<BoxFuture<'p, Ended>>;
 
 impl<'p> Talk<'p> {
     async fn read(&mut self, input: impl AsyncRead + Unpin) -> io::Result<()> {
-        let mut lines = Lines::new(input, self.pipe.shared.options.max_request);
+        let mut lines = Lines::new(input, self.pipe.shared.max_request());
         let mut under_way: UnderWay<'p> = FuturesUnordered::new();
         let mut standing: UnderWay<'p> = FuturesUnordered::new();
         loop {

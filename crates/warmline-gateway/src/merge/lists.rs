@@ -114,7 +114,8 @@ impl Listing {
             Ok(Err(error)) => return Err(Why::Failed(error)),
             Err(_) => return Err(Why::Late),
         };
-        let rules = &self.shared.options.rules;
+        let terms = self.shared.terms.load();
+        let rules = &terms.rules;
         let may_see = |item: &&Item| {
             self.list != List::Tools || rules.may_call(&self.subject, &member.name, &item.name)
         };

@@ -15,7 +15,7 @@ use warmline::identity::IdentityName;
 use warmline::{Warmline, clock};
 
 use super::keys::{KeySource, Keys};
-use super::{Effort, Known};
+use super::{Effort, Known, Mark, Shown};
 
 /// Nothing longer is looked at.
 const MAX_TOKEN: usize = 16 << 10;
@@ -74,7 +74,7 @@ impl Algorithm {
 }
 
 /// Whose signed tokens count here.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Jwt {
     /// Who must have issued them.
     pub issuer: String,
@@ -86,7 +86,12 @@ pub struct Jwt {
     pub algorithms: Vec<Algorithm>,
     /// By how much the clocks may differ.
     pub leeway: Duration,
+    /// The claim that says who it is, beside the issuer: `sub`, where nobody wants another.
+    pub identity_claim: String,
 }
+
+/// The claim that says who it is, by the standard.
+const SUBJECT: &str = "sub";
 
 impl Jwt {
     /// Tokens of an issuer for an audience, signed as is usual today.
@@ -103,6 +108,7 @@ impl Jwt {
                 Algorithm::EdDsa,
             ],
             leeway: Duration::from_secs(60),
+            identity_claim: SUBJECT.to_owned(),
         }
     }
 }
@@ -112,6 +118,7 @@ pub(super) struct Verifier {
     jwt: Jwt,
     keys: Keys,
     verified: HashMap<Digest, Arc<Known>>,
+    mark: Arc<Mark>,
 }
 
 impl Verifier {
@@ -120,7 +127,18 @@ impl Verifier {
             keys: Keys::new(jwt.keys.clone()),
             jwt,
             verified: HashMap::new(),
+            mark: Arc::default(),
         }
+    }
+
+    /// Whether it asks for the same.
+    pub(super) fn asks_for(&self, jwt: &Jwt) -> bool {
+        self.jwt == *jwt
+    }
+
+    /// Whether it is the one with this mark.
+    pub(super) fn is_marked(&self, mark: &Arc<Mark>) -> bool {
+        Arc::ptr_eq(&self.mark, mark)
     }
 
     /// Whom a token stands for.
@@ -153,7 +171,8 @@ impl Verifier {
         let key = self.keys.find(header.kid.as_deref(), header.alg).await?;
         let claims = decode::<Value>(text, &key, &self.validation(header.alg)).ok()?;
         let claims = claims.claims;
-        let subject = claims.get("sub")?.as_str().filter(|sub| !sub.is_empty())?;
+        let claim = self.jwt.identity_claim.as_str();
+        let subject = claims.get(claim)?.as_str().filter(|sub| !sub.is_empty())?;
         let leeway = self.jwt.leeway.as_secs();
         let expires_at = second(&claims, "exp")?.saturating_add(leeway);
         let begins_at = match claims.get("nbf") {
@@ -164,8 +183,14 @@ impl Verifier {
         if !(begins_at..expires_at).contains(&now) {
             return None;
         }
-        let name = IdentityName::composed(["jwt", &self.jwt.issuer, subject]);
+        let issuer = self.jwt.issuer.as_str();
+        // Values of two claims never mean the same somebody.
+        let name = match claim {
+            SUBJECT => IdentityName::composed(["jwt", issuer, subject]),
+            _ => IdentityName::composed(["jwt", issuer, claim, subject]),
+        };
         Some(Known {
+            shown: Shown::Signed(Arc::clone(&self.mark)),
             identity: warm.identity_by(name),
             name: format!("{} {subject}", self.jwt.issuer),
             expires_at: Some(expires_at),
@@ -180,7 +205,7 @@ impl Verifier {
         validation.validate_nbf = false;
         validation.set_issuer(&[&self.jwt.issuer]);
         validation.set_audience(&self.jwt.audiences);
-        let needed = ["exp", "iss", "aud", "sub"].map(str::to_owned);
+        let needed = ["exp", "iss", "aud"].map(str::to_owned);
         validation.required_spec_claims = HashSet::from(needed);
         validation
     }

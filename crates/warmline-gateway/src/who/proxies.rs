@@ -40,6 +40,11 @@ impl Network {
         (bits <= most).then_some(Self { address, bits })
     }
 
+    /// Whether every address is in it.
+    pub const fn is_all(&self) -> bool {
+        self.bits == 0
+    }
+
     /// Whether an address is in it.
     pub fn holds(&self, other: IpAddr) -> bool {
         match (self.address, other.to_canonical()) {
@@ -57,9 +62,14 @@ impl Network {
 }
 
 impl TrustedProxies {
+    /// Whether one of them is at this address.
+    pub(super) fn is_one(&self, from: IpAddr) -> bool {
+        self.addresses.iter().any(|network| network.holds(from))
+    }
+
     /// Whom a proxy names, if it is one of ours that sends this.
     pub(super) fn named<'a>(&self, head: &'a Parts, from: IpAddr) -> Option<&'a str> {
-        if !self.addresses.iter().any(|network| network.holds(from)) {
+        if !self.is_one(from) {
             return None;
         }
         let mut values = head.headers.get_all(&self.header).iter();

@@ -11,12 +11,13 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 use warmline::core::key::Digest;
 use warmline::seal::Purpose;
 use warmline::{Vault, Warmline, clock};
 
-use super::Known;
+use super::{Known, Shown};
 
 /// The clock of a file system is this coarse at worst: a file that changed so lately may change
 /// again without looking different.
@@ -57,7 +58,7 @@ pub(super) fn digest(vault: &Vault, text: &str) -> Digest {
 }
 
 /// Reads the tokens that count now.
-type ReadTokens = dyn Fn() -> Vec<Token> + Send + Sync;
+type ReadTokens = dyn Fn(&Vault) -> Vec<Token> + Send + Sync;
 
 /// Tokens that are kept in files or folders, and read again when those changed.
 #[derive(Clone)]
@@ -72,6 +73,14 @@ impl TokenSource {
     pub fn watching(
         files: impl IntoIterator<Item = PathBuf>,
         read: impl Fn() -> Vec<Token> + Send + Sync + 'static,
+    ) -> Self {
+        Self::digesting(files, move |_| read())
+    }
+
+    /// The same, where some are kept as texts.
+    pub(crate) fn digesting(
+        files: impl IntoIterator<Item = PathBuf>,
+        read: impl Fn(&Vault) -> Vec<Token> + Send + Sync + 'static,
     ) -> Self {
         Self {
             watched: files.into_iter().collect(),
@@ -123,6 +132,7 @@ impl Table {
                 name: token.identity.clone(),
                 claims: None,
                 expires_at: token.expires_at,
+                shown: Shown::Token(token.digest),
             };
             (token.digest, Arc::new(known))
         };
@@ -139,6 +149,8 @@ impl Table {
 pub(super) struct Kept {
     source: TokenSource,
     held: ArcSwapOption<Held>,
+    /// What it looked like when it was last asked whether it changed.
+    told: Mutex<Look>,
 }
 
 #[derive(Debug)]
@@ -151,9 +163,19 @@ struct Held {
 impl Kept {
     pub(super) fn new(source: TokenSource) -> Self {
         Self {
+            told: Mutex::new(source.look()),
             source,
             held: ArcSwapOption::empty(),
         }
+    }
+
+    /// Whether it changed since this was last asked, or may have without looking different.
+    pub(super) fn has_changed(&self) -> bool {
+        let look = self.source.look();
+        let mut told = self.told.lock();
+        let may_have = *told != look || !look.is_settled();
+        *told = look;
+        may_have
     }
 
     /// Whom a token stands for now.
@@ -166,7 +188,7 @@ impl Kept {
             return held.table.find(digest).cloned();
         }
         // The look is older than what is read: a change in between shows at the next request.
-        let table = Table::of(&(self.source.read)(), warm);
+        let table = Table::of(&(self.source.read)(warm.vault()), warm);
         let found = table.find(digest).cloned();
         self.held.store(Some(Arc::new(Held {
             is_settled: look.is_settled(),

@@ -15,6 +15,7 @@ mod merged_streams;
 mod merged_world;
 mod modern;
 mod ops;
+mod staying;
 mod straight;
 mod who;
 mod who_handed;

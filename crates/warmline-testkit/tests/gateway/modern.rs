@@ -7,4 +7,4 @@ mod merged;
 mod piped;
 mod relayed;
 mod runs;
-mod wire;
+pub(crate) mod wire;

@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use warmline_core::code::Code;
 
 use super::Read;
+use super::access::Access;
 use super::declaration::{Declaration, DeclaredReach, Described, Written};
 use super::expand::Expand;
 use super::mcp_servers::{broken, parse, plain_name, span};
@@ -103,6 +104,7 @@ fn declaration(
             ca_file: None,
         },
         credential: None,
+        access: Access::default(),
         url_env: Some(variable(
             &entry.mcp_server_url_override_env,
             "MCP_SERVER_URL",

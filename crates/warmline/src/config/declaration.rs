@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
 
+use super::access::Access;
 use super::credential::{DeclaredCredential, From};
 use super::expand::Expand;
 use super::outline::{public_url, quoted, setting};
@@ -33,6 +34,8 @@ pub struct Declaration {
     pub(crate) reach: DeclaredReach,
     pub(crate) credential: Option<DeclaredCredential>,
     pub(crate) settings: ServerSettings,
+    /// Rules about its callers.
+    pub access: Access,
     pub(crate) url_env: Option<String>,
     pub(crate) auth_env: Option<String>,
     pub(crate) described: Described,

@@ -36,11 +36,14 @@ pub(crate) const CREDENTIAL: &[&str] = &["command", "env", "file", "header"];
 /// Keys of `credential` that say how it is shown.
 pub(crate) const CREDENTIAL_SHOWN: &[&str] = &["as", "form"];
 
+/// Keys of a rule in `allow` and `deny`.
+pub(crate) const RULE: &[&str] = &["claim", "has", "identity", "tools"];
+
 /// The table at the top that declares servers.
 pub(crate) const SERVERS: &str = "servers";
 
 /// Tables at the top that the gateway and the command line read.
-pub(crate) const TOP_ELSEWHERE: &[&str] = &["admin", "auth"];
+pub(crate) const TOP_ELSEWHERE: &[&str] = &["admin"];
 
 /// Every key somebody may have meant within a server.
 pub(crate) fn of_a_server() -> impl Iterator<Item = &'static str> {
@@ -68,10 +71,10 @@ fn head<T>(setting: &Setting<T>) -> &'static str {
         .map_or(setting.key, |(head, _)| head)
 }
 
-/// What stands behind the dot in the names of a table's settings.
+/// What may stand in a table: settings, and tables within it.
 pub(crate) fn within<T: Group>(table: &str) -> impl Iterator<Item = &'static str> {
     T::TABLE.iter().filter_map(move |setting| {
-        let (head, rest) = setting.key.split_once('.')?;
-        (head == table).then_some(rest)
+        let rest = setting.key.strip_prefix(table)?.strip_prefix('.')?;
+        Some(rest.split_once('.').map_or(rest, |(head, _)| head))
     })
 }

@@ -12,6 +12,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use warmline_core::code::Code;
 
+use super::access::Access;
 use super::declaration::{Declaration, DeclaredReach, Described, Refusal, Written};
 use super::expand::Expand;
 use super::kinds::{ServerKind, missing};
@@ -212,6 +213,7 @@ fn declaration(
         span,
         reach,
         credential: None,
+        access: Access::default(),
         settings,
         url_env: None,
         auth_env: None,

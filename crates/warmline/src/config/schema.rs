@@ -37,22 +37,29 @@ fn schema() -> Value {
         "type": "object",
         "additionalProperties": false,
         "properties": top,
-        "$defs": { "server": server(), "tool": tool(), "credential": credential() },
+        "$defs": {
+            "server": server(), "tool": tool(), "credential": credential(), "rule": rule(),
+        },
     })
 }
 
 /// Settings whose names have a dot, as tables.
 fn put_tables<T: Group>(into: &mut Map<String, Value>) {
     for setting in T::TABLE {
-        let Some((table, key)) = setting.key.split_once('.') else {
-            into.insert(setting.key.to_owned(), described(setting));
-            continue;
-        };
-        let table = into.entry(table).or_insert_with(
-            || json!({ "type": "object", "additionalProperties": false, "properties": {} }),
-        );
-        table["properties"][key] = described(setting);
+        put(into, setting.key, described(setting));
     }
+}
+
+/// A setting, in the tables that stand before the dots of its name.
+fn put(into: &mut Map<String, Value>, key: &str, value: Value) {
+    let Some((table, rest)) = key.split_once('.') else {
+        into.insert(key.to_owned(), value);
+        return;
+    };
+    let table = into.entry(table).or_insert_with(
+        || json!({ "type": "object", "additionalProperties": false, "properties": {} }),
+    );
+    put(table["properties"].as_object_mut().unwrap(), rest, value);
 }
 
 fn described<T: Group>(setting: &Setting<T>) -> Value {
@@ -72,7 +79,7 @@ fn of_kind(kind: &Kind) -> Value {
         Form::Switch => Some(json!({ "type": "boolean" })),
         Form::Word => None,
         Form::Texts => Some(texts()),
-        Form::Path | Form::Address => Some(json!({ "type": "string" })),
+        Form::Text | Form::Path | Form::Address => Some(json!({ "type": "string" })),
     };
     let mut words: Vec<Value> = kind.words.iter().map(|word| json!(word)).collect();
     for (also, _) in kind.also {
@@ -114,6 +121,11 @@ fn server() -> Value {
         properties.insert((*key).to_owned(), value);
     }
     put_tables::<ServerSettings>(&mut properties);
+    for list in ["allow", "deny"] {
+        properties[list]["items"] = json!({
+            "anyOf": [{ "type": "string" }, { "$ref": "#/$defs/rule" }],
+        });
+    }
     json!({ "type": "object", "additionalProperties": false, "properties": properties })
 }
 
@@ -127,6 +139,23 @@ fn tool() -> Value {
         })
         .collect();
     json!({ "type": "object", "additionalProperties": false, "properties": properties })
+}
+
+/// A rule about callers.
+fn rule() -> Value {
+    let value = |key: &str| match key {
+        "tools" => json!({ "type": "array", "items": { "type": "string" }, "minItems": 1 }),
+        _ => json!({ "type": "string", "minLength": 1 }),
+    };
+    let properties: Map<String, Value> = keys::RULE
+        .iter()
+        .map(|key| ((*key).to_owned(), value(key)))
+        .collect();
+    json!({
+        "type": "object", "additionalProperties": false, "properties": properties,
+        "dependentRequired": { "claim": ["has"], "has": ["claim"] },
+        "not": { "required": ["identity", "claim"] },
+    })
 }
 
 fn credential() -> Value {
@@ -178,6 +207,15 @@ fn the_schema_takes_what_is_read_and_refuses_what_is_not() {
         ("[servers.b]\ncommand = ['npx', '-y', 's']\nenv_pass = ['D']\nspares = 1\nstart_timeout = '2min'\n[servers.b.tools.t]\nrepeatable = true\nsession_per = 'call'\n", true),
         ("[servers.b]\ncommand = ['s']\nsessions = true\nmax_age = 'none'\n[servers.b.breaker]\nreset = '5s'\n", true),
         ("[limits]\nprocesses = 8\n[runs]\nidle = '10min'\n[store]\npath = 'memory'\n", true),
+        ("[gateway]\ntrusted_proxies = ['10.0.0.0/8']\nproxy_header = 'X-User'\nidle_timeout = '3min'\n[gateway.jwt]\nissuer = 'https://login'\naudiences = ['a']\nkeys_url = 'https://login/keys'\n[gateway.resource]\nurl = 'https://mcp'\n", true),
+        ("[servers.a]\nurl = 'https://x'\nallow = ['a*', { claim = 'groups', has = 'finance', tools = ['read_*'] }, { identity = 'alice' }]\ndeny = [{ tools = ['rm'] }]\n", true),
+        ("[gateway.jwt]\nisuer = 'https://login'\n", false),
+        ("[gateway.jwtt]\nissuer = 'https://login'\n", false),
+        ("[auth]\nissuer = 'https://login'\n", false),
+        ("[servers.a]\nurl = 'https://x'\nallow = [{ claim = 'groups' }]\n", false),
+        ("[servers.a]\nurl = 'https://x'\nallow = [{ group = 'finance' }]\n", false),
+        ("[servers.a]\nurl = 'https://x'\nallow = [{ identity = 'a', claim = 'b', has = 'c' }]\n", false),
+        ("[servers.a]\nurl = 'https://x'\ndeny = [{ tools = [] }]\n", false),
         ("[gateway]\nlissen = '127.0.0.1:8484'\n", false),
         ("[gateway]\nauth = 'non'\n", false),
         ("[servers.a]\nurl = 'https://x'\nspares = 9999\n", false),

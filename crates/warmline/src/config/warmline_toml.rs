@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 use warmline_core::code::Code;
 
+use super::access::Access;
 use super::credential::DeclaredCredential;
 use super::declaration::{Declaration, DeclaredReach, Described, Written};
 use super::expand::Expand;
@@ -14,9 +15,11 @@ use super::{Read, keys, name_problem};
 use crate::settings::place::{ConfigError, Place, Show, Source};
 use crate::settings::{EngineSettings, GatewaySettings, Group, ServerSettings};
 
+mod access;
 mod decided;
 mod reader;
 
+use access::List;
 use reader::{Instead, Key, Reader, Value, name_of};
 
 /// What a `warmline.toml` declares and decides.
@@ -69,6 +72,7 @@ struct Draft {
     cwd: Option<PathBuf>,
     credential: Option<DeclaredCredential>,
     settings: ServerSettings,
+    access: Access,
     url_env: Option<String>,
     auth_env: Option<String>,
     described: Described,
@@ -150,6 +154,7 @@ impl Reader<'_> {
             reach,
             credential: draft.credential,
             settings: draft.settings,
+            access: draft.access,
             url_env: draft.url_env,
             auth_env: draft.auth_env,
             described: draft.described,
@@ -168,6 +173,9 @@ impl Reader<'_> {
         draft: &mut Draft,
     ) -> Result<(), ConfigError> {
         let name = key.get_ref().as_ref();
+        if let Some(list) = List::parse(name).filter(|_| access::is_about_callers(value)) {
+            return self.rules(list, key, value, &mut draft.access, &mut draft.settings);
+        }
         match name {
             "kind" => {
                 let word = self.text(name, value)?;

@@ -26,6 +26,8 @@ pub enum Value {
     Switch(bool),
     /// One of the setting's words.
     Word(&'static str),
+    /// One text.
+    Text(String),
     /// A list of texts.
     Texts(Vec<String>),
     /// A file or folder.
@@ -42,6 +44,7 @@ impl std::fmt::Display for Value {
             Self::Size(bytes) => f.write_str(&shown_size(*bytes)),
             Self::Switch(on) => write!(f, "{on}"),
             Self::Word(word) => f.write_str(word),
+            Self::Text(text) => f.write_str(text),
             Self::Texts(texts) if texts.is_empty() => f.write_str("none"),
             Self::Texts(texts) => f.write_str(&texts.join(", ")),
             Self::Path(path) => write!(f, "{}", path.display()),
@@ -98,6 +101,8 @@ pub(crate) enum Form {
     Switch,
     /// One of the words and nothing else.
     Word,
+    /// Any text that is not empty.
+    Text,
     Texts,
     /// A file or folder; in a file it starts from where that file lies.
     Path,
@@ -162,6 +167,11 @@ impl Kind {
         Self::of(Form::Word).or(words)
     }
 
+    /// One text.
+    pub(crate) const fn text() -> Self {
+        Self::of(Form::Text)
+    }
+
     /// A list of texts.
     pub(crate) const fn texts() -> Self {
         Self::of(Form::Texts)
@@ -208,6 +218,10 @@ impl Kind {
             Form::Size(_) => self.read_size(said),
             Form::Switch => self.read_switch(said),
             Form::Word => Err(self.no_word(said)),
+            Form::Text => match said.text().map(str::trim) {
+                Some(text) if !text.is_empty() => Ok(Value::Text(text.to_owned())),
+                Some(_) | None => Err(self.not(said)),
+            },
             Form::Texts => self.read_texts(said),
             Form::Path => match said.text() {
                 Some(text) if !text.trim().is_empty() => Ok(Value::Path(text.into())),
@@ -248,6 +262,7 @@ impl Kind {
             Form::Size(_) => Some("size".to_owned()),
             Form::Switch => Some("`true`, `false`".to_owned()),
             Form::Word => None,
+            Form::Text => Some("text".to_owned()),
             Form::Texts => Some("list of texts".to_owned()),
             Form::Path => Some("path".to_owned()),
             Form::Address => Some("address".to_owned()),
@@ -371,7 +386,7 @@ impl Kind {
             Form::Time(_) => "a duration",
             Form::Size(_) => "a size",
             Form::Switch => "`true` or `false`",
-            Form::Word => "a text",
+            Form::Word | Form::Text => "a text",
             Form::Path => "a path",
             Form::Address => "an address",
             Form::Texts => "a list of texts",

@@ -26,6 +26,8 @@ const ENGINE_PARTS: &[(&str, &str)] = &[
 ];
 const GATEWAY_PARTS: &[(&str, &str)] = &[
     ("gateway", "gateway.listen"),
+    ("jwt", "gateway.jwt.issuer"),
+    ("resource", "gateway.resource.url"),
     ("audit", "audit.file"),
     ("ops", "ops.listen"),
     ("log", "log.level"),
@@ -91,9 +93,9 @@ fn table<T: Group>(settings: &[Setting<T>]) -> String {
     for setting in settings {
         let key = setting
             .key
-            .split_once('.')
+            .rsplit_once('.')
             .map_or(setting.key, |(table, key)| {
-                // The engine's tables have a heading of their own.
+                // Other tables have a heading of their own.
                 if table == "breaker" { setting.key } else { key }
             });
         let mut variables = format!("`{}`", setting.variable());

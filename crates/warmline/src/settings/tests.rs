@@ -48,6 +48,7 @@ fn another<T: Group>(setting: &Setting<T>) -> String {
         Form::Size(_) => vec!["64KiB".into()],
         Form::Switch => vec!["true".into(), "false".into()],
         Form::Word => setting.kind.words.iter().map(|w| (*w).to_owned()).collect(),
+        Form::Text => vec!["https://one.example.com".into()],
         Form::Texts => vec!["one, two".into()],
         Form::Path => vec!["somewhere".into()],
         Form::Address => vec!["0.0.0.0:9000".into()],
@@ -68,7 +69,7 @@ fn in_a_file<T: Group>(setting: &Setting<T>, value: &str) -> String {
                 .collect::<Vec<_>>()
                 .join(", ")
         ),
-        Form::Time(_) | Form::Size(_) | Form::Word | Form::Path | Form::Address => {
+        Form::Time(_) | Form::Size(_) | Form::Word | Form::Text | Form::Path | Form::Address => {
             format!("{value:?}")
         },
     }

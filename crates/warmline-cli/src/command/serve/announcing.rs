@@ -66,6 +66,8 @@ impl Announced {
                 "callers show a token: `{}` makes one",
                 style::name("warmline token new NAME")
             ),
+            AuthWord::Jwt => "callers show a token that was signed for us".to_owned(),
+            AuthWord::Proxy => "callers are named by a trusted proxy".to_owned(),
             AuthWord::None => format!(
                 "{}: `auth = \"none\"`. Callers share nothing but a run they name: its name is the whole secret",
                 style::look("nobody is asked who they are")

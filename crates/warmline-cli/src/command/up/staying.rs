@@ -4,8 +4,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use warmline::clock;
+use warmline::config::ConfigError;
 use warmline::core::code::Code;
+use warmline::settings::GatewaySettings;
 use warmline_gateway::reload::{Fixed, Watch};
+use warmline_gateway::settings::{self, Accesses};
 use warmline_gateway::{AuditOptions, Gateway, Handing, Options};
 
 use crate::args;
@@ -32,11 +35,16 @@ pub(super) async fn stay(typed: &args::Up, state: &Path, home: &Home) -> Outcome
     descriptors::raise();
     let (fixed, ceilings) = (Fixed::of(&wanted), wanted.engine.ceilings);
     let kept = Kept::open(state, wanted)?;
-    let gateway =
-        Gateway::start_here(kept.warm.clone(), options(&kept, home)).map_err(|error| {
-            Problem::new(Code::ConfigBadValue, "the background gateway cannot listen")
-                .because(error.to_string())
-        })?;
+    let options = Options {
+        socket: Some(home.socket()),
+        admin: Some(home.socket()),
+        handing: Handing::Taken,
+        ..options(&kept.settings, &kept.accesses)?
+    };
+    let gateway = Gateway::start_here(kept.warm.clone(), options).map_err(|error| {
+        Problem::new(Code::ConfigBadValue, "the background gateway cannot listen")
+            .because(error.to_string())
+    })?;
     tracing::info!(socket = %home.socket().display(), "up");
     let idle = typed.idle.unwrap_or(IDLE);
     let why = follow(&gateway, &source, &fixed, &mut signals, idle).await;
@@ -48,19 +56,23 @@ pub(super) async fn stay(typed: &args::Up, state: &Path, home: &Home) -> Outcome
 
 /// On its socket alone, where only its user comes in: what the configuration says of addresses and
 /// tokens is for `serve`.
-fn options(kept: &Kept, home: &Home) -> Options {
-    let settings = &kept.settings;
-    Options {
-        socket: Some(home.socket()),
-        admin: Some(home.socket()),
-        handing: Handing::Taken,
+fn options(settings: &GatewaySettings, accesses: &Accesses) -> Result<Options, ConfigError> {
+    Ok(Options {
+        rules: settings::rules(settings, accesses)?,
         max_request: settings.max_request,
         audit: settings.audit.clone().map(|file| AuditOptions {
             file,
             arguments: settings.audit_arguments.clone(),
         }),
         ..Options::default()
-    }
+    })
+}
+
+/// Reads the configuration again: whole or not at all.
+fn read_again(gateway: &Gateway, source: &Source, fixed: &Fixed) {
+    reload(gateway, source, fixed, |wanted| {
+        options(&wanted.gateway, &wanted.accesses)
+    });
 }
 
 /// Nothing that happens to the terminal it was started from concerns it, and no folder is held.
@@ -85,10 +97,10 @@ async fn follow(
         tokio::select! {
             told = signals.next() => match told {
                 Told::Stop => return "a signal",
-                Told::Reload => reload(gateway, source, fixed),
+                Told::Reload => read_again(gateway, source, fixed),
             },
             _ = gateway.asked_to_end() => return "asked to",
-            () = files.changed() => reload(gateway, source, fixed),
+            () = files.changed() => read_again(gateway, source, fixed),
             () = unused(gateway, idle) => return "nobody needs it",
         }
     }

@@ -116,8 +116,9 @@ fn way_by_name(
         let what = format!("Unknown {}: {name}", merge::word_for_one(list));
         Refusal::Wrong(RpcCode::Params, what)
     };
-    let rules = &visit.shared.options.rules;
-    let server = merge::server_of(name).filter(|server| rules.may_use(&visit.subject, server));
+    let terms = visit.shared.terms.load();
+    let may_use = |server: &&str| terms.rules.may_use(&visit.subject, server);
+    let server = merge::server_of(name).filter(may_use);
     let server = server.ok_or_else(unknown)?;
     match client.way(&visit.to(server), Some(params)) {
         Ok(way) => Ok((server.to_owned(), way)),

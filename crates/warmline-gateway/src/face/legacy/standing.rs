@@ -102,7 +102,7 @@ fn stand(
     }
     let ear = Arc::new(StandingEar::new(client, &lane));
     let reading = Reading(lane);
-    let flow = flow.primed(prime);
+    let flow = flow.primed(prime).until(visit.turned_out());
     if visit.target.server.is_none() {
         let gathering = Gathering::begin(visit, client, ear);
         return flow.holding((gathering, reading, at)).response();

@@ -161,7 +161,8 @@ pub(super) fn named_run<'a>(
     visit: &Visit<'a>,
     params: Option<&Params>,
 ) -> Result<Option<Cow<'a, str>>, Refusal> {
-    let run_from = &visit.shared.options.run_from;
+    let terms = visit.shared.terms.load();
+    let run_from = &terms.run_from;
     let vault = visit.shared.warm.vault();
     which::run(visit.target.run, visit.head, params, run_from, vault).map_err(Refusal::BadRun)
 }

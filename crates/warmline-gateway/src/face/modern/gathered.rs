@@ -61,10 +61,12 @@ pub(super) async fn answer(
         ear,
     };
     let mut stopping = visit.shared.stopping.clone();
+    let turned_out = visit.turned_out();
     let calling: Calling = Box::pin(async move {
         tokio::select! {
             () = place.stay() => {},
             () = stopped(&mut stopping) => {},
+            () = turned_out => {},
         }
         drop(taken);
         place.ear.ended(b"{\"resultType\":\"complete\"}")

@@ -23,8 +23,8 @@ use warmline::core::protocol::splice::Edit;
 use warmline::{Listener, News, ServerHandle, clock};
 
 use super::{Asked, failed, notification};
-use crate::Shared;
 use crate::body::Body;
+use crate::face::Visit;
 use crate::flow::{self, Accepts, Calling, Ended, Leaving, Manner};
 use crate::lane::{Keep, Lane};
 use crate::reply::{self, RpcCode};
@@ -45,7 +45,8 @@ const MAX_TRIES: u32 = 12;
 pub(super) const STOOD: Duration = Duration::from_secs(60);
 
 /// Answers `subscriptions/listen`.
-pub(super) async fn answer(shared: &Arc<Shared>, asked: Asked) -> Response<Body> {
+pub(super) async fn answer(visit: &Visit<'_>, asked: Asked) -> Response<Body> {
+    let shared = visit.shared;
     if asked.accepts == Accepts::Json {
         return not_as_json(&asked.id);
     }
@@ -55,11 +56,13 @@ pub(super) async fn answer(shared: &Arc<Shared>, asked: Asked) -> Response<Body>
     let lane = Arc::new(Lane::new(Keep::Nothing));
     let ear = Arc::new(Ear::new(&lane, asked.id));
     let mut stopping = shared.stopping.clone();
+    let turned_out = visit.turned_out();
     let (server, params) = (asked.server, asked.params);
     let calling: Calling = Box::pin(async move {
         let ended = tokio::select! {
             ended = stay(&server, &params, &ear) => ended,
             () = stopped(&mut stopping) => ear.ended(b"{\"resultType\":\"complete\"}"),
+            () = turned_out => ear.ended(b"{\"resultType\":\"complete\"}"),
         };
         drop(place);
         ended

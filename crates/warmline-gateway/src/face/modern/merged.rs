@@ -145,8 +145,9 @@ async fn by_name(
 
 /// The server that a name is of, if somebody may use it.
 fn server_of<'n>(visit: &Visit<'_>, list: List, name: &'n str) -> Result<&'n str, NotPassed> {
-    let rules = &visit.shared.options.rules;
-    let server = merge::server_of(name).filter(|server| rules.may_use(&visit.subject, server));
+    let terms = visit.shared.terms.load();
+    let may_use = |server: &&str| terms.rules.may_use(&visit.subject, server);
+    let server = merge::server_of(name).filter(may_use);
     server.ok_or_else(|| unknown(list, name))
 }
 

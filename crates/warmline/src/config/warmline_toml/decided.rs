@@ -12,7 +12,7 @@ use crate::settings::place::{ConfigError, Show};
 use crate::settings::{self, Group, Kind, Origin, Said, Setting};
 
 impl Reader<'_> {
-    /// The settings of one table, such as `breaker` or `limits`.
+    /// The settings of one table, such as `breaker` or `limits`, and of tables within it.
     pub(super) fn decided_in<T: Group>(
         &self,
         table: &str,
@@ -23,6 +23,9 @@ impl Reader<'_> {
             let path = format!("{table}.{}", key.get_ref());
             match T::setting(&path) {
                 Some(setting) => self.decide(setting, value, into)?,
+                None if keys::within::<T>(&path).next().is_some() => {
+                    self.decided_in(&path, value, into)?;
+                },
                 None => {
                     let what = format!("setting of `{table}`");
                     return Err(self.unknown(key, &what, keys::within::<T>(table)));

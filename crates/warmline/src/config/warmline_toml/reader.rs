@@ -137,6 +137,10 @@ const MEANT: &[(&str, &str)] = &[
     ),
     ("type", "the key is `kind`"),
     ("disabled", "write `enabled = false`"),
+    (
+        "auth",
+        "who may call is decided by `gateway.auth`, `[gateway.jwt]` and `gateway.trusted_proxies`",
+    ),
 ];
 
 pub(super) fn name_of(file: &Path) -> String {

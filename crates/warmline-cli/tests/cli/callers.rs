@@ -1,0 +1,286 @@
+//! Who may call, as a configuration file says it: signed tokens, proxies, rules, tokens that end.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use jsonwebtoken::jwk::Jwk;
+use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use warmline_testkit::LedgerServer;
+use warmline_testkit::personality::Personality;
+
+use crate::serve::{Serving, until};
+use crate::tells;
+use crate::warmline::{Told, Warmline};
+
+const ISSUER: &str = "https://login.example.com";
+const AUDIENCE: &str = "https://mcp.example.com";
+
+/// Somebody who signs tokens, with a key that is made for the test.
+struct Signer(EncodingKey);
+
+impl Signer {
+    fn new() -> Self {
+        let pair = rcgen::KeyPair::generate().unwrap();
+        Self(EncodingKey::from_ec_der(&pair.serialize_der()))
+    }
+
+    /// What the issuer publishes.
+    fn keys(&self) -> String {
+        let mut key = Jwk::from_encoding_key(&self.0, Algorithm::ES256).unwrap();
+        key.common.key_id = Some("k1".to_owned());
+        json!({ "keys": [key] }).to_string()
+    }
+
+    /// A token for somebody in these groups.
+    fn sign(&self, subject: &str, groups: &[&str]) -> String {
+        let now = warmline::clock::wall_seconds();
+        let claims = json!({
+            "iss": ISSUER, "aud": AUDIENCE, "sub": subject, "groups": groups,
+            "exp": now + 600,
+        });
+        let mut header = Header::new(Algorithm::ES256);
+        header.kid = Some("k1".to_owned());
+        encode(&header, &claims, &self.0).unwrap()
+    }
+}
+
+/// A whole file about callers of one server.
+fn file(server: &LedgerServer, rules: &str) -> String {
+    format!(
+        "[gateway]\nauth = 'jwt'\n\
+         [gateway.jwt]\nissuer = '{ISSUER}'\naudiences = ['{AUDIENCE}']\nkeys_file = 'keys.json'\n\
+         [gateway.resource]\nurl = 'https://mcp.example.com'\nscopes = ['tools']\n\
+         [servers.ledger]\nurl = '{}'\n{rules}\n",
+        server.url()
+    )
+}
+
+fn call(warmline: &Warmline, serving: &Serving, tool: &str, header: &str) -> Told {
+    let url = format!("{}/servers/ledger/mcp", serving.base());
+    warmline.run(&["call", &url, tool, "--header", header])
+}
+
+/// The head of what a client gets that shows nothing.
+fn turned_away(serving: &Serving) -> String {
+    let address = serving.base();
+    let address = address.strip_prefix("http://").unwrap();
+    let mut socket = TcpStream::connect(address).unwrap();
+    let body = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
+    let text = format!(
+        "POST /servers/ledger/mcp HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    socket.write_all(text.as_bytes()).unwrap();
+    let mut said = String::new();
+    socket.read_to_string(&mut said).unwrap();
+    said
+}
+
+/// reliability T5, reliability F82: a file says whose signed tokens count, where clients get them,
+/// and which claims may call what; another file counts from the next request on, and one with an
+/// error in any part changes no part.
+#[test]
+fn signed_tokens_and_rules_of_a_file_count_and_change_together() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let (warmline, signer) = (Warmline::new(), Signer::new());
+    warmline.write_user("keys.json", &signer.keys());
+    let finance = "allow = ['echo', { claim = 'groups', has = 'finance', tools = ['counter'] }]";
+    let path = warmline.write_user("warmline.toml", &file(&server, finance));
+    let serving = Serving::start(&warmline, &[]);
+    assert_eq!(serving.said["auth"], "jwt");
+    let shown = |groups: &[&str]| format!("Authorization: Bearer {}", signer.sign("alice", groups));
+    let (of_finance, of_sales) = (shown(&["finance"]), shown(&["sales"]));
+    let may = |tool: &str, header: &str| call(&warmline, &serving, tool, header).exit == 0;
+    assert!(may("counter", &of_finance));
+    assert!(may("echo", &of_sales));
+    let url = format!("{}/servers/ledger/mcp", serving.base());
+    // Asked for without looking at the list first.
+    let words = ["request", &url, "tools/call", "name=counter", "--header"];
+    let refused = warmline.run(&[&words[..], &[&of_sales]].concat());
+    assert_ne!(refused.exit, 0, "{refused}");
+    assert!(refused.stderr.contains("may not be called"), "{refused}");
+    for (header, listed) in [(&of_finance, "counter\necho\n"), (&of_sales, "echo\n")] {
+        let tools = warmline.run(&["tools", &url, "--json", "--header", header]);
+        let mut names: Vec<String> = names(&tools.stdout);
+        names.sort();
+        assert_eq!(names.join("\n") + "\n", listed, "{tools}");
+    }
+    let said = turned_away(&serving).to_ascii_lowercase();
+    assert!(said.starts_with("http/1.1 401"), "{said}");
+    let place = format!("{AUDIENCE}/.well-known/oauth-protected-resource/servers/ledger/mcp");
+    let challenge = format!("resource_metadata=\"{place}\"");
+    assert!(said.contains(&challenge), "{said}");
+
+    // An error anywhere in the file: neither its rules nor its issuer count.
+    let sales = "allow = [{ claim = 'groups', has = 'sales' }]";
+    let broken = file(&server, sales).replace("audiences = ['", "audiences = [] # ['");
+    std::fs::write(&path, broken).unwrap();
+    serving.tell(Signal::HUP);
+    assert!(may("counter", &of_finance) && !may("counter", &of_sales));
+
+    std::fs::write(&path, file(&server, sales)).unwrap();
+    until("the other group may", || may("counter", &of_sales));
+    assert!(!may("echo", &of_finance));
+
+    let other = file(&server, "").replace(ISSUER, "https://other.example.com");
+    std::fs::write(&path, other).unwrap();
+    until("the issuer counts no more", || !may("echo", &of_sales));
+    let log = serving.stop(&warmline);
+    for line in [
+        "does not say for whom tokens must be issued",
+        r#""at_once":"rules of ledger""#,
+        r#""at_once":"gateway.jwt.issuer, rules of ledger""#,
+    ] {
+        assert!(log.contains(line), "{line} is missing: {log}");
+    }
+    for token in [&of_finance, &of_sales] {
+        let secret = token.rsplit('.').next().unwrap();
+        assert!(!log.contains(secret), "{log}");
+    }
+}
+
+fn names(lines: &str) -> Vec<String> {
+    let said = lines.lines().map(serde_json::from_str::<Value>);
+    let tools = said.map(|line| line.unwrap()["tool"].as_str().unwrap().to_owned());
+    tools.collect()
+}
+
+/// reliability F86: a proxy that a file trusts says who is calling; from anywhere else its header
+/// counts for nothing, and what it says is held to the rules.
+#[test]
+fn a_proxy_of_a_file_names_the_caller() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    for (place, is_trusted) in [("127.0.0.0/8", true), ("10.0.0.0/8", false)] {
+        let warmline = Warmline::new();
+        let text = format!(
+            "[gateway]\nauth = 'proxy'\ntrusted_proxies = ['{place}']\nproxy_header = 'X-User'\n\
+             [servers.ledger]\nurl = '{}'\nallow = [{{ identity = 'alice' }}, {{ identity = 'bob', tools = ['echo'] }}]\n",
+            server.url()
+        );
+        warmline.write_user("warmline.toml", &text);
+        let serving = Serving::start(&warmline, &[]);
+        let may = |tool: &str, who: &str| call(&warmline, &serving, tool, who).exit == 0;
+        for (tool, who, is_allowed) in [
+            ("counter", "X-User: alice", true),
+            ("echo", "X-User: bob", true),
+            ("counter", "X-User: bob", false),
+            ("echo", "X-User: eve", false),
+            ("echo", "X-Other: alice", false),
+        ] {
+            assert_eq!(may(tool, who), is_allowed && is_trusted, "{place} {who}");
+        }
+        serving.stop(&warmline);
+    }
+}
+
+/// A token that was made for a time counts for that time, and says so.
+#[test]
+fn a_token_that_expires_counts_until_then() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let warmline = Warmline::new();
+    let text = format!("[servers.ledger]\nurl = '{}'\n", server.url());
+    warmline.write_user("warmline.toml", &text);
+    let serving = Serving::start(&warmline, &[]);
+    let new = |words: &[&str]| {
+        let mut all = vec!["token", "new"];
+        all.extend(words);
+        let made = warmline.run(&all);
+        assert_eq!(made.exit, 0, "{made}");
+        assert!(made.stderr.contains("` until 20"), "{made}");
+        format!("Authorization: Bearer {}", made.stdout.trim())
+    };
+    let long = new(&["carol", "--expires", "90d"]);
+    let short = new(&["dave", "--expires", "2s"]);
+    let may = |who: &str| call(&warmline, &serving, "echo", who).exit == 0;
+    assert!(may(&long));
+    until("it counts no longer", || !may(&short));
+    assert!(may(&long));
+    let listed = warmline.run(&["token", "list"]).stdout;
+    assert!(listed.contains("carol  carol  until 20"), "{listed}");
+    assert!(listed.contains("dave   dave  over since 20"), "{listed}");
+    serving.stop(&warmline);
+    tells!(warmline.run(&["token", "new", "erin", "--expires", "soon"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[usage-bad-argument]: `--expires <TIME>` cannot be `soon`
+      hint: write a number and a unit: 90d, 12h, 30min
+    ");
+}
+
+/// What cannot be decided together is told with its place and what to write, and starts nothing.
+#[test]
+fn check_tells_what_callers_cannot_be_let_in_by() {
+    let warmline = Warmline::new();
+    let jwt = |more: &str| format!("[gateway.jwt]\nissuer = 'https://a'\n{more}");
+    let server = |rules: &str| format!("[servers.a]\nurl = 'http://x'\n{rules}\n");
+    #[rustfmt::skip]
+    let table = [
+        (jwt(""), 2, "does not say for whom tokens must be issued"),
+        (jwt("audiences = ['b']\n"), 2, "does not say where the issuer's keys are"),
+        (jwt("audiences = ['b']\nkeys_url = 'http://elsewhere/keys'\n"), 4, "keys cannot be fetched from `http://elsewhere/keys`"),
+        (jwt("audiences = ['b']\nkeys_file = 'k'\nalgorithms = ['HS256']\n"), 5, "`HS256` is no way to sign that counts here"),
+        (jwt("audiences = ['b']\nkeys_file = 'k'\nkey_url = 'x'\n"), 5, "did you mean `keys_url`?"),
+        ("[gateway.jwt]\naudiences = ['b']\n".to_owned(), 2, "`gateway.jwt.issuer` is not"),
+        ("[gateway]\nauth = 'jwt'\n".to_owned(), 2, "nobody's signed tokens count"),
+        ("[gateway]\nauth = 'proxy'\n".to_owned(), 2, "no proxy is trusted"),
+        ("[gateway]\ntrusted_proxies = ['10.0.0.0/8']\n".to_owned(), 2, "proxy_header"),
+        ("[gateway]\nproxy_header = 'X-User'\n".to_owned(), 2, "no proxy is trusted"),
+        ("[gateway]\ntrusted_proxies = ['0.0.0.0/0']\nproxy_header = 'X-User'\n".to_owned(), 2, "`0.0.0.0/0` is no place of a proxy"),
+        ("[gateway]\ntrusted_proxies = ['::1']\nproxy_header = 'Authorization'\n".to_owned(), 3, "cannot be the header of a proxy"),
+        ("[gateway]\nauth = 'none'\ntrusted_proxies = ['::1']\nproxy_header = 'X-User'\n".to_owned(), 2, "other settings say whom to let in"),
+        ("[gateway.resource]\nscope = ['tools']\n".to_owned(), 2, "did you mean `scopes`?"),
+        ("[gateway.resource]\nurl = 'https://x/path'\n".to_owned(), 2, "is not the beginning of our URLs"),
+        ("[gateway.resource]\nurl = 'https://x'\n".to_owned(), 2, "does not say who gives out tokens"),
+        ("[gateway.resource]\nscopes = ['x']\n".to_owned(), 2, "`gateway.resource.url` is not"),
+        (server("allow = [{ claim = 'groups', has = 'x' }]"), 0, "ask for a claim, and no signed token counts"),
+        (server("allow = [{ claim = 'groups' }]"), 3, "does not say what its claim has"),
+        (server("deny = [{ identity = 'a', tool = 'x' }]"), 3, "did you mean `tools`?"),
+        (server("deny = [{ identity = 'a', tools = [] }]"), 3, "is about no tool at all"),
+        ("[auth]\nissuer = 'x'\n".to_owned(), 1, "who may call is decided by"),
+    ];
+    for (text, line, what) in table {
+        warmline.write("warmline.toml", &text);
+        let told = warmline.run(&["check", "warmline.toml"]);
+        assert_eq!(told.exit, 2, "{text}{told}");
+        assert!(told.stderr.contains(what), "{text}{told}");
+        let place = format!("warmline.toml:{line}:");
+        assert!(line == 0 || told.stderr.contains(&place), "{text}{told}");
+    }
+}
+
+#[test]
+fn check_shows_what_it_understood() {
+    let warmline = Warmline::new();
+    let text = "[gateway]\nauth = 'jwt'\nmax_connections_per_address = 64\n\
+        [gateway.jwt]\nissuer = 'https://login.example.com'\naudiences = ['a', 'b']\nkeys_url = 'https://login.example.com/keys'\n\
+        [runs]\nidle = '10min'\n\
+        [servers.ledger]\nurl = 'https://x/mcp'\n\
+        allow = ['echo', { claim = 'groups', has = 'finance', tools = ['read_*', 'sum'] }, { identity = 'alice' }]\n\
+        deny = [{ tools = ['delete_*'] }]\n";
+    warmline.write("warmline.toml", text);
+    tells!(warmline.run(&["check", "warmline.toml"]), @r"
+    exit: 0
+    ----- stdout -----
+    ok  warmline.toml · 1 server
+      gateway.auth  jwt
+      gateway.max_connections_per_address  64
+      gateway.jwt.issuer  https://login.example.com
+      gateway.jwt.audiences  a, b
+      gateway.jwt.keys_url  https://login.example.com/keys
+      runs.idle  10min
+      servers.ledger  allow echo for everybody
+      servers.ledger  allow read_*, sum where groups has finance
+      servers.ledger  allow every tool for alice
+      servers.ledger  deny delete_* for everybody
+    ");
+    let told = warmline.run(&["check", "warmline.toml", "--json"]);
+    for line in [
+        r#"{"kind":"setting","key":"gateway.jwt.audiences","value":"a, b"}"#,
+        r#"{"kind":"rule","server":"ledger","rule":"deny delete_* for everybody"}"#,
+    ] {
+        assert!(told.stdout.lines().any(|told| told == line), "{told}");
+    }
+}

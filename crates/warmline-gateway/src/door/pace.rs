@@ -1,0 +1,285 @@
+//! The pace of a connection: a head that was begun must come whole in time, and a connection on
+//! which nothing happens is closed.
+//!
+//! Used by: [`door`](crate::door), around every connection. Between two requests a client may rest
+//! for much longer than it may take for the head of one: so the two are told apart here, where
+//! bytes come in. While a request is answered its client waits for us, and nothing is counted.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
+use warmline::clock::{self, Instant};
+
+use super::Limits;
+use crate::body::Body;
+
+/// Requests of one connection: how many came, and how many have no whole answer yet.
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    came: AtomicUsize,
+    open: AtomicUsize,
+}
+
+impl Turns {
+    /// The head of a request came whole.
+    pub(crate) fn begin(self: &Arc<Self>) -> Turn {
+        self.came.fetch_add(1, Ordering::Relaxed);
+        self.open.fetch_add(1, Ordering::Relaxed);
+        Turn(Arc::clone(self))
+    }
+}
+
+/// A request whose answer is not whole yet.
+#[derive(Debug)]
+pub(crate) struct Turn(Arc<Turns>);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What goes back for a request; it is open until all of it was taken.
+pub(crate) struct Answering {
+    body: Body,
+    _turn: Turn,
+}
+
+impl Answering {
+    pub(crate) const fn new(body: Body, turn: Turn) -> Self {
+        Self { body, _turn: turn }
+    }
+}
+
+impl http_body::Body for Answering {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A connection that ends when its client takes too long.
+pub(crate) struct Paced<I> {
+    inner: I,
+    turns: Arc<Turns>,
+    head_within: Duration,
+    idle_for: Duration,
+    /// How many requests had come when it was last looked.
+    seen: usize,
+    /// Since when the head of a request is waited for.
+    head_since: Option<Instant>,
+    /// When something was last read or written.
+    last: Instant,
+    /// Goes off at the end or before; it is not set anew with every request.
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl<I> Paced<I> {
+    /// A connection that was just taken: its client wanted something, and says so soon.
+    pub(crate) fn new(inner: I, turns: Arc<Turns>, limits: &Limits) -> Self {
+        let now = clock::now();
+        Self {
+            inner,
+            turns,
+            head_within: limits.head_within,
+            idle_for: limits.idle_for,
+            seen: 0,
+            head_since: Some(now),
+            last: now,
+            timer: None,
+        }
+    }
+
+    /// A head that was waited for has come whole.
+    fn look(&mut self, now: Instant) {
+        let came = self.turns.came.load(Ordering::Relaxed);
+        if came != self.seen {
+            self.seen = came;
+            self.head_since = None;
+            self.last = now;
+        }
+    }
+
+    fn is_answering(&self) -> bool {
+        self.turns.open.load(Ordering::Relaxed) > 0
+    }
+
+    /// Bytes came.
+    fn heard(&mut self) {
+        let now = clock::now();
+        self.look(now);
+        self.last = now;
+        if self.head_since.is_none() && !self.is_answering() {
+            self.head_since = Some(now);
+        }
+    }
+
+    /// Nothing came: an error when that has been so for too long.
+    fn waited(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.look(clock::now());
+        if self.is_answering() {
+            return Poll::Pending;
+        }
+        let end = match self.head_since {
+            Some(since) => since + self.head_within,
+            None => self.last + self.idle_for,
+        };
+        let timer = self
+            .timer
+            .get_or_insert_with(|| Box::pin(clock::sleep_until(end)));
+        if timer.deadline() > end {
+            timer.as_mut().reset(end);
+        }
+        loop {
+            ready!(timer.as_mut().poll(cx));
+            if timer.deadline() >= end {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            timer.as_mut().reset(end);
+        }
+    }
+
+    fn told(&mut self, written: bool) {
+        if written {
+            self.last = clock::now();
+        }
+    }
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for Paced<I> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.inner).poll_read(cx, buffer);
+        if read.is_pending() {
+            return self.waited(cx);
+        }
+        if buffer.filled().len() > before {
+            self.heard();
+        }
+        read
+    }
+}
+
+impl<I: AsyncWrite + Unpin> AsyncWrite for Paced<I> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.inner).poll_write(cx, bytes);
+        self.told(written.is_ready());
+        written
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.inner).poll_write_vectored(cx, pieces);
+        self.told(written.is_ready());
+        written
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+
+    fn paced(turns: &Arc<Turns>) -> (Paced<DuplexStream>, DuplexStream) {
+        let (ours, theirs) = tokio::io::duplex(64);
+        let limits = Limits {
+            head_within: Duration::from_secs(15),
+            idle_for: Duration::from_secs(120),
+            ..Limits::default()
+        };
+        (Paced::new(ours, Arc::clone(turns), &limits), theirs)
+    }
+
+    async fn cut_after(ours: &mut Paced<DuplexStream>) -> Duration {
+        let begun = clock::now();
+        let error = ours.read_u8().await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        begun.elapsed()
+    }
+
+    /// reliability F83: a head that does not come whole is cut after its time, however slowly its
+    /// bytes come; a connection between two requests lives for longer.
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_head_is_cut_and_a_resting_connection_is_not() {
+        let turns = Arc::new(Turns::default());
+        let (mut ours, mut theirs) = paced(&turns);
+        for _ in 0..2 {
+            theirs.write_u8(b'P').await.unwrap();
+            ours.read_u8().await.unwrap();
+            clock::sleep(Duration::from_secs(5)).await;
+        }
+        assert_eq!(cut_after(&mut ours).await, Duration::from_secs(5));
+
+        let (mut ours, mut theirs) = paced(&turns);
+        theirs.write_u8(b'P').await.unwrap();
+        ours.read_u8().await.unwrap();
+        let turn = turns.begin();
+        let answering = clock::timeout(Duration::from_secs(3_600), ours.read_u8()).await;
+        assert!(answering.is_err(), "who waits for us is not cut");
+        ours.write_u8(b'O').await.unwrap();
+        drop(turn);
+        let resting = clock::timeout(Duration::from_secs(119), ours.read_u8()).await;
+        assert!(resting.is_err(), "it rests");
+        theirs.write_u8(b'P').await.unwrap();
+        ours.read_u8().await.unwrap();
+        assert_eq!(cut_after(&mut ours).await, Duration::from_secs(15));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_on_which_nothing_happens_is_closed() {
+        let turns = Arc::new(Turns::default());
+        let (mut ours, _theirs) = paced(&turns);
+        assert_eq!(cut_after(&mut ours).await, Duration::from_secs(15));
+        let (mut ours, mut theirs) = paced(&turns);
+        theirs.write_u8(b'P').await.unwrap();
+        ours.read_u8().await.unwrap();
+        drop(turns.begin());
+        assert_eq!(cut_after(&mut ours).await, Duration::from_secs(120));
+    }
+}

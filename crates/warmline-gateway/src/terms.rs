@@ -1,0 +1,149 @@
+//! Terms: what callers are let in by and held to. All of it is replaced together, so that nobody
+//! is let in by one configuration and held to another.
+//!
+//! Asked by: the door and the faces, at every request; streams that stay open, when something
+//! changed. Told by: [`Gateway`](crate::Gateway), when its configuration was read again.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use arc_swap::{ArcSwap, Guard};
+use tokio::sync::watch;
+use warmline::{Warmline, clock};
+
+use crate::door::Resource;
+use crate::hosts::Hosts;
+use crate::rules::Rules;
+use crate::which::RunFrom;
+use crate::who::{Auth, Doorman, Subject};
+use crate::{Options, Shared, door};
+
+/// So often it is looked whether tokens were taken away from somebody whose stream is open.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// The clock of the machine may be set: nobody sleeps longer than this towards a time of it.
+const LONGEST_SLEEP: Duration = Duration::from_secs(30);
+
+/// What callers are let in by and held to.
+pub(crate) struct Terms {
+    pub(crate) doorman: Doorman,
+    pub(crate) rules: Rules,
+    pub(crate) resource: Option<Resource>,
+    pub(crate) run_from: Vec<RunFrom>,
+    pub(crate) hosts: Hosts,
+    /// The largest request that is taken, in bytes.
+    pub(crate) max_request: usize,
+}
+
+impl Terms {
+    /// Those of these options, at this address. What is remembered of callers who are let in as
+    /// before stays.
+    fn of(options: &Options, address: SocketAddr, warm: &Warmline, before: Option<&Self>) -> Self {
+        let doorman = before.map(|before| &before.doorman);
+        Self {
+            doorman: Doorman::new(options.auth.clone(), warm.clone(), doorman),
+            rules: options.rules.clone(),
+            resource: options.resource.clone(),
+            run_from: options.run_from.clone(),
+            hosts: Hosts::of(address, &options.hosts, &options.origins),
+            max_request: options.max_request,
+        }
+    }
+}
+
+/// The terms that count now.
+pub(crate) struct Current {
+    terms: ArcSwap<Terms>,
+    changed: watch::Sender<()>,
+}
+
+impl Current {
+    pub(crate) fn new(options: &Options, address: SocketAddr, warm: &Warmline) -> Self {
+        Self {
+            terms: ArcSwap::from_pointee(Terms::of(options, address, warm, None)),
+            changed: watch::Sender::new(()),
+        }
+    }
+
+    /// Those that count at this moment.
+    pub(crate) fn load(&self) -> Guard<Arc<Terms>> {
+        self.terms.load()
+    }
+
+    /// The same, for longer than a moment.
+    pub(crate) fn hold(&self) -> Arc<Terms> {
+        self.terms.load_full()
+    }
+
+    /// Others count from the next request on.
+    pub(crate) fn replace(&self, options: &Options, address: SocketAddr, warm: &Warmline) {
+        let before = self.hold();
+        let terms = Terms::of(options, address, warm, Some(&before));
+        self.terms.store(Arc::new(terms));
+        self.changed.send_replace(());
+    }
+
+    /// Callers are let in otherwise; the rest stays.
+    pub(crate) fn let_in_by(&self, auth: Auth, warm: &Warmline) {
+        let before = self.hold();
+        self.terms.store(Arc::new(Terms {
+            doorman: Doorman::new(auth, warm.clone(), Some(&before.doorman)),
+            rules: before.rules.clone(),
+            resource: before.resource.clone(),
+            run_from: before.run_from.clone(),
+            hosts: before.hosts.clone(),
+            max_request: before.max_request,
+        }));
+        self.changed.send_replace(());
+    }
+}
+
+/// Looks whether tokens were taken away, until told to stop. Requests look for themselves; this is
+/// for those who make none.
+pub(crate) async fn look_after(shared: Weak<Shared>, mut stopping: watch::Receiver<bool>) {
+    loop {
+        tokio::select! {
+            () = clock::sleep(LOOK_EVERY) => {},
+            () = door::stopped(&mut stopping) => return,
+        }
+        let Some(shared) = shared.upgrade() else {
+            return;
+        };
+        let current = &shared.terms;
+        // Nobody waits for it: what changed meanwhile is seen by whoever comes.
+        if current.changed.receiver_count() > 0 && current.load().doorman.has_changed() {
+            current.changed.send_replace(());
+        }
+    }
+}
+
+/// Ends when somebody is not let in any more, or not to this server: what they showed was taken
+/// away, or is over, or other rules count.
+pub(crate) async fn turned_out(shared: Arc<Shared>, subject: Subject, server: Option<String>) {
+    let mut changed = shared.terms.changed.subscribe();
+    loop {
+        let terms = shared.terms.load();
+        let may_use = server
+            .as_deref()
+            .is_none_or(|server| terms.rules.may_use(&subject, server));
+        if !may_use || !terms.doorman.still_lets_in(&subject) {
+            return;
+        }
+        drop(terms);
+        let left = subject.left().map(|left| left.min(LONGEST_SLEEP));
+        let over = async {
+            match left {
+                Some(left) => clock::sleep(left).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            told = changed.changed() => {
+                if told.is_err() {
+                    return;
+                }
+            },
+            () = over => {},
+        }
+    }
+}

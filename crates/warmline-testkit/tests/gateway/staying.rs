@@ -1,0 +1,167 @@
+//! Streams that stay open: they end soon after whoever opened them is not let in any more. And
+//! connections that stay open between two requests.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use warmline_gateway::{Auth, Limits, Options, Token, TokenSource, Way};
+use warmline_testkit::Personality;
+
+use super::door_wire::initialize;
+use super::modern::wire::{Stream, request};
+use super::wire::{Legacy, Response};
+use super::world::World;
+
+const PATH: &str = "/servers/ledger/mcp";
+const SOON: Duration = Duration::from_secs(10);
+
+/// What takes somebody's right to be here away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Taken {
+    /// Their token was taken away.
+    Revoked,
+    /// Its time was over.
+    Expired,
+    /// Nobody's tokens count any more.
+    AskedOtherwise,
+}
+
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap().as_secs()
+}
+
+/// A gateway where a file says who has a token; the texts are the names.
+async fn world_of(personality: Personality, file: PathBuf, lasts: Option<u64>) -> World {
+    fs::write(&file, "alice\nbob\n").unwrap();
+    World::knowing(personality, |options, vault| {
+        let tokens = ["alice", "bob"].map(|name| {
+            let token = Token::of(vault, name, name);
+            match lasts {
+                Some(lasts) if name == "alice" => token.until(now() + lasts),
+                _ => token,
+            }
+        });
+        let source = TokenSource::watching([file.clone()], move || {
+            let names = fs::read_to_string(&file).unwrap_or_default();
+            let counts = |token: &&Token| names.lines().any(|name| name == token.identity);
+            tokens.iter().filter(counts).cloned().collect()
+        });
+        Options {
+            auth: Auth::AnyOf(vec![Way::Kept(source)]),
+            ..options
+        }
+    })
+    .await
+}
+
+fn shown(name: &str) -> (String, String) {
+    ("Authorization".to_owned(), format!("Bearer {name}"))
+}
+
+async fn standing(world: &World, name: &str) -> Response {
+    let more = vec![shown(name)];
+    let client = Legacy::greet_with(world, PATH, "2025-11-25", json!({}), more).await;
+    let stream = client.get(None).await;
+    assert_eq!(stream.status, 200);
+    stream
+}
+
+async fn listening(world: &World, name: &str) -> Stream {
+    let wanted = json!({ "notifications": { "toolsListChanged": true } });
+    let mut wire = request("subscriptions/listen", wanted);
+    wire.headers.push(shown(name));
+    let mut stream = wire.begin(world).await;
+    assert_eq!(stream.status, 200);
+    assert!(stream.message().await.is_some(), "it is acknowledged");
+    stream
+}
+
+fn take(world: &World, file: &PathBuf, taken: Taken) {
+    match taken {
+        Taken::Revoked => fs::write(file, "bob\n").unwrap(),
+        Taken::Expired => {},
+        Taken::AskedOtherwise => world.gateway.let_in_by(Auth::tokens(Vec::new())),
+    }
+}
+
+/// Reads to the end of a standing stream.
+async fn end_of(mut stream: Response) {
+    let reading = async { while stream.message().await.is_some() {} };
+    tokio::time::timeout(SOON, reading).await.unwrap();
+}
+
+/// reliability T3: a standing stream and a listen of somebody whose token was taken away, or is
+/// over, end by themselves; those of others go on.
+#[tokio::test]
+async fn a_stream_ends_soon_after_its_token_counts_no_longer() {
+    for taken in [Taken::Revoked, Taken::Expired, Taken::AskedOtherwise] {
+        let lasts = (taken == Taken::Expired).then_some(2);
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("tokens");
+        let world = world_of(Personality::legacy(), file.clone(), lasts).await;
+        let of_bob = standing(&world, "bob").await;
+        let of_alice = standing(&world, "alice").await;
+        take(&world, &file, taken);
+        end_of(of_alice).await;
+        if taken == Taken::AskedOtherwise {
+            end_of(of_bob).await;
+        } else {
+            still_open(of_bob).await;
+        }
+        world.finish().await;
+
+        let world = world_of(Personality::modern(), file.clone(), lasts).await;
+        let mut of_alice = listening(&world, "alice").await;
+        take(&world, &file, taken);
+        let last = tokio::time::timeout(SOON, of_alice.message()).await;
+        let last: Option<Value> = last.unwrap();
+        assert_eq!(last.unwrap()["result"]["resultType"], "complete");
+        world.finish().await;
+    }
+}
+
+async fn still_open(mut stream: Response) {
+    let more = tokio::time::timeout(Duration::from_millis(50), stream.message()).await;
+    assert!(more.is_err(), "it goes on: {more:?}");
+}
+
+/// A connection that rests between two requests lives by another limit than a head that does not
+/// come: it is used again after longer than a head may take.
+#[tokio::test]
+async fn a_connection_rests_for_longer_than_a_head_may_take() {
+    let world = World::with(Personality::legacy(), |options| Options {
+        limits: Limits {
+            head_within: Duration::from_millis(100),
+            idle_for: Duration::from_millis(1_500),
+            ..Limits::default()
+        },
+        ..options
+    })
+    .await;
+    let mut socket = TcpStream::connect(world.gateway.address()).await.unwrap();
+    let body = initialize().to_string();
+    let text = format!(
+        "POST {PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+         Accept: application/json, text/event-stream\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    for _ in 0..3 {
+        socket.write_all(text.as_bytes()).await.unwrap();
+        let mut some = [0; 4096];
+        let length = socket.read(&mut some).await.unwrap();
+        assert!(some[..length].starts_with(b"HTTP/1.1 200"), "{length}");
+        // Until the time of a head is well over; nothing says so but time itself.
+        let quiet = tokio::time::timeout(Duration::from_millis(300), socket.read(&mut some)).await;
+        assert!(quiet.is_err(), "it is kept open: {quiet:?}");
+    }
+    // A head that was begun is cut after its own time, and a connection at rest after its.
+    socket.write_all(b"POST / HTTP/1.1\r\nHo").await.unwrap();
+    let cut = tokio::time::timeout(Duration::from_millis(1_200), socket.read(&mut [0; 64])).await;
+    assert!(matches!(cut, Ok(Ok(0) | Err(_))), "{cut:?}");
+    world.finish().await;
+}
