@@ -18,6 +18,7 @@
 //! | Is this the server's word that a session is gone? | [`gone`] |
 //! | What does this HTTP status say of a request? | [`status`] |
 //! | How long does a server ask us to wait? | [`retry_after`] |
+//! | Which trace does a message belong to? | [`trace`] |
 //! | Does a server say that it has no such tool? | [`unknown_tool`] |
 
 pub mod envelope;
@@ -34,6 +35,7 @@ pub mod rounds;
 pub mod splice;
 pub mod sse;
 pub mod status;
+pub mod trace;
 pub mod unknown_tool;
 
 pub(crate) mod object;

@@ -28,7 +28,7 @@ use crate::NotStarted;
 use crate::face::Visit;
 use crate::metrics::AuditCounts;
 use crate::ticket::Ticket;
-use crate::which;
+use crate::{trace, which};
 
 /// So many lines wait to be written; more are counted and dropped.
 const MAX_WAITING: usize = 4_096;
@@ -110,7 +110,7 @@ impl Audit {
         put(&mut said, "server", Some(server));
         put(&mut said, "method", Some(method));
         put(&mut said, "tool", tool);
-        put(&mut said, "trace", trace(visit.head, params));
+        put(&mut said, "trace", trace::id(visit.head, params));
         if is_call && let Some(arguments) = self.named(params) {
             said.insert("arguments".to_owned(), arguments);
         }
@@ -327,19 +327,4 @@ fn run(visit: &Visit<'_>, params: &Params) -> Option<String> {
     }
     let ticket = visit.head.headers.get(SESSION_ID)?;
     Some(Ticket::open(vault, ticket.as_bytes())?.run_name())
-}
-
-/// The trace that the request belongs to.
-fn trace(head: &Parts, params: &Params) -> Option<String> {
-    let in_header = head.headers.get(meta::TRACE_PARENT);
-    let parent = match in_header.and_then(|parent| parent.to_str().ok()) {
-        Some(parent) => parent.to_owned(),
-        None => {
-            let raw = params.meta_member(meta::TRACE_PARENT)?;
-            serde_json::from_slice(raw).ok()?
-        },
-    };
-    let id = parent.split('-').nth(1)?;
-    let is_id = id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-    is_id.then(|| id.to_owned())
 }

@@ -27,6 +27,7 @@ mod starting;
 mod terms;
 mod ticket;
 pub mod tokens;
+mod trace;
 mod which;
 mod who;
 

@@ -40,6 +40,7 @@ use crate::failure;
 use crate::flow::{self, Accepts, Calling, Ended, Leaving, Manner};
 use crate::lane::{Keep, Lane};
 use crate::reply::{self, RpcCode};
+use crate::trace;
 use crate::which::{self, BadName, RUN_META};
 use crate::who::{self, Split, Subject};
 
@@ -77,7 +78,11 @@ async fn call(visit: &Visit<'_>, asked: Asked, method: String) -> Response<Body>
     };
     let lane = Arc::new(Lane::new(Keep::Nothing));
     let may_ask = state::may_ask(&method);
-    let call = asked.server.request_raw(method, asked.params);
+    let trace = trace::passed_on(visit.head, &asked.params);
+    let call = asked
+        .server
+        .request_raw(method, asked.params)
+        .headers(trace);
     let call = match visit.head.extensions.get() {
         Some(Headless) => call.relayed(),
         None => call.relayed_with(of_arguments(visit.head)),

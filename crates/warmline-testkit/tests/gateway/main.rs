@@ -17,6 +17,7 @@ mod modern;
 mod ops;
 mod staying;
 mod straight;
+mod tracing_context;
 mod who;
 mod who_handed;
 mod who_jwt;

@@ -153,7 +153,8 @@ impl<T> Call<T> {
         self
     }
 
-    /// An HTTP header of this call alone: trace, correlation. Other transports ignore it.
+    /// An HTTP header of this call alone: trace, correlation. A program gets those of a trace in
+    /// `_meta`, and no others.
     pub fn header(mut self, name: &str, value: &str) -> Self {
         match (
             HeaderName::try_from(name.to_ascii_lowercase()),
@@ -162,6 +163,13 @@ impl<T> Call<T> {
             (Ok(name), Ok(value)) => self.options.headers.push((name, value)),
             _ => self.options.bad_header = Some(name.to_owned()),
         }
+        self
+    }
+
+    /// HTTP headers of this call alone, checked already. What they say of a trace (`traceparent`,
+    /// `tracestate`, `baggage`) a program gets in `_meta`, unless it stands there.
+    pub fn headers(mut self, more: impl IntoIterator<Item = (HeaderName, HeaderValue)>) -> Self {
+        self.options.headers.extend(more);
         self
     }
 

@@ -9,6 +9,7 @@ use warmline_core::delivery::Delivery;
 use warmline_core::era::Era;
 use warmline_core::exchange::{Ending, QuestionKind, Reply, Request, Trouble};
 use warmline_core::protocol::meta::{self, ClientMeta};
+use warmline_core::protocol::params::Params;
 use warmline_core::protocol::splice::{self, Edit};
 
 use super::answer;
@@ -64,6 +65,7 @@ impl Piped {
         if let Some(mismatch) = self.mismatch(&request) {
             return Ending::Answered(Reply::Error(mismatch));
         }
+        let request = traced(request);
         let lists_tools = request.words().are_passed() && request.method() == "tools/list";
         let id = self.ids.next();
         let line = splice::one_line(self.write(id, &request));
@@ -210,6 +212,42 @@ impl Piped {
 
 /// The request that stays open, so that a server can tell what changes.
 const LISTEN: &str = "subscriptions/listen";
+
+/// A program has no headers: what they say of a trace stands in `_meta`, where nothing does.
+fn traced(request: Request) -> Request {
+    let said = |name: &str| {
+        let found = request.headers().iter().find(|(known, _)| known == name);
+        let text = found.and_then(|(_, value)| value.to_str().ok())?;
+        let mut raw = Vec::with_capacity(text.len() + 2);
+        splice::write_text(&mut raw, text);
+        request.params().meta_member(name).is_none().then_some(raw)
+    };
+    if request.headers().is_empty() {
+        return request;
+    }
+    let parent = said(meta::TRACE_PARENT);
+    // What vendors add belongs to its parent.
+    let state = parent.as_ref().and_then(|_| said(meta::TRACE_STATE));
+    let all = [
+        (meta::TRACE_PARENT, parent),
+        (meta::TRACE_STATE, state),
+        (meta::BAGGAGE, said(meta::BAGGAGE)),
+    ];
+    let edits: Vec<Edit<'_>> = all
+        .iter()
+        .filter_map(|(name, raw)| Some(Edit::Set(name, raw.as_deref()?)))
+        .collect();
+    if edits.is_empty() {
+        return request;
+    }
+    let mut raw = Vec::with_capacity(request.params().raw().len() + 256);
+    request.params().write_with(&mut raw, &[], &edits);
+    match Params::parse(raw.into()) {
+        Ok(params) => request.with_params(params),
+        // Edits of a checked object make a checked object.
+        Err(_) => request,
+    }
+}
 
 /// The bytes of a legacy request: its own id, and a progress token so that long tools can show
 /// life.

@@ -23,6 +23,7 @@ use crate::failure;
 use crate::flow::{self, Begun, Calling, Ended, Flow, Leaving, Manner, Prime};
 use crate::lane::Lane;
 use crate::reply;
+use crate::trace;
 
 /// Answers a request.
 pub(super) async fn answer(
@@ -115,9 +116,11 @@ pub(super) fn calling_one(
     let pass = visit.pass(way.server.name(), &method, &params)?;
     let token = params.meta_member(meta::PROGRESS_TOKEN);
     let ear = Ear::new(client, lane, token.map(Bytes::copy_from_slice));
+    let trace = trace::passed_on(visit.head, &params);
     let call = way
         .server
         .request_raw(method, params)
+        .headers(trace)
         .listened_by(Arc::new(ear));
     Ok(Box::pin(async move {
         let outcome = pass.ended(&way.server, call.await);
