@@ -98,6 +98,7 @@ soak:        ## what runs for long: schedules, state machines, storms, thousands
 pages:       ## write the generated pages of docs/ anew, and list the cases that no test shows whole
 	$(CARGO) test $(LOCKED) -q -p warmline-core --test pool -- --ignored write_the_page_of_states
 	$(CARGO) test $(LOCKED) -q -p warmline --lib -- --ignored write_the_reference_page
+	WARMLINE_BLESS=1 $(CARGO) test $(LOCKED) -q -p warmline-testkit --test gleaning -- the_page_of_metrics
 	WARMLINE_BLESS=1 $(CARGO) test $(LOCKED) -q -p warmline-testkit --test guarantees
 	$(CARGO) test $(LOCKED) -q -p warmline-testkit --test guarantees -- --ignored --nocapture what_is_open
 

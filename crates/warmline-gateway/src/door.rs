@@ -9,6 +9,7 @@ mod pace;
 mod resource;
 mod socket;
 mod stall;
+mod telling;
 mod tls;
 
 use std::convert::Infallible;
@@ -36,6 +37,7 @@ use self::pace::{Answering, Paced, Turns};
 pub use self::resource::Resource;
 use self::socket::LocalListener;
 pub(crate) use self::stall::Stalling;
+pub(crate) use self::telling::Faults;
 pub(crate) use self::tls::Acceptor;
 pub use self::tls::TlsFiles;
 use crate::admin;
@@ -70,11 +72,8 @@ pub(crate) async fn listen(
         match taken {
             Ok((socket, from)) => {
                 let Some(place) = shared.gate.connection(Some(from.ip())) else {
-                    shared
-                        .counts
-                        .turned_away
-                        .one_more(TurnedAwayFor::Connections);
-                    turn_away(socket, from);
+                    no_room(&shared, Peer::Address(from.ip()));
+                    turn_away(&socket);
                     continue;
                 };
                 let shared = Arc::clone(&shared);
@@ -129,10 +128,7 @@ pub(crate) async fn listen_locally(
         match taken {
             Ok(socket) => {
                 let Some(place) = shared.gate.connection(None) else {
-                    shared
-                        .counts
-                        .turned_away
-                        .one_more(TurnedAwayFor::Connections);
+                    no_room(&shared, Peer::SameUser);
                     continue;
                 };
                 let serving = serve(
@@ -160,9 +156,15 @@ async fn held(place: Connected, serving: impl Future<Output = ()>) {
 }
 
 /// There is no room: said in a few bytes that fit into any buffer, without waiting for anything.
-fn turn_away(socket: TcpStream, from: SocketAddr) {
-    tracing::debug!(%from, "there are too many connections");
+fn turn_away(socket: &TcpStream) {
     socket.try_write(FULL).ok();
+}
+
+fn no_room(shared: &Shared, peer: Peer) {
+    let why = TurnedAwayFor::Connections;
+    shared.counts.turned_away.one_more(why);
+    let what = "there are too many connections";
+    shared.faults.tell_of_connection(why, peer, what);
 }
 
 async fn welcome(
@@ -183,8 +185,10 @@ async fn welcome(
     match acceptor.accept(socket).await {
         Ok(socket) => serve(shared, socket, peer, stopping).await,
         Err(error) => {
-            shared.counts.turned_away.one_more(TurnedAwayFor::Handshake);
-            tracing::debug!(%from, %error, "a handshake failed");
+            let why = TurnedAwayFor::Handshake;
+            shared.counts.turned_away.one_more(why);
+            let what = format!("the handshake of TLS failed: {error}");
+            shared.faults.tell_of_connection(why, peer.0, &what);
         },
     }
 }
@@ -202,6 +206,8 @@ async fn serve<I>(
     let turns = Arc::new(Turns::default());
     let socket = Stalling::new(socket, limits.stalled_after).telling(move || {
         counts.undelivered.one_more(Undelivered::Stalled);
+        let from = peer.shown();
+        tracing::info!(from, "a client that reads nothing was left");
     });
     let socket = Paced::new(socket, Arc::clone(&turns), &limits);
     let service = service_fn(move |request| {
@@ -252,13 +258,14 @@ async fn answer_behind(
 
 /// Answers one request: every one is counted here, and what is wrong with it is told once.
 async fn answer(shared: &Arc<Shared>, request: Request<Incoming>, peer: Peer) -> Response<Body> {
-    let (face, response) = match passed(shared, request, peer).await {
-        Ok(answered) => answered,
+    let (why, face, response) = match passed(shared, request, peer).await {
+        Ok((face, response)) => (None, face, response),
         Err(refusal) => {
             shared.counts.turned_away.one_more(refusal.why);
-            (Face::None, refusal.response)
+            (Some(refusal.why), Face::None, refusal.response)
         },
     };
+    shared.faults.tell(why, peer, &response);
     let class = StatusClass::of(response.status());
     shared.counts.requests.one_more(face, class);
     response

@@ -52,6 +52,7 @@ use crate::audit::Audit;
 pub use crate::audit::AuditOptions;
 use crate::body::Body;
 use crate::door::Acceptor;
+use crate::door::Faults;
 use crate::door::limits::Gate;
 pub use crate::door::{Limits, Resource, TlsFiles};
 use crate::face::legacy::clients::{self, Clients};
@@ -157,6 +158,7 @@ pub(crate) struct Shared {
     pub(crate) listens: Listens,
     pub(crate) absences: Absences,
     pub(crate) counts: Arc<Counts>,
+    pub(crate) faults: Faults,
     pub(crate) vitals: Vitals,
     /// What whoever looks after the gateway did, and asked for.
     pub(crate) desk: Desk,
@@ -340,6 +342,7 @@ impl Shared {
             listens: Listens::default(),
             absences: Absences::default(),
             counts: Arc::default(),
+            faults: Faults::default(),
             vitals: Vitals::default(),
             desk: Desk::new(options.handing),
             stopping,

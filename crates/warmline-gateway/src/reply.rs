@@ -75,8 +75,24 @@ pub(crate) fn error(
     code: RpcCode,
     message: &str,
 ) -> Response<Body> {
-    json(status, error_message(id, code.number(), message, None))
+    let mut response = json(status, error_message(id, code.number(), message, None));
+    let told = Told {
+        code: code.number(),
+        what: message.chars().take(MAX_TOLD).collect(),
+    };
+    response.extensions_mut().insert(told);
+    response
 }
+
+/// What a client is told, as the log has it.
+#[derive(Clone, Debug)]
+pub(crate) struct Told {
+    pub(crate) code: i64,
+    pub(crate) what: String,
+}
+
+/// More of it does not stand in the log.
+const MAX_TOLD: usize = 200;
 
 /// The bytes of an error of JSON-RPC.
 pub(crate) fn error_message(

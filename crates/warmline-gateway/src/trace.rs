@@ -118,6 +118,9 @@ mod tests {
             .collect()
     }
 
+    /// Headers, `_meta`, and what is passed on.
+    type Case<'a> = (Vec<(&'a str, &'a str)>, Value, Vec<(String, String)>);
+
     /// P57: each request passes on its own trace, from where it is said, and no other.
     #[test]
     fn what_is_said_of_a_trace_is_passed_on_and_what_is_malformed_is_not() {
@@ -129,7 +132,7 @@ mod tests {
                 .collect()
         };
         #[rustfmt::skip]
-        let cases: Vec<(Vec<(&str, &str)>, Value, Vec<(String, String)>)> = vec![
+        let cases: Vec<Case<'_>> = vec![
             (vec![], json!({}), vec![]),
             (vec![("traceparent", PARENT)], json!({}), pairs(&[("traceparent", PARENT)])),
             (vec![], json!({ "traceparent": PARENT }), pairs(&[("traceparent", PARENT)])),

@@ -73,6 +73,16 @@ pub(crate) enum Peer {
     SameUser,
 }
 
+impl Peer {
+    /// The address, for the log; nothing of our own user.
+    pub(crate) fn shown(self) -> Option<String> {
+        match self {
+            Self::Address(address) => Some(address.to_string()),
+            Self::SameUser => None,
+        }
+    }
+}
+
 /// Somebody who was let in.
 #[derive(Clone, Debug)]
 pub(crate) enum Subject {

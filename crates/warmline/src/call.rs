@@ -449,7 +449,10 @@ impl<'a> Way<'a> {
     /// The same, counted: the call is over with it.
     fn over(&mut self, trouble: Trouble, delivery: Delivery) -> Error {
         let code = trouble.code;
-        self.count(|counted| counted.failed(delivery, code));
+        if let Some(counted) = self.counted.take() {
+            self.tell_failed(&counted, &trouble, delivery);
+            counted.failed(delivery, code);
+        }
         self.error(trouble, delivery)
     }
 

@@ -8,6 +8,7 @@
 
 mod broadcast;
 mod log;
+mod often;
 mod shortened;
 #[cfg(test)]
 mod tests;
@@ -20,12 +21,13 @@ pub use log::acquired;
 use serde::{Serialize, Serializer};
 pub use shortened::{Fingerprint, ShortId};
 use warmline_core::code::{Code, Reason};
+use warmline_core::delivery::Delivery;
 use warmline_core::key::Key;
 use warmline_core::pool::Why;
 
 use crate::metrics::{
-    BreakerScope, BreakerState, CheckResult, ChildEnd, ClosedSet, HealCause, OpenResult,
-    RefreshResult, StoreOperation, closed_set,
+    BreakerScope, BreakerState, CheckResult, ChildEnd, ClosedSet, HealCause, MethodWord,
+    OpenResult, RefreshResult, StoreOperation, closed_set,
 };
 
 /// Which session is meant, as far as it may be told.
@@ -195,6 +197,28 @@ pub enum Event {
         /// The number of this attempt; the first has 1.
         attempt: u32,
     },
+    /// A call ended with an error that is not the server's answer.
+    CallFailed {
+        /// On which session, as far as it had one.
+        #[serde(flatten)]
+        session: Which,
+        /// What was asked for.
+        method: MethodWord,
+        /// What is known of it.
+        #[serde(serialize_with = "as_word")]
+        delivery: Delivery,
+        /// The stable name of the error.
+        #[serde(serialize_with = "as_word")]
+        code: Code,
+        /// The finer word beside it.
+        #[serde(serialize_with = "as_word")]
+        reason: Reason,
+        /// How often it was handed to a session.
+        attempts: u32,
+        /// How long it took.
+        #[serde(rename = "took_ms", serialize_with = "as_millis")]
+        took: Duration,
+    },
     /// A breaker went to another state.
     BreakerChanged {
         /// Whose server it is.
@@ -345,6 +369,7 @@ impl Event {
             Self::Healed { .. } => "healed",
             Self::CheckFailed { .. } => "check-failed",
             Self::SentAgain { .. } => "sent-again",
+            Self::CallFailed { .. } => "call-failed",
             Self::BreakerChanged { .. } => "breaker-changed",
             Self::RunBegan { .. } => "run-began",
             Self::RunEnded { .. } => "run-ended",
@@ -374,6 +399,7 @@ impl Event {
             | Self::Healed { session, .. }
             | Self::CheckFailed { session, .. }
             | Self::SentAgain { session, .. }
+            | Self::CallFailed { session, .. }
             | Self::SpareTaken { session }
             | Self::IsolationViolation { session, .. }
             | Self::LeaseHeldLong { session, .. }

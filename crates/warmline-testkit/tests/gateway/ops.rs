@@ -9,9 +9,10 @@ use tokio::net::TcpStream;
 use warmline::metrics::{METRICS, Value as Counted};
 use warmline::{Server, Warmline};
 use warmline_gateway::{Auth, Gateway, Options, Token};
-use warmline_testkit::Personality;
+use warmline_testkit::{CutAt, End, Fault, Personality, Rule};
 
 use super::exposition::Scraped;
+use super::logbook::Logbook;
 use super::wire::{self, Legacy};
 use super::world::{LEDGER, World, until};
 
@@ -322,6 +323,18 @@ async fn the_page_of_servers_says_how_each_one_stands() {
     warm.close().await;
 }
 
+/// Every metric of the gateway is there, with numbers that can be.
+fn has_all_of_ours(page: &Scraped) {
+    assert!(page.number("warmline_memory_bytes", &[]) > 1e6);
+    assert!(page.number("warmline_fds", &[]) > 1.0);
+    let version = [("version", env!("CARGO_PKG_VERSION"))];
+    assert_eq!(page.number("warmline_build_info", &version), 1.0);
+    for metric in warmline_gateway::metrics::METRICS {
+        let family = &page.families[&format!("warmline_{}", metric.name)];
+        assert!(!family.samples.is_empty(), "{}", metric.name);
+    }
+}
+
 /// The door counts every request once: by era and status, and by why it went no further.
 #[tokio::test]
 async fn every_request_is_counted_once_and_what_is_refused_by_its_reason() {
@@ -380,13 +393,91 @@ async fn every_request_is_counted_once_and_what_is_refused_by_its_reason() {
         let refused = page.number("warmline_gateway_refused_total", &[("reason", reason)]);
         assert_eq!(refused, 1.0, "{reason}");
     }
-    assert!(page.number("warmline_memory_bytes", &[]) > 1e6);
-    assert!(page.number("warmline_fds", &[]) > 1.0);
-    let version = [("version", env!("CARGO_PKG_VERSION"))];
-    assert_eq!(page.number("warmline_build_info", &version), 1.0);
-    for metric in warmline_gateway::metrics::METRICS {
-        let family = &page.families[&format!("warmline_{}", metric.name)];
-        assert!(!family.samples.is_empty(), "{}", metric.name);
+    has_all_of_ours(&page);
+    world.finish().await;
+}
+
+/// What stands in the log of faults, at a level.
+fn told<'b>(lines: &'b [String], level: &str) -> Vec<&'b String> {
+    let of_level = lines.iter().filter(|line| line.starts_with(level));
+    of_level
+        .filter(|line| line.contains("request refused") || line.contains("call failed"))
+        .collect()
+}
+
+/// reliability O25, reliability T9: what is wrong with a request is one line, with its reason and
+/// without what was sent; the same again is only counted.
+#[tokio::test]
+async fn a_fault_of_a_client_is_one_line() {
+    let (book, _guard) = Logbook::open();
+    let world = World::knowing(Personality::legacy(), |options, vault| Options {
+        auth: Auth::tokens(vec![Token::of(vault, "alice", "token-of-alice")]),
+        ..options
+    })
+    .await;
+    let at = world.gateway.address();
+    let json = ("Content-Type", "application/json");
+    let alice = ("Authorization", "Bearer token-of-alice");
+    for (headers, body, level, said) in [
+        (
+            vec![json, alice],
+            "{\"secret-body",
+            "INFO",
+            "reason=\"message\" status=400 code=-32700",
+        ),
+        (vec![json], "{}", "INFO", "reason=\"no-token\" status=401"),
+        (
+            vec![json, ("Authorization", "Bearer secret-token")],
+            "{}",
+            "WARN",
+            "reason=\"unknown-token\" status=401",
+        ),
+        (
+            vec![json, alice, ("Origin", "http://evil.example")],
+            "{}",
+            "WARN",
+            "reason=\"origin\" status=403",
+        ),
+    ] {
+        let before = told(&book.lines(), level).len();
+        for _ in 0..3 {
+            wire::request(at, "POST", PATH, &headers, body).await;
+        }
+        let lines = book.lines();
+        let new = told(&lines, level);
+        assert_eq!(new.len(), before + 1, "{said}: {new:#?}");
+        assert!(new.last().unwrap().contains(said), "{new:#?}");
+    }
+    assert_eq!(told(&book.lines(), "DEBUG").len(), 8);
+    let all = book.lines().join("\n");
+    assert!(!all.contains("secret-"), "{all}");
+    world.finish().await;
+}
+
+/// reliability O23: a call of which nobody knows whether it ran is a warning, once; one that was
+/// answered, or whose opening has a line already, is none.
+#[tokio::test]
+async fn a_call_that_may_have_run_is_a_warning() {
+    let (book, _guard) = Logbook::open();
+    let world = world().await;
+    let client = Legacy::greet(&world, PATH, "2025-11-25", json!({})).await;
+    client.count().await;
+    client.call("fail", json!({})).await;
+    client.call("no-such-tool", json!({})).await;
+    assert!(told(&book.lines(), "WARN").is_empty());
+    let cut = Rule::new(Fault::Cut(CutAt::AfterExecuting, End::Fin));
+    world.server.inject(cut.on_tool("pay"));
+    let lost = client.call("pay", json!({ "amount": 1 })).await;
+    assert_eq!(lost["error"]["code"], 7503, "{lost}");
+    let lines = book.lines();
+    let warned = told(&lines, "WARN");
+    assert_eq!(warned.len(), 1, "{warned:#?}");
+    for field in [
+        "server=\"ledger\"",
+        "delivery=\"unknown\"",
+        "method=\"tools/call\"",
+    ] {
+        assert!(warned[0].contains(field), "{warned:#?}");
     }
     world.finish().await;
 }

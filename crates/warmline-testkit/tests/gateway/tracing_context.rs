@@ -18,6 +18,14 @@ fn call(number: u32, meta: &Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params })
 }
 
+/// Headers, `_meta`, and the trace and the vendors' part that are passed on.
+type Case<'a> = (
+    Vec<(&'a str, &'a str)>,
+    Value,
+    Option<&'a str>,
+    Option<&'a str>,
+);
+
 /// A100, P57: each call of one session has the trace of its own request, whether it stood in a
 /// header or in `_meta`; what is malformed goes no further as a header, and `_meta` stays as it is.
 #[tokio::test]
@@ -27,7 +35,7 @@ async fn each_call_carries_its_own_trace_and_nothing_sticks() {
     let (one, two) = (parent(1), parent(2));
     let state = ("tracestate", "vendor=1");
     #[rustfmt::skip]
-    let cases: [(Vec<(&str, &str)>, Value, Option<&str>, Option<&str>); 6] = [
+    let cases: [Case<'_>; 6] = [
         (vec![("traceparent", &one), state], json!({}), Some(&one), Some("vendor=1")),
         (vec![], json!({}), None, None),
         (vec![], json!({ "traceparent": two, "tracestate": "in=meta" }), Some(&two), Some("in=meta")),

@@ -30,3 +30,4 @@ mod reuse;
 mod secrets;
 mod streams;
 mod tools;
+mod watching;

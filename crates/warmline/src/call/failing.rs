@@ -21,12 +21,38 @@ use crate::credentials::{Credential, Refreshed};
 use crate::error::{Error, Result};
 use crate::events::{Event, Fingerprint, Which};
 use crate::lease::BEGIN_ANEW;
-use crate::metrics::{HealCause, HealResult, RefreshResult};
+use crate::metrics::{CallUnderWay, HealCause, HealResult, RefreshResult};
 use crate::pool::Lease;
 use crate::route::{self, Route};
 use crate::run;
 
 impl Way<'_> {
+    /// Tells how a call of somebody failed: what is known of it, in words of ours.
+    pub(super) fn tell_failed(
+        &self,
+        counted: &CallUnderWay,
+        trouble: &Trouble,
+        delivery: Delivery,
+    ) {
+        let mut session = Which::of(Arc::clone(&self.entry.name));
+        session.identity = Some(Fingerprint::from(self.caller.who.id));
+        session.run = self
+            .caller
+            .run
+            .as_ref()
+            .map(|run| Fingerprint::from(run.id));
+        session.generation = self.generation;
+        self.caller.engine.events().tell(Event::CallFailed {
+            session,
+            method: counted.method(),
+            delivery,
+            code: trouble.code,
+            reason: trouble.reason,
+            attempts: counted.attempts(),
+            took: counted.took(),
+        });
+    }
+
     pub(super) async fn failed(
         &mut self,
         route: &Route,

@@ -10,6 +10,7 @@ use futures_util::stream::{self, Stream};
 use tokio::sync::broadcast;
 
 use super::Event;
+use super::often::Often;
 
 /// Events that are kept for a subscriber that is behind.
 const KEPT: usize = 1024;
@@ -22,6 +23,8 @@ pub struct Events(Arc<Inside>);
 struct Inside {
     /// Subscribers there are. Asked first, so that nobody pays for what nobody hears.
     subscribers: Arc<AtomicUsize>,
+    /// Lines that were told lately.
+    often: Often,
     /// Made for the first subscriber.
     channel: OnceLock<broadcast::Sender<Event>>,
 }
@@ -29,7 +32,7 @@ struct Inside {
 impl Events {
     /// Something happened: it is written to the log, once, and told to all who subscribed.
     pub fn tell(&self, event: Event) {
-        super::log::write(&event);
+        super::log::write(&event, &self.0.often);
         if self.0.subscribers.load(Ordering::Relaxed) == 0 {
             return;
         }

@@ -3,18 +3,39 @@
 //! Told by: [`super::Events::tell`]. What somebody should look at is a warning, what heals itself
 //! is information, what belongs to a normal day is for debugging.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::Level;
+use warmline_core::code::Code;
+use warmline_core::delivery::Delivery;
 use warmline_core::key::RunId;
 use warmline_core::pool::Why;
 
+use super::often::{Due, Often};
 use super::{Event, Fingerprint, RunEnd, ShortId, Which};
 use crate::metrics::{Acquired, BreakerState, ChildEnd, ClosedSet, RefreshResult};
 
-/// Writes the line of an event.
-pub(super) fn write(event: &Event) {
-    line_of(event).write();
+/// Writes the line of an event. What callers can cause as often as they like is told once in a
+/// while; each single one stands among the lines for debugging.
+pub(super) fn write(event: &Event, often: &Often) {
+    let mut line = line_of(event);
+    if let Event::CallFailed {
+        session,
+        delivery,
+        reason,
+        ..
+    } = event
+        && line.level < Level::DEBUG
+    {
+        let about = (Arc::clone(&session.server), delivery.word(), reason.word());
+        match often.again(about) {
+            Due::After(0) => {},
+            Due::After(unsaid) => line.more = Some(unsaid),
+            Due::Not => line.level = Level::DEBUG,
+        }
+    }
+    line.write();
 }
 
 /// A call came by its session like this. For debugging, as it is one line per call (A53).
@@ -56,6 +77,10 @@ struct Line<'a> {
     method: Option<&'a str>,
     took: Option<Duration>,
     what: Option<&'a str>,
+    delivery: Option<&'static str>,
+    code: Option<&'static str>,
+    /// How often the same happened since the last line of it.
+    more: Option<u64>,
 }
 
 impl<'a> Line<'a> {
@@ -78,6 +103,9 @@ impl<'a> Line<'a> {
             method: None,
             took: None,
             what: None,
+            delivery: None,
+            code: None,
+            more: None,
         }
     }
 
@@ -147,6 +175,9 @@ impl<'a> Line<'a> {
                     sessions = self.sessions,
                     method = self.method,
                     took_ms = self.took.map(millis),
+                    delivery = self.delivery,
+                    code = self.code,
+                    more = self.more,
                     what = self.what,
                     "{}",
                     self.message
@@ -217,6 +248,23 @@ fn line_of(event: &Event) -> Line<'_> {
         } => Line {
             attempt: Some(*attempt),
             ..Line::session(L::INFO, "sent again", session).reason(*reason)
+        },
+        Event::CallFailed {
+            session,
+            method,
+            delivery,
+            code,
+            reason,
+            attempts,
+            took,
+        } => Line {
+            method: Some(method.word()),
+            delivery: Some(delivery.word()),
+            code: Some(code.word()),
+            attempt: Some(*attempts),
+            ..Line::session(level_of_failure(*delivery, *code), "call failed", session)
+                .reason(*reason)
+                .took(*took)
         },
         Event::BreakerChanged {
             server,
@@ -295,6 +343,30 @@ fn line_of(event: &Event) -> Line<'_> {
             Line::server(L::DEBUG, "list changed", server).what(list)
         },
         Event::Draining => Line::new(L::INFO, "draining"),
+    }
+}
+
+/// What may have been executed is worth knowing, and so is where there was no room. What has a line
+/// of its own where it happened (an opening, a breaker, a lost session, our own end) is not told
+/// again.
+const fn level_of_failure(delivery: Delivery, code: Code) -> Level {
+    match (delivery, code) {
+        (Delivery::Unknown | Delivery::Answered, _)
+        | (_, Code::Overloaded | Code::PoolFull | Code::Bug) => Level::WARN,
+        (
+            _,
+            Code::CannotReach
+            | Code::OpenFailed
+            | Code::EraUnknown
+            | Code::CredentialRefused
+            | Code::CredentialUnavailable
+            | Code::ResolveFailed
+            | Code::BreakerOpen
+            | Code::SessionLost
+            | Code::Draining
+            | Code::Closed,
+        ) => Level::DEBUG,
+        _ => Level::INFO,
     }
 }
 

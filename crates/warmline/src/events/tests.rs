@@ -8,13 +8,14 @@ use futures_util::StreamExt as _;
 use tracing::field::{Field, Visit};
 use tracing::span;
 use warmline_core::code::{Code, Reason};
+use warmline_core::delivery::Delivery;
 use warmline_core::key::{Digest, Identity, Owner, RunId};
 use warmline_core::pool::Why;
 
 use super::{Event, Events, Fingerprint, Heard, RunEnd, ShortId, Which};
 use crate::metrics::{
-    BreakerScope, BreakerState, CheckResult, ChildEnd, HealCause, OpenResult, RefreshResult,
-    StoreOperation,
+    BreakerScope, BreakerState, CheckResult, ChildEnd, HealCause, MethodWord, OpenResult,
+    RefreshResult, StoreOperation,
 };
 use crate::sync::Mutex;
 
@@ -38,7 +39,20 @@ fn fingerprint(seed: u8) -> Fingerprint {
 fn one_of_each() -> Vec<Event> {
     let mut events = of_sessions();
     events.extend(of_servers_and_runs());
+    events.push(failed());
     events
+}
+
+fn failed() -> Event {
+    Event::CallFailed {
+        session: which(),
+        method: MethodWord::ToolsCall,
+        delivery: Delivery::Unknown,
+        code: Code::AnswerLost,
+        reason: Reason::Timeout,
+        attempts: 1,
+        took: Duration::from_millis(12),
+    }
 }
 
 fn of_sessions() -> Vec<Event> {

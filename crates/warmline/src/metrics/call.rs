@@ -4,6 +4,7 @@
 //! too, so that the calls always are the sum of what became of them (I28).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use warmline_core::code::Code;
 use warmline_core::delivery::Delivery;
@@ -52,6 +53,16 @@ impl CallUnderWay {
     /// How often it was handed to a session.
     pub fn attempts(&self) -> u32 {
         self.attempts
+    }
+
+    /// What was asked for.
+    pub fn method(&self) -> MethodWord {
+        self.method
+    }
+
+    /// How long it has been under way.
+    pub fn took(&self) -> Duration {
+        clock::now().saturating_duration_since(self.since)
     }
 
     /// It was answered.

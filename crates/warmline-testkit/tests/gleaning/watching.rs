@@ -1,0 +1,189 @@
+//! Numbers, alerts and the runbook against each other.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use warmline::metrics::{Kind, Metric};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(path: &str) -> String {
+    let path = root().join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn metrics() -> impl Iterator<Item = &'static Metric> {
+    let of_engine = warmline::metrics::METRICS.iter();
+    of_engine.chain(warmline_gateway::metrics::METRICS)
+}
+
+const PAGE: &str = "docs/reference/metrics.md";
+
+/// The page of numbers names every metric with its kind, its labels and what it says.
+#[test]
+fn the_page_of_metrics_says_what_the_tables_say() {
+    let page = read(PAGE);
+    let anew = written(&page);
+    if std::env::var_os("WARMLINE_BLESS").is_some() {
+        fs::write(root().join(PAGE), &anew).unwrap();
+        return;
+    }
+    assert!(
+        anew == page,
+        "{PAGE} is behind the tables; `make pages` writes it anew"
+    );
+}
+
+fn written(page: &str) -> String {
+    let mut out = page.to_owned();
+    for (name, table) in [
+        ("engine", warmline::metrics::METRICS),
+        ("gateway", warmline_gateway::metrics::METRICS),
+    ] {
+        let begin = format!("<!-- metrics: {name} -->\n");
+        let (before, rest) = out.split_once(&begin).unwrap();
+        let (_, after) = rest.split_once("<!-- end -->").unwrap();
+        let of_engine = ["runs", "run_sessions", "keys", "keys_evicted_total"];
+        let of_engine = [&of_engine[..], &["invariant_failed_total", "drift_total"]].concat();
+        let rows: String = table
+            .iter()
+            .map(|metric| {
+                let has_server = name == "engine" && !of_engine.contains(&metric.name);
+                row(metric, has_server.then_some("server"))
+            })
+            .collect();
+        let head = "| metric | kind | labels | says |\n|---|---|---|---|\n";
+        out = format!("{before}{begin}{head}{rows}<!-- end -->{after}");
+    }
+    out
+}
+
+fn row(metric: &Metric, server: Option<&str>) -> String {
+    let labels: Vec<String> = server
+        .into_iter()
+        .chain(metric.labels.iter().copied())
+        .map(|label| format!("`{label}`"))
+        .collect();
+    format!(
+        "| `warmline_{}` | {} | {} | {} |\n",
+        metric.name,
+        metric.kind.word(),
+        labels.join(", "),
+        metric.help
+    )
+}
+
+/// One alert of the file.
+struct Alert {
+    name: String,
+    text: String,
+}
+
+fn alerts() -> Vec<Alert> {
+    let file = read("docs/ops/alerts.yaml");
+    let parts = file.split("      - alert: ").skip(1);
+    parts
+        .map(|part| Alert {
+            name: part.lines().next().unwrap().to_owned(),
+            text: part.to_owned(),
+        })
+        .collect()
+}
+
+/// reliability O27, reliability O28: each alert names its section of the runbook and each section
+/// its alert; each section says what it means, where to look, what is safe and what is not.
+#[test]
+fn every_alert_has_its_section_and_every_section_its_alert() {
+    let runbook = read("docs/RUNBOOK.md");
+    let sections: Vec<&str> = runbook.split("\n## ").skip(1).collect();
+    let titles: BTreeSet<&str> = sections
+        .iter()
+        .map(|section| section.lines().next().unwrap())
+        .collect();
+    let alerts = alerts();
+    let names: BTreeSet<&str> = alerts.iter().map(|alert| alert.name.as_str()).collect();
+    assert_eq!(titles, names);
+    assert_eq!(alerts.len(), names.len(), "no alert stands there twice");
+    for section in sections {
+        for part in ["**Means**:", "**Look**:", "**Safe**:", "**Not**:"] {
+            assert!(section.contains(part), "{part} in {section}");
+        }
+    }
+    for Alert { name, text } in &alerts {
+        let link = format!("runbook: docs/RUNBOOK.md#{}", name.to_lowercase());
+        for part in [&link, "severity: ", "expr: ", "summary: \""] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+    }
+}
+
+/// reliability O27: an alert on a number that nobody counts never fires. Every metric and label of
+/// the alerts and of the runbook exists, as the kind it is used as.
+#[test]
+fn alerts_and_runbook_name_only_what_is_counted() {
+    let runbook = read("docs/RUNBOOK.md");
+    for name in names_in(&runbook) {
+        found(&name);
+    }
+    for Alert { name, text } in alerts() {
+        let mut named = 0;
+        for used in names_in(&text) {
+            let metric = found(&used);
+            named += 1;
+            let counts = format!("rate(warmline_{used}");
+            let grows =
+                text.contains(&counts) || text.contains(&format!("increase(warmline_{used}"));
+            if grows {
+                assert_ne!(metric.kind, Kind::Gauge, "{name}: {used}");
+            }
+            for label in labels_of(&text, &used) {
+                let known = metric.labels.contains(&label.as_str()) || label == "server";
+                assert!(known, "{name}: {used} has no label {label}");
+            }
+        }
+        assert!(named > 0 || name == "WarmlineDown", "{name}");
+    }
+}
+
+/// Names of ours in a text, without the prefix.
+fn names_in(text: &str) -> BTreeSet<String> {
+    let is_name = |letter: char| letter.is_ascii_lowercase() || letter == '_';
+    let parts = text.split("warmline_").skip(1);
+    parts
+        .map(|part| {
+            part.split(|letter| !is_name(letter))
+                .next()
+                .unwrap()
+                .to_owned()
+        })
+        .collect()
+}
+
+/// The metric of that name, also by the name of one of its series.
+fn found(name: &str) -> &'static Metric {
+    let bare = ["_bucket", "_sum", "_count"]
+        .iter()
+        .find_map(|suffix| name.strip_suffix(suffix));
+    let named = |wanted: &str| metrics().find(|metric| metric.name == wanted);
+    let histogram = bare
+        .and_then(named)
+        .filter(|metric| metric.kind == Kind::Histogram);
+    histogram
+        .or_else(|| named(name))
+        .unwrap_or_else(|| panic!("nobody counts `warmline_{name}`"))
+}
+
+/// Labels by which a metric is chosen in an alert.
+fn labels_of(text: &str, name: &str) -> Vec<String> {
+    let begin = format!("warmline_{name}{{");
+    let chosen = text.split(&begin).skip(1);
+    chosen
+        .filter_map(|rest| rest.split('}').next())
+        .flat_map(|inside| inside.split(','))
+        .filter_map(|part| part.split(['=', '!']).next())
+        .map(|label| label.trim().to_owned())
+        .collect()
+}
