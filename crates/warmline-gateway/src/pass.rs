@@ -78,9 +78,10 @@ impl Visit<'_> {
         Ok(Pass { sees, line, left })
     }
 
-    /// What the audit notes of a list of all servers.
+    /// What the audit notes of a request that no rule is about, or that is for all servers.
     pub(crate) fn noted(&self, method: &str, params: &Params) -> Option<Line> {
-        self.audit_line(EVERY_SERVER, method, params)
+        let server = self.target.server.unwrap_or(EVERY_SERVER);
+        self.audit_line(server, method, params)
     }
 
     fn audit_line(&self, server: &str, method: &str, params: &Params) -> Option<Line> {

@@ -61,7 +61,7 @@ pub(crate) async fn message(visit: Visit<'_>, message: Message, params: Params) 
         Err(refused) => return refused.response(message.raw_id()),
     };
     match message.method() {
-        Some("server/discover") => Box::pin(discover::answer(asked)).await,
+        Some("server/discover") => Box::pin(discover::answer(&visit, asked)).await,
         Some(listen::METHOD) => listen::answer(&visit, asked).await,
         method => {
             let method = method.unwrap_or_default().to_owned();

@@ -1,5 +1,6 @@
 //! `initialize`: a client session begins, in the words of its server.
 
+use bytes::Bytes;
 use http::{Response, StatusCode};
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -14,6 +15,7 @@ use warmline::{Error, ServerHandle};
 use super::client::{Begun, Client};
 use super::merged;
 use crate::Shared;
+use crate::audit::Line;
 use crate::body::Body;
 use crate::declared::Answers;
 use crate::face::Visit;
@@ -34,7 +36,9 @@ pub(super) async fn greet(visit: Visit<'_>, message: Message, params: Params) ->
         Ok(begun) => begun,
         Err(refusal) => return refusal.response(Some(id)),
     };
+    let line = visit.noted("initialize", &params);
     if visit.target.server.is_none() {
+        note(line, &Ok(Bytes::new()));
         return greet_for_all(&visit, begun, id, offered).await;
     }
     let way = match begun.way(&visit) {
@@ -43,9 +47,19 @@ pub(super) async fn greet(visit: Visit<'_>, message: Message, params: Params) ->
     };
     let facts = match way.server.greeting().await {
         Ok(facts) => facts,
-        Err(error) => return not_greeted(&way.server, id, &params, &error).await,
+        Err(error) => {
+            note(line, &Err(error.clone()));
+            return not_greeted(&way.server, id, &params, &error).await;
+        },
     };
+    note(line, &Ok(Bytes::new()));
     admitted(visit.shared, begun, id, facts.version, &result(&facts))
+}
+
+fn note(line: Option<Line>, outcome: &Result<Bytes, Error>) {
+    if let Some(line) = line {
+        line.ended(outcome);
+    }
 }
 
 /// Greets at the place of all servers: nothing is opened for it.

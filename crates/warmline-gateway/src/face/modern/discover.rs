@@ -17,11 +17,17 @@ use warmline::{Error, clock};
 
 use super::{Asked, failed};
 use crate::body::Body;
+use crate::face::Visit;
 use crate::reply;
 
 /// Answers `server/discover`.
-pub(super) async fn answer(asked: Asked) -> Response<Body> {
-    let error = match told(&asked).await {
+pub(super) async fn answer(visit: &Visit<'_>, asked: Asked) -> Response<Body> {
+    let line = visit.noted("server/discover", &asked.params);
+    let told = told(&asked).await;
+    if let Some(line) = line {
+        line.ended(&told);
+    }
+    let error = match told {
         Ok(said) => {
             let message = reply::response_message(Some(&asked.id), "result", &said);
             return reply::json(StatusCode::OK, message);

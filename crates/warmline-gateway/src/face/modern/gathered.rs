@@ -47,9 +47,11 @@ pub(super) async fn answer(
         return no_room(&id);
     };
     let lane = Arc::new(Lane::new(Keep::Nothing));
-    let ear = Arc::new(Ear::new(&lane, id));
+    let line = visit.noted(METHOD, params);
+    let ear = Arc::new(Ear::new(&lane, id).noted_in(line));
     let wanted = Wanted::of(params);
     ear.tell(ACKNOWLEDGED, &wanted.acknowledgement());
+    ear.note(Ok(Bytes::new()));
     let place = Place {
         shared: Arc::clone(visit.shared),
         subject: visit.subject.clone(),

@@ -20,9 +20,10 @@ use warmline::core::key::Digest;
 use warmline::core::protocol::meta;
 use warmline::core::protocol::params::Params;
 use warmline::core::protocol::splice::Edit;
-use warmline::{Listener, News, ServerHandle, clock};
+use warmline::{Error, Listener, News, ServerHandle, clock};
 
 use super::{Asked, failed, notification};
+use crate::audit::Line;
 use crate::body::Body;
 use crate::face::Visit;
 use crate::flow::{self, Accepts, Calling, Ended, Leaving, Manner};
@@ -54,7 +55,8 @@ pub(super) async fn answer(visit: &Visit<'_>, asked: Asked) -> Response<Body> {
         return no_room(&asked.id);
     };
     let lane = Arc::new(Lane::new(Keep::Nothing));
-    let ear = Arc::new(Ear::new(&lane, asked.id));
+    let line = visit.noted(METHOD, &asked.params);
+    let ear = Arc::new(Ear::new(&lane, asked.id).noted_in(line));
     let mut stopping = shared.stopping.clone();
     let turned_out = visit.turned_out();
     let (server, params) = (asked.server, asked.params);
@@ -115,6 +117,7 @@ async fn stay(server: &ServerHandle, params: &Params, ear: &Arc<Ear>) -> Ended {
         }
         let is_final = error.server_error().is_some() || !ear.is_acknowledged();
         if is_final || tries == MAX_TRIES {
+            ear.note(Err(error.clone()));
             return failed(server, &ear.id, &error).await;
         }
         let pause = FIRST_PAUSE * 2_u32.saturating_pow(tries);
@@ -129,6 +132,8 @@ pub(super) struct Ear {
     /// The client's own id, raw.
     id: Bytes,
     acknowledged: AtomicBool,
+    /// The line of the audit, until it is known how the listen began.
+    line: Mutex<Option<Line>>,
 }
 
 /// What the server agreed to tell.
@@ -153,8 +158,11 @@ impl Listener for Ear {
         let News::Other(method, params) = news else {
             return;
         };
-        if method == ACKNOWLEDGED && self.acknowledged.swap(true, Ordering::AcqRel) {
-            return self.anything_may_have_changed(&params);
+        if method == ACKNOWLEDGED {
+            if self.acknowledged.swap(true, Ordering::AcqRel) {
+                return self.anything_may_have_changed(&params);
+            }
+            self.note(Ok(Bytes::new()));
         }
         self.tell(&method, &params);
     }
@@ -166,6 +174,21 @@ impl Ear {
             lane: Arc::clone(lane),
             id,
             acknowledged: AtomicBool::new(false),
+            line: Mutex::new(None),
+        }
+    }
+
+    /// The same, with a line of the audit that says how the listen began.
+    pub(super) fn noted_in(mut self, line: Option<Line>) -> Self {
+        self.line = Mutex::new(line);
+        self
+    }
+
+    /// It is known how the listen began: it stands, or it never will.
+    pub(super) fn note(&self, outcome: Result<Bytes, Error>) {
+        let line = self.line.lock().take();
+        if let Some(line) = line {
+            line.ended(&outcome);
         }
     }
 

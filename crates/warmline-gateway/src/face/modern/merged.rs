@@ -86,8 +86,13 @@ async fn discover(
     params: &Params,
 ) -> Result<Response<Body>, NotPassed> {
     let members = members(visit, params).await?;
+    let line = visit.noted("server/discover", params);
     let said = words::discovery(&words::of_servers(&members, Era::Modern).await);
-    Ok(answer(message, said.to_string().as_bytes()))
+    let said = Bytes::from(said.to_string());
+    if let Some(line) = line {
+        line.ended(&Ok(Bytes::new()));
+    }
+    Ok(answer(message, &said))
 }
 
 /// `subscriptions/listen`.

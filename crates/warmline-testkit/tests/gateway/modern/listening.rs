@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use warmline::Server;
+use warmline_gateway::{AuditOptions, Options};
 use warmline_testkit::Personality;
 
 use super::wire::{Stream, Wire, call, request};
@@ -215,4 +216,41 @@ async fn a_program_is_listened_to_as_well() {
     let told = next(&mut second, &other).await;
     assert_eq!(told["method"], "notifications/tools/list_changed");
     world.finish().await;
+}
+
+/// What a server says of itself and what a client listens to stand in the audit, also where the
+/// client just leaves.
+#[tokio::test]
+async fn a_discover_and_a_listen_stand_in_the_audit() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("audit.jsonl");
+    let audit = AuditOptions {
+        file: file.clone(),
+        arguments: Vec::new(),
+    };
+    let world = World::with(Personality::modern(), |options| Options {
+        audit: Some(audit),
+        ..options
+    })
+    .await;
+    let back = request("server/discover", json!({})).send(&world).await;
+    assert_eq!(back.status, 200);
+    let mut stream = listen(json!(1)).begin(&world).await;
+    acknowledged(&mut stream, &json!(1)).await;
+    drop(stream);
+    world.finish().await;
+    let lines = std::fs::read_to_string(&file).unwrap();
+    let lines: Vec<Value> = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    for method in ["server/discover", "subscriptions/listen"] {
+        let of_method: Vec<&Value> = lines
+            .iter()
+            .filter(|line| line["method"] == method)
+            .collect();
+        let [line] = of_method.try_into().unwrap();
+        assert_eq!(line["delivery"], "answered", "{line}");
+        assert_eq!(line["server"], "ledger", "{line}");
+    }
 }
