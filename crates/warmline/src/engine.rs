@@ -299,6 +299,7 @@ impl Engine {
         let old = old.get(name);
         if let Some(old) = old {
             old.withdraw();
+            self.keeper.was_removed(old);
             self.pool.end_shared_of(name, Why::Reloaded);
             self.shared.records.lock().remove(name);
             self.shared.metrics.forget(name);

@@ -20,6 +20,7 @@ use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use warmline_core::key::{Identity, Key, Owner};
 use warmline_core::plan;
+use warmline_core::pool::Why;
 
 use crate::clock::{self, Home, Instant};
 use crate::connect::{Connect, Holds};
@@ -51,6 +52,7 @@ pub(crate) struct Started {
     running: Arc<AtomicBool>,
     task: Mutex<Option<(AbortHandle, Home)>>,
     left: Arc<LeftOvers>,
+    removed: Mutex<Vec<(Instant, Arc<Entry>)>>,
 }
 
 /// Ends of runs that were dropped where nothing could carry them out.
@@ -78,6 +80,21 @@ impl Started {
     pub(crate) fn hand_over(&self, left: LeftOver) {
         self.left.ends.lock().push(left);
         self.left.told.notify_one();
+    }
+
+    /// A server was taken away. Runs that have sessions there keep them for as long as a drain
+    /// takes, and no longer.
+    pub(crate) fn was_removed(&self, entry: &Arc<Entry>) {
+        self.removed.lock().push((clock::now(), Arc::clone(entry)));
+    }
+
+    /// The servers whose time is over.
+    fn put_away(&self, after: Duration) -> Vec<Arc<Entry>> {
+        let now = clock::now();
+        let mut removed = self.removed.lock();
+        let is_over = |since: Instant| now.saturating_duration_since(since) >= after;
+        let over = removed.extract_if(.., |(since, _)| is_over(*since));
+        over.map(|(_, entry)| entry).collect()
     }
 
     /// Starts a task where the keeper lives, for whoever is elsewhere.
@@ -149,9 +166,25 @@ async fn round(engine: &Arc<Engine>, background: &mut Background) {
     for rested in engine.live_runs() {
         run::end_if_idle(engine, rested, idle);
     }
+    end_removed(engine);
     name_long_leases(engine);
     background.checks.begin_those_due(engine);
     background.stores.begin_if_due(engine);
+}
+
+/// Ends what live runs still have of servers that were taken away long enough ago.
+fn end_removed(engine: &Engine) {
+    for entry in engine.keeper.put_away(engine.ceilings().drain) {
+        // Whoever is on the way there sees it, or we see the cell they put there.
+        entry.put_away();
+        for run in engine.live_runs() {
+            for cell in run.routes.leave(&entry) {
+                if cell.key().run().is_some() {
+                    engine.pool().end(&cell, Why::Reloaded);
+                }
+            }
+        }
+    }
 }
 
 /// A process that an identity shares over its runs does not idle away while one of them is live.

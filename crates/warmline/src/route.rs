@@ -170,7 +170,7 @@ fn remember(
     let is_of_run = cell.key().run().is_some();
     // Either whoever withdraws the server sees the cell, or we see that it is withdrawn.
     fence(Ordering::SeqCst);
-    if !is_of_run && entry.is_withdrawn() {
+    if entry.is_put_away() || (!is_of_run && entry.is_withdrawn()) {
         caller.engine.pool().end(cell, Why::Reloaded);
         return Err(replaced(entry));
     }

@@ -165,3 +165,48 @@ async fn a_connection_rests_for_longer_than_a_head_may_take() {
     assert!(matches!(cut, Ok(Ok(0) | Err(_))), "{cut:?}");
     world.finish().await;
 }
+
+/// A run that is live keeps a server that was taken away for as long as a drain takes, and then
+/// finds none by that name, as everybody else does at once.
+#[tokio::test]
+async fn a_live_run_keeps_a_removed_server_until_the_time_of_a_drain_is_over() {
+    let world = World::new(Personality::legacy()).await;
+    let path = format!("/runs/trip{PATH}");
+    let client = Legacy::greet(&world, &path, "2025-11-25", json!({})).await;
+    assert_eq!(client.count().await, 1);
+    world.warm.declare(Vec::new()).unwrap();
+    assert_eq!(client.count().await, 2, "what it began with");
+    let other = format!("/runs/other{PATH}");
+    let more = Vec::new();
+    let address = world.gateway.address();
+    let stranger = Legacy {
+        address,
+        path: other,
+        ticket: String::new(),
+        version: "2025-11-25".to_owned(),
+        more,
+    };
+    let refused = stranger.call("counter", json!({})).await;
+    assert_eq!(
+        refused["error"]["data"]["warmline"]["code"],
+        "server-unknown"
+    );
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(24)).await;
+    tokio::time::resume();
+    let gone = async {
+        loop {
+            let answer = client.call("counter", json!({})).await;
+            if answer["error"]["data"]["warmline"]["code"] == "server-unknown" {
+                return;
+            }
+            tokio::time::pause();
+            tokio::time::advance(Duration::from_secs(1)).await;
+            tokio::time::resume();
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), gone)
+        .await
+        .unwrap();
+    world.finish().await;
+}

@@ -42,9 +42,6 @@ pub(crate) const RULE: &[&str] = &["claim", "has", "identity", "tools"];
 /// The table at the top that declares servers.
 pub(crate) const SERVERS: &str = "servers";
 
-/// Tables at the top that the gateway and the command line read.
-pub(crate) const TOP_ELSEWHERE: &[&str] = &["admin"];
-
 /// Every key somebody may have meant within a server.
 pub(crate) fn of_a_server() -> impl Iterator<Item = &'static str> {
     SERVER.iter().copied().chain(heads::<ServerSettings>())
@@ -52,9 +49,7 @@ pub(crate) fn of_a_server() -> impl Iterator<Item = &'static str> {
 
 /// Every table somebody may have meant at the top.
 pub(crate) fn of_the_top() -> impl Iterator<Item = &'static str> {
-    let elsewhere = TOP_ELSEWHERE.iter().copied();
-    elsewhere
-        .chain([SERVERS])
+    std::iter::once(SERVERS)
         .chain(heads::<EngineSettings>())
         .chain(heads::<GatewaySettings>())
 }

@@ -26,9 +26,6 @@ fn schema() -> Value {
             "additionalProperties": { "$ref": "#/$defs/server" },
         }),
     );
-    for table in keys::TOP_ELSEWHERE {
-        top.insert((*table).to_owned(), json!({ "type": "object" }));
-    }
     put_tables::<EngineSettings>(&mut top);
     put_tables::<GatewaySettings>(&mut top);
     json!({

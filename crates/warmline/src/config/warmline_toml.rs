@@ -37,9 +37,6 @@ pub(crate) fn read(source: Source<'_>) -> Result<Read, ConfigError> {
     for (key, value) in table.get_ref() {
         match key.get_ref().as_ref() {
             keys::SERVERS => reader.servers(value, &mut read.declarations)?,
-            name if keys::TOP_ELSEWHERE.contains(&name) => {
-                tracing::debug!(table = name, "read by other parts of Warmline, not here");
-            },
             name if keys::heads::<EngineSettings>().any(|head| head == name) => {
                 reader.decided_in(name, value, &mut read.engine)?;
             },

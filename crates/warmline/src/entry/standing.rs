@@ -23,6 +23,7 @@ pub(super) struct Standing(AtomicU8);
 /// It is found by no name. It stays so when it is withdrawn.
 const UNDECLARED: u8 = 1;
 const WITHDRAWN: u8 = 2;
+const PUT_AWAY: u8 = 4;
 
 impl Entry {
     /// Nobody else knows it: it is found by no name.
@@ -34,6 +35,17 @@ impl Entry {
     pub(crate) fn withdraw(&self) {
         self.standing.0.fetch_or(WITHDRAWN, Ordering::SeqCst);
         fence(Ordering::SeqCst);
+    }
+
+    /// It was taken away long enough ago: runs that still had sessions there lose them too.
+    pub(crate) fn put_away(&self) {
+        self.standing.0.fetch_or(PUT_AWAY, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Whether runs may not use it any more either.
+    pub(crate) fn is_put_away(&self) -> bool {
+        self.standing.0.load(Ordering::SeqCst) & PUT_AWAY != 0
     }
 
     /// Whether it is found by no name.
@@ -63,7 +75,9 @@ pub(crate) fn governing(caller: &Caller, entry: &Arc<Entry>) -> Result<Arc<Entry
         return Ok(Arc::clone(entry));
     }
     let run = caller.run.as_ref();
-    if let Some(kept) = run.and_then(|run| run.routes.kept(&entry.name)) {
+    if let Some(kept) = run.and_then(|run| run.routes.kept(&entry.name))
+        && !kept.is_put_away()
+    {
         return Ok(kept);
     }
     match entry.is_withdrawn() {

@@ -107,6 +107,21 @@ impl Routes {
         });
     }
 
+    /// Nothing of a server is served any more; gives the cells that did.
+    pub(crate) fn leave(&self, server: &Entry) -> SmallVec<[Arc<CellOf<Connect>>; 4]> {
+        let is_of_it = |(entry, ..): &Way| std::ptr::eq(&raw const **entry, server);
+        let has_any = self.0.load().iter().any(|ways| ways.iter().any(is_of_it));
+        if !has_any {
+            return SmallVec::new();
+        }
+        let before = self.change(|ways| ways.retain(|way| !is_of_it(way)));
+        let before = before.iter().flat_map(|ways| ways.iter());
+        before
+            .filter(|way| is_of_it(way))
+            .map(|(_, _, cell)| Arc::clone(cell))
+            .collect()
+    }
+
     /// Nothing is served any more.
     pub(crate) fn clear(&self) {
         self.0.store(None);
