@@ -268,14 +268,20 @@ impl Beside<'_> {
             .put("server", self.server)
             .put("run", self.run)
             .put("what", &remark.what)
-            .put("why", &remark.why);
+            .put("why", &remark.why)
+            .put("hint", &remark.hint);
         let code = remark.code.map(|code| format!("[{}]", code.word()));
-        let why = remark.why.as_deref().map(one_line);
+        let below = |word: &str, said: &Option<String>| {
+            let said = said.as_deref().map(one_line);
+            said.map(|said| format!("\n  {word}: {said}"))
+                .unwrap_or_default()
+        };
         let text = format!(
-            "note{}: {}{}",
+            "note{}: {}{}{}",
             code.unwrap_or_default(),
             remark.what,
-            why.map(|why| format!("\n  why: {why}")).unwrap_or_default()
+            below("why", &remark.why),
+            below("hint", &remark.hint)
         );
         self.report.remark(&text, &fields);
     }

@@ -307,6 +307,13 @@ pub enum Event {
         /// What is wrong with it.
         what: Arc<str>,
     },
+    /// There are records in the store, and none of them can be opened with our secrets: these were
+    /// removed or replaced since, and what was kept there is lost unless the old ones come back.
+    /// Runs begin anew.
+    SecretsReplaced {
+        /// Whose record was looked for.
+        server: Arc<str>,
+    },
     /// A call met a session of another identity. It was not sent, and the session is ended.
     IsolationViolation {
         /// The session.
@@ -379,6 +386,7 @@ impl Event {
             Self::StoreTrouble { .. } => "store-trouble",
             Self::StoreWorks { .. } => "store-works",
             Self::RecordRefused { .. } => "record-refused",
+            Self::SecretsReplaced { .. } => "secrets-replaced",
             Self::IsolationViolation { .. } => "isolation-violation",
             Self::BrokenPromise { .. } => "broken-promise",
             Self::LeaseHeldLong { .. } => "lease-held-long",
@@ -409,6 +417,7 @@ impl Event {
             | Self::CredentialRefreshed { server, .. }
             | Self::StoreTrouble { server, .. }
             | Self::StoreWorks { server }
+            | Self::SecretsReplaced { server }
             | Self::RecordRefused { server, .. }
             | Self::ListChanged { server, .. } => Some(server),
             Self::BrokenPromise { server, .. } => server.as_deref(),

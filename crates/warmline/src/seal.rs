@@ -254,10 +254,20 @@ impl Vault {
             },
             Origin::Folder(home) => {
                 let (secrets, did) = home.rotate(age, now)?;
+                if !self.is_made_of(&secrets) {
+                    return Err(home.replaced());
+                }
                 self.ring.store(Arc::new(Ring::of(&secrets)?));
                 Ok(did)
             },
         }
+    }
+
+    /// Whether these are the secrets of this instance, however its sealing keys were rotated.
+    fn is_made_of(&self, secrets: &Secrets) -> bool {
+        let other = hmac::Key::new(hmac::HMAC_SHA256, secrets.instance());
+        let word = b"warmline instance";
+        hmac::verify(&other, word, hmac::sign(&self.digests, word).as_ref()).is_ok()
     }
 
     /// Reads the folder again, where another process may have put a new key, and says whether it
@@ -267,8 +277,10 @@ impl Vault {
             return false;
         };
         let _turning = self.turning.lock();
-        let ring = home.read_if_changed().map(|secrets| Ring::of(&secrets));
-        let Some(Ok(ring)) = ring else {
+        // Another instance's keys open nothing of ours: they are not taken over.
+        let secrets = home.read_if_changed();
+        let ours = secrets.filter(|secrets| self.is_made_of(secrets));
+        let Some(Ok(ring)) = ours.map(|secrets| Ring::of(&secrets)) else {
             return false;
         };
         self.ring.store(Arc::new(ring));

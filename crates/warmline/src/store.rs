@@ -10,6 +10,7 @@
 //! | What is not asked or written twice? | `remembered.rs` |
 //! | What if the store is slow or down? | `outage.rs` |
 //! | What did nobody come back for? | `leftovers.rs` |
+//! | Were the secrets replaced? | `strangers.rs` |
 //! | Which store belongs to a server? | `factory.rs` |
 //! | In memory | `memory.rs` |
 //! | In a folder, shared by processes | `file.rs`, `file/` |
@@ -25,6 +26,7 @@ mod outage;
 mod records;
 mod remembered;
 mod sealed;
+mod strangers;
 
 use std::fmt;
 use std::future::Future;

@@ -52,6 +52,7 @@ pub(super) struct Remark {
     pub(super) code: Option<Code>,
     pub(super) what: String,
     pub(super) why: Option<String>,
+    pub(super) hint: Option<String>,
 }
 
 impl Joined {
@@ -217,6 +218,7 @@ fn not_kept(facts: &Facts, (run, then): (&str, Then), server: &str) -> Option<Re
         code: None,
         what,
         why: Some("nothing holds it between commands; `warmline up` starts what does".to_owned()),
+        hint: None,
     })
 }
 
@@ -236,6 +238,7 @@ pub(super) fn keeps_nothing(
             "`{server}` keeps nothing per session: there is nothing for run `{run}` to keep"
         ),
         why: None,
+        hint: None,
     })
 }
 
@@ -244,18 +247,28 @@ async fn stumbles(events: &mut Subscription, chosen: &ChosenRun) -> Vec<Remark> 
     let mut remarks: Vec<Remark> = Vec::new();
     let run = &chosen.name;
     while let Some(heard) = heard_already(events).await {
-        let (code, what, why) = match heard {
+        let (code, what, why, hint) = match heard {
+            Heard::Event(Event::SecretsReplaced { .. }) => (
+                Code::RecordRefused,
+                format!(
+                    "the runs kept here were sealed with other secrets: whatever run `{run}` left is lost, and a new session was opened"
+                ),
+                "the file `secrets` was removed or replaced since".into(),
+                Some("put the old file back, and they go on; else nothing is to be done"),
+            ),
             Heard::Event(Event::RecordRefused { what: why, .. }) => (
                 Code::RecordRefused,
                 format!(
                     "the record of run `{run}` cannot be used: what it left is lost, and a new session was opened"
                 ),
                 why,
+                None,
             ),
             Heard::Event(Event::StoreTrouble { what: why, .. }) => (
                 Code::StoreUnavailable,
                 format!("run `{run}` cannot be kept for the next command"),
                 why,
+                None,
             ),
             Heard::Event(_) | Heard::Missed(_) => continue,
         };
@@ -264,6 +277,7 @@ async fn stumbles(events: &mut Subscription, chosen: &ChosenRun) -> Vec<Remark> 
                 code: Some(code),
                 what,
                 why: Some(why.to_string()),
+                hint: hint.map(str::to_owned),
             });
         }
     }

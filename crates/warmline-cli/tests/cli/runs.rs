@@ -333,12 +333,64 @@ fn a_record_that_is_broken_is_told_and_replaced() {
         counted(&warmline, &server, &["--run", "trip"]),
         r#"{"count":2}"#
     );
-    std::fs::remove_file(warmline.state().join("secrets")).unwrap();
-    let told = warmline.run(&["call", &url, "counter", "--run", "trip"]);
+}
+
+/// DESIGN 5.4: secrets that were removed, or replaced by others, are told once, with what helps;
+/// and that helps.
+#[test]
+fn secrets_that_were_lost_are_told_and_can_be_put_back() {
+    let (warmline, server) = (Warmline::new(), server());
+    let url = server.url();
+    let secrets = warmline.state().join("secrets");
+    let call = |run: &str| warmline.run(&["call", &url, "counter", "--run", run]);
+    counted(&warmline, &server, &["--run", "trip"]);
+    let old = std::fs::read(&secrets).unwrap();
+    std::fs::remove_file(&secrets).unwrap();
+    tells!(call("trip"), @r#"
+    exit: 0
+    ----- stdout -----
+    {"count":1}
+    ----- stderr -----
+    note[record-refused]: the runs kept here were sealed with other secrets: whatever run `trip` left is lost, and a new session was opened
+      why: the file `secrets` was removed or replaced since
+      hint: put the old file back, and they go on; else nothing is to be done
+    "#);
+    for (run, expected) in [("trip", 2), ("other", 1)] {
+        let expected = format!("{{\"count\":{expected}}}");
+        let count = counted(&warmline, &server, &["--run", run]);
+        assert_eq!(count, expected, "and once is enough");
+    }
+    std::fs::write(&secrets, &old).unwrap();
     assert_eq!(
-        (told.exit, told.stdout.trim()),
-        (0, r#"{"count":1}"#),
-        "with other secrets it is another record: {told}"
+        counted(&warmline, &server, &["--run", "trip"]),
+        r#"{"count":2}"#,
+        "nothing was lost that was not lost already"
+    );
+}
+
+/// The same where the sealing key alone is another one: the run's record is found and not opened.
+#[test]
+fn a_sealing_key_that_was_replaced_is_told() {
+    let (warmline, server) = (Warmline::new(), server());
+    let url = server.url();
+    counted(&warmline, &server, &["--run", "trip"]);
+    let secrets = warmline.state().join("secrets");
+    let old = std::fs::read_to_string(&secrets).unwrap();
+    let instance = old
+        .split_whitespace()
+        .find(|word| word.starts_with("instance="))
+        .unwrap();
+    std::fs::write(&secrets, format!("{instance} seal={}", "ab".repeat(32))).unwrap();
+    let told = warmline.run(&["call", &url, "counter", "--run", "trip", "--json"]);
+    let notes = told
+        .stdout
+        .matches(r#""kind":"note","code":"record-refused""#)
+        .count();
+    assert_eq!((told.exit, notes), (0, 1), "{told}");
+    assert!(told.stdout.contains("sealed with other secrets"), "{told}");
+    assert_eq!(
+        counted(&warmline, &server, &["--run", "trip"]),
+        r#"{"count":2}"#
     );
 }
 

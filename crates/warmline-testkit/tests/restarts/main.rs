@@ -11,6 +11,7 @@ mod census;
 mod kept;
 mod left;
 mod resumed;
+mod secrets;
 mod shared;
 mod troubled;
 

@@ -63,6 +63,9 @@ impl Connect {
             Err(trouble) => failure_of(trouble),
         };
         Self::store_did(setup, StoreOperation::Load, did, began);
+        if !matches!(loaded, Ok(Some(_))) {
+            self.look_for_strangers(&setup.entry, &book.records).await;
+        }
         let record = match loaded {
             Ok(record) => record?,
             Err(trouble) => {

@@ -23,6 +23,7 @@ use crate::metrics::{
     StoreOperation, StoreResult,
 };
 use crate::pool::{Changes, Happened, Heals, How, What};
+use crate::store::Records;
 use crate::upstream::{ChildEnded, ChildReport};
 
 impl Connect {
@@ -261,6 +262,15 @@ impl Connect {
                     what,
                 }
             });
+    }
+
+    /// Nothing was found in a store: tells if that is because the secrets are others than before.
+    pub(crate) async fn look_for_strangers(&self, entry: &Entry, records: &Records) {
+        if records.are_all_strangers().await {
+            self.shared.events.tell(Event::SecretsReplaced {
+                server: Arc::clone(&entry.name),
+            });
+        }
     }
 
     /// A first contact was not tried, because the last openings failed.

@@ -319,6 +319,10 @@ fn line_of(event: &Event) -> Line<'_> {
         Event::RecordRefused { server, what } => {
             Line::server(L::WARN, "record refused", server).what(what)
         },
+        Event::SecretsReplaced { server } => {
+            Line::server(L::WARN, "the secrets were replaced", server)
+                .what("session records were sealed with other secrets than ours; runs begin anew")
+        },
         Event::IsolationViolation { session, .. } => {
             Line::session(L::ERROR, "isolation violation", session)
         },

@@ -149,6 +149,9 @@ fn of_servers_and_runs() -> Vec<Event> {
             server: Arc::clone(&server),
             what: "sealed with another key".into(),
         },
+        Event::SecretsReplaced {
+            server: Arc::clone(&server),
+        },
         Event::BrokenPromise {
             promise: "a lease was settled twice",
             server: Some(Arc::clone(&server)),

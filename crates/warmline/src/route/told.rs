@@ -50,13 +50,21 @@ pub(super) async fn leg(
     if records.outlives_process() && is_there(&records, &of_server).await {
         return Some(leg);
     }
-    let of_session = Key::of(
-        entry.place(&speaking.found, leg),
-        Owner::Identity(caller.who.id),
-        speaking.id(),
-        Scope::Run(caller.run.as_ref()?.id),
-    );
-    is_there(&records, &of_session).await.then_some(leg)
+    if let Some(run) = &caller.run {
+        let of_session = Key::of(
+            entry.place(&speaking.found, leg),
+            Owner::Identity(caller.who.id),
+            speaking.id(),
+            Scope::Run(run.id),
+        );
+        if is_there(&records, &of_session).await {
+            return Some(leg);
+        }
+    }
+    // Before anything of ours is written there.
+    let connector = caller.engine.connector();
+    connector.look_for_strangers(entry, &records).await;
+    None
 }
 
 async fn is_there(records: &Records, key: &Key) -> bool {

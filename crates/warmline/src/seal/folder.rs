@@ -91,6 +91,14 @@ impl Home {
         Ok((secrets, true))
     }
 
+    /// The file holds the secrets of another instance by now.
+    pub(super) fn replaced(&self) -> Trouble {
+        let what = format!("{} was replaced", self.file().display());
+        Trouble::new(Reason::StoreUnavailable, what)
+            .because("it holds other secrets than those that this process began with")
+            .hint("put the old file back, or start again: what the old secrets sealed is lost then")
+    }
+
     /// What is there now, unless it still looks as it did the last time. Anybody can make up the
     /// name of a key, and must not make us read files by it.
     pub(super) fn read_if_changed(&self) -> Option<Secrets> {

@@ -410,3 +410,21 @@ fn secrets_that_are_no_file_are_refused_at_once() {
         assert!(trouble.what.contains("secrets"), "{trouble}");
     }
 }
+
+/// Another instance's file in the place of ours: its keys are not taken over, and it is told.
+#[test]
+fn secrets_that_are_replaced_while_we_run_are_not_taken_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let vault = Vault::in_folder(folder.path()).unwrap();
+    let sealed = vault.seal(Purpose::Record, b"here", b"text").unwrap();
+    let other = tempfile::tempdir().unwrap();
+    let others = Vault::in_folder(other.path()).unwrap();
+    fs::rename(other.path().join("secrets"), folder.path().join("secrets")).unwrap();
+    let theirs = others.seal(Purpose::Record, b"here", b"text").unwrap();
+    let opened = vault.unseal(Purpose::Record, b"here", &theirs);
+    assert_eq!(opened, Err(Unsealable::UnknownKey));
+    let trouble = vault.rotate().unwrap_err();
+    assert!(trouble.what.contains("was replaced"), "{trouble:?}");
+    let opened = vault.unseal(Purpose::Record, b"here", &sealed);
+    assert_eq!(opened.unwrap(), b"text", "ours still open what they sealed");
+}

@@ -8,6 +8,7 @@
 //! uses a session renews its record, so that what another process holds never looks like that.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use warmline_core::key::Key;
@@ -15,6 +16,7 @@ use warmline_core::record::Record;
 
 use super::RecordName;
 use super::records::{Fault, Inner, RENEW_EVERY, Records};
+use super::sealed::Useless;
 use crate::clock::{self, Instant};
 use crate::sync::Mutex;
 
@@ -126,13 +128,17 @@ impl Records {
         let least = idle.saturating_add(RENEW_EVERY * 2);
         let mut left = Vec::new();
         for (name, edition) in inner.watch.unchanged(stored, least) {
-            let found = inner.bounded(inner.timeout, inner.read(name)).await;
+            let found = inner.bounded(inner.timeout, inner.look_at(name)).await;
             // Whoever came back in the meantime made another edition of it.
-            if let Ok(Some((now, record))) = found
-                && now == edition
-                && !spare(&record.key)
-            {
-                left.push(record);
+            match found {
+                Ok(Some((now, Ok(record)))) if now == edition && !spare(&record.key) => {
+                    left.push(record);
+                },
+                // Whoever can open it would have ended it by now.
+                Ok(Some((now, Err(useless)))) if now == edition && useless.may_be_replaced() => {
+                    inner.clear_useless(name, edition, &useless).await;
+                },
+                Ok(_) | Err(_) => {},
             }
         }
         left
@@ -147,7 +153,35 @@ impl Records {
 }
 
 impl Inner {
-    async fn scan(&self) -> Result<Vec<(RecordName, u64)>, Fault> {
+    /// What is stored under a name, of use or not.
+    async fn look_at(
+        &self,
+        name: RecordName,
+    ) -> Result<Option<(u64, Result<Record, Useless>)>, Fault> {
+        let stored = self.store.load(name).await;
+        let stored = stored.map_err(|error| self.fault(name, error))?;
+        Ok(stored.map(|stored| (stored.edition, self.sealer.open(name, &stored))))
+    }
+
+    /// Forgets a record that nobody here can open, once it has lain there for as long as one that
+    /// could not be ended would: whoever lost the secrets has time to bring them back.
+    async fn clear_useless(&self, name: RecordName, edition: u64, useless: &Useless) {
+        if self.watch.may_try_again(name) {
+            return;
+        }
+        let clearing = async {
+            let cleared = self.store.clear(name, edition).await;
+            cleared.map_err(|error| self.fault(name, error))
+        };
+        let cleared = self.bounded(self.timeout, clearing).await;
+        if cleared.unwrap_or(false) {
+            self.counters.cleared.fetch_add(1, Ordering::Relaxed);
+            let why = &useless.why;
+            tracing::info!(record = %name, why, "a session record that nobody can open is removed");
+        }
+    }
+
+    pub(super) async fn scan(&self) -> Result<Vec<(RecordName, u64)>, Fault> {
         let found = self.store.scan().await;
         found.map_err(|error| Fault::Store(error.to_string()))
     }

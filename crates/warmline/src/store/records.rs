@@ -25,7 +25,8 @@ use warmline_core::record::Record;
 use super::leftovers::Watch;
 use super::outage::Outage;
 use super::remembered::{Owed, Renewed};
-use super::sealed::{Replace, Sealer, Useless, next_edition, refusal};
+use super::sealed::{Kind, Sealer, Useless, next_edition, refusal};
+use super::strangers::Strangers;
 use super::{RecordName, Saved, SessionStore, StoreError, Stored};
 use crate::clock;
 use crate::seal::Vault;
@@ -47,10 +48,11 @@ pub(super) struct Inner {
     pub(super) timeout: Duration,
     pub(super) watch: Watch,
     pub(super) sealer: Sealer,
+    pub(super) strangers: Strangers,
     outage: Outage,
     owed: Owed,
     renewed: Renewed,
-    counters: Counters,
+    pub(super) counters: Counters,
     wall: fn() -> u64,
 }
 
@@ -89,10 +91,10 @@ pub struct Counts {
 }
 
 #[derive(Debug, Default)]
-struct Counters {
+pub(super) struct Counters {
     loaded: AtomicU64,
     saved: AtomicU64,
-    cleared: AtomicU64,
+    pub(super) cleared: AtomicU64,
     lost: AtomicU64,
     refused: AtomicU64,
     failed: AtomicU64,
@@ -129,6 +131,7 @@ impl Records {
             sealer: Sealer(vault),
             wall,
             watch: Watch::default(),
+            strangers: Strangers::default(),
             outage: Outage::default(),
             owed: Owed::default(),
             renewed: Renewed::default(),
@@ -348,7 +351,7 @@ impl Inner {
                 },
                 Ok(there) if may_replace(&there) => {},
                 Ok(there) => return Ok(Put::Lost(Box::new(there))),
-                Err(Fault::Refused(useless)) if useless.replace == Replace::May => {},
+                Err(Fault::Refused(useless)) if useless.may_be_replaced() => {},
                 Err(fault) => return Err(fault),
             }
             over = Some(now.edition);
@@ -365,7 +368,7 @@ impl Inner {
             Ok(Some(found)) => found,
             Ok(None) => return self.put(record, None, may).await,
             // `put` finds it again, and writes over it.
-            Err(Fault::Refused(useless)) if useless.replace == Replace::May => {
+            Err(Fault::Refused(useless)) if useless.may_be_replaced() => {
                 return self.put(record, None, may).await;
             },
             Err(fault) => return Err(fault),
@@ -420,13 +423,13 @@ impl Inner {
             .map_err(|useless| self.refused(name, useless))
     }
 
-    fn fault(&self, name: RecordName, error: StoreError) -> Fault {
-        let (why, replace) = match error {
+    pub(super) fn fault(&self, name: RecordName, error: StoreError) -> Fault {
+        let (why, kind) = match error {
             StoreError::Unavailable(why) => return Fault::Store(why),
-            StoreError::Refused(why) => (why, Replace::Never),
-            StoreError::Broken(why) => (why, Replace::May),
+            StoreError::Refused(why) => (why, Kind::Needed),
+            StoreError::Broken(why) => (why, Kind::Broken),
         };
-        self.refused(name, Useless { why, replace })
+        self.refused(name, Useless { why, kind })
     }
 
     fn refused(&self, name: RecordName, useless: Useless) -> Fault {

@@ -10,22 +10,31 @@ use warmline_core::key::{Key, Owner, Scope};
 use warmline_core::record::{Record, Unreadable};
 
 use super::{RecordName, Stored};
-use crate::seal::{Purpose, Vault};
+use crate::seal::{Purpose, Unsealable, Vault};
 
 /// Why something stored is of no use.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Useless {
     pub(super) why: String,
-    pub(super) replace: Replace,
+    pub(super) kind: Kind,
 }
 
-/// Whether something that cannot be used may be replaced by something that can.
+/// What kind of thing is of no use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Replace {
+pub(super) enum Kind {
     /// It is of no use to anybody.
-    May,
-    /// Somebody else may need it.
-    Never,
+    Broken,
+    /// It was sealed with other secrets than ours, or named by others.
+    Foreign,
+    /// Somebody else may need it: a later version wrote it, or it is no record.
+    Needed,
+}
+
+impl Useless {
+    /// Whether something that can be used may take its place.
+    pub(super) fn may_be_replaced(&self) -> bool {
+        self.kind != Kind::Needed
+    }
 }
 
 /// Names, seals and opens records.
@@ -68,7 +77,7 @@ impl Sealer {
 
     /// Reads what was stored, as if a stranger had written it.
     pub(super) fn open(&self, name: RecordName, stored: &Stored) -> Result<Record, Useless> {
-        let useless = |why: String, replace| Useless { why, replace };
+        let useless = |why: String, kind| Useless { why, kind };
         let plain = self
             .0
             .unseal(
@@ -76,21 +85,28 @@ impl Sealer {
                 &binding(name, stored.edition),
                 &stored.sealed,
             )
-            .map_err(|unsealable| useless(unsealable.to_string(), Replace::May))?;
+            .map_err(|unsealable| {
+                let kind = match unsealable {
+                    Unsealable::UnknownKey => Kind::Foreign,
+                    Unsealable::Changed | Unsealable::NotSealed => Kind::Broken,
+                };
+                useless(unsealable.to_string(), kind)
+            })?;
         let record = Record::decode(&plain).map_err(|unreadable| {
-            let replace = match unreadable {
-                Unreadable::TooNew => Replace::Never,
-                Unreadable::Broken(_) => Replace::May,
+            let kind = match unreadable {
+                Unreadable::TooNew => Kind::Needed,
+                Unreadable::Broken(_) => Kind::Broken,
             };
-            useless(unreadable.to_string(), replace)
+            useless(unreadable.to_string(), kind)
         })?;
         // A session is used by nobody but those it was made for.
         if self.name(&record.key) == name {
             Ok(record)
         } else {
+            // Sealed under this very name, which our instance secret does not make of its key.
             Err(useless(
                 "it belongs to another key".to_owned(),
-                Replace::May,
+                Kind::Foreign,
             ))
         }
     }

@@ -5,6 +5,7 @@ mod leftovers;
 mod outages;
 mod sharing;
 mod stores;
+mod strangers;
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
