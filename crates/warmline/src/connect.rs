@@ -406,6 +406,9 @@ impl Connector for Connect {
             order.setup.entry.forget_greetings();
         }
         order.setup.is_served_by(&line);
+        if let Some(key) = &order.key {
+            self.moves_in(&order.setup, key, &line);
+        }
         let mut opened = self.write_down(order, line).await;
         opened.lost_state |= order.setup.was_there.swap(false, Ordering::Relaxed);
         opened
@@ -428,7 +431,8 @@ impl Connector for Connect {
         }
         // What the server itself does not know any more it need not be asked to delete: a heal
         // costs no request more than it must.
-        let is_over = why == Why::Gone && line.facts().transport == Transport::Http;
+        let is_over = (why == Why::Gone && line.facts().transport == Transport::Http)
+            || self.ends_another(setup, &line);
         let closing = async {
             setup.freshen().await;
             line.end().await

@@ -3,6 +3,7 @@
 use serde_json::json;
 use tokio::net::TcpStream;
 use warmline::{Destination, Dial, Dialed, Dialing};
+use warmline_testkit::{Fault, Rule};
 
 use super::*;
 use crate::census::until;
@@ -143,4 +144,32 @@ async fn two_programs_heal_into_one_session() {
     assert_eq!(next.structured::<Value>().unwrap()["count"], 3);
     run.end().await;
     other.close().await;
+}
+
+/// reliability D122, reliability F74: a session id that lives is nobody else's, whatever a record
+/// of another life says.
+#[tokio::test]
+async fn a_record_gives_nobody_the_session_of_another() {
+    let (server, store) = (server(), Kept::new());
+    let same = Rule::new(Fault::SessionId("same".to_owned()));
+    server.inject(same.on("initialize").always());
+    let first = life(&server, &store);
+    assert_eq!(count(&first, "one").await, 1);
+    first.close().await;
+    // The server begins anew, and gives the id that stands in the record of run `one`.
+    server.control().forget_sessions();
+    let second = life(&server, &store);
+    assert_eq!(count(&second, "other").await, 1);
+    let one = second.named("one").unwrap();
+    let call = one.server(LEDGER).unwrap().call("counter", json!({}));
+    let error = call.await.unwrap_err();
+    assert_eq!(error.reason().word(), "bad-session-id", "{error:?}");
+    assert_eq!(server.ledger().received("DELETE"), 0);
+    // It began anew when it gave the id once more, and nobody ended it.
+    assert_eq!(count(&second, "other").await, 1);
+    // Its own record is its own right, also while the life before is still closing.
+    second.close().await;
+    let third = life(&server, &store);
+    assert_eq!(count(&third, "other").await, 2);
+    third.close().await;
 }

@@ -7,6 +7,7 @@ use warmline::core::policy::{Calls, SessionPer};
 use warmline::{Run, Secret, Server};
 use warmline_testkit::{Fault, LedgerServer, Personality, Rule};
 
+use super::census::until;
 use super::world::{LEDGER, World, count, secs};
 
 /// Counts that often in a run, side by side, and gives the counts in order.
@@ -302,6 +303,20 @@ async fn a_session_id_that_lives_is_given_to_nobody_else() {
     assert_eq!(world.server.ledger().received("DELETE"), 0);
     // After a restart of the server the same id is that of another session.
     world.server.control().forget_sessions();
+    assert_eq!(count(&run.server(LEDGER).unwrap()).await, 1);
+    // The lost one is closed by now, and its id lives on in the one that took its place.
+    until("the lost session is closed", || {
+        let numbers = world.warm.snapshot();
+        let numbers = numbers.server(LEDGER).unwrap();
+        numbers.count("sessions", &["closing"]) == 0
+            && numbers.count("closes_total", &["gone"]) == 1
+    })
+    .await;
+    let other = bob.begin();
+    let call = other.server(LEDGER).unwrap().call("counter", json!({}));
+    assert_eq!(call.await.unwrap_err().reason().word(), "bad-session-id");
+    other.end().await;
+    assert_eq!(world.server.ledger().received("DELETE"), 0);
     assert_eq!(count(&run.server(LEDGER).unwrap()).await, 1);
     run.end().await;
     let next = bob.begin();

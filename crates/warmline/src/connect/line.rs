@@ -1,12 +1,15 @@
 //! A session as the pool holds it, and which ids live.
 //!
-//! Asked by: openings and first contacts, for every session that a server gave.
+//! Asked by: openings and first contacts, for every session that a server gave, and by records, for
+//! those that are taken up again.
 //!
 //! An id is all that tells one session of a server from another. A server that gives the same one
 //! twice, because it is broken or wants to know what others say, would put two callers into one
-//! conversation; the second one is not used.
+//! conversation; the second one is not used. Only the key that has an id may come by it again: by
+//! its record, or where a healed session got the id of the lost one.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as Place;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Deref;
 use std::sync::Arc;
@@ -15,6 +18,7 @@ use std::time::Duration;
 
 use warmline_core::code::Reason;
 use warmline_core::exchange::Trouble;
+use warmline_core::key::Key;
 use warmline_core::tick::Tick;
 
 use super::{Connect, Setup};
@@ -49,7 +53,33 @@ pub(crate) struct FirstContact {
 #[derive(Debug, Default)]
 pub(super) struct LiveIds {
     hashing: RandomState,
-    hashes: Mutex<HashSet<u64>>,
+    ids: Mutex<HashMap<u64, Living>>,
+}
+
+/// What is known of an id that lives.
+#[derive(Debug)]
+struct Living {
+    /// Whose it is, shortened; that of nobody yet for a spare.
+    whose: Whose,
+    /// How many sessions of ours have it: one, or a lost one beside its replacement.
+    lines: u32,
+}
+
+/// A key, shortened.
+type Whose = u32;
+
+/// The key of what belongs to none yet.
+const NOBODY: Whose = 0;
+
+/// By what right a session has its id.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Right {
+    /// The server gave it now.
+    Given,
+    /// The server gave it to the session that takes the place of the one that had it.
+    Replaces,
+    /// A record of this key says so.
+    Recorded(Whose),
 }
 
 impl Line {
@@ -84,16 +114,61 @@ impl Deref for Line {
 }
 
 impl LiveIds {
-    /// Remembers the id of a session; false if it was remembered already.
-    fn remember(&self, entry: &Entry, found: &Found, session: &Session) -> bool {
-        let hash = self.hash_of(entry, found, session);
-        hash.is_none_or(|hash| self.hashes.lock().insert(hash))
+    /// Remembers the id of a session; false if another has it.
+    fn remember(&self, hash: Option<u64>, right: Right) -> bool {
+        let Some(hash) = hash else { return true };
+        let whose = match right {
+            Right::Recorded(whose) => whose,
+            Right::Given | Right::Replaces => NOBODY,
+        };
+        match self.ids.lock().entry(hash) {
+            Place::Vacant(place) => {
+                place.insert(Living { whose, lines: 1 });
+                true
+            },
+            Place::Occupied(mut there) => {
+                let living = there.get_mut();
+                let may = match right {
+                    Right::Given => false,
+                    Right::Replaces => true,
+                    Right::Recorded(whose) => living.whose == whose,
+                };
+                living.lines = living.lines.saturating_add(u32::from(may));
+                may
+            },
+        }
     }
 
-    fn forget(&self, entry: &Entry, found: &Found, session: &Session) {
-        if let Some(hash) = self.hash_of(entry, found, session) {
-            self.hashes.lock().remove(&hash);
+    /// A session moved in with a key.
+    fn belongs_to(&self, hash: Option<u64>, whose: Whose) {
+        let mut ids = self.ids.lock();
+        if let Some(living) = hash.and_then(|hash| ids.get_mut(&hash)) {
+            living.whose = whose;
         }
+    }
+
+    fn forget(&self, hash: Option<u64>) {
+        let mut ids = self.ids.lock();
+        let Some(hash) = hash else { return };
+        if let Some(living) = ids.get_mut(&hash) {
+            living.lines = living.lines.saturating_sub(1);
+            if living.lines == 0 {
+                ids.remove(&hash);
+            }
+        }
+    }
+
+    /// Whether another session of ours has the same id.
+    fn is_shared(&self, hash: Option<u64>) -> bool {
+        let ids = self.ids.lock();
+        let living = hash.and_then(|hash| ids.get(&hash));
+        living.is_some_and(|living| living.lines > 1)
+    }
+
+    fn whose(&self, key: &Key) -> Whose {
+        let [a, b, c, d, ..] = self.hashing.hash_one(key).to_le_bytes();
+        // Nobody's is no key's.
+        Whose::from_le_bytes([a, b, c, d]).max(NOBODY + 1)
     }
 
     fn hash_of(&self, entry: &Entry, found: &Found, session: &Session) -> Option<u64> {
@@ -113,8 +188,13 @@ impl Connect {
         replaces: Option<&Arc<Line>>,
     ) -> Result<Arc<Line>, Trouble> {
         let replaced = replaces.and_then(|old| old.session_id());
-        let is_replaced = replaced.is_some() && replaced == session.session_id();
-        if self.live.remember(entry, found, &session) || is_replaced {
+        let right = if replaced.is_some() && replaced == session.session_id() {
+            Right::Replaces
+        } else {
+            Right::Given
+        };
+        let hash = self.live.hash_of(entry, found, &session);
+        if self.live.remember(hash, right) {
             return Ok(Line::new(session, told, self.shared.tick()));
         }
         // It is not ended either: with its id the other one would end.
@@ -122,14 +202,35 @@ impl Connect {
         Err(Trouble::new(Reason::BadSessionId, what))
     }
 
-    /// A session that is taken up again: whoever had its id in this process leaves it to us.
-    pub(super) fn line_again(&self, setup: &Setup, session: Session) -> Arc<Line> {
-        self.live.remember(&setup.entry, &setup.found, &session);
-        Line::new(session, None, self.shared.tick())
+    /// A session that a record gives to its key; none where its id is that of somebody else's
+    /// session that lives.
+    pub(super) fn line_again(
+        &self,
+        setup: &Setup,
+        key: &Key,
+        session: Session,
+    ) -> Option<Arc<Line>> {
+        let right = Right::Recorded(self.live.whose(key));
+        let hash = self.live.hash_of(&setup.entry, &setup.found, &session);
+        let may = self.live.remember(hash, right);
+        may.then(|| Line::new(session, None, self.shared.tick()))
+    }
+
+    /// A session belongs to a key from now on.
+    pub(super) fn moves_in(&self, setup: &Setup, key: &Key, line: &Line) {
+        let hash = self.live.hash_of(&setup.entry, &setup.found, line);
+        self.live.belongs_to(hash, self.live.whose(key));
+    }
+
+    /// Whether ending this session would end another one of ours, which has the same id.
+    pub(super) fn ends_another(&self, setup: &Setup, line: &Line) -> bool {
+        let hash = self.live.hash_of(&setup.entry, &setup.found, line);
+        self.live.is_shared(hash)
     }
 
     /// A session is over for us: the server may give its id to another one.
     pub(super) fn give_back(&self, setup: &Setup, line: &Line) {
-        self.live.forget(&setup.entry, &setup.found, line);
+        let hash = self.live.hash_of(&setup.entry, &setup.found, line);
+        self.live.forget(hash);
     }
 }

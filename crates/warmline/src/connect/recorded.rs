@@ -114,6 +114,10 @@ impl Connect {
                 return None;
             },
         };
+        let Some(line) = self.line_again(setup, &record.key, session) else {
+            tracing::warn!(server = %setup.entry.name, "a record is not used: its session id is that of another session");
+            return None;
+        };
         if record.log_level.is_some() || !record.subscriptions.is_empty() {
             let mut orders = setup.aside().orders.lock();
             orders.log_level.clone_from(&record.log_level);
@@ -121,7 +125,6 @@ impl Connect {
         }
         setup.left_state.store(record.left_state, Ordering::Relaxed);
         setup.was_there.store(false, Ordering::Relaxed);
-        let line = self.line_again(setup, session);
         setup.is_served_by(&line);
         line.generation.store(record.generation, Ordering::Relaxed);
         Some(Opened {
@@ -174,7 +177,9 @@ impl Connect {
             Written::Lost(winner) => match self.resumed(setup, &winner) {
                 Some(theirs) => {
                     *book.written.lock() = Some(winner);
-                    clock::timeout(CLOSE_WITHIN, line.close()).await.ok();
+                    if !self.ends_another(setup, &line) {
+                        clock::timeout(CLOSE_WITHIN, line.close()).await.ok();
+                    }
                     self.give_back(setup, &line);
                     theirs
                 },
