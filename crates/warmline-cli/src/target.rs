@@ -5,13 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use warmline::config::{
-    Config, ConfigFile, Declaration, Folders, Origin, header, parse_url, plain_name,
-    process_variable, public_url,
+    Config, ConfigFile, Declaration, Folders, Origin, header, parse_url, plain_name, public_url,
 };
 use warmline::core::code::Code;
 use warmline::core::era::Era;
 use warmline::core::exchange::Patience;
-use warmline::settings::{EngineSettings, ServerSettings};
+use warmline::settings::{EngineSettings, ProcessVariables, ServerSettings, process_text};
 use warmline::trust::TrustStore;
 use warmline::upstream::{HttpReach, Reach, Server, StdioReach};
 
@@ -186,7 +185,7 @@ impl Target {
             problem
         })?;
         let trusted = file.trusted(&store)?;
-        let configured = trusted.server(declaration, &process_variable)?;
+        let configured = trusted.server(declaration, &ProcessVariables)?;
         let mut target = Self {
             server: configured.server,
             patience: Patience::default(),
@@ -229,7 +228,7 @@ impl Target {
             Reach::Stdio(stdio) => apply_stdio(stdio, connect, &name)?,
         }
         if self.general == General::Speaks {
-            self.take_general_token();
+            self.take_general_token()?;
         }
         match connect.era {
             EraChoice::Auto => {},
@@ -320,7 +319,7 @@ fn apply_http(http: &mut HttpReach, connect: &Connect, name: &str) -> Outcome<()
             )
             .hint("put the value into a variable, and name that: --header-env Authorization=MY_VARIABLE"));
         }
-        let value = process_variable(variable).ok_or_else(|| {
+        let value = process_text(variable)?.ok_or_else(|| {
             Problem::usage(format!(
                 "`{variable}` is not set, and `{header_name}` takes its value from it"
             ))

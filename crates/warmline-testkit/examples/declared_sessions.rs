@@ -19,7 +19,7 @@ use std::process::Command;
 
 use serde_json::json;
 use warmline::config::{Config, Folders};
-use warmline::settings::process_variable;
+use warmline::settings::{ProcessVariables, process_variable};
 use warmline::trust::TrustStore;
 use warmline::{Server, Warmline};
 use warmline_testkit::{LedgerServer, Personality, Phase};
@@ -82,7 +82,7 @@ fn declared() -> Result<Vec<Server>, Failure> {
     // A file that is given by its name is trusted; what lies about in a folder would not be.
     let config = Config::read(Some(&file), &Folders::of_this_process()?)?;
     let nothing_else = TrustStore::in_state_folder(None);
-    Ok(config.servers(&nothing_else, &process_variable, &None)?)
+    Ok(config.servers(&nothing_else, &ProcessVariables, &None)?)
 }
 
 fn each_kind_of_server() -> Result<(), Failure> {

@@ -36,13 +36,15 @@ pub use of_gateway::{
 };
 pub use of_server::ServerSettings;
 pub use place::{ConfigError, Excerpt, Place};
+pub(crate) use variables::process_path;
 pub use variables::{
-    RETIRED, Stray, process_text, process_variable, run_from_env, stray_variables,
+    ProcessVariables, RETIRED, Stray, Variables, process_text, process_variable, run_from_env,
+    stray_variables,
 };
 pub use warmline_core::names::nearest;
 
 /// Where variables come from: the environment of the process, or a table in tests.
-pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+pub type Lookup<'a> = &'a dyn Variables;
 
 /// Where the value of a setting came from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -283,12 +285,7 @@ pub(crate) trait Group: Sized + Default + 'static {
 
     /// The same from the environment of this process.
     fn take_own_variables(&mut self) -> Result<(), ConfigError> {
-        for setting in Self::TABLE {
-            if self.origins().of(setting.key) != Origin::Builder {
-                variables::is_text(setting)?;
-            }
-        }
-        self.take_variables(&process_variable)
+        self.take_variables(&ProcessVariables)
     }
 
     /// Takes what another group says, with where it came from; silent settings stay as they are.
@@ -436,7 +433,7 @@ impl ServerSettings {
         &mut self,
         handed: &BTreeMap<String, String>,
     ) -> Result<(), ConfigError> {
-        self.take_variables(&|name| handed.get(name).cloned())?;
+        self.take_variables(&|name: &str| handed.get(name).cloned())?;
         self.settle()
     }
 

@@ -150,6 +150,7 @@ impl Through {
                 code: Some(problem.parts().code),
                 what: format!("run `{}` could not be ended", self.chosen.name),
                 why: problem.parts().why.clone(),
+                hint: None,
             }],
         }
     }

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use warmline::Server;
-use warmline::config::{Access, Config, Configured, Folders, plain_name, process_variable};
-use warmline::settings::{AuthWord, OpsListen};
+use warmline::config::{Access, Config, Configured, Folders, plain_name};
+use warmline::settings::{AuthWord, OpsListen, ProcessVariables};
 use warmline::trust::TrustStore;
 use warmline_gateway::reload::Wanted;
 use warmline_gateway::settings::Accesses;
@@ -192,7 +192,7 @@ impl Read<'_> {
             };
             for declaration in file.declarations() {
                 if !servers.has(&declaration.name) {
-                    let server = trusted.served(declaration, &process_variable, &None)?;
+                    let server = trusted.served(declaration, &ProcessVariables, &None)?;
                     servers.add(server, declaration.access.clone());
                 }
             }
@@ -240,7 +240,7 @@ impl Read<'_> {
     fn named(&self, name: &str) -> Outcome<(Server, Access)> {
         let (file, declaration) = self.config.find(name, self.store)?;
         let trusted = file.trusted(self.store)?;
-        let server = trusted.served(declaration, &process_variable, &None)?;
+        let server = trusted.served(declaration, &ProcessVariables, &None)?;
         Ok((server, declaration.access.clone()))
     }
 }

@@ -4,8 +4,9 @@
 //! With several servers, none of them named, they speak for nobody. What was typed wins.
 
 use http::header::AUTHORIZATION;
-use warmline::config::{Declaration, bearer, is_in_the_clear, parse_url, process_variable};
+use warmline::config::{Declaration, bearer, is_in_the_clear, parse_url};
 use warmline::core::code::Code;
+use warmline::settings::process_text;
 use warmline::upstream::Reach;
 
 use super::{Note, Target};
@@ -20,7 +21,7 @@ impl Target {
         if of.url_env().is_some() {
             return Ok(());
         }
-        let Some(url) = process_variable(URL) else {
+        let Some(url) = process_text(URL)? else {
             return Ok(());
         };
         http.url = parse_url(&url).map_err(|why| {
@@ -32,16 +33,16 @@ impl Target {
     }
 
     /// The token is sent where no other is given, and never in the clear.
-    pub(super) fn take_general_token(&mut self) {
+    pub(super) fn take_general_token(&mut self) -> Outcome<()> {
         let Reach::Http(http) = &mut self.server.reach else {
-            return;
-        };
-        let Some(token) = process_variable(TOKEN) else {
-            return;
+            return Ok(());
         };
         if http.headers.iter().any(|(name, _)| name == AUTHORIZATION) {
-            return;
+            return Ok(());
         }
+        let Some(token) = process_text(TOKEN)? else {
+            return Ok(());
+        };
         if is_in_the_clear(&http.url) {
             let warning = format!("{TOKEN} is set, but not sent over plain HTTP");
             self.notes.push(Note::Warning(warning));
@@ -50,6 +51,7 @@ impl Target {
             self.notes
                 .push(Note::Origin(format!("the token comes from {TOKEN}")));
         }
+        Ok(())
     }
 }
 

@@ -1,5 +1,8 @@
 //! Secrets are sent where they belong and told to nobody.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+
 use warmline_testkit::LedgerServer;
 use warmline_testkit::personality::Personality;
 
@@ -145,4 +148,49 @@ fn a_secret_in_the_wrong_place_is_not_repeated() {
         assert_ne!(told.exit, 0, "{told}");
         assert!(told.everything().contains(said), "{words:?} {told}");
     }
+}
+
+/// A variable that is no text is told by its name wherever something is taken from it; nothing is
+/// put in its place, nothing of it is shown, and nothing is sent.
+#[test]
+fn a_variable_that_is_no_text_is_told_by_its_name() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let url = server.url();
+    let json = |entry: &str| ("mcp.json", format!(r#"{{"mcpServers":{{"one":{entry}}}}}"#));
+    let toml = |line: &str| ("warmline.toml", format!("[servers.one]\n{line}\n"));
+    let with_url = |line: &str| toml(&format!("url = '{url}'\n{line}"));
+    let configured: &[&str] = &["tools", "one"];
+    let (header, plain) = (
+        ["tools", &url, "--header-env", "X-Tenant=BAD"],
+        ["tools", &url],
+    );
+    #[rustfmt::skip]
+    let table = [
+        (Some(json(r#"{"url":"${BAD}"}"#)),                                   configured, "BAD"),
+        (Some(json(&format!(r#"{{"url":"{url}","headers":{{"X-A":"${{BAD:-x}}"}}}}"#))), configured, "BAD"),
+        (Some(json(r#"{"command":"true","args":["${env:BAD}"]}"#)),           configured, "BAD"),
+        (Some(json(r#"{"command":"true","env":{"TOKEN":"${BAD}"}}"#)),        configured, "BAD"),
+        (Some(with_url("credential = { env = 'BAD' }")),                      configured, "BAD"),
+        (Some(with_url("url_env = 'BAD'")),                                   configured, "BAD"),
+        (Some(with_url("auth_env = 'BAD'")),                                  configured, "BAD"),
+        (Some(with_url("")),                                                  configured, "MCP_SERVER_URL"),
+        (Some(with_url("")),                                                  configured, "MCP_AUTH_TOKEN"),
+        (None,                                                                &plain,     "MCP_AUTH_TOKEN"),
+        (None,                                                                &header,    "BAD"),
+    ];
+    for (file, words, variable) in table {
+        let warmline = Warmline::new();
+        if let Some((name, text)) = &file {
+            warmline.write_user(name, text);
+        }
+        let mut command = warmline.command(words);
+        command.env(variable, OsStr::from_bytes(b"canary\xff"));
+        let told = warmline.told(&command.output().unwrap());
+        assert_eq!(told.exit, 2, "{variable} in {file:?}: {told}");
+        for word in [variable, "no text"] {
+            assert!(told.stderr.contains(word), "{variable} in {file:?}: {told}");
+        }
+        assert!(!told.to_string().contains("canary"), "{told}");
+    }
+    assert_eq!(server.counts().requests, 0);
 }

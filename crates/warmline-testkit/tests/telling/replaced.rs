@@ -8,7 +8,7 @@ use std::process::Command;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use warmline::core::era::Era;
-use warmline::{Calls, Server, ServerHandle, SessionPer, Warmline};
+use warmline::{Calls, Secret, Server, ServerHandle, SessionPer, Warmline};
 use warmline_testkit::{CutAt, End, Fault, LedgerServer, Personality, Rule};
 
 use super::census::until;
@@ -334,4 +334,32 @@ fn a_variable_that_is_no_text_is_told_of() {
         assert_eq!(error.code().word(), "config-bad-value", "{error:?}");
         assert!(error.to_string().contains(variable), "{error:?}");
     }
+}
+
+/// A119: a credential in a variable that is no text is told by the variable's name, and no lesser
+/// one is taken instead.
+#[tokio::test]
+async fn a_credential_that_is_no_text_is_told_of() {
+    const TOKEN: &str = "STORY_TOKEN_THAT_IS_NO_TEXT";
+    let name = "a_credential_that_is_no_text_is_told_of";
+    if !is_inner(name, &[(TOKEN, b"canary\xff")]) {
+        return;
+    }
+    let server = legacy();
+    let table = [
+        Secret::env(TOKEN),
+        Secret::env(TOKEN).optional(),
+        Secret::first_of([Secret::env(TOKEN), Secret::new("lesser")]),
+    ];
+    for secret in table {
+        let declared = Server::http(LEDGER, server.url()).bearer(secret);
+        let warm = Warmline::builder().server(declared).build().unwrap();
+        let ledger = warm.server(LEDGER).unwrap();
+        let error = ledger.call("echo", json!({})).await.unwrap_err();
+        assert_eq!(error.code().word(), "credential-unavailable", "{error:?}");
+        assert!(error.to_string().contains(TOKEN), "{error:?}");
+        assert!(!format!("{error:?}").contains("canary"), "{error:?}");
+        warm.close().await;
+    }
+    assert_eq!(server.counts().requests, 0);
 }

@@ -33,7 +33,7 @@ impl Declaration {
         resolver: &Resolver,
     ) -> Result<Server, ConfigError> {
         self.usable()?;
-        let mut server = match (self.is_looked_up(lookup), resolver) {
+        let mut server = match (self.is_looked_up(lookup)?, resolver) {
             (true, Some(resolver)) => self.looked_up(lookup, resolver)?,
             (true, None) | (false, _) => {
                 let reach = self.reached(lookup)?;
@@ -52,10 +52,10 @@ impl Declaration {
     }
 
     /// Whether nobody but a resolver can say where it is.
-    fn is_looked_up(&self, lookup: Lookup<'_>) -> bool {
-        let by_variable = self.url_env.as_deref().and_then(lookup).is_some();
+    fn is_looked_up(&self, lookup: Lookup<'_>) -> Result<bool, ConfigError> {
         let by_nobody = matches!(&self.reach, DeclaredReach::Url { url: None, .. });
-        by_nobody && !by_variable && self.described.slug.is_some()
+        let by_variable = self.said_by(self.url_env.as_deref(), lookup)?.is_some();
+        Ok(by_nobody && !by_variable && self.described.slug.is_some())
     }
 
     fn looked_up(
@@ -91,7 +91,7 @@ impl Declaration {
             return Ok(None);
         };
         match &self.auth_env {
-            Some(variable) if lookup(variable).is_some() => {
+            Some(variable) if self.said_by(Some(variable), lookup)?.is_some() => {
                 self.sent_safely(&http.url)?;
                 Ok(Some(CredentialSource::bearer(Secret::env(variable))))
             },
@@ -188,7 +188,9 @@ mod tests {
     fn a_server_that_is_switched_off_is_declared_as_such() {
         let file = r#"{"mcpServers": {"a": {"url": "http://127.0.0.1:9/", "disabled": true}}}"#;
         let read = read_text(Path::new("mcp.json"), file).unwrap();
-        let server = read.declarations[0].declared(&|_| None, &None).unwrap();
+        let server = read.declarations[0]
+            .declared(&|_: &str| None, &None)
+            .unwrap();
         assert!(!server.policy().enabled);
         assert_eq!(server.settings.origin("enabled").to_string(), "mcp.json:1");
         let server = declared("[servers.a]\nurl = 'http://x'\nenabled = false\n", &[]).unwrap();
@@ -212,7 +214,9 @@ mod tests {
         assert_eq!(error.what, "`a` has no `url`, and nobody here looks it up");
         let read = read_text(Path::new("warmline.toml"), text).unwrap();
         let resolver: Resolver = Some(Arc::new(Directory));
-        let server = read.declarations[0].declared(&|_| None, &resolver).unwrap();
+        let server = read.declarations[0]
+            .declared(&|_: &str| None, &resolver)
+            .unwrap();
         assert!(matches!(server.reach, Whereabouts::LookedUp { .. }));
         assert_eq!(server.card.folder.as_deref(), Some("Shared"));
     }

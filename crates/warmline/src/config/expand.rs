@@ -2,6 +2,8 @@
 //!
 //! `warmline.toml` has none: it names variables where it wants them (`env_pass`, `credential`).
 
+use crate::settings::Lookup;
+
 /// Whether a file's form knows variables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expand {
@@ -12,11 +14,7 @@ pub(crate) enum Expand {
 }
 
 /// The text with its variables filled in. The error names what is missing, never a value.
-pub(crate) fn expand(
-    text: &str,
-    how: Expand,
-    lookup: &dyn Fn(&str) -> Option<String>,
-) -> Result<String, String> {
+pub(crate) fn expand(text: &str, how: Expand, lookup: Lookup<'_>) -> Result<String, String> {
     let mut out = String::with_capacity(text.len());
     for piece in pieces(text, how) {
         match piece {
@@ -26,10 +24,11 @@ pub(crate) fn expand(
                     "`${{input:{name}}}` is asked for by an editor, and there is none here"
                 ));
             },
-            Piece::Variable { name, default } => match (lookup(name), default) {
-                (Some(value), _) => out.push_str(&value),
-                (None, Some(default)) => out.push_str(default),
-                (None, None) => return Err(format!("`{name}` is not set")),
+            Piece::Variable { name, default } => match (lookup.text(name), default) {
+                (Ok(Some(value)), _) => out.push_str(&value),
+                (Ok(None), Some(default)) => out.push_str(default),
+                (Ok(None), None) => return Err(format!("`{name}` is not set")),
+                (Err(_), _) => return Err(format!("`{name}` is no text: it is not UTF-8")),
             },
         }
     }

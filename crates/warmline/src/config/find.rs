@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy as _;
 
-use crate::settings::process_variable;
+use crate::settings::process_path;
 
 /// How a configuration file came to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,9 +94,7 @@ impl Folders {
 
 /// The folder that a service manager made for this service alone; of several, the first.
 fn of_service() -> Option<PathBuf> {
-    let told = process_variable("STATE_DIRECTORY")?;
-    let first = told.split(':').next().filter(|path| path.starts_with('/'));
-    first.map(PathBuf::from)
+    process_path("STATE_DIRECTORY").filter(|path| path.is_absolute())
 }
 
 /// Files that count when they lie in the working folder.

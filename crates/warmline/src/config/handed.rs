@@ -269,7 +269,7 @@ mod tests {
         let [declaration] = &read.declarations[..] else {
             panic!("one server is declared");
         };
-        declaration.server(&|_| None).unwrap()
+        declaration.server(&|_: &str| None).unwrap()
     }
 
     fn there_and_back(handed: &Handed) -> Configured {

@@ -94,7 +94,7 @@ impl Declaration {
 
     fn url(&self, url: Option<&Written>, lookup: Lookup<'_>) -> Result<Url, ConfigError> {
         if let Some(variable) = &self.url_env
-            && let Some(url) = lookup(variable)
+            && let Some(url) = self.said_by(Some(variable), lookup)?
         {
             let what = format!(
                 "the variable `{variable}`, which `{}` names, is not a URL",
@@ -175,7 +175,7 @@ impl Declaration {
         url: &Url,
         lookup: Lookup<'_>,
     ) -> Result<Option<(HeaderName, HeaderValue)>, ConfigError> {
-        if let Some(token) = self.auth_env.as_deref().and_then(lookup) {
+        if let Some(token) = self.said_by(self.auth_env.as_deref(), lookup)? {
             self.sent_safely(url)?;
             let value = bearer(&token).ok_or_else(|| self.no_header())?;
             return Ok(Some((http::header::AUTHORIZATION, value)));
@@ -200,7 +200,7 @@ impl Declaration {
             .hint("use `credential = { env = \"NAME\" }` or `{ file = \"path\" }`")
         };
         match from {
-            From::Env(name) => lookup(name).ok_or_else(|| {
+            From::Env(name) => lookup.text(name)?.ok_or_else(|| {
                 missing(format!(
                     "`{name}` is not set, and `{}` takes its token from it",
                     self.name
@@ -245,6 +245,17 @@ impl Declaration {
             ))
             .because(why)
         })
+    }
+
+    /// What a variable says that this server names, if it names one and that is set.
+    pub(super) fn said_by(
+        &self,
+        variable: Option<&str>,
+        lookup: Lookup<'_>,
+    ) -> Result<Option<String>, ConfigError> {
+        let said = variable.map(|variable| lookup.text(variable)).transpose();
+        said.map(Option::flatten)
+            .map_err(|error| error.at(self.place.clone()))
     }
 
     fn bad(&self, what: impl Into<String>) -> ConfigError {

@@ -4,7 +4,6 @@
 //!   what is missing may be left out or replaced by the next source. Who hangs is cut off by
 //!   whoever asked.
 
-use std::ffi::OsString;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,8 +17,7 @@ use zeroize::Zeroizing;
 use super::secret::{IDENTITY, Secret, Source, names_identity};
 use super::{Asked, Lasts, SECRET_BYTES, Stepping, Token, command, unavailable};
 use crate::identity::IdentityName;
-use crate::upstream::environment::Environment;
-use crate::upstream::is_variable_name;
+use crate::upstream::environment::{Environment, NoText, text_of};
 
 /// What a source has to give.
 #[derive(Debug)]
@@ -34,7 +32,7 @@ impl Secret {
     pub(super) fn read_now(&self, server: &str) -> Option<Result<Found, Trouble>> {
         let found = match &self.source {
             Source::Value(value) => read_value(server, value),
-            Source::Env(name) => read_variable(server, name),
+            Source::Env(name) => return Some(read_variable(server, name)),
             Source::CallerHeader(name) => {
                 let what = format!("the caller sent no `{name}`, which `{server}` is called with");
                 Found::Missing(unavailable(what))
@@ -89,13 +87,6 @@ pub(super) fn environment() -> Environment {
     std::env::vars_os().collect()
 }
 
-fn variable(name: &str) -> Option<OsString> {
-    // A name that no variable can have is one that is not set.
-    is_variable_name(name)
-        .then(|| std::env::var_os(name))
-        .flatten()
-}
-
 fn read_value(server: &str, value: &Zeroizing<String>) -> Found {
     token_of(value).map(Found::Token).unwrap_or_else(|| {
         Found::Missing(unavailable(format!(
@@ -104,26 +95,27 @@ fn read_value(server: &str, value: &Zeroizing<String>) -> Found {
     })
 }
 
-fn read_variable(server: &str, name: &str) -> Found {
+fn read_variable(server: &str, name: &str) -> Result<Found, Trouble> {
     let missing = |what: String| {
         Found::Missing(unavailable(what).hint(format!("set `{name}` in the environment")))
     };
-    let Some(value) = variable(name) else {
+    // It is there and says nothing that could be sent: no other source takes its place.
+    let value = text_of(name).map_err(|NoText| {
+        let what = format!("`{name}` is no text, and `{server}` takes its token from it");
+        unavailable(what)
+            .because("it is set to bytes that are not UTF-8")
+            .hint(format!("write `{name}` in UTF-8, or unset it"))
+    })?;
+    let Some(value) = value.map(Zeroizing::new) else {
         let what = format!("`{name}` is not set, and `{server}` takes its token from it");
-        return missing(what);
+        return Ok(missing(what));
     };
-    // What is no text is kept as something that no header can carry, and is told as such.
-    let value = Zeroizing::new(
-        value
-            .into_string()
-            .unwrap_or_else(|_| "\u{fffd}".to_owned()),
-    );
-    match token_of(&value) {
+    Ok(match token_of(&value) {
         Some(token) => Found::Token(token),
         None => missing(format!(
             "`{name}` is empty, and `{server}` takes its token from it"
         )),
-    }
+    })
 }
 
 fn read_first_now(server: &str, secrets: &[Secret]) -> Option<Result<Found, Trouble>> {

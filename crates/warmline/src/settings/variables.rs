@@ -1,11 +1,14 @@
 //! The environment as a source of settings: Warmline's names, and those of other programs.
 
+use std::path::PathBuf;
+
 use warmline_core::code::Code;
 
 use super::kind::Said;
 use super::{
     ConfigError, Lookup, Setting, Value, hinted, nearest, of_engine, of_gateway, of_server,
 };
+use crate::upstream::environment::{NoText, text_of};
 
 /// A variable of this process, if it is set and is text. What decides something is asked for with
 /// [`process_text`].
@@ -18,16 +21,47 @@ pub fn process_variable(name: &str) -> Option<String> {
 /// # Errors
 /// `config-bad-value`, where it is set and is no text: nobody can do what it says.
 pub fn process_text(name: &str) -> Result<Option<String>, ConfigError> {
-    let Some(value) = std::env::var_os(name) else {
-        return Ok(None);
-    };
-    value.into_string().map(Some).map_err(|value| {
-        let what = format!("the variable `{name}` is no text");
-        let shown: String = value.to_string_lossy().chars().take(40).collect();
-        ConfigError::new(Code::ConfigBadValue, what)
-            .because(format!("it is not UTF-8: `{}`", shown.escape_debug()))
-            .hint("write it in UTF-8, or unset it")
+    text_of(name).map_err(|NoText| {
+        // Not a word of it: it may be a secret.
+        ConfigError::new(
+            Code::ConfigBadValue,
+            format!("the variable `{name}` is no text"),
+        )
+        .because("it is set to bytes that are not UTF-8")
+        .hint(format!("write `{name}` in UTF-8, or unset it"))
     })
+}
+
+/// Where variables are looked up: in this process, or in what a test says. A function that knows
+/// the texts of some names is such a place.
+pub trait Variables {
+    /// The text of a variable, if it is set.
+    ///
+    /// # Errors
+    /// `config-bad-value`, naming it, where it is set and is no text.
+    fn text(&self, name: &str) -> Result<Option<String>, ConfigError>;
+}
+
+impl<F: Fn(&str) -> Option<String>> Variables for F {
+    fn text(&self, name: &str) -> Result<Option<String>, ConfigError> {
+        Ok(self(name))
+    }
+}
+
+/// The variables of this process.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProcessVariables;
+
+impl Variables for ProcessVariables {
+    fn text(&self, name: &str) -> Result<Option<String>, ConfigError> {
+        process_text(name)
+    }
+}
+
+/// The first of the paths that a variable of this process names; text or not.
+pub(crate) fn process_path(name: &str) -> Option<PathBuf> {
+    let paths = std::env::var_os(name)?;
+    std::env::split_paths(&paths).next()
 }
 
 /// The run that whoever started this process wants it to join, if there is one.
@@ -38,12 +72,6 @@ pub fn run_from_env() -> Result<Option<String>, ConfigError> {
     Ok(process_text(RUN)?.filter(|name| !name.is_empty()))
 }
 
-/// Whether all that this process says of a setting is text.
-pub(super) fn is_text<T>(setting: &Setting<T>) -> Result<(), ConfigError> {
-    process_text(&setting.variable())?;
-    setting.elsewhere.map_or(Ok(None), process_text).map(drop)
-}
-
 /// What the environment says of a setting, and the variable that said it. Warmline's own name
 /// wins over another program's.
 pub(super) fn value<T>(
@@ -51,13 +79,13 @@ pub(super) fn value<T>(
     lookup: Lookup<'_>,
 ) -> Result<Option<(Value, String)>, ConfigError> {
     let own = setting.variable();
-    if let Some(text) = lookup(&own) {
+    if let Some(text) = lookup.text(&own)? {
         return read(setting, &own, &Said::Variable(&text)).map(|value| Some((value, own)));
     }
     let Some(other) = setting.elsewhere else {
         return Ok(None);
     };
-    match lookup(other) {
+    match lookup.text(other)? {
         None => Ok(None),
         Some(text) => read(setting, other, &Said::Elsewhere(&text))
             .map(|value| Some((value, other.to_owned()))),

@@ -53,6 +53,18 @@ pub(crate) fn is_variable_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(['=', '\0'])
 }
 
+/// A variable that is set to bytes which are no text: nobody can do what it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoText;
+
+/// A variable of ours as text; none if it is not set. The only place that reads one.
+pub(crate) fn text_of(name: &str) -> Result<Option<String>, NoText> {
+    // A name that no variable can have is one that is not set.
+    let value = is_variable_name(name).then(|| std::env::var_os(name));
+    let text = value.flatten().map(OsString::into_string).transpose();
+    text.map_err(|_| NoText)
+}
+
 /// The user's shell, if our environment names one.
 pub(crate) fn shell() -> Option<OsString> {
     std::env::var_os("SHELL").filter(|shell| !shell.is_empty())

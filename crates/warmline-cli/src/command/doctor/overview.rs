@@ -1,6 +1,7 @@
 //! Every configured server, looked at without starting or contacting it.
 
-use warmline::config::{Config, ConfigFile, Declaration, Folders, process_variable};
+use warmline::config::{Config, ConfigFile, Declaration, Folders};
+use warmline::settings::ProcessVariables;
 use warmline::trust::TrustStore;
 
 use super::{Examined, Finding, State, program, settings};
@@ -55,7 +56,7 @@ fn files(config: &Config, folders: &Folders, store: &TrustStore) -> Vec<Finding>
         findings.push(describe(file));
         match file.trusted(store) {
             Ok(trusted) => findings.extend(file.declarations().iter().map(|declaration| {
-                match trusted.server(declaration, &process_variable) {
+                match trusted.server(declaration, &ProcessVariables) {
                     Ok(configured) => server(declaration, &configured.server),
                     Err(error) => {
                         Finding::of_problem(&declaration.name, Problem::from(error).parts())
