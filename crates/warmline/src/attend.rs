@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use warmline_core::code::Reason;
 use warmline_core::era::Era;
 use warmline_core::exchange::Question;
 use warmline_core::key::Identity;
@@ -31,8 +32,10 @@ use crate::upstream::{Asked, Notices, Stood};
 
 /// More questions than these are not put to those who attend one session at a time.
 const MAX_ASKED: usize = 32;
-/// How long to wait before a server that could not be met is looked for again.
+/// How long to wait before a server that could not be met is looked for again: twice as long each
+/// time, up to the longest.
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
+const LONGEST_AFTER: Duration = Duration::from_secs(120);
 
 /// Somebody attends until this is dropped.
 #[derive(Debug)]
@@ -278,14 +281,18 @@ pub(crate) fn attend(caller: Caller, entry: Arc<Entry>, ear: Arc<dyn Notices>) -
 }
 
 async fn stand(caller: Caller, entry: Arc<Entry>, ear: Arc<dyn Notices>) {
+    let mut again_after = AGAIN_AFTER;
     let cell = loop {
         match route::route(&caller, &entry, None).await {
             Ok(Route::Held(cell)) => break cell,
             // Nothing is held that could tell anything.
             Ok(Route::Once(_)) => return,
+            // It speaks another era; to look again would start it again.
+            Err(trouble) if trouble.reason == Reason::Version => return,
             Err(trouble) => {
                 tracing::debug!(server = %entry.name, %trouble, "nobody to attend yet");
-                clock::sleep(AGAIN_AFTER).await;
+                clock::sleep(again_after).await;
+                again_after = LONGEST_AFTER.min(again_after * 2);
             },
         }
     };

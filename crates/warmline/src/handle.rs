@@ -315,11 +315,8 @@ impl ServerHandle {
     /// there, until what is given back is dropped. No session is opened for it; where the server
     /// tells such things on a stream, that is held meanwhile.
     pub fn attend(&self, ear: Arc<dyn Notices>) -> Option<Attending> {
-        let Entered::Known(entry) = &self.entry else {
-            return None;
-        };
-        let (caller, entry) = (self.caller.clone(), Arc::clone(entry));
-        Some(attend::attend(caller, entry, ear))
+        let entry = self.entry().ok()?;
+        Some(attend::attend(self.caller.clone(), entry, ear))
     }
 
     /// Whether a session is held for this caller, and its id where the server issued one. Asking

@@ -5,11 +5,13 @@
 //! for again: its answer goes on being read, and counts as soon as it is there.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use warmline::clock::{self, Instant};
+use warmline::core::era::{Era, Version};
 use warmline::core::key::Digest;
 use warmline::{Code, Error};
 
@@ -19,6 +21,8 @@ use crate::who::Subject;
 const SHORT_SHARE: Duration = Duration::from_millis(250);
 /// So long a server counts as late.
 const LATE_FOR: Duration = Duration::from_secs(60);
+/// So long it is believed that a server speaks the modern era.
+const MODERN_FOR: Duration = Duration::from_secs(60 * 60);
 /// More are not remembered.
 const MAX_REMEMBERED: usize = 4_096;
 
@@ -39,6 +43,18 @@ pub(crate) struct LeftOut {
 }
 
 impl LeftOut {
+    /// Whether it said that it speaks the modern era, and the client does not.
+    fn is_modern(&self) -> bool {
+        let modern = Version::NEWEST_MODERN.as_str();
+        match &self.why {
+            Why::Late => false,
+            Why::Failed(error) => {
+                error.code() == Code::EraUnknown
+                    && error.why().is_some_and(|why| why.contains(modern))
+            },
+        }
+    }
+
     /// What a client is told of it.
     pub(super) fn told(&self) -> Value {
         let (code, what) = match &self.why {
@@ -54,62 +70,178 @@ impl LeftOut {
 
 /// The servers that were left out lately, and for whom.
 #[derive(Debug, Default)]
-pub(crate) struct Absences(Mutex<HashMap<(Digest, String), Absent>>);
+pub(crate) struct Absences {
+    known: Mutex<HashMap<Whom, Absent>>,
+    /// Servers that said to a legacy client that they speak the other era, and when.
+    modern: Mutex<HashMap<String, Instant>>,
+}
+
+/// For whom, in which era, and which server.
+type Whom = (Digest, Era, String);
 
 #[derive(Debug)]
 struct Absent {
-    /// When it was last waited for in vain.
-    late: Option<Instant>,
+    since: Instant,
+    why: Kind,
+}
+
+/// What is known of a server that is left out.
+#[derive(Debug)]
+enum Kind {
+    Late,
+    /// It does not speak the era: to ask again would only start it again.
+    OtherEra(Error),
+    Failed,
 }
 
 impl Absences {
-    /// How long a list of somebody waits for a server.
-    pub(super) fn share(&self, most: Duration, subject: &Subject, server: &str) -> Duration {
-        let known = self.0.lock();
-        let late = known
-            .get(&(who(subject), server.to_owned()))
-            .and_then(|absent| absent.late);
-        match late {
-            Some(late) if late.elapsed() < LATE_FOR => most.min(SHORT_SHARE),
-            _ => most,
+    /// How long a list waits for a server, where it waits for `most` at most; or why it is left out
+    /// without being asked.
+    ///
+    /// # Errors
+    /// It said a moment ago that it does not speak the era.
+    pub(super) fn share(&self, whom: &Whom, most: Duration) -> Result<Duration, Error> {
+        let known = self.known.lock();
+        match known.get(whom) {
+            Some(absent) if absent.since.elapsed() < LATE_FOR => match &absent.why {
+                Kind::Late => Ok(most.min(SHORT_SHARE)),
+                Kind::OtherEra(error) => Err(error.clone()),
+                Kind::Failed => Ok(most),
+            },
+            _ => Ok(most),
         }
     }
 
     /// A server was left out. One line says so, when it begins.
-    pub(super) fn left_out(&self, subject: &Subject, absent: &LeftOut) {
+    pub(super) fn left_out(&self, whom: Whom, absent: &LeftOut) {
         let server = absent.server.as_str();
-        let late = matches!(absent.why, Why::Late).then(clock::now);
-        let mut known = self.0.lock();
+        if absent.is_modern() {
+            let mut modern = self.modern.lock();
+            if modern.len() >= MAX_REMEMBERED {
+                modern.clear();
+            }
+            modern.insert(server.to_owned(), clock::now());
+        }
+        let why = match &absent.why {
+            Why::Late => Kind::Late,
+            Why::Failed(error) if error.code() == Code::EraUnknown => Kind::OtherEra(error.clone()),
+            Why::Failed(_) => Kind::Failed,
+        };
+        let mut known = self.known.lock();
         if known.len() >= MAX_REMEMBERED {
             known.clear();
         }
-        let before = known.insert((who(subject), server.to_owned()), Absent { late });
+        let now = clock::now();
+        let before = match known.entry(whom) {
+            // What was not asked again is not known any better.
+            Entry::Occupied(mut known) => {
+                let absent = known.get_mut();
+                let was_asked =
+                    !matches!(absent.why, Kind::OtherEra(_)) || absent.since.elapsed() >= LATE_FOR;
+                if was_asked {
+                    *absent = Absent { since: now, why };
+                }
+                true
+            },
+            Entry::Vacant(place) => {
+                place.insert(Absent { since: now, why });
+                false
+            },
+        };
         drop(known);
-        if before.is_none() {
+        if !before {
             let told = absent.told();
             let (code, what) = (&told["code"], &told["what"]);
             tracing::warn!(server, %code, %what, "left out of the list of all servers");
         }
     }
 
+    /// Whether a server said lately that it speaks the modern era alone.
+    pub(crate) fn says_modern(&self, server: &str) -> bool {
+        let known = self.modern.lock();
+        let said = known.get(server);
+        said.is_some_and(|said| said.elapsed() < MODERN_FOR)
+    }
+
     /// A server is there.
-    pub(super) fn present(&self, subject: &Subject, server: &str) {
-        let mut known = self.0.lock();
+    pub(super) fn present(&self, whom: &Whom) {
+        let mut known = self.known.lock();
         if known.is_empty() {
             return;
         }
-        let was = known.remove(&(who(subject), server.to_owned()));
+        let was = known.remove(whom);
         drop(known);
         if was.is_some() {
+            let server = whom.2.as_str();
             tracing::info!(server, "back in the list of all servers");
         }
     }
 }
 
 /// Whom it is remembered for. Callers that nobody knows are told apart by nothing that lasts.
-fn who(subject: &Subject) -> Digest {
-    match subject {
+pub(super) fn whom(subject: &Subject, era: Era, server: &str) -> Whom {
+    let who = match subject {
         Subject::Known(known) => known.identity.digest(),
         Subject::Anybody => Digest::new([0; 16]),
+    };
+    (who, era, server.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use warmline::core::code::Reason;
+    use warmline::core::exchange::Trouble;
+
+    const MOST: Duration = Duration::from_secs(10);
+
+    fn left_out(why: Why) -> LeftOut {
+        LeftOut {
+            server: "a".to_owned(),
+            why,
+        }
+    }
+
+    fn failed(reason: Reason) -> LeftOut {
+        let trouble = Trouble::new(reason, "no").because("it speaks 2026-07-28");
+        left_out(Why::Failed(Error::unsent(trouble)))
+    }
+
+    fn of(era: Era) -> Whom {
+        whom(&Subject::Anybody, era, "a")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_was_late_is_not_waited_for_again_for_a_while() {
+        let absences = Absences::default();
+        let here = of(Era::Legacy);
+        assert_eq!(absences.share(&here, MOST).ok(), Some(MOST));
+        absences.left_out(here.clone(), &left_out(Why::Late));
+        assert_eq!(absences.share(&here, MOST).ok(), Some(SHORT_SHARE));
+        assert_eq!(absences.share(&of(Era::Modern), MOST).ok(), Some(MOST));
+        clock::sleep(LATE_FOR).await;
+        assert_eq!(absences.share(&here, MOST).ok(), Some(MOST));
+        absences.left_out(here.clone(), &left_out(Why::Late));
+        absences.present(&here);
+        assert_eq!(absences.share(&here, MOST).ok(), Some(MOST));
+        absences.left_out(here.clone(), &failed(Reason::Dns));
+        assert_eq!(absences.share(&here, MOST).ok(), Some(MOST), "it was quick");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_speaks_another_era_is_not_asked_again_for_a_while() {
+        let absences = Absences::default();
+        let here = of(Era::Legacy);
+        let other = failed(Reason::Version);
+        for _ in 0..3 {
+            // That nobody asked it meanwhile makes the while no longer.
+            absences.left_out(here.clone(), &other);
+            assert!(absences.share(&here, MOST).is_err());
+            clock::sleep(LATE_FOR / 3).await;
+        }
+        assert_eq!(absences.share(&here, MOST).ok(), Some(MOST));
+        assert!(absences.says_modern("a") && !absences.says_modern("b"));
+        clock::sleep(MODERN_FOR).await;
+        assert!(!absences.says_modern("a"));
     }
 }

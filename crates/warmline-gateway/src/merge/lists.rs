@@ -11,11 +11,12 @@ use futures_util::future::join_all;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
+use warmline::core::era::Era;
 use warmline::core::protocol::splice::{self, Edit};
 use warmline::{Code, Error, List, ServerHandle, clock};
 
 use super::Member;
-use super::absent::{LeftOut, Why};
+use super::absent::{self, LeftOut, Why};
 use super::cursor::Cursor;
 use super::names::Shown;
 use super::words;
@@ -33,6 +34,7 @@ const LEFT_OUT: &str = "dev.warmline/leftOut";
 pub(crate) struct Listing {
     pub(crate) shared: Arc<Shared>,
     pub(crate) subject: Subject,
+    pub(crate) era: Era,
     pub(crate) list: List,
     pub(crate) members: Vec<Member>,
     pub(crate) from: From,
@@ -61,9 +63,10 @@ impl Listing {
         let absences = &self.shared.absences;
         for (member, said) in self.members.iter().zip(join_all(asked).await) {
             let server = member.name.clone();
+            let whom = absent::whom(&self.subject, self.era, &server);
             match said {
                 Ok(items) => {
-                    absences.present(&self.subject, &server);
+                    absences.present(&whom);
                     let items = self.without_doubles(items, &mut seen);
                     groups.push(Group { server, items });
                 },
@@ -71,7 +74,7 @@ impl Listing {
                 Err(Why::Failed(error)) if error.code() == Code::NotAllowed => {},
                 Err(why) => {
                     let absent = LeftOut { server, why };
-                    absences.left_out(&self.subject, &absent);
+                    absences.left_out(whom, &absent);
                     left_out.push(absent);
                 },
             }
@@ -103,10 +106,9 @@ impl Listing {
             Err(error) => return Err(Why::Failed(error.clone())),
         };
         let most = self.shared.options.list_share;
-        let share = self
-            .shared
-            .absences
-            .share(most, &self.subject, &member.name);
+        let whom = absent::whom(&self.subject, self.era, &member.name);
+        let share = self.shared.absences.share(&whom, most);
+        let share = share.map_err(Why::Failed)?;
         let items = match clock::timeout(share, items(server, self.list)).await {
             Ok(Ok(items)) => items,
             // It does not know what that is, so it has none.

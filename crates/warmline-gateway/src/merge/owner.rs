@@ -5,14 +5,17 @@
 //! fits best; else the one's who alone lists something of that scheme.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::{join, join_all};
+use warmline::core::era::Era;
 use warmline::core::names;
 use warmline::{List, ServerHandle, clock};
 
 use super::Member;
+use super::absent::{self, LeftOut, Why};
 use super::lists::{self, Item};
+use crate::Shared;
+use crate::who::Subject;
 
 /// What the servers say of a URI.
 pub(crate) struct Found {
@@ -22,24 +25,45 @@ pub(crate) struct Found {
     pub(crate) others: Vec<(String, ServerHandle)>,
 }
 
-/// Finds the server that has a resource.
-pub(crate) async fn find(members: Vec<Member>, uri: &str, share: Duration) -> Found {
-    let reached = members
-        .into_iter()
-        .filter_map(|member| Some((member.name, member.reached.ok()?)));
-    let asked = reached.map(|(name, server)| async move {
-        let said = clock::timeout(share, said(&server)).await.ok().flatten()?;
-        Some((name, server, said))
-    });
-    let said: Vec<_> = join_all(asked).await.into_iter().flatten().collect();
-    let owner = owner(said.iter().map(|(_, _, said)| said), uri);
-    let owner = owner
-        .and_then(|place| said.get(place))
-        .map(|(name, ..)| name.clone());
-    let others = said.into_iter().map(|(name, server, _)| (name, server));
-    Found {
-        owner,
-        others: others.collect(),
+/// Who looks for a resource.
+#[derive(Clone, Copy)]
+pub(crate) struct Seeker<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) subject: &'a Subject,
+    pub(crate) era: Era,
+}
+
+impl Seeker<'_> {
+    /// Finds the server that has a resource.
+    pub(crate) async fn find(self, members: Vec<Member>, uri: &str) -> Found {
+        let asked = members.into_iter().map(|member| self.ask(member));
+        let said: Vec<_> = join_all(asked).await.into_iter().flatten().collect();
+        let owner = owner(said.iter().map(|(_, _, said)| said), uri);
+        let owner = owner.and_then(|place| said.get(place));
+        Found {
+            owner: owner.map(|(name, ..)| name.clone()),
+            others: said
+                .into_iter()
+                .map(|(name, server, _)| (name, server))
+                .collect(),
+        }
+    }
+
+    /// What a server says of its resources; none where it has none, or does not say so in time.
+    async fn ask(self, member: Member) -> Option<(String, ServerHandle, Said)> {
+        let Member { name, reached } = member;
+        let server = reached.ok()?;
+        let absences = &self.shared.absences;
+        let whom = absent::whom(self.subject, self.era, &name);
+        let share = absences.share(&whom, self.shared.options.list_share).ok()?;
+        match clock::timeout(share, said(&server)).await {
+            Ok(said) => said.map(|said| (name, server, said)),
+            Err(_) => {
+                let why = Why::Late;
+                absences.left_out(whom, &LeftOut { server: name, why });
+                None
+            },
+        }
     }
 }
 

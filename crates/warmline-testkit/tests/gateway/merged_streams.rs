@@ -160,6 +160,11 @@ async fn servers_that_come_and_go_by_configuration_are_announced() {
     .await;
     control.change_tools();
     heard(&mut standing, "notifications/tools/list_changed").await;
+    // The same name, somewhere else.
+    let moved = LedgerServer::start(Personality::legacy()).unwrap();
+    world.warm.add(Server::http("more", moved.url())).unwrap();
+    heard(&mut standing, "notifications/resources/list_changed").await;
+    drop(more);
     assert!(world.warm.remove("more"));
     heard(&mut standing, "notifications/resources/list_changed").await;
     let (names, left_out) = tools(&client).await;

@@ -4,7 +4,7 @@
 //! Begun by: [`standing`](super::standing).  Told by: the lists of the client, of servers that were
 //! left out. As long as somebody reads, they are looked for, and announced when they are there.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ use super::client::Client;
 use super::merged;
 use crate::Shared;
 use crate::face::Visit;
+use crate::merge::Member;
 use crate::merge::absent::{LeftOut, Why};
-use crate::merge::{self, Member};
 use crate::path::Target;
 use crate::who::Subject;
 
@@ -119,11 +119,14 @@ struct Place {
 impl Place {
     async fn stay(&self) {
         let mut declarations = self.shared.warm.declarations();
-        let mut attended = BTreeMap::new();
-        self.attend(&mut attended);
+        let mut attended = self.attend();
         loop {
             tokio::select! {
-                () = declarations.changed() => self.attend(&mut attended),
+                () = declarations.changed() => {
+                    // One that is reached otherwise now is another, though its name is the same.
+                    drop(attended);
+                    attended = self.attend();
+                },
                 () = self.until_found() => {},
             }
             for list in LISTS {
@@ -132,16 +135,12 @@ impl Place {
         }
     }
 
-    /// Attends those that are there, and those alone.
-    fn attend(&self, attended: &mut BTreeMap<String, Option<Attending>>) {
-        let names = merge::servers(&self.shared, &self.subject);
-        attended.retain(|name, _| names.contains(name));
-        for member in self.members() {
-            if let (Ok(server), false) = (member.reached, attended.contains_key(&member.name)) {
-                let attending = server.attend(Arc::<StandingEar>::clone(&self.ear));
-                attended.insert(member.name, attending);
-            }
-        }
+    /// Attends all servers that are there.
+    fn attend(&self) -> Vec<Attending> {
+        let members = self.members().into_iter();
+        let reached = members.filter_map(|member| member.reached.ok());
+        let ear = || Arc::<StandingEar>::clone(&self.ear);
+        reached.filter_map(|server| server.attend(ear())).collect()
     }
 
     /// Looks for servers that were missed, until one of them is there.

@@ -11,6 +11,7 @@ use futures_util::future::join_all;
 use http::StatusCode;
 use serde_json::json;
 use warmline::core::code::Reason;
+use warmline::core::era::Era;
 use warmline::core::exchange::Trouble;
 use warmline::core::protocol::params::Params;
 use warmline::{Code, Error, List, ServerHandle, clock};
@@ -22,7 +23,7 @@ use crate::face::Visit;
 use crate::failure;
 use crate::flow::{Calling, Ended};
 use crate::merge::lists::{self, From, Listing};
-use crate::merge::owner::{self, Found};
+use crate::merge::owner::{Found, Seeker};
 use crate::merge::{self, About, Errand, Member};
 use crate::reply::{self, RpcCode};
 
@@ -86,6 +87,7 @@ fn listing(
     let listing = Listing {
         shared: Arc::clone(visit.shared),
         subject: visit.subject.clone(),
+        era: Era::Legacy,
         list,
         from,
         members: members(visit, client, Some(params))?,
@@ -136,8 +138,12 @@ async fn by_uri(
     seat: Seat<'_>,
 ) -> Result<Calling, Refusal> {
     let members = members(visit, client, Some(&params))?;
-    let share = visit.shared.options.list_share;
-    match owner::find(members, uri, share).await {
+    let seeker = Seeker {
+        shared: visit.shared,
+        subject: &visit.subject,
+        era: Era::Legacy,
+    };
+    match seeker.find(members, uri).await {
         Found {
             owner: Some(owner), ..
         } => calling_one(&visit.to(&owner), client, method, params, seat),

@@ -14,6 +14,7 @@ use futures_util::future::join_all;
 use http::Response;
 use http::request::Parts;
 use serde_json::{Value, json};
+use warmline::core::era::Era;
 use warmline::core::protocol::params::Params;
 use warmline::core::protocol::splice::Edit;
 use warmline::{Listener, News, ServerHandle, clock};
@@ -28,7 +29,8 @@ use crate::body::Body;
 use crate::face::{self, Visit};
 use crate::flow::{self, Accepts, Calling, Leaving, Manner};
 use crate::lane::{Keep, Lane};
-use crate::merge::{self, owner};
+use crate::merge;
+use crate::merge::owner::Seeker;
 use crate::path::Target;
 use crate::who::Subject;
 
@@ -161,10 +163,14 @@ impl Place {
         };
         let reach = |server: &str| self.way.to(&visit, server);
         let members = || merge::members(&self.shared, &self.subject, reach);
+        let seeker = Seeker {
+            shared: &self.shared,
+            subject: &self.subject,
+            era: Era::Modern,
+        };
         let mut uris: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for uri in &self.wanted.uris {
-            let share = self.shared.options.list_share;
-            if let Some(owner) = owner::find(members(), uri, share).await.owner {
+            if let Some(owner) = seeker.find(members(), uri).await.owner {
                 uris.entry(owner).or_default().push(uri.clone());
             }
         }

@@ -19,7 +19,7 @@ use super::{Asked, NotPassed, Way, call, gathered, listen, raw_id};
 use crate::body::Body;
 use crate::face::Visit;
 use crate::merge::lists::{From, Listing};
-use crate::merge::owner::{self, Found};
+use crate::merge::owner::{Found, Seeker};
 use crate::merge::{self, About, Errand, Member, words};
 use crate::reply::{self, RpcCode};
 
@@ -62,10 +62,13 @@ async fn members(visit: &Visit<'_>, params: &Params) -> Result<Vec<Member>, NotP
     let way = Way::of(visit, params)?;
     let reach = |server: &str| way.to(visit, server);
     let members = merge::members(visit.shared, &visit.subject, reach);
+    let absences = &visit.shared.absences;
     let speaks = members.iter().map(|member| async {
         match &member.reached {
             Ok(server) => {
-                server.lacks(Era::Legacy).await || server.remembered(Era::Modern).await.is_some()
+                server.lacks(Era::Legacy).await
+                    || server.remembered(Era::Modern).await.is_some()
+                    || absences.says_modern(&member.name)
             },
             Err(_) => true,
         }
@@ -122,6 +125,7 @@ async fn listed(
     let listing = Listing {
         shared: Arc::clone(visit.shared),
         subject: visit.subject.clone(),
+        era: Era::Modern,
         list,
         from,
         members: members(visit, params).await?,
@@ -212,8 +216,12 @@ async fn by_uri(
     uri: &str,
     params: Params,
 ) -> Result<Response<Body>, NotPassed> {
-    let share = visit.shared.options.list_share;
-    let found = owner::find(members(visit, &params).await?, uri, share).await;
+    let seeker = Seeker {
+        shared: visit.shared,
+        subject: &visit.subject,
+        era: Era::Modern,
+    };
+    let found = seeker.find(members(visit, &params).await?, uri).await;
     if let Some(owner) = found.owner {
         let there = visit.to(&owner);
         let asked = Asked::of(&there, message, params)?;

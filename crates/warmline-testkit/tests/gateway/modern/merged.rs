@@ -6,7 +6,7 @@ use warmline::core::era::Era;
 use warmline_testkit::{LedgerServer, Personality};
 
 use super::wire::{Back, Stream, Wire, call, request};
-use crate::merged_world::{Merged, each};
+use crate::merged_world::{Merged, each, list};
 use crate::world::until;
 
 const RUN: &str = "/runs/r1/mcp";
@@ -141,6 +141,24 @@ async fn the_place_speaks_this_era_once_all_its_servers_do() {
     result(&world, "server/discover", json!({})).await;
     let tools = result(&world, "tools/list", json!({})).await;
     assert!(each(&tools, "tools", "name").contains(&"beta__echo"));
+    world.finish().await;
+}
+
+/// A client that falls back finds no server of its era, is told so, and the next one that asks
+/// first is answered in this era: by then the servers are known.
+#[tokio::test]
+async fn modern_servers_are_known_once_somebody_looked_for_them() {
+    let world = Merged::new(vec![("alpha", Personality::modern())]).await;
+    let back = send(&world, request("server/discover", json!({}))).await;
+    assert_eq!(back.refusal(), (400, -32600), "{back:?}");
+    let client = world.greet("/mcp", json!({})).await;
+    let tools = list(&client, "tools/list", json!({})).await;
+    assert_eq!(tools["tools"], json!([]));
+    let left_out = &tools["_meta"]["dev.warmline/leftOut"];
+    assert_eq!(left_out[0]["code"], "era-unknown", "{left_out}");
+    client.delete().await;
+    let tools = result(&world, "tools/list", json!({})).await;
+    assert!(each(&tools, "tools", "name").contains(&"alpha__echo"));
     world.finish().await;
 }
 
