@@ -28,7 +28,12 @@ impl Digest {
 
     /// All of it, in hexadecimal.
     pub fn hex(&self) -> String {
-        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+        let mut text = String::with_capacity(2 * self.0.len());
+        for byte in self.0 {
+            text.push(hex_digit(byte >> 4));
+            text.push(hex_digit(byte & 0xf));
+        }
+        text
     }
 
     /// A short form for people and logs; nothing is compared by it.
@@ -36,6 +41,11 @@ impl Digest {
         let [a, b, c, d, ..] = self.0;
         format!("{a:02x}{b:02x}{c:02x}{d:02x}")
     }
+}
+
+/// The digit for the lower half of a byte.
+fn hex_digit(half: u8) -> char {
+    char::from_digit(u32::from(half & 0xf), 16).unwrap_or('0')
 }
 
 impl fmt::Debug for Digest {

@@ -39,4 +39,5 @@ pub mod trace;
 pub mod unknown_tool;
 
 pub(crate) mod object;
+mod scan;
 mod tool_headers;

@@ -93,7 +93,7 @@ fn has_answers(params: &Params) -> bool {
 
 fn tool(asked: &Asked<'_>, policy: &Policy) -> Repeat {
     let name = asked.params.name().unwrap_or_default();
-    let decided = policy.tools.get(&name).and_then(|tool| tool.repeatable);
+    let decided = policy.tools.get(&*name).and_then(|tool| tool.repeatable);
     let is_safe = match decided {
         Some(said) => said,
         None => policy.dedupe_by_call_id || is_trusted(asked.hints, &name, policy),

@@ -16,7 +16,7 @@ use crate::flow::Flow;
 pub(crate) enum Body {
     /// Nothing.
     Empty,
-    /// All of it at once.
+    /// All of it at once: JSON, unless its headers say otherwise.
     Whole(Option<Bytes>),
     /// Events, as they come.
     Events(Box<Flow>),

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use http::header::{CONNECTION, HOST, ORIGIN, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::request::Parts;
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -248,17 +248,25 @@ async fn answer_behind(
 ) -> Response<Body> {
     // Whoever looks after us is heard also when there is too much to do.
     if opens != Opens::Mcp && admin::is_meant(request.uri().path()) {
-        return Box::pin(admin::answer(shared, request)).await;
+        let response = Box::pin(admin::answer(shared, request)).await;
+        return reply::headed(response, HeaderMap::new());
     }
-    match opens {
-        Opens::Mcp | Opens::Both => answer(shared, request, peer).await,
+    let (head, body) = request.into_parts();
+    let response = match opens {
+        Opens::Mcp | Opens::Both => answer(shared, &head, body, peer).await,
         Opens::Admin => reply::nothing_here(),
-    }
+    };
+    reply::headed(response, head.headers)
 }
 
 /// Answers one request: every one is counted here, and what is wrong with it is told once.
-async fn answer(shared: &Arc<Shared>, request: Request<Incoming>, peer: Peer) -> Response<Body> {
-    let (why, face, response) = match passed(shared, request, peer).await {
+async fn answer(
+    shared: &Arc<Shared>,
+    head: &Parts,
+    body: Incoming,
+    peer: Peer,
+) -> Response<Body> {
+    let (why, face, response) = match passed(shared, head, body, peer).await {
         Ok((face, response)) => (None, face, response),
         Err(refusal) => {
             shared.counts.turned_away.one_more(refusal.why);
@@ -289,47 +297,47 @@ impl TurnedAwayFor {
 /// Answers a request that may come in.
 async fn passed(
     shared: &Arc<Shared>,
-    request: Request<Incoming>,
+    head: &Parts,
+    body: Incoming,
     peer: Peer,
 ) -> Result<(Face, Response<Body>), Refusal> {
     let Some(_counted) = shared.gate.request() else {
         return Err(TurnedAwayFor::Overloaded.with(overloaded()));
     };
-    let (head, body) = request.into_parts();
     let terms = shared.terms.hold();
-    if let Some((why, what)) = foreign(&terms, &head) {
+    if let Some((why, what)) = foreign(&terms, head) {
         let response = reply::error(StatusCode::FORBIDDEN, None, RpcCode::Invalid, what);
         return Err(why.with(response));
     }
     let resource = terms.resource.as_ref();
-    if let Some(answer) = resource.and_then(|resource| resource.answer(&head)) {
+    if let Some(answer) = resource.and_then(|resource| resource.answer(head)) {
         return Ok((Face::None, answer));
     }
     let Some(place) = path::place(head.uri.path()) else {
         return Err(TurnedAwayFor::Path.with(reply::nothing_here()));
     };
-    if let (Place::Mcp(_), Some(refusal)) = (&place, face::unfit(&head)) {
+    if let (Place::Mcp(_), Some(refusal)) = (&place, face::unfit(head)) {
         return Err(TurnedAwayFor::Head.with(refusal));
     }
-    let subject = let_in(shared, &terms, &head, peer).await?;
+    let subject = let_in(shared, &terms, head, peer).await?;
     shared.desk.used();
     let target = match place {
         Place::Mcp(target) => target,
         Place::Run(name) => {
-            return Ok((Face::None, shared.end_run(&subject, &head, name).await));
+            return Ok((Face::None, shared.end_run(&subject, head, name).await));
         },
     };
     if let Some(server) = target.server
         && !terms.rules.may_use(&subject, server)
     {
-        let response = not_for_them(shared, &head, &subject);
+        let response = not_for_them(shared, head, &subject);
         return Err(TurnedAwayFor::NotAllowed.with(response));
     }
     let visit = Visit {
         shared,
         subject,
         target,
-        head: &head,
+        head,
     };
     if head.method != Method::POST {
         return Ok((Face::Legacy, face::without_body(visit).await));

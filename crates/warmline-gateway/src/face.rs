@@ -7,17 +7,19 @@ pub(crate) mod legacy;
 pub(crate) mod modern;
 pub(crate) mod stdio;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::request::Parts;
-use http::{Method, Response, StatusCode};
+use http::{Response, StatusCode};
 use warmline::core::era::{Era, Version};
 use warmline::core::protocol::envelope::{Kind, Message};
 use warmline::core::protocol::headers::PROTOCOL_VERSION;
 use warmline::core::protocol::malformed::{Fault, Malformed};
 use warmline::core::protocol::meta;
+use warmline::core::protocol::methods::Method;
 use warmline::core::protocol::params::Params;
 
 use crate::Shared;
@@ -66,7 +68,7 @@ pub(crate) struct Headless;
 /// Why a request is turned away by its head alone, whoever sends it: by its method, by what its
 /// body is, by what can be read by its client (mcp-spec 3.4.6, steps 2 and 3).
 pub(crate) fn unfit(head: &Parts) -> Option<Response<Body>> {
-    if head.method != Method::POST {
+    if head.method != http::Method::POST {
         let is_modern = stated_era(head) == Some(Era::Modern);
         return is_modern.then(|| reply::wrong_method("POST"));
     }
@@ -82,8 +84,8 @@ pub(crate) fn unfit(head: &Parts) -> Option<Response<Body>> {
 /// Answers a request that has no body.
 pub(crate) async fn without_body(visit: Visit<'_>) -> Response<Body> {
     match visit.head.method {
-        Method::GET => legacy::stream(visit).await,
-        Method::DELETE => legacy::end(visit).await,
+        http::Method::GET => legacy::stream(visit).await,
+        http::Method::DELETE => legacy::end(visit).await,
         _ => reply::wrong_method("GET, POST, DELETE"),
     }
 }
@@ -128,6 +130,20 @@ pub(crate) async fn with_body(visit: Visit<'_>, body: Bytes) -> (Face, Response<
             let answer = legacy::message(visit, message, params).await;
             (Face::Legacy, answer)
         },
+    }
+}
+
+/// The raw id of a message, in the bytes that came.
+pub(crate) fn raw_id(message: &Message) -> Bytes {
+    let id = message.raw_id();
+    id.map(|id| message.raw().slice_ref(id)).unwrap_or_default()
+}
+
+/// A method by its name; those of the protocol need no text of their own.
+pub(crate) fn method_named(name: &str) -> Cow<'static, str> {
+    match Method::find(name) {
+        Some(method) => Cow::Borrowed(method.name),
+        None => Cow::Owned(name.to_owned()),
     }
 }
 

@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE};
-use http::{HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use serde_json::json;
 use warmline::core::delivery::Delivery;
 
@@ -63,10 +63,26 @@ pub(crate) fn empty(status: StatusCode) -> Response<Body> {
 pub(crate) fn json(status: StatusCode, body: impl Into<Bytes>) -> Response<Body> {
     let mut response = Response::new(Body::whole(body.into()));
     *response.status_mut() = status;
-    let kind = HeaderValue::from_static("application/json");
-    response.headers_mut().insert(CONTENT_TYPE, kind);
     response
 }
+
+/// The response as it goes out: what it is stands in its headers, and these stand where those of
+/// its request did, so that a call needs one map for both.
+pub(crate) fn headed(mut response: Response<Body>, mut map: HeaderMap) -> Response<Body> {
+    if map.capacity() <= MAX_SPARE {
+        map.clear();
+        map.extend(response.headers_mut().drain());
+        *response.headers_mut() = map;
+    }
+    if matches!(response.body(), Body::Whole(_)) {
+        let kind = HeaderValue::from_static("application/json");
+        response.headers_mut().entry(CONTENT_TYPE).or_insert(kind);
+    }
+    response
+}
+
+/// A map with room for more headers is not kept with a connection.
+const MAX_SPARE: usize = 48;
 
 /// A response with an error of JSON-RPC; `id` is raw JSON, none for `null`.
 pub(crate) fn error(
@@ -111,15 +127,17 @@ pub(crate) fn error_message(
 /// The bytes of a response: `id` and `value` are raw JSON, `member` is `result` or `error`.
 pub(crate) fn response_message(id: Option<&[u8]>, member: &str, value: &[u8]) -> Bytes {
     let id = id.unwrap_or(b"null");
-    let mut out = Vec::with_capacity(40 + id.len() + value.len());
-    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
-    out.extend_from_slice(id);
-    out.extend_from_slice(b",\"");
-    out.extend_from_slice(member.as_bytes());
-    out.extend_from_slice(b"\":");
-    out.extend_from_slice(value);
-    out.push(b'}');
-    out.into()
+    let parts: [&[u8]; 7] = [
+        b"{\"jsonrpc\":\"2.0\",\"id\":",
+        id,
+        b",\"",
+        member.as_bytes(),
+        b"\":",
+        value,
+        b"}",
+    ];
+    // A vector without room to spare becomes shared bytes as it is.
+    parts.concat().into()
 }
 
 /// What a modern request gets where the server speaks the legacy era alone: the words of such a

@@ -18,6 +18,7 @@ use http::header::AUTHORIZATION;
 use http::request::Parts;
 use serde_json::Value;
 use warmline::core::key::Digest;
+use warmline::identity::IdentityName;
 use warmline::{IdentityHandle, Warmline, clock};
 
 pub use self::jwt::{Algorithm, Jwt};
@@ -385,8 +386,8 @@ pub(crate) fn identity(warm: &Warmline, subject: &Subject, split: Split<'_>) -> 
         (Subject::Anybody, Split::Run(run)) => format!("anybody/run/{run}"),
         (Subject::Anybody, Split::Ticket(ticket)) => format!("anybody/{}", ticket.run_name()),
         (Subject::Anybody, Split::Once) => {
-            let once = Digest::new(warmline::seal::random_bytes());
-            format!("anybody/once/{}", once.hex())
+            let once: [u8; 16] = warmline::seal::random_bytes();
+            return warm.identity_by(IdentityName::composed([once]));
         },
     };
     warm.identity(&name)

@@ -13,6 +13,7 @@ mod failing;
 mod hearing;
 mod refusing;
 mod taking;
+mod tool_name;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -46,6 +47,7 @@ use failing::Failed;
 use hearing::Hearing;
 use refusing::{protocol_error, unknown_tool};
 use taking::acquired;
+pub(crate) use tool_name::ToolName;
 
 /// What a caller wants sent.
 pub(crate) struct Job {
@@ -55,7 +57,7 @@ pub(crate) struct Job {
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     pub(crate) said: Option<repeat::Said>,
     pub(crate) call_id: Option<String>,
-    pub(crate) tool: Option<String>,
+    pub(crate) tool: Option<ToolName>,
     pub(crate) listener: Option<Arc<dyn Listener>>,
     pub(crate) words: Words,
 }
@@ -65,7 +67,7 @@ pub(crate) struct Job {
 pub struct Answered {
     pub(crate) result: Bytes,
     pub(crate) server: Arc<str>,
-    pub(crate) tool: Option<String>,
+    pub(crate) tool: Option<ToolName>,
     pub(crate) attempts: u32,
     pub(crate) generation: u32,
     pub(crate) state_lost: bool,
@@ -79,7 +81,7 @@ impl Answered {
         At {
             server: Some(self.server.to_string()),
             method: None,
-            tool: self.tool.clone(),
+            tool: self.tool.as_ref().map(ToString::to_string),
             run: None,
             generation: Some(self.generation),
             place: None,
@@ -466,7 +468,7 @@ impl<'a> Way<'a> {
         At {
             server: Some(self.entry.name.to_string()),
             method: Some(self.job.method.to_string()),
-            tool: self.job.tool.clone(),
+            tool: self.job.tool.as_ref().map(ToString::to_string),
             run: self.caller.run.as_ref().map(|run| run.name.to_string()),
             generation: self.generation,
             place: self.entry.shown_place(),

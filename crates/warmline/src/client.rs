@@ -182,6 +182,7 @@ impl Builder {
             entries: ArcSwap::default(),
             declared: watch::Sender::default(),
             runs: Mutex::default(),
+            runs_to_join: papaya::HashMap::new(),
             pool: Pool::new(Arc::clone(&connect), ceilings),
             connect,
             extractor: self.extractor.unwrap_or_else(|| Arc::new(rule)),
@@ -473,8 +474,7 @@ impl IdentityHandle {
     pub fn join(&self, name: &str) -> Result<Run> {
         run::check_name(name)?;
         let id = self.engine.run_id(&self.who, name);
-        let live = self.engine.runs.lock().get(&id).cloned();
-        match live.filter(|run| run.is_live()) {
+        match self.engine.live_run(id) {
             Some(shared) => Ok(Run::new(Arc::clone(&self.engine), shared, Role::Joined)),
             None => Err(Error::unsent(Trouble::new(
                 Reason::RunUnknown,
@@ -485,6 +485,9 @@ impl IdentityHandle {
 
     fn enter(&self, name: &str, coming: Coming) -> Run {
         let named = self.engine.run_id(&self.who, name);
+        if let Some(live) = self.engine.live_run(named) {
+            return Run::new(Arc::clone(&self.engine), live, Role::Joined);
+        }
         let mut runs = self.engine.runs.lock();
         let (id, after) = match runs.get(&named) {
             Some(live) if live.is_live() => {
@@ -507,6 +510,8 @@ impl IdentityHandle {
             &self.engine,
         );
         runs.insert(named, Arc::clone(&shared));
+        let to_join = &self.engine.runs_to_join;
+        to_join.pin().insert(named, Arc::clone(&shared));
         drop(runs);
         self.engine.shared.metrics.engine.runs.up();
         self.engine.shared.events.tell(Event::RunBegan {

@@ -57,6 +57,8 @@ pub(crate) struct Engine {
     /// Tells that servers were declared, decided anew or taken away.
     pub(crate) declared: watch::Sender<u64>,
     pub(crate) runs: Mutex<HashMap<RunId, Arc<RunShared>>>,
+    /// The same runs for those who only look: calls that name their run take no lock for it.
+    pub(crate) runs_to_join: papaya::HashMap<RunId, Arc<RunShared>>,
     pub(crate) pool: Pool<Connect>,
     pub(crate) connect: Arc<Connect>,
     pub(crate) shared: Arc<Shared>,
@@ -321,6 +323,12 @@ impl Engine {
         RunId(self.shared.vault.digest(Purpose::Run, &parts))
     }
 
+    /// The run of that id, if calls are let into it.
+    pub(crate) fn live_run(&self, id: RunId) -> Option<Arc<RunShared>> {
+        let runs = self.runs_to_join.pin();
+        runs.get(&id).filter(|run| run.is_live()).cloned()
+    }
+
     /// A run is over: the same name begins another.
     pub(crate) fn forget_run(&self, run: &Arc<RunShared>) {
         let mut runs = self.runs.lock();
@@ -329,6 +337,7 @@ impl Engine {
             .is_some_and(|known| Arc::ptr_eq(known, run))
         {
             runs.remove(&run.named);
+            self.runs_to_join.pin().remove(&run.named);
         }
     }
 

@@ -11,6 +11,7 @@
 use std::fmt;
 
 use http::{HeaderMap, HeaderName};
+use smallvec::SmallVec;
 use warmline_core::code::{Code, Reason};
 use warmline_core::exchange::Trouble;
 use warmline_core::key::Identity;
@@ -22,7 +23,7 @@ use crate::seal::{Purpose, Vault};
 #[derive(Clone, PartialEq, Eq)]
 pub struct IdentityName {
     kind: Kind,
-    parts: Vec<Zeroizing<Vec<u8>>>,
+    parts: SmallVec<[Zeroizing<Vec<u8>>; 1]>,
 }
 
 /// What kind of name it is. Names of two kinds are never equal.
@@ -75,8 +76,8 @@ impl IdentityName {
     }
 
     /// What its digest is made of. Different names have different parts.
-    pub(crate) fn parts(&self) -> Vec<&[u8]> {
-        let mut all = Vec::with_capacity(self.parts.len() + 1);
+    pub(crate) fn parts(&self) -> SmallVec<[&[u8]; 3]> {
+        let mut all = SmallVec::new();
         all.push(self.kind.word().as_bytes());
         all.extend(self.parts.iter().map(|part| part.as_slice()));
         all

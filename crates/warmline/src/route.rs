@@ -75,8 +75,7 @@ pub(crate) async fn route(
     {
         return Ok(Route::Held(cell));
     }
-    // On the heap: finding out happens once, and its future is large.
-    Box::pin(find(caller, entry, per_tool)).await
+    find(caller, entry, per_tool).await
 }
 
 /// The cell that served this run before, if one did.

@@ -4,6 +4,8 @@
 //! what stands in between can route without reading bodies. A server refuses a header that is
 //! unlike the body, so both are made from the same bytes.
 
+use std::borrow::Cow;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderName, HeaderValue};
@@ -53,11 +55,21 @@ pub fn decode_value(value: &HeaderValue) -> Option<String> {
 /// `Mcp-Name` of a request, where its method has one.
 pub fn mcp_name(method: &str, params: &Params) -> Option<HeaderValue> {
     let member = Method::find(method)?.named_by?.member();
-    params.text(member).map(|name| encode_value(&name))
+    let name = params.text(member)?;
+    if let Cow::Borrowed(plain) = name
+        && may_stand_plain(plain)
+        && let Ok(shared) = HeaderValue::from_maybe_shared(params.raw().slice_ref(plain.as_bytes()))
+    {
+        return Some(shared);
+    }
+    Some(encode_value(&name))
 }
 
 /// `Mcp-Method` of a request. Methods are plain; one that is not is not sent in a header.
 pub fn mcp_method(method: &str) -> Option<HeaderValue> {
+    if let Some(known) = Method::find(method) {
+        return Some(HeaderValue::from_static(known.name));
+    }
     let is_plain = !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_graphic());
     is_plain
         .then(|| HeaderValue::from_str(method).ok())

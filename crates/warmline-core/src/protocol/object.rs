@@ -9,10 +9,11 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
 
-use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
+use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::malformed::{Fault, Malformed, position};
+use super::scan::{self, NotJson};
 
 /// One member of an object.
 #[derive(Debug)]
@@ -33,24 +34,77 @@ impl Member<'_> {
 }
 
 /// Shows each member of the object `text` in order. The text must hold nothing else.
-pub(crate) fn walk<'a, F>(text: &'a str, each: F) -> Result<(), Malformed>
+pub(crate) fn walk<'a, F>(text: &'a str, mut each: F) -> Result<(), Malformed>
 where
     F: FnMut(Member<'a>) -> Result<(), Malformed>,
 {
     expect_object(text)?;
-    let mut fault = None;
-    let mut source = serde_json::Deserializer::from_str(text);
-    let walker = Walker {
-        text,
-        each,
-        fault: &mut fault,
-    };
-    if let Err(error) = source.deserialize_map(walker) {
-        return Err(fault.unwrap_or_else(|| Malformed::of(&error, text)));
+    let mut members = Members::of(text);
+    let mut seen = Seen::default();
+    loop {
+        match members.next() {
+            Ok(Some(member)) if seen.add(&member.name) => each(member)?,
+            Ok(Some(member)) => return Err(Malformed::new(Fault::Duplicate, member.at)),
+            Ok(None) => return Ok(()),
+            Err(NotJson) => return Err(what_is_wrong(text)),
+        }
     }
-    source
-        .end()
-        .map_err(|error| Malformed::new(Fault::Trailing, position(&error, text)))
+}
+
+/// The members of an object, one after the other.
+struct Members<'a> {
+    text: &'a str,
+    /// Where the next token stands.
+    at: usize,
+    is_first: bool,
+}
+
+impl<'a> Members<'a> {
+    fn of(text: &'a str) -> Self {
+        let brace = scan::blanks(text.as_bytes(), 0);
+        Self {
+            text,
+            at: brace + 1,
+            is_first: true,
+        }
+    }
+
+    /// The next member; none behind the last, where nothing may follow.
+    fn next(&mut self) -> Result<Option<Member<'a>>, NotJson> {
+        let bytes = self.text.as_bytes();
+        let mut at = scan::blanks(bytes, self.at);
+        match bytes.get(at) {
+            Some(b'}') => {
+                let is_all = scan::blanks(bytes, at + 1) == bytes.len();
+                return if is_all { Ok(None) } else { Err(NotJson) };
+            },
+            Some(b',') if !self.is_first => at = scan::blanks(bytes, at + 1),
+            Some(_) if self.is_first => {},
+            _ => return Err(NotJson),
+        }
+        self.is_first = false;
+        let name_ends = scan::string(bytes, at)?;
+        let name = self.text.get(at..name_ends).and_then(text_of);
+        let at = scan::name(bytes, at)?;
+        self.at = scan::value(bytes, at)?;
+        match (name, self.text.get(at..self.at)) {
+            (Some(name), Some(value)) => Ok(Some(Member { name, value, at })),
+            _ => Err(NotJson),
+        }
+    }
+}
+
+/// What is wrong with a text that is no object, or not only one.
+#[cold]
+fn what_is_wrong(text: &str) -> Malformed {
+    let mut source = serde_json::Deserializer::from_str(text);
+    if let Err(error) = source.deserialize_map(Walker) {
+        return Malformed::of(&error, text);
+    }
+    match source.end() {
+        Err(error) => Malformed::new(Fault::Trailing, position(&error, text)),
+        Ok(()) => Malformed::new(Fault::NotJson, 0),
+    }
 }
 
 /// The value of one member, if the object has it.
@@ -100,64 +154,21 @@ pub(crate) const fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }
 
-struct Walker<'a, 'f, F> {
-    text: &'a str,
-    each: F,
-    // What `each` said against a member: an error type of serde's cannot carry it.
-    fault: &'f mut Option<Malformed>,
-}
+/// Reads an object as `serde_json` does, for what it says against it.
+struct Walker;
 
-impl<'a, F> Visitor<'a> for Walker<'a, '_, F>
-where
-    F: FnMut(Member<'a>) -> Result<(), Malformed>,
-{
+impl<'a> Visitor<'a> for Walker {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
-    fn visit_map<A: MapAccess<'a>>(mut self, mut members: A) -> Result<(), A::Error> {
-        let mut seen = Seen::default();
-        while let Some(Name(name)) = members.next_key::<Name<'a>>()? {
-            let value = members.next_value::<&'a RawValue>()?.get();
-            let at = value.as_ptr().addr() - self.text.as_ptr().addr();
-            let told = if seen.add(&name) {
-                (self.each)(Member { name, value, at })
-            } else {
-                Err(Malformed::new(Fault::Duplicate, at))
-            };
-            if let Err(fault) = told {
-                *self.fault = Some(fault);
-                return Err(A::Error::custom("refused"));
-            }
+    fn visit_map<A: MapAccess<'a>>(self, mut members: A) -> Result<(), A::Error> {
+        while members.next_key::<String>()?.is_some() {
+            members.next_value::<&'a RawValue>()?;
         }
         Ok(())
-    }
-}
-
-/// A name of a member; borrowed unless it holds escapes.
-struct Name<'a>(Cow<'a, str>);
-
-impl<'a> Deserialize<'a> for Name<'a> {
-    fn deserialize<D: Deserializer<'a>>(source: D) -> Result<Self, D::Error> {
-        struct NameVisitor;
-        impl<'a> Visitor<'a> for NameVisitor {
-            type Value = Name<'a>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a name")
-            }
-
-            fn visit_borrowed_str<E>(self, name: &'a str) -> Result<Self::Value, E> {
-                Ok(Name(Cow::Borrowed(name)))
-            }
-
-            fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
-                Ok(Name(Cow::Owned(name.to_owned())))
-            }
-        }
-        source.deserialize_str(NameVisitor)
     }
 }
 

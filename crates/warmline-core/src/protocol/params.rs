@@ -1,6 +1,7 @@
 //! The parameters of a request: a checked JSON object, kept as bytes.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -14,6 +15,8 @@ use super::splice::{self, Edit};
 pub struct Params {
     raw: Bytes,
     is_empty: bool,
+    /// Where `_meta` stands, if it is an object.
+    meta: Option<(usize, usize)>,
 }
 
 impl Params {
@@ -22,17 +25,20 @@ impl Params {
         Self {
             raw: Bytes::from_static(b"{}"),
             is_empty: true,
+            meta: None,
         }
     }
 
     /// Checks raw JSON.
     pub fn parse(raw: Bytes) -> Result<Self, Malformed> {
         let text = object::utf8(&raw)?;
-        let mut is_empty = true;
+        let (mut is_empty, mut meta) = (true, None);
         object::walk(text, |member| {
             is_empty = false;
             match (member.name.as_ref(), member.value.as_bytes().first()) {
                 ("_meta", Some(b'{')) => {
+                    let Range { start, end } = member.range();
+                    meta = Some((start, end));
                     object::walk(member.value, |_| Ok(())).map_err(|fault| fault.shifted(member.at))
                 },
                 ("_meta", Some(b'n')) => Ok(()),
@@ -40,7 +46,11 @@ impl Params {
                 _ => Ok(()),
             }
         })?;
-        Ok(Self { raw, is_empty })
+        Ok(Self {
+            raw,
+            is_empty,
+            meta,
+        })
     }
 
     /// The parameters that a value serializes to.
@@ -65,23 +75,24 @@ impl Params {
     }
 
     /// `name`: of the tool or prompt asked for.
-    pub fn name(&self) -> Option<String> {
+    pub fn name(&self) -> Option<Cow<'_, str>> {
         self.text("name")
     }
 
     /// `uri`: of the resource asked for.
-    pub fn uri(&self) -> Option<String> {
+    pub fn uri(&self) -> Option<Cow<'_, str>> {
         self.text("uri")
     }
 
     /// `taskId`: of the task asked for.
-    pub fn task_id(&self) -> Option<String> {
+    pub fn task_id(&self) -> Option<Cow<'_, str>> {
         self.text("taskId")
     }
 
     /// The raw `_meta` object.
     pub fn meta(&self) -> Option<&[u8]> {
-        self.member("_meta").filter(|raw| *raw != b"null")
+        let (start, end) = self.meta?;
+        self.raw.get(start..end)
     }
 
     /// The raw value of a member of `_meta`.
@@ -102,8 +113,8 @@ impl Params {
     }
 
     /// The text of a member, unescaped.
-    pub(crate) fn text(&self, name: &str) -> Option<String> {
-        object::text_of(self.raw_member(name)?).map(Cow::into_owned)
+    pub(crate) fn text(&self, name: &str) -> Option<Cow<'_, str>> {
+        object::text_of(self.raw_member(name)?)
     }
 
     fn raw_member(&self, name: &str) -> Option<&str> {

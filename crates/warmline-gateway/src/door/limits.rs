@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use warmline::clock::{self, Instant};
 
@@ -199,7 +199,7 @@ impl Drop for Connected {
 struct Strangers {
     /// How many there are, so that most requests need no lock.
     known: AtomicUsize,
-    by_address: Mutex<HashMap<IpAddr, Seen>>,
+    by_address: RwLock<HashMap<IpAddr, Seen>>,
 }
 
 struct Seen {
@@ -216,14 +216,14 @@ impl Strangers {
         if self.known.load(Ordering::Relaxed) == 0 {
             return false;
         }
-        let by_address = self.by_address.lock();
+        let by_address = self.by_address.read();
         by_address
             .get(&from)
             .is_some_and(|seen| !seen.is_over() && seen.times >= most)
     }
 
     fn note(&self, from: IpAddr) {
-        let mut by_address = self.by_address.lock();
+        let mut by_address = self.by_address.write();
         if by_address.len() >= MAX_ADDRESSES {
             by_address.retain(|_, seen| !seen.is_over());
         }
@@ -319,7 +319,7 @@ mod tests {
         for number in 0..30_000_u32 {
             gate.stranger(IpAddr::from(number.to_be_bytes()));
         }
-        assert!(gate.strangers.by_address.lock().len() <= MAX_ADDRESSES);
+        assert!(gate.strangers.by_address.read().len() <= MAX_ADDRESSES);
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub(crate) mod listen;
 mod merged;
 mod state;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -34,7 +35,7 @@ use warmline::core::protocol::splice::{self, Edit};
 use warmline::{Error, IdentityHandle, Listener, News, Run, ServerHandle};
 
 use self::state::Binding;
-use super::{Headless, Visit};
+use super::{Headless, Visit, method_named, raw_id};
 use crate::body::Body;
 use crate::failure;
 use crate::flow::{self, Accepts, Calling, Ended, Leaving, Manner};
@@ -64,14 +65,14 @@ pub(crate) async fn message(visit: Visit<'_>, message: Message, params: Params) 
         Some("server/discover") => Box::pin(discover::answer(&visit, asked)).await,
         Some(listen::METHOD) => listen::answer(&visit, asked).await,
         method => {
-            let method = method.unwrap_or_default().to_owned();
+            let method = method_named(method.unwrap_or_default());
             call(&visit, asked, method).await
         },
     }
 }
 
 /// Passes a request on to the server, and its answer back.
-async fn call(visit: &Visit<'_>, asked: Asked, method: String) -> Response<Body> {
+async fn call(visit: &Visit<'_>, asked: Asked, method: Cow<'static, str>) -> Response<Body> {
     let pass = match visit.pass(asked.server.name(), &method, &asked.params) {
         Ok(pass) => pass,
         Err(error) => return reply::json(StatusCode::OK, failure::message(&asked.id, &error)),
@@ -95,7 +96,7 @@ async fn call(visit: &Visit<'_>, asked: Asked, method: String) -> Response<Body>
     let (id, server, who) = (asked.id, asked.server, asked.who);
     let shared = Arc::clone(visit.shared);
     let calling: Calling = Box::pin(async move {
-        let result = match pass.ended(&server, call.await) {
+        let result = match pass.ended(&server, call.unboxed().await) {
             Ok(result) if may_ask => Binding {
                 vault: shared.warm.vault(),
                 who,
@@ -187,7 +188,7 @@ impl Asked {
             server,
             who,
             accepts: super::accepts(visit.head).unwrap_or(Accepts::Both),
-            token: token.map(Bytes::copy_from_slice),
+            token: token.map(|token| params.raw().slice_ref(token)),
             logs: if wants_logs { Logs::Wanted } else { Logs::Not },
             params: upward(binding, method, params)?,
         })
@@ -256,11 +257,6 @@ fn upward(binding: Binding<'_>, method: &str, params: Params) -> Result<Params, 
     params.write_with(&mut raw, edits.as_slice(), meta_edits.as_slice());
     // Edits of a checked object make a checked object.
     Ok(Params::parse(raw.into()).unwrap_or(params))
-}
-
-fn raw_id(message: &Message) -> Bytes {
-    let id = message.raw_id();
-    id.map(Bytes::copy_from_slice).unwrap_or_default()
 }
 
 /// Why a request goes to no server.

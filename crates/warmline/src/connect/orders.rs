@@ -35,9 +35,9 @@ impl Orders {
         }
         let Some(uri) = params.uri() else { return };
         if method == "resources/unsubscribe" {
-            self.subscriptions.remove(&uri);
+            self.subscriptions.remove(&*uri);
         } else if self.subscriptions.len() < MAX_SUBSCRIPTIONS {
-            self.subscriptions.insert(uri);
+            self.subscriptions.insert(uri.into_owned());
         }
     }
 

@@ -23,7 +23,7 @@ use warmline_core::repeat::Said as SaidOfRepeat;
 
 use super::listening::Functions;
 use super::{ServerHandle, ToolResult};
-use crate::call::{self, Answered, Job};
+use crate::call::{self, Answered, Job, ToolName};
 use crate::error::{Error, Result};
 use crate::lease::Leased;
 use crate::upstream::Listener;
@@ -207,8 +207,8 @@ impl<T> Call<T> {
     /// The job as the data path takes it, and the target it goes to.
     fn ready(self, policy: &Policy) -> Result<(Target, Job)> {
         let server = match &self.target {
-            Target::Server(handle) => handle.name().to_owned(),
-            Target::Leased(lease) => lease.server().to_owned(),
+            Target::Server(handle) => handle.name(),
+            Target::Leased(lease) => lease.server(),
         };
         let bad = |what: String, why: String| {
             let trouble = Trouble::new(Reason::InvalidRequest, what).because(why);
@@ -228,8 +228,8 @@ impl<T> Call<T> {
             return Err(bad(what, format!("`{}`", name.escape_debug())));
         }
         // Whoever calls a tool calls it by its name, however the call was built.
-        let tool = called_tool(&self.method, &params);
-        let decided = tool.as_ref().and_then(|tool| policy.tools.get(tool));
+        let tool = ToolName::of(&self.method, &params);
+        let decided = tool.as_ref().and_then(|tool| policy.tools.get(&**tool));
         let patience = Patience {
             idle: self
                 .options
@@ -259,6 +259,18 @@ impl<T> Call<T> {
         Ok((self.target, job))
     }
 
+    /// Sends it, as awaiting it does, without a box for its future: for whoever has one already.
+    ///
+    /// # Errors
+    /// As awaiting it.
+    #[doc(hidden)]
+    pub async fn unboxed(self) -> Result<T>
+    where
+        T: Outcome,
+    {
+        self.send().await.map(T::of)
+    }
+
     async fn send(self) -> Result<Answered> {
         let entry = match &self.target {
             Target::Server(handle) => handle.entry()?,
@@ -279,15 +291,10 @@ impl<T> std::fmt::Debug for Call<T> {
             .field("method", &self.method)
             .field(
                 "tool",
-                &params.and_then(|params| called_tool(&self.method, params)),
+                &params.and_then(|params| ToolName::of(&self.method, params)),
             )
             .finish_non_exhaustive()
     }
-}
-
-/// The tool that such a request calls.
-fn called_tool(method: &str, params: &Params) -> Option<String> {
-    (method == "tools/call").then(|| params.name()).flatten()
 }
 
 /// What a call can end with.
@@ -313,6 +320,6 @@ impl<T: Outcome> IntoFuture for Call<T> {
     type IntoFuture = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move { self.send().await.map(T::of) })
+        Box::pin(self.unboxed())
     }
 }

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Method};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use warmline_core::code::{Code, Reason};
 use warmline_core::delivery::Delivery;
 use warmline_core::era::Era;
@@ -364,7 +364,7 @@ pub(crate) async fn post(
     body: Bytes,
 ) -> Result<(), Trouble> {
     let by = clock::after(head.way.times.handshake);
-    let headers = || head.headers(Form::Message, &own);
+    let headers = |map: &mut HeaderMap| head.write(Form::Message, &own, map);
     let arrival = head
         .way
         .endpoint

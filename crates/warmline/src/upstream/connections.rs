@@ -16,7 +16,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
@@ -28,6 +28,8 @@ use crate::sync::Mutex;
 
 /// At most this many connections rest per origin; more are closed, oldest first.
 const MAX_RESTING: usize = 64;
+/// A map with room for more headers is not kept.
+const MAX_SPARE: usize = 48;
 /// After its answer a stream may bring this many pieces more before it is given up.
 const MAX_TAIL: usize = 16;
 
@@ -51,7 +53,8 @@ struct Resting {
 /// One connection, held by one exchange at a time.
 pub(crate) struct Line {
     sender: http1::SendRequest<Payload>,
-    connection: Box<http1::Connection<Socket, Payload>>,
+    /// On the heap: a line is moved whenever it is taken and given back.
+    driven: Box<Driven>,
     glance: Glance,
     pulled: Arc<AtomicBool>,
     /// What is left of the last response, whose answer was there before its end.
@@ -60,6 +63,13 @@ pub(crate) struct Line {
     over: bool,
     /// It has carried a request before.
     pub(crate) used: bool,
+}
+
+/// What whoever uses a line drives.
+struct Driven {
+    connection: http1::Connection<Socket, Payload>,
+    /// The map of the last response's headers, emptied, for those of the next request.
+    spare: HeaderMap,
 }
 
 impl std::fmt::Debug for Connections {
@@ -124,7 +134,10 @@ impl Connections {
             .map_err(|error| ConnectError::Tcp(std::io::Error::other(error)))?;
         Ok(Line {
             sender,
-            connection: Box::new(connection),
+            driven: Box::new(Driven {
+                connection,
+                spare: HeaderMap::new(),
+            }),
             glance,
             pulled: Arc::default(),
             tail: None,
@@ -194,12 +207,12 @@ impl Line {
         };
         *head.version_mut() = http::Version::HTTP_11;
         let mut response = pin!(self.sender.send_request(head.map(|()| payload)));
-        let (connection, over) = (&mut self.connection, &mut self.over);
+        let (connection, over) = (&mut self.driven.connection, &mut self.over);
         poll_fn(|cx| {
             if let Poll::Ready(done) = response.as_mut().poll(cx) {
                 return Poll::Ready(done);
             }
-            if !*over && Pin::new(connection.as_mut()).poll(cx).is_ready() {
+            if !*over && Pin::new(&mut *connection).poll(cx).is_ready() {
                 *over = true;
             }
             response.as_mut().poll(cx)
@@ -242,13 +255,26 @@ impl Line {
         .await
     }
 
+    /// Keeps the map of a response's headers for the next request, unless it is unusually large.
+    pub(crate) fn keep_map(&mut self, mut map: HeaderMap) {
+        if map.capacity() <= MAX_SPARE {
+            map.clear();
+            self.driven.spare = map;
+        }
+    }
+
+    /// A map for the headers of the next request.
+    pub(crate) fn take_map(&mut self) -> HeaderMap {
+        std::mem::take(&mut self.driven.spare)
+    }
+
     /// Whether the last request's body was pulled: if not, at most its head left us.
     pub(crate) fn was_pulled(&self) -> bool {
         self.pulled.load(Ordering::Relaxed)
     }
 
     fn drive(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if Pin::new(self.connection.as_mut()).poll(cx).is_ready() {
+        if Pin::new(&mut self.driven.connection).poll(cx).is_ready() {
             self.over = true;
             return Poll::Ready(());
         }

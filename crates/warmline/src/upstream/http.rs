@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{HeaderMap, HeaderName, Method, Request, StatusCode, Uri};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
 use hyper::body::Incoming;
 use warmline_core::code::Reason;
 use warmline_core::delivery::Delivery;
@@ -21,6 +21,7 @@ use warmline_core::exchange::Trouble;
 use warmline_core::protocol::retry_after::read_retry_after;
 
 use super::connections::{Connections, Line};
+use super::limits::Digits;
 use crate::clock::{self, Instant};
 use crate::net::ConnectError;
 
@@ -76,12 +77,12 @@ pub(crate) enum BodyKind {
 impl Endpoint {
     /// Sends one request and waits for the head of its response until `by`.
     ///
-    /// The headers are made for each connection that is tried, so that the usual single try
-    /// costs no copy of them.
+    /// The headers are written for each connection that is tried, where those of the last response
+    /// stood, so that the usual single try costs neither a copy nor a map of them.
     pub(crate) async fn send(
         &self,
         method: Method,
-        headers: impl Fn() -> HeaderMap,
+        headers: impl Fn(&mut HeaderMap),
         body: Bytes,
         by: Instant,
     ) -> Result<Arrival, Lost> {
@@ -91,7 +92,14 @@ impl Endpoint {
             let mut head = Request::new(());
             *head.method_mut() = method.clone();
             *head.uri_mut() = self.uri.clone();
-            *head.headers_mut() = headers();
+            *head.headers_mut() = line.take_map();
+            headers(head.headers_mut());
+            if !body.is_empty() {
+                let length = Digits::of(u64::try_from(body.len()).unwrap_or(u64::MAX));
+                if let Ok(length) = HeaderValue::from_bytes(length.as_bytes()) {
+                    head.headers_mut().insert(CONTENT_LENGTH, length);
+                }
+            }
             let outcome = clock::timeout_at(by, line.send(head, body.clone())).await;
             match outcome {
                 Ok(Ok(response)) => {
@@ -344,12 +352,14 @@ impl Arrival {
     /// connection goes to rest with what is left, and is used again only if the end came.
     pub(crate) async fn drain(mut self) {
         self.line.tail = Some(self.body);
+        self.line.keep_map(self.headers);
         self.connections.give_back(self.line).await;
     }
 
     /// The body was read to its end: the connection may carry another request.
-    async fn done(self) {
+    async fn done(mut self) {
         drop(self.body);
+        self.line.keep_map(self.headers);
         self.connections.give_back(self.line).await;
     }
 }

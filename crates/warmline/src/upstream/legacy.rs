@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use warmline_core::code::Reason;
 use warmline_core::era::{Era, Version};
 use warmline_core::exchange::{Ending, Request, Trouble};
@@ -87,7 +87,7 @@ impl LegacyHttp {
         let id = ids.next();
         let body = declared.initialize(id, offer.version());
         let by = clock::after(way.times.handshake);
-        let headers = || head.headers(Form::Message, &[]);
+        let headers = |map: &mut HeaderMap| head.write(Form::Message, &[], map);
         let arrival = way
             .endpoint
             .send(Method::POST, headers, body, by)
@@ -191,9 +191,10 @@ impl LegacyHttp {
         let body = write_legacy(id, &request);
         let mut cancel = self.voice.cancel_notice(id, &request);
         // The headers are made when there is a connection to write them to.
-        let headers = || {
+        let headers = |map: &mut HeaderMap| {
             cancel.issued.store(true, Ordering::Relaxed);
-            self.voice.head.headers(Form::Message, request.headers())
+            let own = request.headers();
+            self.voice.head.write(Form::Message, own, map);
         };
         let mut watch = Watch::new(id, limits, listener);
         watch.own = request.headers().to_vec();
@@ -357,10 +358,9 @@ impl LegacyHttp {
                 return Err(answer::late(server));
             }
             clock::sleep(wait_now).await;
-            let headers = || {
-                let mut headers = self.voice.head.headers(Form::Stream, &watch.own);
-                headers.insert(LAST_EVENT_ID, last.clone());
-                headers
+            let headers = |map: &mut HeaderMap| {
+                self.voice.head.write(Form::Stream, &watch.own, map);
+                map.insert(LAST_EVENT_ID, last.clone());
             };
             let got = self
                 .voice
@@ -437,7 +437,7 @@ impl LegacyHttp {
             return Ok(());
         }
         let by = clock::after(Duration::from_secs(2));
-        let headers = || self.voice.head.headers(Form::End, &[]);
+        let headers = |map: &mut HeaderMap| self.voice.head.write(Form::End, &[], map);
         let endpoint = &self.voice.way().endpoint;
         let arrival = endpoint.send(Method::DELETE, headers, Bytes::new(), by);
         let arrival = arrival.await.map_err(|lost| lost.trouble)?;

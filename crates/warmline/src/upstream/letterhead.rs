@@ -75,10 +75,10 @@ impl Letterhead {
         self.session_id.as_ref()?.to_str().ok()
     }
 
-    /// The headers of one request, with the credential as it is now.
-    pub(crate) fn headers(&self, form: Form, own: &Own) -> HeaderMap {
+    /// Writes the headers of one request, with the credential as it is now, where none stand yet.
+    pub(crate) fn write(&self, form: Form, own: &Own, map: &mut HeaderMap) {
         let always = &self.way.headers;
-        let mut map = HeaderMap::with_capacity(always.len() + own.len() + ROOM);
+        map.reserve(always.len() + own.len() + ROOM);
         for (name, value) in always {
             map.insert(name.clone(), value.clone());
         }
@@ -102,13 +102,12 @@ impl Letterhead {
         if let Some(version) = self.version {
             map.insert(PROTOCOL_VERSION, HeaderValue::from_static(version.as_str()));
         }
-        map
     }
 }
 
-/// Accept, content type, session, version, credential; in the modern era method and name; and
-/// where a stream broke.
-const ROOM: usize = 8;
+/// Accept, content type and length, session, version, credential; in the modern era method and
+/// name; and where a stream broke.
+const ROOM: usize = 9;
 const EITHER: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 const STREAM: HeaderValue = HeaderValue::from_static("text/event-stream");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");

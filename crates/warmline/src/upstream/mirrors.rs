@@ -40,7 +40,7 @@ impl Mirrors {
         let Some(name) = request.params().name() else {
             return Ok(Vec::new());
         };
-        let wanted = self.0.pin().get(&name).cloned();
+        let wanted = self.0.pin().get(&*name).cloned();
         let arguments = request.params().member("arguments").unwrap_or(b"{}");
         let mirrored = match wanted {
             None => return Ok(Vec::new()),

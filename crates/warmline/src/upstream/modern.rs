@@ -85,7 +85,7 @@ impl ModernHttp {
         let request = Request::new("server/discover", Params::empty());
         let by = clock::after(self.head.way.times.handshake);
         let body = write_modern(id, &request, &self.said);
-        let headers = || self.headers(&request, &[]);
+        let headers = |map: &mut HeaderMap| self.write_headers(&request, &[], map);
         let arrival = self
             .head
             .way
@@ -130,7 +130,7 @@ impl ModernHttp {
             return Ending::Answered(Reply::Error(mismatch));
         }
         let body = write_modern(id, &request, &self.said);
-        let headers = || self.headers(&request, &mirrored);
+        let headers = |map: &mut HeaderMap| self.write_headers(&request, &mirrored, map);
         let sent = self
             .head
             .way
@@ -208,8 +208,13 @@ impl ModernHttp {
         answer::post(self.head.clone(), Vec::new(), body.into()).await
     }
 
-    fn headers(&self, request: &Request, mirrored: &[(HeaderName, HeaderValue)]) -> HeaderMap {
-        let mut map = self.head.headers(Form::Message, request.headers());
+    fn write_headers(
+        &self,
+        request: &Request,
+        mirrored: &[(HeaderName, HeaderValue)],
+        map: &mut HeaderMap,
+    ) {
+        self.head.write(Form::Message, request.headers(), map);
         if let Some(method) = headers::mcp_method(request.method()) {
             map.insert(METHOD, method);
         }
@@ -219,7 +224,6 @@ impl ModernHttp {
         for (name, value) in mirrored {
             map.insert(name.clone(), value.clone());
         }
-        map
     }
 
     /// Reads the list of tools again, page by page; whether it could be had.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use http::{Method, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use tokio::task::JoinHandle;
 use url::Url;
 use warmline_core::code::Reason;
@@ -59,7 +59,7 @@ impl TwoEndpoints {
         hearing: Hearing,
     ) -> Option<Result<Self, Trouble>> {
         let by = clock::after(head.way.times.handshake);
-        let headers = || head.headers(Form::Stream, &[]);
+        let headers = |map: &mut HeaderMap| head.write(Form::Stream, &[], map);
         let got = head
             .way
             .endpoint
@@ -139,9 +139,9 @@ impl TwoEndpoints {
             Ok(call) => call,
             Err(trouble) => return trouble.unsent(request),
         };
-        let headers = || {
+        let headers = |map: &mut HeaderMap| {
             issued.store(true, Ordering::Relaxed);
-            voice.head.headers(Form::Message, request.headers())
+            voice.head.write(Form::Message, request.headers(), map);
         };
         // Limits are kept by the wait below, which knows the questions.
         let by = watch.limits.total_by();

@@ -1,4 +1,4 @@
-//! A small fast legacy server on threads of its own, so that what is counted or timed beside it is
+//! A small fast server of both eras on threads of its own, so that what is counted or timed beside it is
 //! the client's alone.
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// A legacy server on threads that answers everything with the same small JSON.
+/// A server on threads that answers everything with the same small JSON.
 pub(crate) struct PlainServer {
     url: String,
     connections: Arc<AtomicUsize>,
@@ -55,6 +55,9 @@ fn serve(mut stream: TcpStream) {
         let reply = match message["method"].as_str().unwrap_or_default() {
             "initialize" => format!(
                 r#"{{"jsonrpc":"2.0","id":{id},"result":{{"protocolVersion":"2025-11-25","capabilities":{{"tools":{{}}}},"serverInfo":{{"name":"plain","version":"1"}}}}}}"#
+            ),
+            "server/discover" => format!(
+                r#"{{"jsonrpc":"2.0","id":{id},"result":{{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{{"tools":{{}}}},"ttlMs":0,"cacheScope":"private"}}}}"#
             ),
             "tools/call" => format!(
                 r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[{{"type":"text","text":"done"}}]}}}}"#

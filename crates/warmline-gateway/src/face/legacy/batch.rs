@@ -16,7 +16,7 @@ use warmline::core::protocol::params::Params;
 use super::client::Client;
 use super::{accepts, not_acceptable, notified, request, wrong_version};
 use crate::body::Body;
-use crate::face::Visit;
+use crate::face::{Visit, raw_id};
 use crate::flow::{self, Calling, Ended, Leaving, Manner};
 use crate::lane::Lane;
 use crate::reply::{self, RpcCode};
@@ -85,7 +85,7 @@ async fn ask(
     params: Params,
     lane: &Arc<Lane>,
 ) -> Calling {
-    let id = request::raw_id(message);
+    let id = raw_id(message);
     if message.method() == Some("ping") {
         return ready(request::pong(&id));
     }

@@ -47,7 +47,7 @@ pub(super) async fn calling(
             calling_one(&visit.to(&server), client, method, params, seat)
         },
         Errand::Resource => {
-            let uri = params.uri().unwrap_or_default();
+            let uri = params.uri().unwrap_or_default().into_owned();
             by_uri(visit, client, (method, &uri), params, seat).await
         },
         Errand::Completion => match About::of(&params) {

@@ -3,7 +3,6 @@
 //! What it costs beside the engine's own: the lane, the ear, and the future that drives both. Its
 //! id and its parameters stay where they were read.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -18,7 +17,7 @@ use super::client::{Client, Present, Refusal};
 use super::streams::Kind;
 use super::{accepts, merged, not_acceptable};
 use crate::body::Body;
-use crate::face::Visit;
+use crate::face::{Visit, method_named, raw_id};
 use crate::failure;
 use crate::flow::{self, Begun, Calling, Ended, Flow, Leaving, Manner, Prime};
 use crate::lane::Lane;
@@ -112,7 +111,7 @@ pub(super) fn calling_one(
     (id, lane, present): Seat<'_>,
 ) -> Result<Calling, Refusal> {
     let way = client.way(visit, Some(&params))?;
-    let method = method(named);
+    let method = method_named(named);
     let pass = visit.pass(way.server.name(), &method, &params)?;
     let token = params.meta_member(meta::PROGRESS_TOKEN);
     let ear = Ear::new(client, lane, token.map(Bytes::copy_from_slice));
@@ -123,7 +122,7 @@ pub(super) fn calling_one(
         .headers(trace)
         .listened_by(Arc::new(ear));
     Ok(Box::pin(async move {
-        let outcome = pass.ended(&way.server, call.await);
+        let outcome = pass.ended(&way.server, call.unboxed().await);
         drop(present);
         let message = match outcome {
             Ok(result) => reply::response_message(Some(&id), "result", &result),
@@ -136,31 +135,7 @@ pub(super) fn calling_one(
     }))
 }
 
-/// The raw id, in the bytes that came.
-pub(super) fn raw_id(message: &Message) -> Bytes {
-    let id = message.raw_id();
-    id.map(|id| message.raw().slice_ref(id)).unwrap_or_default()
-}
-
 /// What `ping` gets: it asks whether we are there.
 pub(super) fn pong(id: &[u8]) -> Bytes {
     reply::response_message(Some(id), "result", b"{}")
-}
-
-/// The methods that are called all the time need no text of their own.
-fn method(name: &str) -> Cow<'static, str> {
-    const USUAL: &[&str] = &[
-        "tools/call",
-        "tools/list",
-        "resources/read",
-        "resources/list",
-        "resources/templates/list",
-        "prompts/get",
-        "prompts/list",
-        "completion/complete",
-    ];
-    match USUAL.iter().find(|usual| **usual == name) {
-        Some(usual) => Cow::Borrowed(usual),
-        None => Cow::Owned(name.to_owned()),
-    }
 }

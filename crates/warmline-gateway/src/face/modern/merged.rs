@@ -15,7 +15,7 @@ use warmline::core::protocol::params::Params;
 use warmline::{Code, List, clock};
 
 use super::state::Binding;
-use super::{Asked, NotPassed, Way, call, gathered, listen, raw_id};
+use super::{Asked, NotPassed, Way, call, gathered, listen, method_named, raw_id};
 use crate::body::Body;
 use crate::face::Visit;
 use crate::merge::lists::{From, Listing};
@@ -36,7 +36,7 @@ pub(super) async fn message(visit: Visit<'_>, message: Message, params: Params) 
         (_, Errand::List(list)) => listed(&visit, &message, list, &params).await,
         (_, Errand::Named(list)) => by_name(&visit, &message, list, params).await,
         ("resources/read", Errand::Resource) => {
-            let uri = params.uri().unwrap_or_default();
+            let uri = params.uri().unwrap_or_default().into_owned();
             by_uri(&visit, &message, &uri, params).await
         },
         (_, Errand::Completion) => completed(&visit, &message, params).await,
@@ -144,7 +144,7 @@ async fn by_name(
     list: List,
     params: Params,
 ) -> Result<Response<Body>, NotPassed> {
-    let name = params.name().unwrap_or_default();
+    let name = params.name().unwrap_or_default().into_owned();
     let there = visit.to(server_of(visit, list, &name)?);
     let mut asked = asked(&there, message, (list, &name), params)?;
     let meant = merge::meant(&asked.server, list, &name, &asked.params).await;
@@ -182,7 +182,7 @@ fn unknown(list: List, name: &str) -> NotPassed {
 }
 
 async fn passed(there: &Visit<'_>, message: &Message, asked: Asked) -> Response<Body> {
-    let method = message.method().unwrap_or_default().to_owned();
+    let method = method_named(message.method().unwrap_or_default());
     call(there, asked, method).await
 }
 

@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use warmline_core::code::Reason;
@@ -287,12 +287,11 @@ async fn open_and_read(session: &Weak<LegacyHttp>, begun: &Notify, wanted: Wante
         Wanted::ByCall => way.times.handshake,
         Wanted::Held => SILENT_FOR,
     });
-    let headers = || {
-        let mut headers = head.headers(Form::Stream, &[]);
+    let headers = |map: &mut HeaderMap| {
+        head.write(Form::Stream, &[], map);
         if let Some(last) = &last {
-            headers.insert(LAST_EVENT_ID, last.clone());
+            map.insert(LAST_EVENT_ID, last.clone());
         }
-        headers
     };
     let got = way
         .endpoint
