@@ -1,11 +1,14 @@
 //! Secrets are sent where they belong and told to nobody.
 
 use std::ffi::OsStr;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::os::unix::ffi::OsStrExt as _;
 
 use warmline_testkit::LedgerServer;
 use warmline_testkit::personality::Personality;
 
+use crate::serve::{Serving, local_token};
 use crate::warmline::{BINARY, Told, Warmline};
 
 const CANARY: &str = "canary-4f1d";
@@ -193,4 +196,92 @@ fn a_variable_that_is_no_text_is_told_by_its_name() {
         assert!(!told.to_string().contains("canary"), "{told}");
     }
     assert_eq!(server.counts().requests, 0);
+}
+
+/// A page of a gateway, with all that was said.
+fn page(base: &str, path: &str) -> String {
+    let address = base.strip_prefix("http://").unwrap();
+    let mut socket = TcpStream::connect(address).unwrap();
+    write!(
+        socket,
+        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
+    let mut said = String::new();
+    socket.read_to_string(&mut said).unwrap();
+    said
+}
+
+/// reliability T9, reliability P30, A66: a gateway tells no secret of its configuration, of its
+/// environment or of its clients: not in what it prints, logs at any level, writes into its audit
+/// or shows to machines that watch it.
+#[test]
+fn a_gateway_tells_no_secret_anywhere() {
+    let server = LedgerServer::start(Personality::legacy().token(CANARY)).unwrap();
+    let address = server.address();
+    let warmline = Warmline::new()
+        .with("TOKEN", CANARY)
+        .with("WARMLINE_LOG", "trace");
+    let audit = warmline.work().join("audit.jsonl");
+    warmline.write_user("warmline.toml", &format!(
+        "[audit]\nfile = '{}'\n[log]\nformat = 'json'\n\
+         [servers.prog]\ncommand = [{BINARY:?}, 'demo-server', '--stdio']\nenv = {{ KEY = '{CANARY}' }}\nenv_pass = ['TOKEN']\n\
+         [servers.web]\nurl = 'http://{address}/mcp?key={CANARY}'\ncredential = {{ env = 'TOKEN' }}\n\
+         [servers.dead]\nurl = 'http://user:{CANARY}@127.0.0.1:1/mcp?key={CANARY}'\ncredential = {{ env = 'TOKEN' }}\n",
+        audit.display()
+    ));
+    let serving = Serving::start(&warmline, &[]);
+    let own = local_token(&warmline.state());
+    let mut told = serving.said.to_string();
+    for (name, token) in [
+        ("prog", own.as_str()),
+        ("web", &own),
+        ("dead", &own),
+        ("web", "wl_another-secret"),
+    ] {
+        let url = format!(
+            "{}/runs/trip/servers/{name}/mcp?key={CANARY}",
+            serving.base()
+        );
+        let header = format!("Authorization: Bearer {token}");
+        for tool in ["counter", "no-such-tool"] {
+            let words = [
+                "call",
+                &url,
+                tool,
+                "--header",
+                &header,
+                "--header",
+                "X-My: header",
+            ];
+            let answer = warmline.run(&words);
+            told.push_str(&answer.stdout);
+        }
+    }
+    let ops = serving.said["ops"].as_str().unwrap().to_owned();
+    for path in ["/metrics", "/servers", "/readyz", "/livez", "/nothing"] {
+        let said = page(&ops, path);
+        assert!(said.contains("HTTP/1.1 "), "{path}: {said}");
+        told.push_str(&said);
+    }
+    assert!(
+        told.contains("warmline_calls_total{"),
+        "the numbers were heard"
+    );
+    told.push_str(&warmline.run(&["doctor", "--json"]).everything());
+    told.push_str(&serving.stop(&warmline));
+    let audit = std::fs::read_to_string(audit).unwrap();
+    assert!(
+        audit.contains("\"server\":\"web\"") && audit.contains("unknown-token"),
+        "{audit}"
+    );
+    told.push_str(&audit);
+    for hidden in [CANARY, own.as_str(), "wl_another-secret"] {
+        let place = told.find(hidden);
+        let around = place.map(|at| told.get(at.saturating_sub(200)..at + 40));
+        assert_eq!(around, None, "{hidden} was told");
+    }
+    for line in told.lines().filter(|line| line.contains("\"target\"")) {
+        serde_json::from_str::<serde_json::Value>(line).unwrap();
+    }
 }

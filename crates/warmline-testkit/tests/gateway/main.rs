@@ -15,6 +15,7 @@ mod merged_streams;
 mod merged_world;
 mod modern;
 mod ops;
+mod secrets;
 mod staying;
 mod straight;
 mod tracing_context;

@@ -16,6 +16,7 @@ use crate::background::Home;
 use crate::command::serve::reload;
 use crate::gate::{Kept, Source, descriptors, stopping};
 use crate::interrupt::{Signals, Told};
+use crate::log;
 use crate::problem::{Outcome, Problem};
 
 /// How long nobody may need it.
@@ -32,6 +33,7 @@ pub(super) async fn stay(typed: &args::Up, state: &Path, home: &Home) -> Outcome
     leave_the_terminal();
     let source = Source::of_user(typed.config.clone())?;
     let (wanted, _) = source.read()?;
+    let log_lost = log::start_by(&wanted.gateway);
     descriptors::raise();
     let (fixed, ceilings) = (Fixed::of(&wanted), wanted.engine.ceilings);
     let kept = Kept::open(state, wanted)?;
@@ -39,6 +41,7 @@ pub(super) async fn stay(typed: &args::Up, state: &Path, home: &Home) -> Outcome
         socket: Some(home.socket()),
         admin: Some(home.socket()),
         handing: Handing::Taken,
+        log_lost,
         ..options(&kept.settings, &kept.accesses)?
     };
     let gateway = Gateway::start_here(kept.warm.clone(), options).map_err(|error| {

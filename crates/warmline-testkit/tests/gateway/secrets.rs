@@ -1,0 +1,190 @@
+//! A canary for every secret that passes the gateway: none of them is heard where people look.
+
+use std::fs;
+
+use serde_json::{Value, json};
+use tokio::net::UnixStream;
+use warmline::events::Heard;
+use warmline::{Secret, Server, Warmline};
+use warmline_gateway::{AuditOptions, Auth, Gateway, Options, Token};
+use warmline_testkit::{Canned, CutAt, End, Fault, LedgerServer, Personality, Rule};
+
+use super::door_wire::send_on;
+use super::logbook::Logbook;
+use super::wire;
+use super::world::LEDGER;
+
+/// What people would not want to read anywhere.
+const CANARIES: [&str; 8] = [
+    "canary-of-alice",
+    "canary-of-eve",
+    "canary-upstream",
+    "canary-static-header",
+    "canary-query",
+    "canary-handed",
+    "canary-cookie",
+    "canary-argument",
+];
+
+/// Every way in which a call of this story goes wrong; what its server says may be spiteful.
+fn faults() -> [Option<Fault>; 6] {
+    [
+        None,
+        Some(Fault::Reply(Canned::new(
+            401,
+            "canary-upstream is not known",
+        ))),
+        Some(Fault::Reply(Canned::new(
+            500,
+            "canary-static-header broke us",
+        ))),
+        Some(Fault::Reply(Canned::new(200, "").json())),
+        Some(Fault::Cut(CutAt::AfterExecuting, End::Rst)),
+        Some(Fault::ForgetSessions),
+    ]
+}
+
+/// A request that nobody lets in, or that makes no sense, with secrets wherever some can be.
+async fn knock(gateway: &Gateway) -> String {
+    let at = gateway.address();
+    let json = ("Content-Type", "application/json");
+    let alice = ("Authorization", "Bearer canary-of-alice");
+    let mut said = String::new();
+    for (path, headers, body) in [
+        (
+            LEDGER,
+            vec![json, ("Authorization", "Bearer canary-of-eve")],
+            "{}",
+        ),
+        (
+            LEDGER,
+            vec![json, ("Authorization", "Basic canary-of-eve")],
+            "{}",
+        ),
+        (LEDGER, vec![json, alice, ("Cookie", "canary-cookie")], "{"),
+        (
+            LEDGER,
+            vec![json, alice, ("Origin", "http://canary-of-eve.example")],
+            "{}",
+        ),
+        (
+            LEDGER,
+            vec![json, alice],
+            r#"{"jsonrpc":"2.0","id":"canary-argument"}"#,
+        ),
+        ("elsewhere", vec![json, alice], "{}"),
+        ("elsewhere", vec![json], "{}"),
+    ] {
+        let path = format!("/servers/{path}/mcp?key=canary-query");
+        let mut response = wire::request(at, "POST", &path, &headers, body).await;
+        said.push_str(&response.status.to_string());
+        let body = response.whole().await;
+        // A client may hear its own id again.
+        said.push_str(&body.replace(r#""id":"canary-argument""#, ""));
+    }
+    said
+}
+
+async fn admin_page(socket: &std::path::Path, path: &str) -> String {
+    let socket = UnixStream::connect(socket).await.unwrap();
+    let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    let reply = send_on(socket, &head).await;
+    assert_eq!(reply.status, 200, "{path}");
+    reply.body
+}
+
+/// What every page of the gateway says.
+async fn pages(gateway: &Gateway, admin: &std::path::Path) -> String {
+    let mut all = String::new();
+    let ops = gateway.ops_address().unwrap();
+    for path in ["/metrics", "/servers", "/readyz", "/livez", "/elsewhere"] {
+        all.push_str(&wire::request(ops, "GET", path, &[], "").await.whole().await);
+    }
+    for path in ["/admin", "/admin/servers", "/admin/runs", "/admin/sessions"] {
+        all.push_str(&admin_page(admin, path).await);
+    }
+    all
+}
+
+/// reliability T9, reliability P30, A66: tokens of clients, credentials of servers, headers that
+/// are handed on, queries, cookies and arguments stand in no line of the log at any level, no audit
+/// line, no event, no number, no page of either listener, and no answer to others.
+#[tokio::test]
+async fn no_canary_is_heard_around_the_gateway() {
+    let (book, guard) = Logbook::open();
+    let folder = tempfile::tempdir().unwrap();
+    let (audit, admin) = (folder.path().join("audit"), folder.path().join("admin"));
+    let server = LedgerServer::start(Personality::legacy().token("canary-upstream")).unwrap();
+    let declared = Server::http(LEDGER, format!("{}?key=canary-query", server.url()))
+        .header("X-Key", "canary-static-header")
+        .bearer(Secret::new("canary-upstream"));
+    let dead = Server::http("dead", "http://127.0.0.1:1/mcp?key=canary-query")
+        .bearer(Secret::new("canary-upstream"));
+    let warm = Warmline::builder()
+        .servers([declared, dead])
+        .build()
+        .unwrap();
+    let mut events = warm.events();
+    let options = Options {
+        listen: ([127, 0, 0, 1], 0).into(),
+        ops: Some(([127, 0, 0, 1], 0).into()),
+        admin: Some(admin.clone()),
+        auth: Auth::tokens(vec![Token::of(warm.vault(), "alice", "canary-of-alice")]),
+        audit: Some(AuditOptions {
+            file: audit.clone(),
+            arguments: vec!["named".to_owned()],
+        }),
+        ..Options::default()
+    };
+    let gateway = Gateway::start(warm.clone(), options).await.unwrap();
+    let mut told = knock(&gateway).await;
+    for name in [LEDGER, "dead"] {
+        for fault in faults() {
+            if let Some(fault) = fault {
+                server.inject(Rule::new(fault).on_tool("pay").always());
+            }
+            told.push_str(&call(&gateway, name).await.to_string());
+            server.control().clear();
+            told.push_str(&pages(&gateway, &admin).await);
+        }
+    }
+    told.push_str(&serde_json::to_string(&warm.snapshot()).unwrap());
+    gateway.stop().await;
+    warm.close().await;
+    drop(warm);
+    while let Some(Heard::Event(event)) = events.next().await {
+        told.push_str(&serde_json::to_string(&event).unwrap());
+    }
+    drop(guard);
+    let audit = fs::read_to_string(audit).unwrap();
+    assert!(audit.contains("pay") && audit.contains("unknown-token"));
+    told.push_str(&audit);
+    let lines = book.lines();
+    assert!(lines.iter().any(|line| line.contains("request refused")));
+    told.push_str(&lines.join("\n"));
+    for hidden in CANARIES {
+        let place = told.find(hidden);
+        let around = place.map(|at| told.get(at.saturating_sub(300)..at + 60));
+        assert_eq!(around, None, "{hidden} was told");
+    }
+}
+
+/// One call of Alice's with secrets wherever some can be.
+async fn call(gateway: &Gateway, server: &str) -> Value {
+    let arguments = json!({ "amount": 1, "secret": "canary-argument" });
+    let params = json!({ "name": "pay", "arguments": arguments });
+    let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+    let headers = [
+        ("Content-Type", "application/json"),
+        ("Accept", "application/json, text/event-stream"),
+        ("Authorization", "Bearer canary-of-alice"),
+        ("Cookie", "canary-cookie"),
+        ("X-Handed", "canary-handed"),
+    ];
+    let path = format!("/runs/r/servers/{server}/mcp?key=canary-query");
+    let at = gateway.address();
+    wire::request(at, "POST", &path, &headers, &call.to_string())
+        .await
+        .answer()
+        .await
+}
