@@ -196,3 +196,26 @@ async fn one_of_many_calls_is_dropped_and_the_others_go_on() {
         }
     }
 }
+
+/// P71: the end of a session does not overtake the cancel of its last call.
+#[tokio::test]
+async fn a_session_ends_after_its_cancels() {
+    let setting = Setting::legacy();
+    let ledger = setting.server.ledger();
+    for round in 1..=20 {
+        let session = setting.session().await;
+        let slow = tool("slow", &json!({"ms": 30_000}));
+        let begun = |entries: &[Entry]| {
+            let fits =
+                |one: &&Entry| one.phase == Phase::Begin && one.tool.as_deref() == Some("slow");
+            entries.iter().filter(fits).count() == round
+        };
+        tokio::select! {
+            ending = session.call(slow, &()) => panic!("it ended: {ending:?}"),
+            came = ledger.wait_until(Duration::from_secs(5), begun) => assert!(came),
+        }
+        session.close().await;
+        assert_eq!(ledger.received("notifications/cancelled"), round);
+    }
+    assert_eq!(setting.server.violations(), Vec::<String>::new());
+}

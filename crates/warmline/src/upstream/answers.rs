@@ -6,8 +6,9 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use warmline_core::exchange::Trouble;
 
@@ -19,10 +20,16 @@ const AT_ONCE: usize = 8;
 /// So many may be under way or waiting.
 const IN_ALL: usize = 1024;
 
-/// The answers of one session.
+/// So many cancels are waited for when their session ends, and so long.
+const CANCELS: u16 = 1024;
+const HEARD_WITHIN: Duration = Duration::from_secs(1);
+
+/// The answers of one session, and the cancels of its calls.
 #[derive(Debug)]
 pub(crate) struct Answers {
     turns: Arc<Semaphore>,
+    /// Each cancel on its way has one of these.
+    cancels: Arc<Semaphore>,
     under_way: Mutex<JoinSet<()>>,
 }
 
@@ -30,6 +37,7 @@ impl Default for Answers {
     fn default() -> Self {
         Self {
             turns: Arc::new(Semaphore::new(AT_ONCE)),
+            cancels: Arc::new(Semaphore::new(usize::from(CANCELS))),
             under_way: Mutex::default(),
         }
     }
@@ -55,6 +63,18 @@ impl Answers {
             }
             drop(turn);
         });
+    }
+
+    /// To be held by a cancel while it is on its way; none where there are too many.
+    pub(crate) fn cancel(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.cancels).try_acquire_owned().ok()
+    }
+
+    /// Waits until the server has heard all cancels, within a second: what is said of a call after
+    /// the end of its session is said to nobody.
+    pub(crate) async fn cancels_heard(&self) {
+        let all = self.cancels.acquire_many(CANCELS.into());
+        drop(clock::timeout(HEARD_WITHIN, all).await);
     }
 
     /// Ends all of them.

@@ -436,6 +436,7 @@ impl LegacyHttp {
         if self.session_id().is_none() {
             return Ok(());
         }
+        self.voice.cancels_heard().await;
         let by = clock::after(Duration::from_secs(2));
         let headers = |map: &mut HeaderMap| self.voice.head.write(Form::End, &[], map);
         let endpoint = &self.voice.way().endpoint;

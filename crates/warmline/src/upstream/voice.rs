@@ -79,6 +79,13 @@ impl Voice {
         }
     }
 
+    /// Waits until the server has heard of every call that was cancelled, for a short time.
+    pub(crate) async fn cancels_heard(&self) {
+        if let Some(answers) = self.answers.get() {
+            answers.cancels_heard().await;
+        }
+    }
+
     /// Ends the answers that are still on their way.
     pub(crate) fn end(&self) {
         if let Some(answers) = self.answers.get() {
@@ -114,10 +121,12 @@ impl Drop for CancelNotice<'_> {
         let notice = notification("notifications/cancelled", Some(params.as_bytes()));
         let own = std::mem::take(&mut self.own);
         let post = answer::post(voice.head.clone(), own, notice);
+        let on_its_way = voice.answers.get_or_init(Box::default).cancel();
         clock::spawn_if_running("cancel a call", async move {
             if let Err(trouble) = post.await {
                 tracing::debug!(%server, %trouble, "cancel not heard");
             }
+            drop(on_its_way);
         });
     }
 }
