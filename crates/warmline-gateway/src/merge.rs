@@ -10,9 +10,11 @@
 //! | Where does the next page begin? | `cursor.rs` |
 //! | Whose is a resource? | `owner.rs` |
 //! | Who is left out, and how long is waited for them? | `absent.rs` |
+//! | Are there other servers now, or other rules? | `changes.rs` |
 //! | What do we say of ourselves? | `words.rs` |
 
 pub(crate) mod absent;
+pub(crate) mod changes;
 mod cursor;
 pub(crate) mod lists;
 mod names;

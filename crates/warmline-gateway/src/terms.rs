@@ -75,6 +75,11 @@ impl Current {
         self.terms.load_full()
     }
 
+    /// Hears from now on that others count.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
     /// Others count from the next request on.
     pub(crate) fn replace(&self, options: &Options, address: SocketAddr, warm: &Warmline) {
         let before = self.hold();

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use warmline::Server;
+use warmline::settings::{EngineSettings, GatewaySettings};
+use warmline_gateway::reload::{Fixed, Wanted};
+use warmline_gateway::settings::Accesses;
 use warmline_gateway::{Options, Rule, Rules, ServerRules, Whose};
 use warmline_testkit::{LedgerServer, Personality};
 
@@ -208,6 +211,60 @@ async fn what_the_rules_forbid_is_neither_shown_nor_called() {
     assert_eq!(world.server("alpha").control().paid(), 0);
     assert_eq!(world.server("beta").ledger().entries().len(), 0);
     client.delete().await;
+    world.finish().await;
+}
+
+/// Rules that change while a client is there count for what it hears as well: the lists are said
+/// to have changed, and a server that may not be used any more is not heard.
+#[tokio::test]
+async fn a_server_that_may_not_be_used_any_more_is_not_heard() {
+    let legacy = Personality::legacy;
+    let world = Merged::new(vec![("alpha", legacy()), ("beta", legacy())]).await;
+    let client = world.greet("/mcp", json!({})).await;
+    tools(&client).await;
+    let mut standing = client.get(None).await;
+    let controls = ["alpha", "beta"].map(|name| world.server(name).control());
+    until("both are attended", || {
+        controls
+            .iter()
+            .all(|control| control.standing_streams() == 1)
+    })
+    .await;
+    let denied = ServerRules {
+        deny: vec![Rule {
+            whose: Whose::Everybody,
+            tools: None,
+        }],
+        ..ServerRules::default()
+    };
+    let servers = world.servers.iter();
+    let wanted = || Wanted {
+        servers: servers
+            .clone()
+            .map(|(name, server)| Server::http(*name, server.url()))
+            .collect(),
+        engine: EngineSettings::default(),
+        gateway: GatewaySettings::default(),
+        accesses: Accesses::default(),
+    };
+    let fixed = Fixed::of(&wanted());
+    let options = |_: &Wanted| {
+        Ok(Options {
+            rules: Rules::none().with("beta", denied),
+            ..Options::default()
+        })
+    };
+    world.gateway.reload(wanted(), &fixed, options).unwrap();
+    heard(&mut standing, "notifications/resources/list_changed").await;
+    let [_, beta] = &controls;
+    until("it is not attended any more", || {
+        beta.standing_streams() == 0
+    })
+    .await;
+    let (names, left_out) = tools(&client).await;
+    assert!(!has_server(&names, "beta__") && left_out.is_null());
+    client.delete().await;
+    drop(standing);
     world.finish().await;
 }
 

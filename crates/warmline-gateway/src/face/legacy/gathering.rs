@@ -23,6 +23,7 @@ use crate::Shared;
 use crate::face::Visit;
 use crate::merge::Member;
 use crate::merge::absent::{LeftOut, Why};
+use crate::merge::changes::Changes;
 use crate::path::Target;
 use crate::who::Subject;
 
@@ -118,11 +119,11 @@ struct Place {
 
 impl Place {
     async fn stay(&self) {
-        let mut declarations = self.shared.warm.declarations();
+        let mut changes = Changes::of(&self.shared);
         let mut attended = self.attend();
         loop {
             tokio::select! {
-                () = declarations.changed() => {
+                () = changes.next() => {
                     // One that is reached otherwise now is another, though its name is the same.
                     drop(attended);
                     attended = self.attend();

@@ -30,6 +30,7 @@ use crate::face::{self, Visit};
 use crate::flow::{self, Accepts, Calling, Leaving, Manner};
 use crate::lane::{Keep, Lane};
 use crate::merge;
+use crate::merge::changes::Changes;
 use crate::merge::owner::Seeker;
 use crate::path::Target;
 use crate::who::Subject;
@@ -140,11 +141,11 @@ struct Place {
 impl Place {
     /// Stays with all servers that are declared, for ever.
     async fn stay(&self) {
-        let mut declarations = self.shared.warm.declarations();
+        let mut changes = Changes::of(&self.shared);
         loop {
             tokio::select! {
                 () = self.stay_with_all() => {},
-                () = declarations.changed() => {},
+                () = changes.next() => {},
             }
             self.ear
                 .anything_may_have_changed(&self.wanted.acknowledgement());
