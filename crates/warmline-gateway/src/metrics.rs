@@ -1,6 +1,6 @@
 //! Metrics of the gateway itself: what happened at the door and on the way back to clients.
 //!
-//! Asked by: [`ops`](crate::ops).  Told by: the door, the faces, the audit, a reload. What happens
+//! Asked by: `ops`.  Told by: the door, the faces, the audit, a reload. What happens
 //! behind them is counted by the engine. All labels are closed sets: no caller makes one.
 
 use std::sync::Arc;
