@@ -336,6 +336,10 @@ pub(crate) struct Serve {
     /// loopback, the port after that of --listen]
     #[arg(long, value_name = "ADDRESS", value_parser = ops)]
     pub(crate) ops: Option<OpsListen>,
+    /// A Unix socket by which this user sees what runs in the gateway and steers it: `warmline ps
+    /// --socket FILE`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) admin: Option<PathBuf>,
 }
 
 /// What is served, and where what is kept of it lies.

@@ -22,6 +22,7 @@ use warmline::core::delivery::Delivery;
 use warmline_gateway::local::{Answered, LocalGateway, Unanswered};
 
 use crate::problem::{Outcome, Problem};
+use crate::target::state_folder;
 
 mod wording;
 
@@ -43,6 +44,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 #[derive(Clone, Debug)]
 pub(crate) struct Home {
     folder: PathBuf,
+    socket: PathBuf,
 }
 
 /// What a gateway says of itself.
@@ -56,13 +58,28 @@ pub(crate) struct Hello {
 impl Home {
     /// The home in a state folder.
     pub(crate) fn of(state: &Path) -> Self {
+        let folder = state.join("up");
         Self {
-            folder: state.join("up"),
+            socket: folder.join("socket"),
+            folder,
         }
     }
 
+    /// The home that was typed: by its state folder, or by the socket of a gateway that lives
+    /// elsewhere.
+    pub(crate) fn typed(state: Option<&Path>, socket: Option<&Path>) -> Outcome<Self> {
+        let home = Self::of(&state_folder(state)?);
+        Ok(match socket {
+            Some(socket) => Self {
+                socket: socket.to_owned(),
+                ..home
+            },
+            None => home,
+        })
+    }
+
     pub(crate) fn socket(&self) -> PathBuf {
-        self.folder.join("socket")
+        self.socket.clone()
     }
 
     pub(crate) fn log(&self) -> PathBuf {
@@ -103,6 +120,14 @@ impl Home {
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(self.unusable(error.to_string())),
         }
+    }
+
+    /// Whether nobody is the gateway of this home; elsewhere, whether nobody answers any more.
+    pub(crate) async fn is_left(&self) -> Outcome<bool> {
+        if self.socket == self.folder.join("socket") {
+            return Ok(self.claim()?.is_some());
+        }
+        Ok(self.hello().await?.is_none())
     }
 
     /// The log, to be added to. One that has grown large is put aside.

@@ -3,9 +3,11 @@
 //! Asked by: [`door`](crate::door), for listeners that only our own user reaches. Whoever comes in
 //! is the user of this process; what they see of others are fingerprints.
 
+mod events;
 mod handing;
 mod joining;
 mod lists;
+mod pool;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,6 +21,7 @@ use tokio::sync::watch;
 use warmline::clock::{self, Instant};
 use warmline::{Code, Error, Warmline};
 
+pub(crate) use self::events::EventLines;
 pub use self::handing::Handing;
 use self::handing::Registry;
 use crate::Shared;
@@ -117,6 +120,16 @@ pub(crate) fn is_meant(path: &str) -> bool {
     path == "/admin" || path.starts_with("/admin/")
 }
 
+/// What somebody gets who asks by another listener.
+pub(crate) fn elsewhere() -> Response<Body> {
+    refuse(&Refusal {
+        status: StatusCode::FORBIDDEN,
+        code: Code::NotAllowed,
+        what: "what is below /admin is told by the admin socket alone".to_owned(),
+        hint: Some("decide `admin.socket`, and ask there as the user of the gateway".to_owned()),
+    })
+}
+
 /// Answers one request.
 pub(crate) async fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Response<Body> {
     let (head, body) = request.into_parts();
@@ -127,6 +140,8 @@ pub(crate) async fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> 
         (&Method::GET, ["servers"]) => told(&lists::servers(shared)),
         (&Method::GET, ["runs"]) => told(&lists::runs(shared)),
         (&Method::GET, ["sessions"]) => told(&lists::sessions(shared)),
+        (&Method::GET, ["events"]) => events::answer(shared),
+        (&Method::GET, ["mcp-pool", "metrics"]) => told(&pool::metrics(shared)),
         (&Method::DELETE, ["runs", run]) => end_run(shared, run).await,
         (&Method::DELETE, ["servers", server, "sessions"]) => close(shared, server, None),
         (&Method::DELETE, ["servers", server, "sessions", session]) => {
@@ -217,7 +232,11 @@ struct Refusal {
 fn method_or_place(method: &Method, path: &[&str]) -> Refusal {
     let known = matches!(
         path,
-        [] | ["servers" | "runs" | "sessions" | "drain" | "join"]
+        [] | ["servers" | "runs" | "sessions" | "events" | "drain"]
+            | ["mcp-pool", "metrics"]
+            | ["runs", _]
+            | ["servers", _, "sessions"]
+            | ["servers", _, "sessions", _]
     );
     let path = path.join("/");
     let (status, what) = match known {

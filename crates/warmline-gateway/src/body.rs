@@ -10,6 +10,7 @@ use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use warmline::clock;
 
+use crate::admin::EventLines;
 use crate::flow::Flow;
 
 /// What goes back to a client.
@@ -20,6 +21,8 @@ pub(crate) enum Body {
     Whole(Option<Bytes>),
     /// Events, as they come.
     Events(Box<Flow>),
+    /// Lines about what happens, as they come.
+    Lines(Box<EventLines>),
 }
 
 impl Body {
@@ -42,6 +45,7 @@ impl http_body::Body for Body {
             Self::Events(flow) => flow
                 .poll_events(cx)
                 .map(|events| events.map(|events| Ok(Frame::data(events)))),
+            Self::Lines(lines) => lines.poll_lines(cx),
         }
     }
 
@@ -49,7 +53,7 @@ impl http_body::Body for Body {
         match self {
             Self::Empty => true,
             Self::Whole(bytes) => bytes.is_none(),
-            Self::Events(_) => false,
+            Self::Events(_) | Self::Lines(_) => false,
         }
     }
 
@@ -60,7 +64,7 @@ impl http_body::Body for Body {
                 let length = bytes.as_ref().map_or(0, Bytes::len);
                 SizeHint::with_exact(u64::try_from(length).unwrap_or(u64::MAX))
             },
-            Self::Events(_) => SizeHint::default(),
+            Self::Events(_) | Self::Lines(_) => SizeHint::default(),
         }
     }
 }

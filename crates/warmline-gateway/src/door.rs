@@ -314,7 +314,7 @@ async fn passed(
         return Ok((Face::None, answer));
     }
     let Some(place) = path::place(head.uri.path()) else {
-        return Err(TurnedAwayFor::Path.with(reply::nothing_here()));
+        return Err(nowhere(shared, &terms, &head, peer).await);
     };
     if let (Place::Mcp(_), Some(refusal)) = (&place, face::unfit(head)) {
         return Err(TurnedAwayFor::Head.with(refusal));
@@ -356,6 +356,18 @@ async fn passed(
     match body::read(body, most, within).await {
         Ok(body) => Ok(face::with_body(visit, body).await),
         Err(unread) => Err(not_read(unread)),
+    }
+}
+
+/// There is nothing at this path. Nobody looks after the gateway from here either; who is not
+/// known does not even hear that.
+async fn nowhere(shared: &Shared, terms: &Terms, head: &Parts, peer: Peer) -> Refusal {
+    if !admin::is_meant(head.uri.path()) {
+        return TurnedAwayFor::Path.with(reply::nothing_here());
+    }
+    match let_in(shared, terms, head, peer).await {
+        Ok(_) => TurnedAwayFor::NotAllowed.with(admin::elsewhere()),
+        Err(refusal) => refusal,
     }
 }
 

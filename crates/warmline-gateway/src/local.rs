@@ -6,11 +6,12 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_TYPE, HOST};
-use http::{Method, Request, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
@@ -102,6 +103,37 @@ impl LocalGateway {
         path: &str,
         body: Option<Bytes>,
     ) -> Result<Answered, Unanswered> {
+        let (head, body) = self.send(method, path, body).await?.into_parts();
+        let version = head.headers.get(VERSION_HEADER);
+        Ok(Answered {
+            status: head.status,
+            version: version.and_then(|version| Some(version.to_str().ok()?.to_owned())),
+            body: read(body).await?,
+        })
+    }
+
+    /// Hears what happens there from now on.
+    ///
+    /// # Errors
+    /// Nobody of our own user answers, or not with events.
+    pub async fn events(&self) -> Result<Happenings, Unanswered> {
+        let response = self.send(Method::GET, "/admin/events", None).await?;
+        if response.status() != StatusCode::OK {
+            let why = format!("it answered with status {}", response.status());
+            return Err(Unanswered::Broken(why));
+        }
+        Ok(Happenings {
+            body: response.into_body(),
+            read: BytesMut::new(),
+        })
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Bytes>,
+    ) -> Result<Response<Incoming>, Unanswered> {
         let stream = connect(&self.socket).await?;
         let broken = |error: hyper::Error| Unanswered::Broken(error.to_string());
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
@@ -117,21 +149,41 @@ impl LocalGateway {
             .header(CONTENT_TYPE, "application/json")
             .body(body.map_or(Body::Empty, Body::whole))
             .map_err(|error| Unanswered::Broken(error.to_string()))?;
-        let response = sender.send_request(request).await.map_err(broken)?;
-        let (head, body) = response.into_parts();
-        let version = head.headers.get(VERSION_HEADER);
-        Ok(Answered {
-            status: head.status,
-            version: version.and_then(|version| Some(version.to_str().ok()?.to_owned())),
-            body: read(body).await?,
-        })
+        sender.send_request(request).await.map_err(broken)
+    }
+}
+
+/// What happens in a gateway, as it is told: one JSON object each.
+#[derive(Debug)]
+pub struct Happenings {
+    body: Incoming,
+    read: BytesMut,
+}
+
+impl Happenings {
+    /// The next thing that happened; none once the gateway is gone.
+    pub async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
+                let mut line = self.read.split_to(end + 1);
+                line.truncate(end);
+                return Some(line.freeze());
+            }
+            let body = &mut self.body;
+            let frame = std::future::poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await;
+            let data = frame?.ok()?.into_data().unwrap_or_default();
+            if self.read.len() + data.len() > LARGEST {
+                return None;
+            }
+            self.read.extend_from_slice(&data);
+        }
     }
 }
 
 async fn read(mut body: Incoming) -> Result<Bytes, Unanswered> {
     let mut whole = BytesMut::new();
     loop {
-        let frame = std::future::poll_fn(|cx| std::pin::Pin::new(&mut body).poll_frame(cx)).await;
+        let frame = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
         match frame {
             None => return Ok(whole.freeze()),
             Some(Err(error)) => return Err(Unanswered::Broken(error.to_string())),
@@ -152,13 +204,27 @@ async fn connect(socket: &Path) -> Result<UnixStream, Unanswered> {
     let stream = connecting
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))
         .flatten()
-        .map_err(Unanswered::Nobody)?;
-    let peer = stream.peer_cred().map_err(Unanswered::Nobody)?;
+        .map_err(unconnected)?;
+    let peer = stream.peer_cred().map_err(unconnected)?;
     if peer.uid() == rustix::process::geteuid().as_raw() {
         Ok(stream)
     } else {
         Err(Unanswered::Foreign(peer.uid()))
     }
+}
+
+/// Somebody may be there and just going, which is another thing than nobody.
+fn unconnected(error: io::Error) -> Unanswered {
+    let going = [
+        io::ErrorKind::ConnectionReset,
+        io::ErrorKind::ConnectionAborted,
+        io::ErrorKind::BrokenPipe,
+        io::ErrorKind::NotConnected,
+    ];
+    if going.contains(&error.kind()) {
+        return Unanswered::Broken(error.to_string());
+    }
+    Unanswered::Nobody(error)
 }
 
 /// Makes connections through a socket of our own user.

@@ -39,6 +39,7 @@ impl Options {
             max_request: settings.max_request,
             tls: tls(settings)?,
             socket: settings.socket.clone(),
+            admin: settings.admin.clone(),
             ops: settings.ops.address(settings.listen),
             audit: settings.audit.clone().map(|file| AuditOptions {
                 file,

@@ -33,6 +33,9 @@ pub(crate) struct Down {
     /// The folder that it lives in
     #[arg(long, value_name = "FOLDER")]
     pub(crate) state_dir: Option<PathBuf>,
+    /// The admin socket of another gateway of this user, such as that of `serve --admin`
+    #[arg(long, value_name = "FILE", conflicts_with = "state_dir")]
+    pub(crate) socket: Option<PathBuf>,
 }
 
 /// `warmline ps`.
@@ -41,6 +44,9 @@ pub(crate) struct Ps {
     /// The folder that the gateway lives in
     #[arg(long, value_name = "FOLDER")]
     pub(crate) state_dir: Option<PathBuf>,
+    /// The admin socket of another gateway of this user, such as that of `serve --admin`
+    #[arg(long, value_name = "FILE", conflicts_with = "state_dir")]
+    pub(crate) socket: Option<PathBuf>,
 }
 
 /// `warmline end`.
@@ -51,4 +57,7 @@ pub(crate) struct End {
     /// The folder that the gateway lives in
     #[arg(long, value_name = "FOLDER")]
     pub(crate) state_dir: Option<PathBuf>,
+    /// The admin socket of another gateway of this user, such as that of `serve --admin`
+    #[arg(long, value_name = "FILE", conflicts_with = "state_dir")]
+    pub(crate) socket: Option<PathBuf>,
 }

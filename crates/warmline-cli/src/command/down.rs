@@ -10,7 +10,6 @@ use crate::args;
 use crate::background::Home;
 use crate::problem::{Outcome, Problem};
 use crate::report::{Fields, Report};
-use crate::target::state_folder;
 
 /// A gateway that drains is gone after 24 seconds.
 const TO_END: Duration = Duration::from_secs(30);
@@ -19,7 +18,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Stops the gateway.
 pub(super) async fn run(typed: &args::Down, report: &Report) -> Outcome<u8> {
-    let home = Home::of(&state_folder(typed.state_dir.as_deref())?);
+    let home = Home::typed(typed.state_dir.as_deref(), typed.socket.as_deref())?;
     let path = match typed.now {
         true => "/admin/drain?now",
         false => "/admin/drain",
@@ -38,7 +37,7 @@ pub(super) async fn run(typed: &args::Down, report: &Report) -> Outcome<u8> {
 /// Ends when nobody is the gateway of this home any more.
 async fn gone(home: &Home) -> Outcome<()> {
     let by = clock::after(TO_END);
-    while home.claim()?.is_none() {
+    while !home.is_left().await? {
         if clock::now() > by {
             let what = "the background gateway is still going down";
             return Err(Problem::new(Code::Deadline, what)

@@ -8,7 +8,6 @@ use crate::args;
 use crate::background::{Home, VERSION, of_another_version};
 use crate::problem::{Outcome, Problem};
 use crate::report::{Fields, Report};
-use crate::target::state_folder;
 
 /// Ends the run, which must live.
 pub(super) async fn run(typed: &args::End, report: &Report) -> Outcome<u8> {
@@ -16,7 +15,7 @@ pub(super) async fn run(typed: &args::End, report: &Report) -> Outcome<u8> {
     warmline::Run::check_name(name).map_err(|error| {
         Problem::usage("that cannot be the name of a run").hint(error.hint().unwrap_or_default())
     })?;
-    let home = Home::of(&state_folder(typed.state_dir.as_deref())?);
+    let home = Home::typed(typed.state_dir.as_deref(), typed.socket.as_deref())?;
     let path = format!("/admin/runs/{name}");
     let Some(answered) = home.ask(Method::DELETE, &path).await? else {
         return Err(unknown(name).because("no background gateway is up"));

@@ -8,7 +8,6 @@ use crate::background::{Hello, Home, VERSION, of_another_version};
 use crate::problem::Outcome;
 use crate::report::text::count;
 use crate::report::{Fields, Report, style, table};
-use crate::target::state_folder;
 
 /// What a gateway holds.
 #[derive(Debug, Deserialize)]
@@ -20,10 +19,19 @@ struct Held {
 
 #[derive(Debug, Deserialize)]
 struct ServerLine {
-    name: String,
+    server: String,
+    state: String,
     transport: Option<String>,
+    eras: Vec<String>,
     sessions: u64,
     calls: u64,
+    last_failure: Option<Failure>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Failure {
+    code: String,
+    in_a_row: u64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -52,7 +60,7 @@ struct SessionLine {
 
 /// Shows servers, runs and sessions.
 pub(super) async fn run(typed: &args::Ps, report: &Report) -> Outcome<u8> {
-    let home = Home::of(&state_folder(typed.state_dir.as_deref())?);
+    let home = Home::typed(typed.state_dir.as_deref(), typed.socket.as_deref())?;
     let Some((hello, held)) = look(&home).await? else {
         match report.is_json() {
             true => report.object("gateway", &Fields::new().put("up", false)),
@@ -118,14 +126,27 @@ fn tell_people(hello: &Hello, held: &Held, report: &Report) {
 type Rows = Vec<Vec<String>>;
 
 impl ServerLine {
-    const HEAD: &[&str] = &["SERVER", "BY", "SESSIONS", "CALLS"];
+    const HEAD: &[&str] = &[
+        "SERVER",
+        "STATE",
+        "BY",
+        "ERA",
+        "SESSIONS",
+        "CALLS",
+        "FAILS WITH",
+    ];
 
     fn row(&self) -> Vec<String> {
+        let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        let fails = self.last_failure.as_ref().filter(|last| last.in_a_row > 0);
         vec![
-            self.name.clone(),
-            self.transport.clone().unwrap_or_else(|| "-".to_owned()),
+            self.server.clone(),
+            self.state.clone(),
+            or_none(self.transport.clone()),
+            or_none(Some(self.eras.join("+")).filter(|eras| !eras.is_empty())),
             self.sessions.to_string(),
             self.calls.to_string(),
+            or_none(fails.map(|last| format!("{} ({}x)", last.code, last.in_a_row))),
         ]
     }
 }
@@ -187,10 +208,16 @@ fn tell_programs(hello: &Hello, held: &Held, report: &Report) {
     report.object("gateway", &gateway);
     for line in &held.servers {
         let fields = Fields::new()
-            .put("name", &line.name)
+            .put("name", &line.server)
+            .put("state", &line.state)
             .put("transport", &line.transport)
+            .put("eras", &line.eras)
             .put("sessions", line.sessions)
-            .put("calls", line.calls);
+            .put("calls", line.calls)
+            .put(
+                "fails_with",
+                line.last_failure.as_ref().map(|last| &last.code),
+            );
         report.object("server", &fields);
     }
     for line in &held.runs {

@@ -27,7 +27,7 @@ pub(super) async fn run(typed: &args::Serve, report: &Report) -> Outcome<u8> {
     let mut signals = Signals::hear();
     let source = Source::of(&typed.served)?
         .listening(typed.listen, typed.auth)
-        .watched(typed.ops);
+        .watched(typed.ops, typed.admin.clone());
     let (wanted, cautions) = source.read()?;
     let log_lost = log::start_by(&wanted.gateway);
     for caution in cautions {
@@ -42,6 +42,7 @@ pub(super) async fn run(typed: &args::Serve, report: &Report) -> Outcome<u8> {
         scheme: kept.settings.scheme(),
         address: gateway.address(),
         ops: gateway.ops_address(),
+        admin: kept.settings.admin.clone(),
         servers: gateway.warm().servers(),
         auth: kept.settings.auth,
         token: kept.tokens.local_file(),
@@ -68,6 +69,12 @@ impl Kept {
             started => started,
         };
         started.map_err(|error| {
+            if let NotStarted::Socket(..) = error {
+                let hint = "another gateway may listen there, or the folder is not there";
+                return Problem::new(Code::ConfigBadValue, "a socket cannot be listened on")
+                    .because(error.to_string())
+                    .hint(hint);
+            }
             let (address, option) = if let NotStarted::Ops((address, _)) = error {
                 (address, "--ops")
             } else {

@@ -23,6 +23,7 @@ pub(crate) struct Source {
     listen: Option<SocketAddr>,
     auth: Option<AuthWord>,
     ops: Option<OpsListen>,
+    admin: Option<PathBuf>,
     least: Least,
     folders: Folders,
 }
@@ -75,6 +76,7 @@ impl Source {
             listen: None,
             auth: None,
             ops: None,
+            admin: None,
             least: Least::One,
             folders: folders()?,
         })
@@ -95,6 +97,7 @@ impl Source {
             listen: None,
             auth: None,
             ops: None,
+            admin: None,
             least: Least::Nothing,
             folders: Folders { working, ..folders },
         })
@@ -106,9 +109,9 @@ impl Source {
         self
     }
 
-    /// The same, watched where the command line says.
-    pub(crate) fn watched(mut self, ops: Option<OpsListen>) -> Self {
-        self.ops = ops;
+    /// The same, watched and looked after where the command line says.
+    pub(crate) fn watched(mut self, ops: Option<OpsListen>, admin: Option<PathBuf>) -> Self {
+        (self.ops, self.admin) = (ops, admin);
         self
     }
 
@@ -153,6 +156,10 @@ impl Source {
         if let Some(ops) = self.ops {
             gateway.ops = ops;
             gateway.built("ops.listen");
+        }
+        if let Some(admin) = &self.admin {
+            gateway.admin = Some(admin.clone());
+            gateway.built("admin.socket");
         }
         gateway.settle()?;
         let wanted = Wanted {

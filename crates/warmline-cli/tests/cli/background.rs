@@ -8,7 +8,7 @@ use serde_json::Value;
 use warmline_testkit::LedgerServer;
 use warmline_testkit::personality::Personality;
 
-use crate::serve::until;
+use crate::serve::{Serving, local_token, until};
 use crate::tells;
 use crate::warmline::{BINARY, Told, Warmline, against_demo};
 
@@ -261,7 +261,7 @@ fn a_program_finds_the_variables_of_its_own_command() {
     assert!(!background.log().contains("canary"), "{}", background.log());
 }
 
-/// T11: what a file of the working folder says is not handed on until somebody trusts it.
+/// reliability T11: what a file of the working folder says is not handed on until somebody trusts it.
 #[test]
 fn a_command_that_nobody_trusts_is_not_run_by_the_gateway_either() {
     let background = Background::up();
@@ -355,14 +355,14 @@ fn runs_are_shown_and_ended() {
     SESSION OF  RUN   STATE  BY     RESTARTS  AGE  IDLE
     warmline    trip  idle   stdio  0         [TIME]  [TIME]
 
-    SERVER    BY     SESSIONS  CALLS
-    warmline  stdio  1         0
+    SERVER    STATE  BY     ERA     SESSIONS  CALLS  FAILS WITH
+    warmline  ok     stdio  legacy  1         0      -
     ");
     tells!(background.run(&["ps", "--json"]), @r#"
     exit: 0
     ----- stdout -----
     {"kind":"gateway","up":true,"pid":[PID],"version":"0.1.0","up_seconds":[TIME]}
-    {"kind":"server","name":"warmline","transport":"stdio","sessions":1,"calls":0}
+    {"kind":"server","name":"warmline","state":"ok","transport":"stdio","eras":["legacy"],"sessions":1,"calls":0}
     {"kind":"run","name":"trip","fingerprint":[DIGEST],"sessions":1,"calls":0,"began_at":[TIME],"used_at":[TIME]}
     {"kind":"session","server":"warmline","run":"trip","session":"0.1","state":"idle","transport":"stdio","restarts":0,"opened_at":[TIME],"used_at":[TIME],"calls":0}
     "#);
@@ -652,4 +652,40 @@ fn it_holds_nothing_of_the_shell_that_started_it() {
         let session = String::from_utf8_lossy(&session.stdout).trim().to_owned();
         assert_eq!(session, background.pid().as_raw_nonzero().to_string());
     }
+}
+
+/// A gateway that somebody serves is looked after by its socket in the same way.
+#[test]
+fn a_served_gateway_is_looked_after_by_its_admin_socket() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let warmline = Warmline::new();
+    let socket = warmline.work().join("admin");
+    let socket = socket.to_str().unwrap();
+    let serving = Serving::start(&warmline, &["--admin", socket, &server.url()]);
+    assert_eq!(serving.said["admin"], socket);
+    let name = serving.said["servers"][0]["name"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let url = format!("{}/runs/trip/servers/{name}/mcp", serving.base());
+    let header = format!("Authorization: Bearer {}", local_token(&warmline.state()));
+    let called = warmline.run(&["call", &url, "counter", "--header", &header]);
+    assert_eq!(called.exit, 0, "{called}");
+    let told = warmline.run(&["ps", "--json", "--socket", socket]);
+    assert!(
+        told.stdout.contains(r#""kind":"run","name":"trip""#),
+        "{told}"
+    );
+    assert_eq!(
+        warmline.run(&["ps"]).stdout,
+        "",
+        "it is not the background one"
+    );
+    let told = warmline.run(&["end", "trip", "--socket", socket]);
+    assert_eq!(told.exit, 0, "{told}");
+    assert_eq!(server.counts().open_sessions, 0);
+    let told = warmline.run(&["down", "--socket", socket]);
+    assert_eq!(told.exit, 0, "{told}");
+    assert_eq!(serving.ended(&warmline).exit, 0);
+    assert!(!std::path::Path::new(socket).exists());
 }

@@ -12,21 +12,7 @@ use crate::Shared;
 use crate::who::{self, Split, Subject};
 
 pub(super) fn servers(shared: &Shared) -> Value {
-    let snapshot = shared.warm.snapshot();
-    let of_server = |name: &str| {
-        let sessions = snapshot.sessions.iter();
-        let sessions: Vec<_> = sessions.filter(|line| *line.server == *name).collect();
-        let calls: u32 = sessions.iter().map(|line| line.calls).sum();
-        json!({
-            "name": name,
-            "transport": sessions.first().map(|line| line.transport),
-            "sessions": sessions.len(),
-            "calls": calls,
-        })
-    };
-    let names = shared.warm.servers();
-    let servers: Vec<Value> = names.iter().map(|name| of_server(name)).collect();
-    json!({ "servers": servers })
+    json!({ "servers": shared.warm.snapshot().standing })
 }
 
 pub(super) fn runs(shared: &Shared) -> Value {

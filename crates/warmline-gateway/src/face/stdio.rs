@@ -359,7 +359,7 @@ async fn pass(response: Response<Body>, out: &mpsc::Sender<Bytes>, limit: usize)
     let mut body = response.into_body();
     let mut events = match body {
         Body::Events(_) => Some(SseParser::new(limit.saturating_mul(8))),
-        Body::Empty | Body::Whole(_) => None,
+        Body::Empty | Body::Whole(_) | Body::Lines(_) => None,
     };
     while let Some(Ok(frame)) =
         std::future::poll_fn(|cx| std::pin::Pin::new(&mut body).poll_frame(cx)).await

@@ -2,6 +2,7 @@
 
 #![cfg(test)]
 
+mod admin;
 mod door;
 mod door_wire;
 mod exposition;

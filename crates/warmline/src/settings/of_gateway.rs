@@ -35,6 +35,8 @@ pub struct GatewaySettings {
     pub tls_key: Option<PathBuf>,
     /// A socket beside the address, by which the user of this machine comes in.
     pub socket: Option<PathBuf>,
+    /// A socket by which the user of this machine sees what runs in it and steers it.
+    pub admin: Option<PathBuf>,
     /// Names beside those of this machine by which it may be called.
     pub hosts: Vec<String>,
     /// Origins of pages that may call it.
@@ -185,6 +187,7 @@ impl Default for GatewaySettings {
             tls_certificate: None,
             tls_key: None,
             socket: None,
+            admin: None,
             hosts: Vec::new(),
             origins_allowed: Vec::new(),
             run_from: vec!["_meta:openai/session".to_owned()],
@@ -431,6 +434,12 @@ pub(crate) const TABLE: &[Of] = &[
         Kind::texts(),
         "scopes that are worth asking for",
         plain!(Texts, resource.scopes),
+    ),
+    Of::new(
+        "admin.socket",
+        Kind::path().or(&["none"]),
+        "a Unix socket by which only the user of the gateway sees servers, runs, sessions and events, ends runs, closes sessions and drains",
+        perhaps!(Path, admin),
     ),
     Of::new(
         "audit.file",

@@ -28,6 +28,7 @@ const GATEWAY_PARTS: &[(&str, &str)] = &[
     ("gateway", "gateway.listen"),
     ("jwt", "gateway.jwt.issuer"),
     ("resource", "gateway.resource.url"),
+    ("admin", "admin.socket"),
     ("audit", "audit.file"),
     ("ops", "ops.listen"),
     ("log", "log.level"),

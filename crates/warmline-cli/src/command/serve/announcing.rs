@@ -15,6 +15,8 @@ pub(super) struct Announced {
     pub(super) address: SocketAddr,
     /// Where machines that watch it find their pages.
     pub(super) ops: Option<SocketAddr>,
+    /// Where its user sees what runs in it.
+    pub(super) admin: Option<PathBuf>,
     pub(super) servers: Vec<String>,
     pub(super) auth: AuthWord,
     pub(super) token: PathBuf,
@@ -45,6 +47,10 @@ impl Announced {
         if let Some(ops) = self.ops {
             let pages = format!("http://{ops}/metrics /livez /readyz /servers");
             lines.push((padded("watched at", widest), pages));
+        }
+        if let Some(admin) = &self.admin {
+            let how = format!("warmline ps --socket {}", admin.display());
+            lines.push((padded("looked into", widest), how));
         }
         for (place, (what, more)) in lines.iter().enumerate() {
             match place {
@@ -86,6 +92,7 @@ impl Announced {
             .put("url", self.base())
             .put("all_in_one", format!("{}/mcp", self.base()))
             .put("servers", servers)
+            .put("admin", &self.admin)
             .put("ops", self.ops.map(|ops| format!("http://{ops}")))
             .put("auth", self.auth.word())
             .put("token_file", token.filter(|_| self.auth == AuthWord::Local))

@@ -25,15 +25,15 @@ const IDLE: Duration = Duration::from_secs(30 * 60);
 /// Is the gateway of this home, unless another is already.
 pub(super) async fn stay(typed: &args::Up, state: &Path, home: &Home) -> Outcome<u8> {
     let mut signals = Signals::hear();
+    let source = Source::of_user(typed.config.clone())?;
+    let (wanted, _) = source.read()?;
+    let log_lost = log::start_by(&wanted.gateway);
     // Held to the end: whoever has it may put a socket of a gateway that died out of the way.
     let Some(claim) = home.claim()? else {
         tracing::info!("another gateway was faster");
         return Ok(0);
     };
     leave_the_terminal();
-    let source = Source::of_user(typed.config.clone())?;
-    let (wanted, _) = source.read()?;
-    let log_lost = log::start_by(&wanted.gateway);
     descriptors::raise();
     let (fixed, ceilings) = (Fixed::of(&wanted), wanted.engine.ceilings);
     let kept = Kept::open(state, wanted)?;

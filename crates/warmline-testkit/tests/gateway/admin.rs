@@ -1,0 +1,335 @@
+//! The admin socket: what runs, for the user it runs for, and what they may do about it.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use warmline_gateway::local::{Happenings, LocalGateway};
+use warmline_gateway::{Auth, Ending, Options, Token};
+use warmline_testkit::Personality;
+
+use super::wire::{self, Legacy};
+use super::world::{World, count, until};
+
+const PATH: &str = "/servers/ledger/mcp";
+const IN_RUN: &str = "/runs/trip/servers/ledger/mcp";
+
+/// A world that is looked after by a socket.
+struct LookedAfter {
+    world: World,
+    admin: LocalGateway,
+    folder: TempDir,
+}
+
+impl LookedAfter {
+    async fn new() -> Self {
+        Self::with(|options| options).await
+    }
+
+    async fn with(decide: impl FnOnce(Options) -> Options) -> Self {
+        let folder = TempDir::new().unwrap();
+        let socket = folder.path().join("admin");
+        let mcp = folder.path().join("mcp");
+        let world = World::knowing(Personality::legacy(), |options, vault| {
+            decide(Options {
+                admin: Some(socket.clone()),
+                socket: Some(mcp),
+                auth: Auth::tokens(vec![Token::of(vault, "alice", "token-of-alice")]),
+                ..options
+            })
+        })
+        .await;
+        Self {
+            world,
+            admin: LocalGateway::at(socket),
+            folder,
+        }
+    }
+
+    async fn ask(&self, method: Method, path: &str) -> (StatusCode, Value) {
+        let answered = self.admin.ask(method, path, None).await.unwrap();
+        assert_eq!(answered.version.as_deref(), Some(env!("CARGO_PKG_VERSION")));
+        (
+            answered.status,
+            serde_json::from_slice(&answered.body).unwrap(),
+        )
+    }
+
+    async fn look(&self, list: &str) -> Vec<Value> {
+        let (status, body) = self.ask(Method::GET, &format!("/admin/{list}")).await;
+        assert_eq!(status, 200);
+        body[list].as_array().unwrap().clone()
+    }
+
+    fn mcp_socket(&self) -> PathBuf {
+        self.folder.path().join("mcp")
+    }
+}
+
+async fn next(events: &mut Happenings) -> Value {
+    let line = tokio::time::timeout(Duration::from_secs(20), events.next()).await;
+    serde_json::from_slice(&line.unwrap().unwrap()).unwrap()
+}
+
+/// reliability O9: what is open is listed; of others than the user themselves only fingerprints.
+#[tokio::test]
+async fn servers_runs_and_sessions_are_listed_without_secrets_or_identities() {
+    let looked = LookedAfter::new().await;
+    let alice = looked.world.greet_as_alice(IN_RUN).await;
+    assert_eq!(alice.count().await, 1);
+    let servers = looked.look("servers").await;
+    assert_eq!(servers[0]["server"], "ledger");
+    assert_eq!(servers[0]["sessions"], 1);
+    let runs = looked.look("runs").await;
+    assert_eq!(runs.len(), 1, "{runs:?}");
+    assert_eq!(runs[0]["sessions"], 1);
+    let sessions = looked.look("sessions").await;
+    assert_eq!(sessions.len(), 1);
+    assert_eq!(sessions[0]["generation"], 1);
+    assert_eq!(sessions[0]["run"], runs[0]["run"]);
+    let said = json!([servers, runs, sessions]).to_string();
+    for secret in ["alice", "trip", "token-of"] {
+        assert!(!said.contains(secret), "{secret} is in {said}");
+    }
+    // The run of the same name of our own user is another one, and is named.
+    looked
+        .world
+        .warm
+        .identity("local")
+        .named("trip")
+        .unwrap()
+        .detach();
+    let runs = looked.look("runs").await;
+    let named: Vec<_> = runs
+        .iter()
+        .filter(|run| run["run_name"] == "trip")
+        .collect();
+    assert_eq!((runs.len(), named.len()), (2, 1), "{runs:?}");
+    looked.world.finish().await;
+}
+
+/// A run ends by its fingerprint, our own by its name as well; one that is over is not there.
+#[tokio::test]
+async fn a_run_is_ended_from_outside() {
+    let looked = LookedAfter::new().await;
+    let alice = looked.world.greet_as_alice(IN_RUN).await;
+    assert_eq!(alice.count().await, 1);
+    let (status, said) = looked.ask(Method::DELETE, "/admin/runs/trip").await;
+    assert_eq!(status, 404, "by name only our own: {said}");
+    assert_eq!(said["error"]["code"], "run-unknown");
+    let run = looked.look("runs").await[0]["run"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let path = format!("/admin/runs/{run}");
+    let (status, said) = looked.ask(Method::DELETE, &path).await;
+    assert_eq!((status.as_u16(), &said["ended"]), (200, &json!(run)));
+    assert!(looked.look("runs").await.is_empty());
+    assert_eq!(looked.world.server.counts().open_sessions, 0);
+    assert_eq!(looked.ask(Method::DELETE, &path).await.0, 404);
+
+    let own = looked.world.warm.identity("local").named("mine").unwrap();
+    own.detach();
+    let (status, _) = looked.ask(Method::DELETE, "/admin/runs/mine").await;
+    assert_eq!(status, 200);
+    looked.world.finish().await;
+}
+
+/// A session that is closed is closed at its server too; its run goes on with another, and hears
+/// of the loss.
+#[tokio::test]
+async fn a_session_is_closed_and_its_run_hears_of_it() {
+    let looked = LookedAfter::new().await;
+    let run = looked.world.warm.identity("local").named("trip").unwrap();
+    let server = run.server("ledger").unwrap();
+    assert_eq!(count(&server).await, 1);
+    let session = looked.look("sessions").await[0].clone();
+    let named = format!("{}.{}", session["key"], session["generation"]);
+    let path = format!("/admin/servers/ledger/sessions/{named}");
+    let (status, said) = looked.ask(Method::DELETE, &path).await;
+    assert_eq!((status.as_u16(), said), (200, json!({ "closed": 1 })));
+    until("its server ended it", || {
+        looked.world.server.counts().open_sessions == 0
+    })
+    .await;
+    let result = server.call("counter", json!({})).await.unwrap();
+    assert!(result.text().contains("lost its session"), "{result:?}");
+    assert_eq!(looked.ask(Method::DELETE, &path).await.0, 404, "it is gone");
+    for nonsense in ["x", "0", "0.x", "9.9"] {
+        let path = format!("/admin/servers/ledger/sessions/{nonsense}");
+        assert_eq!(looked.ask(Method::DELETE, &path).await.0, 404, "{nonsense}");
+    }
+    let (status, said) = looked
+        .ask(Method::DELETE, "/admin/servers/ledger/sessions")
+        .await;
+    assert_eq!((status.as_u16(), said), (200, json!({ "closed": 1 })));
+    let (status, said) = looked
+        .ask(Method::DELETE, "/admin/servers/ledgr/sessions")
+        .await;
+    assert_eq!(status, 404);
+    assert_eq!(said["error"]["code"], "server-unknown");
+    assert_eq!(said["error"]["hint"], "did you mean `ledger`?");
+    drop((run, server));
+    looked.world.finish().await;
+}
+
+/// What happens is told as it happens; whoever does not keep up hears how much it missed.
+#[tokio::test]
+async fn events_are_told_and_a_slow_reader_hears_what_it_missed() {
+    let looked = LookedAfter::new().await;
+    let mut events = looked.admin.events().await.unwrap();
+    assert_eq!(next(&mut events).await["kind"], "listening");
+    let alice = looked.world.greet_as_alice(IN_RUN).await;
+    assert_eq!(alice.count().await, 1);
+    let mut kinds = Vec::new();
+    while !kinds.contains(&json!("session-opened")) {
+        kinds.push(next(&mut events).await["kind"].clone());
+    }
+    assert_eq!(kinds[0], "run-began");
+
+    let mut slow = looked.admin.events().await.unwrap();
+    assert_eq!(next(&mut slow).await["kind"], "listening");
+    // Far more than sockets and we keep for somebody who does not read.
+    for _ in 0..20_000 {
+        looked.world.warm.begin().end().await;
+    }
+    let (mut missed, mut heard) = (0, 0);
+    while missed == 0 {
+        let told = next(&mut slow).await;
+        match told["kind"].as_str() {
+            Some("missed") => missed = told["events"].as_u64().unwrap(),
+            _ => heard += 1,
+        }
+    }
+    assert!(heard + missed <= 40_000, "{heard} {missed}");
+    assert_eq!(alice.count().await, 2, "nobody else noticed");
+    drop((events, slow));
+    looked.world.finish().await;
+}
+
+/// A110: the counters, in the shape of the seed; whoever is not let in as admin gets 401 or 403.
+#[tokio::test]
+async fn the_numbers_of_the_pool_stand_at_the_path_of_the_seed() {
+    let looked = LookedAfter::new().await;
+    let alice = looked.world.greet_as_alice(IN_RUN).await;
+    for number in 1..=3 {
+        assert_eq!(alice.count().await, number);
+    }
+    let path = "/admin/mcp-pool/metrics";
+    let (status, said) = looked.ask(Method::GET, path).await;
+    assert_eq!(status, 200);
+    assert_eq!(said["misses"], 1, "{said}");
+    assert_eq!(said["hits"], 3, "{said}");
+    assert_eq!(said["hit_rate"], 0.75);
+    assert_eq!(said["pools"]["ledger"]["sessions"], 1);
+    assert_eq!(said["pool_key_count"], 1);
+    assert_eq!(said["runs"], 1);
+    for name in [
+        "evictions",
+        "health_check_failures",
+        "circuit_breaker_trips",
+        "refused",
+    ] {
+        assert_eq!(said[name], 0, "{name}");
+    }
+    let numbers = said["numbers"].to_string();
+    for name in [
+        "acquires_total",
+        "open_seconds",
+        "call_outcomes_total",
+        "run_sessions",
+    ] {
+        assert!(numbers.contains(name), "{name} is not in {numbers}");
+    }
+    let address = looked.world.gateway.address();
+    for (token, status) in [
+        (None, 401),
+        (Some("forged"), 401),
+        (Some("token-of-alice"), 403),
+    ] {
+        let shown = token.map(|token| format!("Bearer {token}"));
+        let headers: Vec<_> = shown
+            .iter()
+            .map(|shown| ("Authorization", &**shown))
+            .collect();
+        for path in [path, "/admin/runs", "/admin/drain", "/admin/nothing"] {
+            let response = wire::request(address, "GET", path, &headers, "").await;
+            assert_eq!(response.status, status, "{token:?} {path}");
+        }
+    }
+    looked.world.finish().await;
+}
+
+/// The one who owns the gateway hears that it shall end; nothing is cut by that.
+#[tokio::test]
+async fn a_drain_is_asked_for_and_may_be_hurried() {
+    let looked = LookedAfter::new().await;
+    let (status, said) = looked.ask(Method::POST, "/admin/drain").await;
+    assert_eq!((status.as_u16(), said), (200, json!({ "draining": true })));
+    assert_eq!(looked.world.gateway.asked_to_end().await, Ending::Drain);
+    let hurry = looked.world.gateway.asked_to_end_at_once();
+    let (answered, ()) = tokio::join!(looked.ask(Method::POST, "/admin/drain?now"), hurry);
+    assert_eq!(answered.0, 200);
+    let (status, _) = looked.ask(Method::POST, "/admin/drain").await;
+    assert_eq!(status, 200, "an end that is asked for is not taken back");
+    assert_eq!(looked.world.gateway.asked_to_end().await, Ending::AtOnce);
+    looked.world.finish().await;
+}
+
+/// reliability T19: the socket is for its user alone, has no MCP behind it, and says what there is; nothing is
+/// handed in where that was not decided.
+#[tokio::test]
+async fn the_socket_opens_to_its_user_and_to_nothing_else() {
+    let looked = LookedAfter::new().await;
+    let mode = std::fs::metadata(looked.admin.socket())
+        .unwrap()
+        .permissions();
+    assert_eq!(mode.mode() & 0o777, 0o600);
+    let cases = [
+        (Method::POST, "/admin/runs", 405),
+        (Method::GET, "/admin/drain", 405),
+        (Method::DELETE, "/admin/servers", 405),
+        (Method::POST, "/admin/join", 404),
+        (Method::GET, "/admin/nothing", 404),
+        (Method::GET, "/admin/runs/x/y", 404),
+    ];
+    for (method, path, status) in cases {
+        let (answered, said) = looked.ask(method.clone(), path).await;
+        assert_eq!(answered.as_u16(), status, "{method} {path}");
+        assert_eq!(said["error"]["code"], "bad-message");
+        assert!(said["error"]["hint"].is_string());
+    }
+    for path in [PATH, "/mcp", "/runs/trip"] {
+        let answered = looked.admin.ask(Method::POST, path, None).await.unwrap();
+        assert_eq!(answered.status, 404, "{path}");
+    }
+    let mcp = LocalGateway::at(looked.mcp_socket());
+    let answered = mcp.ask(Method::GET, "/admin/runs", None).await.unwrap();
+    assert_eq!(answered.status, 403, "nor the other way round");
+    looked.world.finish().await;
+}
+
+/// Whoever looks after a gateway is heard also when it has no place for another request.
+#[tokio::test]
+async fn an_overloaded_gateway_still_answers_its_user() {
+    let looked = LookedAfter::with(|mut options| {
+        options.limits.requests = 1;
+        options
+    })
+    .await;
+    let alice: Legacy = looked.world.greet_as_alice(PATH).await;
+    let slow = alice.call("slow", json!({ "ms": 1500 }));
+    let looking = async {
+        until("the call is under way", || {
+            let snapshot = looked.world.warm.snapshot();
+            snapshot.sessions.iter().any(|line| line.calls > 0)
+        })
+        .await;
+        assert_eq!(looked.look("sessions").await[0]["calls"], 1);
+    };
+    tokio::join!(slow, looking);
+    looked.world.finish().await;
+}
