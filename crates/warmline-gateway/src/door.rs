@@ -314,7 +314,7 @@ async fn passed(
         return Ok((Face::None, answer));
     }
     let Some(place) = path::place(head.uri.path()) else {
-        return Err(nowhere(shared, &terms, &head, peer).await);
+        return Err(nowhere(shared, &terms, head, peer).await);
     };
     if let (Place::Mcp(_), Some(refusal)) = (&place, face::unfit(head)) {
         return Err(TurnedAwayFor::Head.with(refusal));
