@@ -260,12 +260,7 @@ async fn answer_behind(
 }
 
 /// Answers one request: every one is counted here, and what is wrong with it is told once.
-async fn answer(
-    shared: &Arc<Shared>,
-    head: &Parts,
-    body: Incoming,
-    peer: Peer,
-) -> Response<Body> {
+async fn answer(shared: &Arc<Shared>, head: &Parts, body: Incoming, peer: Peer) -> Response<Body> {
     let (why, face, response) = match passed(shared, head, body, peer).await {
         Ok((face, response)) => (None, face, response),
         Err(refusal) => {

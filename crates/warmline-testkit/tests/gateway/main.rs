@@ -16,6 +16,7 @@ mod merged_streams;
 mod merged_world;
 mod modern;
 mod ops;
+mod ops_leaving;
 mod secrets;
 mod staying;
 mod straight;

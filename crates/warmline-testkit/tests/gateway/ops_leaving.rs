@@ -1,0 +1,128 @@
+//! Clients that leave, or stop to read: what is counted of them.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+use warmline_testkit::Personality;
+
+use super::exposition::Scraped;
+use super::wire::{self, Legacy};
+use super::world::{World, until};
+
+const PATH: &str = "/servers/ledger/mcp";
+const LEFT: &str = "warmline_gateway_left_calls_total";
+const DROPPED: &str = "warmline_dropped_replies_total";
+
+async fn world(personality: Personality) -> World {
+    World::with(personality, |mut options| {
+        options.ops = Some(([127, 0, 0, 1], 0).into());
+        options.limits.stalled_after = Duration::from_millis(100);
+        options
+    })
+    .await
+}
+
+/// Waits until a number is this.
+async fn becomes(world: &World, name: &str, label: (&str, &str), expected: f64) {
+    let ops = world.gateway.ops_address().unwrap();
+    let looking = async {
+        loop {
+            let page = wire::request(ops, "GET", "/metrics", &[], "")
+                .await
+                .whole()
+                .await;
+            if Scraped::read(&page).number(name, &[label]) == expected {
+                return;
+            }
+        }
+    };
+    let found = tokio::time::timeout(Duration::from_secs(20), looking).await;
+    assert!(found.is_ok(), "{name} {label:?} becomes {expected}");
+}
+
+/// Sends a call, and gives the connection back before anything is read.
+async fn ask(world: &World, headers: &[(&str, &str)], message: &Value) -> TcpStream {
+    let mut socket = TcpStream::connect(world.gateway.address()).await.unwrap();
+    let body = message.to_string();
+    let mut head = format!("POST {PATH} HTTP/1.1\r\nHost: localhost\r\n");
+    let usual = [
+        ("Content-Type", "application/json"),
+        ("Accept", "application/json, text/event-stream"),
+    ];
+    for (name, value) in usual.iter().chain(headers) {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    head.push_str(&format!("Content-Length: {}\r\n\r\n{body}", body.len()));
+    socket.write_all(head.as_bytes()).await.unwrap();
+    socket
+}
+
+/// reliability D129: a legacy client that leaves is counted, its call goes on, and an answer that
+/// nobody can come back for is counted as dropped.
+#[tokio::test]
+async fn a_legacy_call_goes_on_without_its_client_and_is_counted() {
+    let world = world(Personality::legacy()).await;
+    let client = Legacy::greet(&world, PATH, "2025-11-25", json!({})).await;
+    let headers = [
+        ("Mcp-Session-Id", client.ticket.as_str()),
+        ("MCP-Protocol-Version", "2025-11-25"),
+    ];
+    let asked = ask(
+        &world,
+        &headers,
+        &wire::call(5, "slow", json!({ "ms": 200 })),
+    )
+    .await;
+    until("it is called", || world.server.ledger().begun("slow") == 1).await;
+    drop(asked);
+    becomes(&world, LEFT, ("then", "goes-on"), 1.0).await;
+    becomes(&world, DROPPED, ("why", "left"), 1.0).await;
+    assert_eq!(world.server.ledger().executions("slow"), 1);
+    world.finish().await;
+}
+
+/// reliability D129: a modern client that leaves cancels its call, and that is counted.
+#[tokio::test]
+async fn a_modern_call_is_cancelled_by_leaving_and_counted() {
+    let world = world(Personality::modern()).await;
+    let mut message = wire::call(5, "slow", json!({ "ms": 60_000 }));
+    message["params"]["_meta"] = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": { "name": "by-hand", "version": "1" },
+    });
+    let headers = [
+        ("MCP-Protocol-Version", "2026-07-28"),
+        ("Mcp-Method", "tools/call"),
+        ("Mcp-Name", "slow"),
+    ];
+    let asked = ask(&world, &headers, &message).await;
+    until("it is called", || world.server.ledger().begun("slow") == 1).await;
+    drop(asked);
+    becomes(&world, LEFT, ("then", "cancelled"), 1.0).await;
+    world.finish().await;
+}
+
+/// reliability D132, reliability F39: a client that reads nothing is left, and what it did not take
+/// is counted; the call was answered.
+#[tokio::test]
+async fn a_reply_that_a_slow_reader_never_took_is_counted() {
+    let world = world(Personality::legacy()).await;
+    let client = Legacy::greet(&world, PATH, "2025-11-25", json!({})).await;
+    let headers = [
+        ("Mcp-Session-Id", client.ticket.as_str()),
+        ("MCP-Protocol-Version", "2025-11-25"),
+    ];
+    let asked = ask(
+        &world,
+        &headers,
+        &wire::call(5, "big", json!({ "bytes": 12 << 20 })),
+    )
+    .await;
+    becomes(&world, DROPPED, ("why", "stalled"), 1.0).await;
+    assert_eq!(world.server.ledger().executions("big"), 1);
+    drop(asked);
+    world.finish().await;
+}
