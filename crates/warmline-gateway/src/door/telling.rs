@@ -1,6 +1,6 @@
 //! One line in the log for every request that is turned away or makes no sense.
 //!
-//! Told by: [`door`](crate::door), once for each.  Strangers can cause as many as they like: the
+//! Told by: [`door`](crate::door) and whoever serves a client on a pipe, once for each.  Strangers can cause as many as they like: the
 //! same reason is told once in ten seconds, with how often it was meanwhile, and each single one
 //! stands among the lines for debugging.
 
@@ -47,7 +47,7 @@ impl Default for Faults {
 impl Faults {
     /// Tells of a request that got this answer. A client that is answered well, and one that is
     /// told what a server of its era would say, did nothing wrong.
-    pub(super) fn tell(&self, why: Option<TurnedAwayFor>, peer: Peer, response: &Response<Body>) {
+    pub(crate) fn tell(&self, why: Option<TurnedAwayFor>, peer: Peer, response: &Response<Body>) {
         let status = response.status();
         let told = response.extensions().get::<Told>();
         if why.is_none() && (told.is_none() || status < StatusCode::BAD_REQUEST) {

@@ -37,7 +37,7 @@ use crate::body::Body;
 use crate::path::Target;
 use crate::reply::{self, RpcCode};
 use crate::tokens::LOCAL;
-use crate::who::Subject;
+use crate::who::{Peer, Subject};
 use crate::{Options, Shared, face};
 
 /// So many requests of a client may be under way; more are read when one has ended.
@@ -154,6 +154,7 @@ impl Pipe {
         out: mpsc::Sender<Bytes>,
     ) -> Option<HeaderValue> {
         let (_, response) = face::with_body(self.visit(&head), body).await;
+        self.shared.faults.tell(None, Peer::SameUser, &response);
         let session = response.headers().get(SESSION_ID).cloned();
         pass(response, &out, self.shared.max_request()).await;
         session
