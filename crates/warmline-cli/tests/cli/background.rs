@@ -108,7 +108,8 @@ fn processes_of(word: &str) -> usize {
 /// The words of a call to a program whose command line holds a word of its own.
 fn marked<'w>(words: &[&'w str], mark: &'w str) -> Vec<&'w str> {
     let mut all = words.to_vec();
-    let script = "mark=$0; exec \"$@\"";
+    // The shell stays, and the word with it.
+    let script = "\"$@\"; exit";
     all.extend(["--", "sh", "-c", script, mark]);
     all.extend([BINARY, "demo-server", "--stdio", "--era", "legacy"]);
     all
@@ -480,6 +481,7 @@ fn a_killed_gateway_leaves_nothing_behind() {
     until("it is written down that there is state", || {
         records(&background) != before
     });
+    assert_eq!(processes_of(mark), 1);
     let pid = background.pid();
     kill_process(pid, Signal::KILL).unwrap();
     until("its programs are gone", || processes_of(mark) == 0);
@@ -533,6 +535,21 @@ fn going_down_lets_calls_end_unless_it_is_hurried() {
         .warmline
         .told(&calling.wait_with_output().unwrap());
     assert_eq!(told.exit, 4, "{told}");
+}
+
+/// A signal is a word as good as `down`: everything ends in order, programs too.
+#[test]
+fn a_signal_ends_it_with_all_that_it_started() {
+    let mark = "mark-of-a-gateway-that-is-told";
+    let background = Background::up();
+    let told = background.run(&marked(&["call", "counter", "--run", "trip"], mark));
+    assert_eq!(told.stdout.trim(), r#"{"count":1}"#, "{told}");
+    assert_eq!(processes_of(mark), 1);
+    let pid = background.pid();
+    kill_process(pid, Signal::TERM).unwrap();
+    until("it ended", || !is_alive(pid));
+    assert_eq!(processes_of(mark), 0, "its programs ended before it");
+    assert!(!background.folder().join("socket").exists());
 }
 
 /// Nobody needs it any more: it ends by itself, but not while a run lives.
