@@ -92,6 +92,8 @@ soak:        ## what runs for long: schedules, state machines, storms, thousands
 	WARMLINE_RUNS=10000 $(CARGO) test $(LOCKED) --release -p warmline-testkit --test endurance -- --nocapture
 	@echo '== soak: storms of restarts'
 	WARMLINE_STORM=10 $(CARGO) test $(LOCKED) --release -p warmline-testkit --test stories storm
+	@echo '== soak: hostile clients'
+	WARMLINE_HOSTILE=100000 $(CARGO) test $(LOCKED) --release -p warmline-testkit --test hostile -- --nocapture
 	@echo '== soak: scripts, direct and through the gateway'
 	WARMLINE_SCRIPTS=5000 $(CARGO) test $(LOCKED) --release -p warmline-testkit --test differential
 

@@ -18,6 +18,7 @@ mod doctor;
 mod help;
 mod init;
 mod output;
+mod restart;
 mod runs;
 mod secrets;
 mod serve;

@@ -24,7 +24,12 @@ pub(crate) struct Serving {
 impl Serving {
     /// Starts one on a free port, and waits until it listens.
     pub(crate) fn start(warmline: &Warmline, words: &[&str]) -> Self {
-        let mut all = vec!["serve", "--json", "--listen", "127.0.0.1:0"];
+        Self::start_at(warmline, "127.0.0.1:0", words)
+    }
+
+    /// The same where somebody expects it.
+    pub(crate) fn start_at(warmline: &Warmline, listen: &str, words: &[&str]) -> Self {
+        let mut all = vec!["serve", "--json", "--listen", listen];
         all.extend(words);
         let mut child = warmline
             .command(&all)
