@@ -228,6 +228,23 @@ fn a_program_starts_where_its_run_first_named_it() {
     assert!(pwd("two", "there").trim().ends_with("/work/two"));
 }
 
+/// What a later command decides about the same server counts from then on.
+#[test]
+fn a_command_may_decide_otherwise_about_a_server_that_is_there() {
+    let background = Background::up();
+    let era = |words: &[&str], run: &str| {
+        let all = [&["call", "counter", "--json", "--run", run], words].concat();
+        let told = background.run(&against_demo(&all, &[]));
+        assert_eq!(told.exit, 0, "{told}");
+        let said: Value = serde_json::from_str(told.stdout.lines().last().unwrap()).unwrap();
+        said["era"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(era(&[], "one"), "legacy");
+    assert_eq!(era(&["--era", "modern"], "two"), "modern");
+    assert_eq!(era(&[], "three"), "legacy");
+    assert_eq!(background.ps("server").len(), 1);
+}
+
 /// The variables of the command count, not those of the shell that started the gateway.
 #[test]
 fn a_program_finds_the_variables_of_its_own_command() {

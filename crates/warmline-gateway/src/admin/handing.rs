@@ -8,7 +8,7 @@
 use std::fmt;
 
 use parking_lot::Mutex;
-use warmline::config::{Configured, Handed, plain_name};
+use warmline::config::{Handed, plain_name};
 use warmline::core::code::Reason;
 use warmline::core::exchange::Trouble;
 use warmline::core::key::Digest;
@@ -38,6 +38,8 @@ struct Entered {
     name: String,
     meant: Digest,
     whole: Digest,
+    /// What was decided about it last.
+    decided: Digest,
     server: Server,
     /// Commands that are about to use it.
     awaited: usize,
@@ -101,22 +103,20 @@ impl Registry {
         let known = used_in(&all, meant, run, identity)
             .or_else(|| all.iter().position(|entered| entered.whole == whole));
         if let Some(entered) = known.and_then(|at| all.get_mut(at)) {
+            entered.decide(handed, whole, warm)?;
             entered.awaited += 1;
             return Ok(self.awaited(&entered.name));
         }
         make_room(&mut all, warm)?;
         let name = free_name(&all, handed, meant, warm);
-        let mut configured = handed
-            .configured()
-            .map_err(|error| Error::unsent(error.into()))?;
-        configured.server.name.clone_from(&name);
-        let server = Server::from(Configured { ..configured });
+        let server = called(&name, handed)?;
         warm.add(server.clone())?;
         all.retain(|entered| entered.name != name);
         all.push(Entered {
             name: name.clone(),
             meant,
             whole,
+            decided: handed.decided(warm.vault()),
             server,
             awaited: 1,
         });
@@ -129,6 +129,28 @@ impl Registry {
             registry: self,
         }
     }
+}
+
+impl Entered {
+    /// Another command may decide otherwise about the same server, from then on. One that comes
+    /// from elsewhere to a program that runs already has no say in it.
+    fn decide(&mut self, handed: &Handed, whole: Digest, warm: &Warmline) -> Result<()> {
+        let decided = handed.decided(warm.vault());
+        if self.whole == whole && self.decided != decided {
+            self.server = called(&self.name, handed)?;
+            warm.add(self.server.clone())?;
+            self.decided = decided;
+        }
+        Ok(())
+    }
+}
+
+/// What was handed in, under the name it has here.
+fn called(name: &str, handed: &Handed) -> Result<Server> {
+    let configured = handed.configured();
+    let mut configured = configured.map_err(|error| Error::unsent(error.into()))?;
+    name.clone_into(&mut configured.server.name);
+    Ok(Server::from(configured))
 }
 
 /// The server that a live run uses already, wherever it was named from.

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use warmline::config::Handed;
 use warmline::upstream::{Declared, Facts};
-use warmline::{Code, Result, ServerHandle};
+use warmline::{Code, Era, Result, ServerHandle};
 
 use super::{Refusal, VERSION, failed, read, refuse, told};
 use crate::Shared;
@@ -76,10 +76,15 @@ async fn join(shared: &Arc<Shared>, joining: &Joining) -> Result<Value> {
         .desk
         .handed
         .enter(&joining.server, &joining.run, whose)?;
-    let server = joined.server(&entered.name)?.declaring(Declared {
-        capabilities: Bytes::copy_from_slice(joining.capabilities.get().as_bytes()),
-        ..Declared::default()
-    });
+    let mut server = joined.server(&entered.name)?;
+    // In the modern era every request says for itself what can be answered, and all clients share
+    // what is opened without a word about it.
+    if !server.lacks(Era::Legacy).await {
+        server = server.declaring(Declared {
+            capabilities: Bytes::copy_from_slice(joining.capabilities.get().as_bytes()),
+            ..Declared::default()
+        });
+    }
     let was_held = server.session().is_some();
     let facts = server.facts().await?;
     Ok(account(&server, &joining.run, &facts, was_held))

@@ -146,6 +146,13 @@ impl Handed {
         self.reached().digest(vault)
     }
 
+    /// What is decided about it.
+    pub fn decided(&self, vault: &Vault) -> Digest {
+        // Maps of texts can always be written, in one order.
+        let text = serde_json::to_vec(&(&self.settings, &self.tools)).unwrap_or_default();
+        vault.digest(Purpose::Revision, &[b"decided", &text])
+    }
+
     /// The server without what is decided about it.
     fn reached(&self) -> Self {
         Self {
