@@ -1,11 +1,13 @@
 //! Trace context of clients, on its way to servers over HTTP and to programs.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 use warmline::Server;
 use warmline_testkit::Personality;
 
 use super::wire::{self, Legacy};
-use super::world::World;
+use super::world::{World, until};
 
 const PATH: &str = "/servers/ledger/mcp";
 
@@ -115,11 +117,12 @@ async fn a_program_gets_the_trace_in_its_meta() {
     world.warm.add(child).unwrap();
     let client = Legacy::greet(&world, "/servers/child/mcp", "2025-11-25", json!({})).await;
     let (one, two) = (parent(1), parent(2));
-    for (header, meta, expected) in [
+    let cases = [
         (one.as_str(), json!({}), json!(one)),
         (one.as_str(), json!({ "traceparent": two }), json!(two)),
         ("nonsense", json!({}), Value::Null),
-    ] {
+    ];
+    for (before, (header, meta, expected)) in cases.into_iter().enumerate() {
         let headers = [("traceparent", header), ("tracestate", "vendor=1")];
         let answered = client
             .post_with(&headers, &call(1, &meta))
@@ -127,16 +130,28 @@ async fn a_program_gets_the_trace_in_its_meta() {
             .answer()
             .await;
         assert!(answered["result"].is_object(), "{answered}");
-        let text = std::fs::read_to_string(&heard).unwrap();
-        let line = text
-            .lines()
-            .rfind(|line| line.contains("tools/call"))
-            .unwrap();
-        let sent: Value = serde_json::from_str(line).unwrap();
+        let line = heard_call(&heard, before).await;
+        let sent: Value = serde_json::from_str(&line).unwrap();
         let said = &sent["params"]["_meta"];
         assert_eq!(said["traceparent"], expected, "{line}");
         let vendors = (expected == json!(one)).then_some("vendor=1");
         assert_eq!(said["tracestate"].as_str(), vendors, "{line}");
     }
     world.finish().await;
+}
+
+/// The call that came after so many others. The file is written after the program has its copy.
+async fn heard_call(heard: &Path, before: usize) -> String {
+    let mut found = None;
+    until("the call was heard", || {
+        let text = std::fs::read_to_string(heard).unwrap();
+        let whole = text
+            .split_inclusive('\n')
+            .filter(|line| line.ends_with('\n'));
+        let mut calls = whole.filter(|line| line.contains("tools/call"));
+        found = calls.nth(before).map(str::to_owned);
+        found.is_some()
+    })
+    .await;
+    found.unwrap()
 }
