@@ -92,7 +92,7 @@ pub(crate) enum Command {
     /// Look at a configuration file of this folder and accept it
     #[command(long_about = texts::TRUST, after_long_help = texts::TRUST_EXAMPLES)]
     Trust(Trust),
-    /// See what Warmline is for, in twenty seconds
+    /// See what Warmline is for, in a few seconds
     Demo(Demo),
     /// Run the server of the demo, to try things against
     #[command(after_long_help = texts::demo_server())]

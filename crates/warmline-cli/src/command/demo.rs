@@ -6,6 +6,7 @@ use crate::problem::Outcome;
 use crate::report::{Fields, Report, style};
 
 mod bars;
+mod restart;
 mod steps;
 mod times;
 mod world;
@@ -35,7 +36,8 @@ async fn show(stage: &Stage<'_>, world: &World) -> Outcome<()> {
     steps::two_people(stage, world).await?;
     steps::paying(stage, world).await?;
     steps::killing(stage, world).await?;
-    times::timing(stage, world).await
+    times::timing(stage, world).await?;
+    restart::restarting(stage, world).await
 }
 
 /// How the server of the steps is started by hand.

@@ -132,7 +132,7 @@ impl ServerLine {
         "BY",
         "ERA",
         "SESSIONS",
-        "CALLS",
+        "CALLS NOW",
         "FAILS WITH",
     ];
 
@@ -152,7 +152,7 @@ impl ServerLine {
 }
 
 impl RunLine {
-    const HEAD: &[&str] = &["RUN", "SESSIONS", "CALLS", "AGE", "IDLE"];
+    const HEAD: &[&str] = &["RUN", "SESSIONS", "CALLS NOW", "AGE", "IDLE"];
 
     fn row(&self, now: u64) -> Vec<String> {
         vec![

@@ -21,6 +21,8 @@ fn the_demo_shows_state_kept_kept_apart_told_of_and_times() {
         "     what the model gets  Note: the server `demo` lost its session and was\n",
         "                          {\"count\":1}\n",
         "     first call, from a spare  █",
+        "     the next call        3 ",
+        " later, in the same session\n",
     ] {
         assert!(told.stdout.contains(line), "{line}\n{told}");
     }
@@ -48,7 +50,7 @@ fn the_demo_speaks_to_programs_too() {
     in_order.dedup();
     assert_eq!(
         in_order,
-        ["count", "people", "pay", "heal", "time"],
+        ["count", "people", "pay", "heal", "time", "restart"],
         "{told}"
     );
     assert_eq!(told.stdout.matches("took_us").count(), 6, "{told}");
@@ -100,6 +102,8 @@ fn the_commands_that_the_demo_prints_do_what_it_shows() {
         "{\"count\":2}",
         "Note: the server `127.0.0.1:",
         "{\"count\":1}",
+        "{\"count\":1}",
+        "{\"count\":2}",
     ];
     let mut rest = said.as_str();
     for part in expected {
@@ -110,7 +114,7 @@ fn the_commands_that_the_demo_prints_do_what_it_shows() {
     }
 }
 
-/// What stands behind a `$`, up to the bars: with the line that follows a `\\`.
+/// What stands behind a `$`, up to where one's own servers come: with the line that follows a `\\`.
 fn commands(shown: &str) -> Vec<String> {
     let mut commands: Vec<String> = Vec::new();
     let mut goes_on = false;
@@ -125,24 +129,33 @@ fn commands(shown: &str) -> Vec<String> {
             last.pop();
         }
     }
-    let end = commands
-        .iter()
-        .position(|command| command.contains("demo --json"));
-    commands.truncate(end.unwrap());
+    // It is not shown once more, and nobody has the servers of the end.
+    commands.retain(|command| !command.contains(" demo --json") && !command.contains(" doctor "));
     commands
 }
 
 /// Types the commands into one shell, on a port of its own, and waits until servers are up.
 fn typed_in_a_shell(warmline: &Warmline, commands: &[String]) -> String {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = free.local_addr().unwrap().port().to_string();
-    drop(free);
-    let up = "until warmline tools $U -q >/dev/null 2>&1; do :; done";
-    let mut script = String::from("exec 2>&1; trap 'kill $!' EXIT\n");
+    let free = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let [server, gateway] = free.map(|one| one.local_addr().unwrap().port().to_string());
+    let up = |url| format!("until warmline tools {url} -q >/dev/null 2>&1; do :; done");
+    let mut script = String::from("exec 2>&1; trap 'trap - TERM; kill 0' EXIT\n");
     for command in commands {
-        let command = command.replace("8400", &port).replace("sleep 1", up);
+        let serves = command.contains(" serve ");
+        let command = command
+            .replace(
+                " serve $U",
+                &format!(" serve $U --listen 127.0.0.1:{gateway}"),
+            )
+            .replace("8400", &server)
+            .replace("8484", &gateway)
+            .replace("sleep 1", &up(if serves { "$G" } else { "$U" }));
         // What comes first asks for the server at once, and no person types that fast.
-        let then = if command.starts_with("U=") { up } else { "" };
+        let then = if command.starts_with("U=") {
+            up("$U")
+        } else {
+            String::new()
+        };
         script.push_str(&format!("{command}\n{then}\n"));
     }
     let folder = std::path::Path::new(crate::warmline::BINARY)

@@ -39,7 +39,7 @@ fn help_fits_on_one_screen_and_has_examples() {
       add          Add a server to a configuration file
       explain      Explain an error code
       trust        Look at a configuration file of this folder and accept it
-      demo         See what Warmline is for, in twenty seconds
+      demo         See what Warmline is for, in a few seconds
       demo-server  Run the server of the demo, to try things against
       completions  Print completions for a shell
       help         Print this message or the help of the given subcommand(s)

@@ -135,6 +135,8 @@ impl<C: Connector> Shelves<C> {
                 .lift_met(Spare::has_room, ground.tick())?;
             ground.tally.spares(-1);
             if ground.connector.is_usable(&spare.session) {
+                // While it lay there it stood in the place of a spare.
+                refill(ground, key, &rack);
                 return Some(Taken::of(spare, rested));
             }
             close(ground, key, spare, Why::Gone);

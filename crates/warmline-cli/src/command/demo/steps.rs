@@ -149,7 +149,7 @@ fn often(times: usize) -> String {
 }
 
 /// What the counter says.
-fn count(said: Result<ToolResult, Error>) -> Outcome<String> {
+pub(super) fn count(said: Result<ToolResult, Error>) -> Outcome<String> {
     let said = said.and_then(|result| result.structured::<Value>());
     let said = said.map_err(|error| unanswered(&error))?;
     Ok(said.get("count").map(Value::to_string).unwrap_or_default())

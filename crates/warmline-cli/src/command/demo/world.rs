@@ -97,4 +97,4 @@ pub(super) fn bug(why: &str) -> Problem {
 }
 
 /// More time no step needs.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);

@@ -59,6 +59,18 @@ async fn a_first_contact_passes_its_room_on() {
     assert_eq!(world.settle().await.rooms, 0);
 }
 
+/// A spare is wanted as soon as the session of a first contact was taken, not at the next sweep.
+#[tokio::test(start_paused = true)]
+async fn a_first_contact_that_is_taken_makes_way_for_a_spare() {
+    let world = World::new();
+    world.server("a", |server| server.spares = 1);
+    world.meet("a", 77, None).await.unwrap();
+    let lease = world.lease(&world.run("a", 1)).await.unwrap();
+    assert_eq!(lease.session().id, 77);
+    assert_eq!(world.settle().await.present.spares, 1);
+    lease.settle(FINE);
+}
+
 /// reliability I22: whoever needs room gets that of a first contact nobody came for, and that of
 /// a shared session that rests.
 #[tokio::test(start_paused = true)]
