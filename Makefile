@@ -16,7 +16,7 @@ FUZZ_SECONDS ?= 60
 # Every file of tests but those that meet real servers and clients.
 TESTS := $(notdir $(patsubst %/main.rs,%,$(wildcard crates/*/tests/*/main.rs))) \
   $(basename $(notdir $(wildcard crates/*/tests/*.rs)))
-FAST_TESTS := $(sort $(filter-out behind clients conformance orphans servers,$(TESTS)))
+FAST_TESTS := $(sort $(filter-out behind clients conformance orphans pasted servers,$(TESTS)))
 BENCHES := $(basename $(notdir $(wildcard crates/warmline/benches/*.rs)))
 
 .PHONY: help check fmt lint test test-fast parts conformance snap docs demo bench bench-quick soak pages fuzz audit tidy fmt-check test-all

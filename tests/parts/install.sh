@@ -24,6 +24,7 @@ give_up() {
 missing_packages() {
   command -v cc >/dev/null || printf 'gcc libc6-dev '
   command -v chromium >/dev/null || printf 'chromium '
+  command -v curl >/dev/null || printf 'curl '
   command -v git >/dev/null || printf 'git '
   type -P kill >/dev/null || printf 'procps '
   command -v npm >/dev/null || printf 'nodejs npm '

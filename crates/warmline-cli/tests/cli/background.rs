@@ -367,14 +367,14 @@ fn runs_are_shown_and_ended() {
     ----- stdout -----
     up [TIME] · pid [PID] · 1 server, 1 run, 1 session
 
-    RUN   SESSIONS  CALLS  AGE  IDLE
-    trip  1         0      [TIME]  [TIME]
+    RUN   SESSIONS  CALLS NOW  AGE  IDLE
+    trip  1         0          [TIME]  [TIME]
 
     SESSION OF  RUN   STATE  BY     RESTARTS  AGE  IDLE
     warmline    trip  idle   stdio  0         [TIME]  [TIME]
 
-    SERVER    STATE  BY     ERA     SESSIONS  CALLS  FAILS WITH
-    warmline  ok     stdio  legacy  1         0      -
+    SERVER    STATE  BY     ERA     SESSIONS  CALLS NOW  FAILS WITH
+    warmline  ok     stdio  legacy  1         0          -
     ");
     tells!(background.run(&["ps", "--json"]), @r#"
     exit: 0

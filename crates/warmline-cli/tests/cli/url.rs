@@ -36,7 +36,7 @@ fn a_url_is_printed_with_what_to_paste() {
     run = "chat-1"  # one name per conversation: its calls share a session with the server
     client = MultiServerMCPClient({
         "github": {
-            "transport": "streamable_http",
+            "transport": "http",
             "url": f"http://127.0.0.1:[PORT]/runs/{run}/servers/github/mcp",
             "headers": {"Authorization": "Bearer [TOKEN]"},
         }

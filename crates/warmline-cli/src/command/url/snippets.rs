@@ -58,7 +58,7 @@ fn langchain(place: &Place) -> String {
 run = "chat-1"  # one name per conversation: its calls share a session with the server
 client = MultiServerMCPClient({{
     "{name}": {{
-        "transport": "streamable_http",
+        "transport": "http",
         "url": f"{url_in_run}",
         "headers": {headers},
     }}
@@ -91,11 +91,10 @@ async with MCPServerStreamableHttp({{"url": "{url}", "headers": {headers}}}) as 
 fn pydantic_ai(place: &Place) -> String {
     let (url, headers) = (&place.url, headers(place));
     format!(
-        r#"from fastmcp.client.transports import StreamableHttpTransport
-from pydantic_ai import Agent
+        r#"from pydantic_ai import Agent
 from pydantic_ai.mcp import MCPToolset
 
-server = MCPToolset(StreamableHttpTransport("{url}", headers={headers}))
+server = MCPToolset("{url}", headers={headers})
 agent = Agent("…", toolsets=[server])"#
     )
 }
@@ -104,8 +103,7 @@ fn python(place: &Place) -> String {
     let (url, headers) = (&place.url, headers(place));
     format!(
         r#"from mcp import ClientSession
-from mcp.client.streamable_http import streamable_http_client
-from mcp.shared._httpx_utils import create_mcp_http_client
+from mcp.client.streamable_http import create_mcp_http_client, streamable_http_client
 
 async with create_mcp_http_client(headers={headers}) as http:
     async with streamable_http_client("{url}", http_client=http) as streams:
