@@ -11,6 +11,7 @@ use hyper::body::Incoming;
 use warmline::clock;
 
 use crate::admin::EventLines;
+use crate::face::sse;
 use crate::flow::Flow;
 
 /// What goes back to a client.
@@ -23,6 +24,8 @@ pub(crate) enum Body {
     Events(Box<Flow>),
     /// Lines about what happens, as they come.
     Lines(Box<EventLines>),
+    /// All that comes down to a client of the 2024-11-05 transport.
+    Told(Box<sse::Stream>),
 }
 
 impl Body {
@@ -46,6 +49,9 @@ impl http_body::Body for Body {
                 .poll_events(cx)
                 .map(|events| events.map(|events| Ok(Frame::data(events)))),
             Self::Lines(lines) => lines.poll_lines(cx),
+            Self::Told(stream) => stream
+                .poll_events(cx)
+                .map(|events| events.map(|events| Ok(Frame::data(events)))),
         }
     }
 
@@ -53,7 +59,7 @@ impl http_body::Body for Body {
         match self {
             Self::Empty => true,
             Self::Whole(bytes) => bytes.is_none(),
-            Self::Events(_) | Self::Lines(_) => false,
+            Self::Events(_) | Self::Lines(_) | Self::Told(_) => false,
         }
     }
 
@@ -64,7 +70,7 @@ impl http_body::Body for Body {
                 let length = bytes.as_ref().map_or(0, Bytes::len);
                 SizeHint::with_exact(u64::try_from(length).unwrap_or(u64::MAX))
             },
-            Self::Events(_) | Self::Lines(_) => SizeHint::default(),
+            Self::Events(_) | Self::Lines(_) | Self::Told(_) => SizeHint::default(),
         }
     }
 }

@@ -18,7 +18,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{CONNECTION, HOST, ORIGIN, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{HOST, ORIGIN, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as _;
@@ -42,6 +42,7 @@ pub(crate) use self::tls::Acceptor;
 pub use self::tls::TlsFiles;
 use crate::admin;
 use crate::body::{self, Body, Unread};
+use crate::face::sse::{self, Sse};
 use crate::face::{self, Visit};
 use crate::metrics::{Face, StatusClass, TurnedAwayFor, Undelivered};
 use crate::path::{self, Place};
@@ -297,7 +298,7 @@ async fn passed(
     peer: Peer,
 ) -> Result<(Face, Response<Body>), Refusal> {
     let Some(_counted) = shared.gate.request() else {
-        return Err(TurnedAwayFor::Overloaded.with(overloaded()));
+        return Err(TurnedAwayFor::Overloaded.with(reply::overloaded()));
     };
     let terms = shared.terms.hold();
     if let Some((why, what)) = foreign(&terms, head) {
@@ -311,13 +312,22 @@ async fn passed(
     let Some(place) = path::place(head.uri.path()) else {
         return Err(nowhere(shared, &terms, head, peer).await);
     };
-    if let (Place::Mcp(_), Some(refusal)) = (&place, face::unfit(head)) {
+    let unfit = match place {
+        Place::Mcp(_) => face::unfit(head),
+        Place::Run(_) => None,
+        Place::Sse(_) | Place::Messages(_) if shared.options.sse == Sse::Off => {
+            return Err(nowhere(shared, &terms, head, peer).await);
+        },
+        Place::Sse(_) => sse::unfit_to_listen(head),
+        Place::Messages(_) => sse::unfit_to_say(head),
+    };
+    if let Some(refusal) = unfit {
         return Err(TurnedAwayFor::Head.with(refusal));
     }
     let subject = let_in(shared, &terms, head, peer).await?;
     shared.desk.used();
     let target = match place {
-        Place::Mcp(target) => target,
+        Place::Mcp(target) | Place::Sse(target) | Place::Messages(target) => target,
         Place::Run(name) => {
             return Ok((Face::None, shared.end_run(&subject, head, name).await));
         },
@@ -334,24 +344,35 @@ async fn passed(
         target,
         head,
     };
+    if let Place::Sse(_) = place {
+        return Ok((Face::Legacy, sse::listen(&visit)));
+    }
     if head.method != Method::POST {
         return Ok((Face::Legacy, face::without_body(visit).await));
     }
+    said(visit, place, body, terms.max_request).await
+}
+
+/// Reads a message, and answers it.
+async fn said(
+    visit: Visit<'_>,
+    place: Place<'_>,
+    body: Incoming,
+    most: usize,
+) -> Result<(Face, Response<Body>), Refusal> {
     // A body that does not say how large it is may be as large as any.
     let stated = body.size_hint().exact();
     let stated = stated.and_then(|stated| usize::try_from(stated).ok());
-    let most = terms.max_request;
-    let Some(_room) = shared
-        .gate
-        .room(stated.map_or(most, |stated| stated.min(most)))
-    else {
-        return Err(TurnedAwayFor::Overloaded.with(overloaded()));
+    let gate = &visit.shared.gate;
+    let Some(_room) = gate.room(stated.map_or(most, |stated| stated.min(most))) else {
+        return Err(TurnedAwayFor::Overloaded.with(reply::overloaded()));
     };
-    let within = shared.gate.limits().body_within;
-    match body::read(body, most, within).await {
-        Ok(body) => Ok(face::with_body(visit, body).await),
-        Err(unread) => Err(not_read(unread)),
+    let body = body::read(body, most, gate.limits().body_within).await;
+    let body = body.map_err(not_read)?;
+    if let Place::Messages(_) = place {
+        return Ok((Face::Legacy, sse::said(visit, body).await));
     }
+    Ok(face::with_body(visit, body).await)
 }
 
 /// There is nothing at this path. Nobody looks after the gateway from here either; who is not
@@ -445,19 +466,6 @@ fn too_many_strangers() -> Response<Body> {
     let mut response = reply::error(status, None, RpcCode::Invalid, what);
     let after = HeaderValue::from_static("60");
     response.headers_mut().insert(RETRY_AFTER, after);
-    response
-}
-
-/// There is too much to do: said early, while saying so is cheap.
-fn overloaded() -> Response<Body> {
-    let what = "Service Unavailable: too many requests are under way; not executed, safe to call \
-                again";
-    let status = StatusCode::SERVICE_UNAVAILABLE;
-    let mut response = reply::error(status, None, RpcCode::Invalid, what);
-    let headers = response.headers_mut();
-    headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
-    // What is left of the request is not read.
-    headers.insert(CONNECTION, HeaderValue::from_static("close"));
     response
 }
 

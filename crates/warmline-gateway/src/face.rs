@@ -5,6 +5,8 @@
 
 pub(crate) mod legacy;
 pub(crate) mod modern;
+mod passing;
+pub(crate) mod sse;
 pub(crate) mod stdio;
 
 use std::borrow::Cow;
@@ -72,13 +74,17 @@ pub(crate) fn unfit(head: &Parts) -> Option<Response<Body>> {
         let is_modern = stated_era(head) == Some(Era::Modern);
         return is_modern.then(|| reply::wrong_method("POST"));
     }
+    let no_json = wrong_type(head);
+    no_json.or_else(|| accepts(head).is_none().then(reply::not_acceptable))
+}
+
+/// What is wrong with what a message says it is.
+fn wrong_type(head: &Parts) -> Option<Response<Body>> {
     let stated = head.headers.get(CONTENT_TYPE);
     let kind = stated.map(|stated| stated.to_str().unwrap_or_default());
-    let kind = kind.and_then(|kind| kind.split(';').next());
-    if kind.is_some_and(|kind| !kind.trim().eq_ignore_ascii_case("application/json")) {
-        return Some(reply::wrong_type());
-    }
-    accepts(head).is_none().then(reply::not_acceptable)
+    let kind = kind.and_then(|kind| kind.split(';').next())?;
+    let is_json = kind.trim().eq_ignore_ascii_case("application/json");
+    (!is_json).then(reply::wrong_type)
 }
 
 /// Answers a request that has no body.

@@ -25,7 +25,9 @@ use crate::reply;
 /// A response that says nothing for so long becomes a stream, which can be kept alive.
 const COMMIT_AFTER: Duration = Duration::from_secs(15);
 /// So often a stream on which nothing happens shows that it is alive.
-const ALIVE_EVERY: Duration = Duration::from_secs(15);
+pub(crate) const ALIVE_EVERY: Duration = Duration::from_secs(15);
+/// How it shows that.
+pub(crate) const STILL_HERE: Bytes = Bytes::from_static(b": still here\n\n");
 /// So soon a client whose stream broke shall come back for the rest.
 const COME_BACK_AFTER: Duration = Duration::from_secs(1);
 /// Several small events go out in one write, up to about this size.
@@ -193,16 +195,7 @@ impl Flow {
 
     /// The response that writes the events.
     pub(crate) fn response(self) -> Response<Body> {
-        let mut response = Response::new(Body::Events(Box::new(self)));
-        let headers = response.headers_mut();
-        let kind = HeaderValue::from_static("text/event-stream");
-        headers.insert(CONTENT_TYPE, kind);
-        let caching = HeaderValue::from_static("no-cache, no-transform");
-        headers.insert(CACHE_CONTROL, caching);
-        // Reverse proxies in front of us that would wait for more.
-        let buffering = HeaderName::from_static("x-accel-buffering");
-        headers.insert(buffering, HeaderValue::from_static("no"));
-        response
+        events(Body::Events(Box::new(self)))
     }
 
     fn poll_first(
@@ -276,8 +269,22 @@ impl Flow {
             .get_or_insert_with(|| Box::pin(clock::sleep_until(clock::after(ALIVE_EVERY))));
         ready!(alive.as_mut().poll(cx));
         self.alive = None;
-        Poll::Ready(Some(Bytes::from_static(b": still here\n\n")))
+        Poll::Ready(Some(STILL_HERE))
     }
+}
+
+/// A response whose body is events.
+pub(crate) fn events(body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    let kind = HeaderValue::from_static("text/event-stream");
+    headers.insert(CONTENT_TYPE, kind);
+    let caching = HeaderValue::from_static("no-cache, no-transform");
+    headers.insert(CACHE_CONTROL, caching);
+    // Reverse proxies in front of us that would wait for more.
+    let buffering = HeaderName::from_static("x-accel-buffering");
+    headers.insert(buffering, HeaderValue::from_static("no"));
+    response
 }
 
 /// A client left. What it asked for goes on where its era says so.
@@ -318,7 +325,7 @@ fn write_prime(out: &mut BytesMut, stream: Option<u64>) {
 }
 
 /// Writes one event. JSON on one line needs one field; a line break inside it would end the field.
-fn write_event(out: &mut BytesMut, stream: Option<u64>, number: u64, message: &Bytes) {
+pub(crate) fn write_event(out: &mut BytesMut, stream: Option<u64>, number: u64, message: &Bytes) {
     if let Some(stream) = stream {
         out.extend_from_slice(format!("id: {stream:x}-{number:x}\n").as_bytes());
     }

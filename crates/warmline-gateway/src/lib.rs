@@ -57,6 +57,8 @@ use crate::door::limits::Gate;
 pub use crate::door::{Limits, Resource, TlsFiles};
 use crate::face::legacy::clients::{self, Clients};
 use crate::face::modern::listen::Listens;
+pub use crate::face::sse::Sse;
+use crate::face::sse::Talks;
 pub use crate::face::stdio::Pipe;
 use crate::merge::absent::Absences;
 use crate::metrics::Counts;
@@ -83,6 +85,8 @@ pub struct Options {
     /// A socket of this machine by which our own user sees what runs here and steers it. It may
     /// be the same one.
     pub admin: Option<PathBuf>,
+    /// Whether clients of the 2024-11-05 transport are served.
+    pub sse: Sse,
     /// Whether our own user may hand servers in by it.
     pub handing: Handing,
     /// How callers show who they are.
@@ -120,6 +124,7 @@ impl Default for Options {
             tls: None,
             socket: None,
             admin: None,
+            sse: Sse::Off,
             handing: Handing::Refused,
             auth: Auth::default(),
             resource: None,
@@ -155,6 +160,7 @@ pub(crate) struct Shared {
     pub(crate) gate: Arc<Gate>,
     pub(crate) audit: Option<Audit>,
     pub(crate) clients: Clients,
+    pub(crate) talks: Talks,
     pub(crate) listens: Listens,
     pub(crate) absences: Absences,
     pub(crate) counts: Arc<Counts>,
@@ -339,6 +345,7 @@ impl Shared {
             gate: Arc::new(Gate::new(options.limits)),
             audit: None,
             clients: Clients::default(),
+            talks: Talks::default(),
             listens: Listens::default(),
             absences: Absences::default(),
             counts: Arc::default(),

@@ -7,6 +7,10 @@
 pub(crate) enum Place<'a> {
     /// One server, or all of them in one, where MCP is spoken.
     Mcp(Target<'a>),
+    /// The same by the 2024-11-05 transport: where its stream is opened.
+    Sse(Target<'a>),
+    /// Where messages for such a stream are left.
+    Messages(Target<'a>),
     /// A run, to be ended.
     Run(&'a str),
 }
@@ -34,12 +38,23 @@ pub(crate) fn place(path: &str) -> Option<Place<'_>> {
     if run == Some("") {
         return None;
     }
-    let server = match inside {
-        "mcp" => None,
-        _ => Some(inside.strip_prefix("servers/")?.strip_suffix("/mcp")?),
+    let (server, way) = match inside.strip_prefix("servers/") {
+        None => (None, inside),
+        Some(of_server) => {
+            let (name, way) = of_server.split_once('/')?;
+            if name.is_empty() {
+                return None;
+            }
+            (Some(name), way)
+        },
     };
-    let is_plain = server.is_none_or(|name| !name.is_empty() && !name.contains('/'));
-    is_plain.then_some(Place::Mcp(Target { run, server }))
+    let target = Target { run, server };
+    match way {
+        "mcp" => Some(Place::Mcp(target)),
+        "sse" => Some(Place::Sse(target)),
+        "messages" => Some(Place::Messages(target)),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -57,6 +72,21 @@ mod tests {
                 "/runs/r1/servers/github/mcp",
                 mcp(Some("r1"), Some("github")),
             ),
+            (
+                "/servers/github/sse",
+                Some(Place::Sse(Target {
+                    run: None,
+                    server: Some("github"),
+                })),
+            ),
+            (
+                "/runs/r1/messages",
+                Some(Place::Messages(Target {
+                    run: Some("r1"),
+                    server: None,
+                })),
+            ),
+            ("/servers/github/mcp/sse", None),
             ("/runs/r1", Some(Place::Run("r1"))),
             ("/runs/", None),
             ("/runs//mcp", None),

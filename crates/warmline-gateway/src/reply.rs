@@ -3,7 +3,7 @@
 //! Asked by: the door, the faces.  What a server answered passes through; what stands here is ours.
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_TYPE};
+use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use serde_json::json;
 use warmline::core::delivery::Delivery;
@@ -159,6 +159,19 @@ pub(crate) fn wrong_type() -> Response<Body> {
 pub(crate) fn not_acceptable() -> Response<Body> {
     let what = "Not Acceptable: a client must accept application/json or text/event-stream";
     error(StatusCode::NOT_ACCEPTABLE, None, RpcCode::Invalid, what)
+}
+
+/// There is too much to do: said early, while saying so is cheap.
+pub(crate) fn overloaded() -> Response<Body> {
+    let what = "Service Unavailable: too many requests are under way; not executed, safe to call \
+                again";
+    let status = StatusCode::SERVICE_UNAVAILABLE;
+    let mut response = error(status, None, RpcCode::Invalid, what);
+    let headers = response.headers_mut();
+    headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    // What is left of the request is not read.
+    headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 /// There is nothing at this path.

@@ -12,7 +12,7 @@ use warmline::core::code::Code;
 use warmline::settings::{AuthWord, GatewaySettings, Origin};
 
 use crate::tokens::TokenStore;
-use crate::{AuditOptions, Auth, Limits, Options, Rules, RunFrom, TlsFiles, Way};
+use crate::{AuditOptions, Auth, Limits, Options, Rules, RunFrom, Sse, TlsFiles, Way};
 
 /// Rules about callers, by the names of servers.
 pub type Accesses = BTreeMap<String, Access>;
@@ -45,6 +45,7 @@ impl Options {
                 file,
                 arguments: settings.audit_arguments.clone(),
             }),
+            sse: if settings.sse { Sse::On } else { Sse::Off },
             list_share: settings.list_share,
             limits: limits(settings),
             ..Self::default()

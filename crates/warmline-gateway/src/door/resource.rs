@@ -29,7 +29,8 @@ impl Resource {
     /// The answer to a request for it; none where the request is for something else.
     pub(super) fn answer(&self, head: &Parts) -> Option<Response<Body>> {
         let of = head.uri.path().strip_prefix(WELL_KNOWN)?;
-        let is_ours = of.is_empty() || matches!(path::place(of), Some(Place::Mcp(_)));
+        let is_ours =
+            of.is_empty() || matches!(path::place(of), Some(Place::Mcp(_) | Place::Sse(_)));
         if !is_ours {
             return None;
         }

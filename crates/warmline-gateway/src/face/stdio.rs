@@ -17,8 +17,7 @@ use futures_util::future::{AbortHandle, Abortable, BoxFuture};
 use futures_util::stream::FuturesUnordered;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::request::Parts;
-use http::{HeaderValue, Method, Request, Response};
-use http_body::Body as _;
+use http::{HeaderValue, Method, Request};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{mpsc, watch};
 use warmline::core::key::Digest;
@@ -27,13 +26,12 @@ use warmline::core::protocol::headers::{self, METHOD, NAME, PROTOCOL_VERSION, SE
 use warmline::core::protocol::meta;
 use warmline::core::protocol::params::Params;
 use warmline::core::protocol::splice;
-use warmline::core::protocol::sse::SseParser;
 use warmline::seal::random_bytes;
 use warmline::{Warmline, clock};
 
 use self::lines::{Line, Lines};
 use super::Visit;
-use crate::body::Body;
+use super::passing::pass;
 use crate::path::Target;
 use crate::reply::{self, RpcCode};
 use crate::tokens::LOCAL;
@@ -352,33 +350,6 @@ fn speak_modern(head: &mut Parts, message: &Message, params: &Params, version: H
     }
     if let Some(name) = headers::mcp_name(method, params) {
         head.headers.insert(NAME, name);
-    }
-}
-
-/// Writes the messages of a response as lines.
-async fn pass(response: Response<Body>, out: &mpsc::Sender<Bytes>, limit: usize) {
-    let mut body = response.into_body();
-    let mut events = match body {
-        Body::Events(_) => Some(SseParser::new(limit.saturating_mul(8))),
-        Body::Empty | Body::Whole(_) | Body::Lines(_) => None,
-    };
-    while let Some(Ok(frame)) =
-        std::future::poll_fn(|cx| std::pin::Pin::new(&mut body).poll_frame(cx)).await
-    {
-        let Ok(data) = frame.into_data() else {
-            continue;
-        };
-        match &mut events {
-            None => drop(out.send(data).await),
-            Some(events) => {
-                events.push(&data);
-                for event in events.by_ref().flatten() {
-                    if !event.data.is_empty() {
-                        drop(out.send(event.data).await);
-                    }
-                }
-            },
-        }
     }
 }
 

@@ -7,6 +7,7 @@ mod agent;
 mod inspector;
 mod merged;
 mod official_rust;
+mod old_transport;
 #[path = "../stage/outside.rs"]
 #[expect(dead_code, reason = "clients leave nothing behind that matters here")]
 mod outside;

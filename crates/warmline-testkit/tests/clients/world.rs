@@ -1,7 +1,7 @@
 //! The world of a client: servers of every era, an engine, and a gateway in front of them.
 
 use warmline::{Server, Warmline};
-use warmline_gateway::{Gateway, Options};
+use warmline_gateway::{Gateway, Options, Sse};
 use warmline_testkit::{LedgerServer, Personality};
 
 /// A server that keeps a session for each legacy client, and speaks nothing else.
@@ -35,6 +35,7 @@ impl World {
             .unwrap();
         let options = Options {
             listen: ([127, 0, 0, 1], 0).into(),
+            sse: Sse::On,
             ..Options::default()
         };
         let gateway = Gateway::start(warm.clone(), options).await.unwrap();

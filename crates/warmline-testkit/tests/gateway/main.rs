@@ -15,6 +15,7 @@ mod merged;
 mod merged_streams;
 mod merged_world;
 mod modern;
+mod old_transport;
 mod ops;
 mod ops_leaving;
 mod secrets;

@@ -26,6 +26,7 @@ pub(crate) struct Response {
 /// One event of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Event {
+    pub(crate) kind: Option<String>,
     pub(crate) id: Option<String>,
     pub(crate) retry: Option<String>,
     pub(crate) data: String,
@@ -188,6 +189,7 @@ fn parse(text: &str) -> Option<Event> {
         };
         is_event = true;
         match name {
+            "event" => event.kind = Some(value.to_owned()),
             "id" => event.id = Some(value.to_owned()),
             "retry" => event.retry = Some(value.to_owned()),
             "data" => event.data.push_str(value),

@@ -37,6 +37,8 @@ pub struct GatewaySettings {
     pub socket: Option<PathBuf>,
     /// A socket by which the user of this machine sees what runs in it and steers it.
     pub admin: Option<PathBuf>,
+    /// Whether clients of the 2024-11-05 transport are served.
+    pub sse: bool,
     /// Names beside those of this machine by which it may be called.
     pub hosts: Vec<String>,
     /// Origins of pages that may call it.
@@ -188,6 +190,7 @@ impl Default for GatewaySettings {
             tls_key: None,
             socket: None,
             admin: None,
+            sse: false,
             hosts: Vec::new(),
             origins_allowed: Vec::new(),
             run_from: vec!["_meta:openai/session".to_owned()],
@@ -278,6 +281,12 @@ pub(crate) const TABLE: &[Of] = &[
         Kind::path().or(&["none"]),
         "a Unix socket beside the address, by which only the user of the gateway comes in",
         perhaps!(Path, socket),
+    ),
+    Of::new(
+        "gateway.sse",
+        Kind::switch(),
+        "whether clients of the 2024-11-05 transport are served, at `/servers/{server}/sse`",
+        plain!(Switch, sse),
     ),
     Of::new(
         "gateway.hosts",
