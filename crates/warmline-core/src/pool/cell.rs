@@ -30,7 +30,7 @@ enum Phase {
 #[derive(Clone, Debug)]
 pub struct Cell {
     policy: CellPolicy,
-    seed: u64,
+    seed: u32,
     phase: Phase,
     next: Generation,
     sessions: SmallVec<[Session; 1]>,
@@ -45,9 +45,11 @@ pub struct Cell {
 impl Cell {
     /// A key nobody asked for yet. The seed spreads its limits; any number will do.
     pub fn new(policy: CellPolicy, seed: u64, now: Tick) -> Self {
+        // Half of it spreads as well, and there may be very many keys.
+        let [a, b, c, d, ..] = seed.to_le_bytes();
         Self {
             policy,
-            seed,
+            seed: u32::from_le_bytes([a, b, c, d]),
             phase: Phase::Live,
             next: Generation::FIRST,
             sessions: SmallVec::new(),
@@ -388,7 +390,7 @@ impl Cell {
     fn swept(&mut self, forget_after: Duration, now: Tick, out: &mut Effects) {
         self.serve(now, out);
         for session in &mut self.sessions {
-            if ages::needs_keep_alive(session, &self.policy, self.seed, now) {
+            if ages::needs_keep_alive(session, &self.policy, self.seed.into(), now) {
                 session.pinged = now;
                 let generation = session.generation;
                 out.push(Effect::KeepAlive { generation });

@@ -193,7 +193,7 @@ impl Cell {
             let too_many = session.state == State::Idle
                 && self.policy.ends == Ends::ByLimits
                 && self.taken() > self.places();
-            let over = ages::over(session, &self.policy, self.seed, now);
+            let over = ages::over(session, &self.policy, self.seed.into(), now);
             if let Some(why) = over.or(too_many.then_some(Why::Evicted)) {
                 self.retire(at, why, now, out);
             }
