@@ -22,7 +22,7 @@ use warmline_core::pool::Why;
 use warmline_core::tick::Tick;
 
 use crate::clock::{self, Home, Instant};
-use crate::connect::{Connect, Holds};
+use crate::connect::{Connect, Holds, Setup};
 use crate::credentials::Credential;
 use crate::entry::{Entry, Said};
 use crate::error::{Error, Result};
@@ -259,7 +259,7 @@ impl Engine {
         });
         if let Some(old) = old.get(&entry.name) {
             old.withdraw();
-            self.pool.end_shared_of(&old.name, Why::Reloaded);
+            self.end_shared_of(old);
             // The store is chosen by the server's card, which may be another now.
             self.shared.records.lock().remove(&old.name);
         }
@@ -270,8 +270,10 @@ impl Engine {
     fn decide_anew(&self, entry: &Arc<Entry>, settings: ServerSettings) {
         entry.decide(settings);
         if entry.check_enabled().is_err() {
-            self.pool.end_shared_of(&entry.name, Why::Reloaded);
+            self.end_shared_of(entry);
         }
+        let most = entry.policy().max_sessions;
+        self.pool.decide_room(&entry.name, most);
         let waiters = self.ceilings().waiters_per_key;
         for cell in self.pool.cells() {
             let setup = cell.setup();
@@ -302,11 +304,17 @@ impl Engine {
         if let Some(old) = old {
             old.withdraw();
             self.keeper.was_removed(old);
-            self.pool.end_shared_of(name, Why::Reloaded);
+            self.end_shared_of(old);
             self.shared.records.lock().remove(name);
             self.shared.metrics.forget(name);
         }
         old.is_some()
+    }
+
+    /// Ends what is shared of a server, and not of another that has its name.
+    fn end_shared_of(&self, entry: &Arc<Entry>) {
+        let is_of_it = |setup: &Setup| Arc::ptr_eq(&setup.entry, entry);
+        self.pool.end_shared_of(is_of_it, Why::Reloaded);
     }
 
     pub(crate) fn who(&self, said: IdentityName) -> Arc<Who> {
@@ -398,11 +406,11 @@ impl Engine {
     }
 }
 
-/// Whoever forgets to close an engine leaves no session at a server either, as long as something
-/// runs that can tell the servers.
+/// Whoever forgets to close an engine, or gives up while it closes, leaves no session at a server
+/// either, as long as something runs that can tell the servers.
 impl Drop for Engine {
     fn drop(&mut self) {
-        if self.phase.load(Ordering::Acquire) == OPEN {
+        if self.phase.load(Ordering::Acquire) != CLOSED {
             let (pool, time) = (self.pool.clone(), self.shared.ceilings.drain);
             let drain = async move { pool.drain(clock::after(time)).await };
             match Home::here() {

@@ -180,6 +180,9 @@ fn end_removed(engine: &Engine) {
         for run in engine.live_runs() {
             for cell in run.routes.leave(&entry) {
                 if cell.key().run().is_some() {
+                    if cell.setup().has_left_state() {
+                        run.loses(&entry.name);
+                    }
                     engine.pool().end(&cell, Why::Reloaded);
                 }
             }

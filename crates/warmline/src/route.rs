@@ -151,6 +151,9 @@ async fn find(
                 || as_whom.setup(caller, entry, leg).held(asking, holding),
             );
             remember(caller, entry, &cell, per_tool)?;
+            if let (Some(run), Scope::Run(_)) = (&caller.run, scope) {
+                run.comes_back_to(&entry.name);
+            }
             Ok(Route::Held(cell))
         },
     }
@@ -234,7 +237,7 @@ impl Speaking {
             caller.engine.shared().records_of(entry),
         );
         match &caller.run {
-            Some(run) if run.was_there => setup.come_back_to(),
+            Some(run) if run.was_there || run.has_lost(&entry.name) => setup.come_back_to(),
             _ => setup,
         }
     }

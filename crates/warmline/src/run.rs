@@ -87,6 +87,9 @@ pub(crate) struct RunShared {
     cut: Cut,
     /// Which cell serves which server, so that a call finds its session without building a key.
     pub(crate) routes: Routes,
+    /// Servers that were taken away with state of this run, by name: whoever comes to one of that
+    /// name is told.
+    lost_at: Mutex<Vec<Arc<str>>>,
     /// Told when everything is closed.
     over: Arc<Cut>,
     /// The end of the run that had the same id before: nothing is opened until then.
@@ -145,6 +148,7 @@ impl RunShared {
             quiet: Notify::new(),
             cut: Cut::default(),
             routes: Routes::default(),
+            lost_at: Mutex::default(),
             over: Arc::default(),
             after,
         })
@@ -191,6 +195,24 @@ impl RunShared {
     /// Whether calls under way were told to stop.
     pub(crate) fn is_cut(&self) -> bool {
         self.cut.is_cut.load(Ordering::SeqCst)
+    }
+
+    /// A server was taken away, and what it knew of this run with it.
+    pub(crate) fn loses(&self, server: &Arc<str>) {
+        let mut lost = self.lost_at.lock();
+        if !lost.contains(server) {
+            lost.push(Arc::clone(server));
+        }
+    }
+
+    /// Whether what the run had at a server of that name was lost with it, and nobody was told yet.
+    pub(crate) fn has_lost(&self, server: &str) -> bool {
+        self.lost_at.lock().iter().any(|lost| **lost == *server)
+    }
+
+    /// A session takes the place of what was lost there, and tells it.
+    pub(crate) fn comes_back_to(&self, server: &str) {
+        self.lost_at.lock().retain(|lost| **lost != *server);
     }
 
     /// The cells that belong to this run alone, each once: several ways may lead to one.

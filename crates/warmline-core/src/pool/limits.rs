@@ -208,6 +208,16 @@ impl Limits {
         self.call(&waited_for)
     }
 
+    /// Another limit of a server counts from now on, for those who wait as well. Says who got room
+    /// by that.
+    pub fn decide(&mut self, server: &str, most: Option<u32>) -> Called {
+        let claims = self.line.values_mut().flat_map(BTreeMap::values_mut);
+        for claim in claims.filter(|claim| *claim.server == *server) {
+            claim.server_max = most;
+        }
+        self.call(&[Limit::Server(Arc::from(server))])
+    }
+
     /// Whether more is taken than may be, at a limit that counts this claim: limits may have been
     /// lowered since it was granted.
     pub fn is_over(&self, claim: &Claim) -> bool {

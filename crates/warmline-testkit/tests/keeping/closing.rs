@@ -220,3 +220,30 @@ async fn a_result_never_waits_for_the_end_of_a_process() {
     drop((warm, child));
     nothing_left().await;
 }
+
+/// A87: whoever gives up while an engine closes, and drops it, leaves no session either.
+#[tokio::test]
+async fn a_close_that_is_given_up_leaves_nothing_behind() {
+    let shared = |server: Server| server.session_per(SessionPer::Identity);
+    let World { server, warm, .. } = World::with(Personality::legacy(), shared);
+    let other = LedgerServer::start(Personality::legacy()).unwrap();
+    warm.add(Server::http("other", other.url())).unwrap();
+    let ledger = warm.server(LEDGER).unwrap();
+    assert_eq!(count(&ledger).await, 1);
+    // The grace of its call is what the close waits for.
+    let run = warm.begin();
+    let called = run.server("other").unwrap();
+    let slow = called.call("slow", json!({ "ms": 60_000 }));
+    let slow = tokio::spawn(slow.into_future());
+    until("a call is under way", || other.ledger().begun("slow") == 1).await;
+    assert!(warm.close().now_or_never().is_none(), "it waits");
+    drop((warm, ledger, called, run));
+    pass(secs(6)).await;
+    let error = slow.await.unwrap().unwrap_err();
+    assert_eq!(error.delivery(), Delivery::Unknown, "{error:?}");
+    until("no session is left", || {
+        [&server, &other].map(|server| server.counts().open_sessions) == [0, 0]
+    })
+    .await;
+    nothing_left().await;
+}

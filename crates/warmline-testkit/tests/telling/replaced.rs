@@ -7,12 +7,13 @@ use std::process::Command;
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
+use warmline::core::delivery::Delivery;
 use warmline::core::era::Era;
 use warmline::{Calls, Secret, Server, ServerHandle, SessionPer, Warmline};
 use warmline_testkit::{CutAt, End, Fault, LedgerServer, Personality, Rule};
 
 use super::census::until;
-use super::world::{LEDGER, World, count, payment, payments};
+use super::world::{LEDGER, World, count, pass, payment, payments, secs};
 
 fn legacy() -> LedgerServer {
     LedgerServer::start(Personality::legacy()).unwrap()
@@ -229,6 +230,85 @@ async fn a_server_that_is_declared_nowhere_is_found_by_no_name() {
         })
         .await;
     until("the run left nothing", || other.counts().open_sessions == 0).await;
+    world.finish().await;
+}
+
+/// P106: a server that is declared nowhere has nothing to do with one that has its name.
+#[tokio::test]
+async fn a_server_that_is_declared_nowhere_outlives_a_declared_one_of_its_name() {
+    let shared = |server: Server| server.session_per(SessionPer::Identity).spares(1);
+    let world = World::with(Personality::legacy(), shared);
+    let (other, third) = (legacy(), legacy());
+    let once = world.warm.once(shared(Server::http(LEDGER, other.url())));
+    assert_eq!(count(&once).await, 1);
+    let declare = |url| world.warm.add(shared(Server::http(LEDGER, url)));
+    let table: [&dyn Fn(); 3] = [
+        &|| declare(third.url()).unwrap(),
+        &|| assert!(world.warm.remove(LEDGER)),
+        &|| declare(world.server.url()).unwrap(),
+    ];
+    for (times, change) in (2..).zip(table) {
+        change();
+        assert_eq!(count(&once).await, times);
+    }
+    drop(once);
+    until("nothing is left of it", || {
+        other.counts().open_sessions == 0
+    })
+    .await;
+    world.finish().await;
+}
+
+/// P106, reliability P12: another limit of a server counts for those who wait as well, and before
+/// those who come later.
+#[tokio::test]
+async fn a_raised_limit_lets_in_who_waits() {
+    let at_most = |most: u32| {
+        move |server: Server| server.with_policy(|policy| policy.max_sessions = Some(most))
+    };
+    let world = World::with(Personality::legacy(), at_most(1));
+    let runs = [(); 3].map(|()| world.warm.begin());
+    let [first, second, third] = runs.each_ref().map(|run| run.server(LEDGER).unwrap());
+    assert_eq!(count(&first).await, 1);
+    let call = second.call("counter", json!({}));
+    let waiting = tokio::spawn(call.into_future());
+    until("it waits", || world.number("waiters", &[]) == 1).await;
+    let raised = at_most(2)(Server::http(LEDGER, world.server.url()));
+    world.warm.add(raised).unwrap();
+    assert!(waiting.await.unwrap().is_ok());
+    let late = third.call("counter", json!({})).timeout(secs(1));
+    let error = late.await.unwrap_err();
+    assert_eq!(error.delivery(), Delivery::Unsent, "{error:?}");
+    for run in runs {
+        run.end().await;
+    }
+    world.finish().await;
+}
+
+/// DESIGN 5.2: a run whose server was taken away for good, and is there again, is told what it lost.
+#[tokio::test]
+async fn what_went_with_a_server_is_told_where_it_is_declared_again() {
+    let world = World::new(Personality::legacy());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    assert_eq!(count(&ledger).await, 1);
+    assert!(world.warm.remove(LEDGER));
+    world
+        .warm
+        .add(Server::http(LEDGER, world.server.url()))
+        .unwrap();
+    assert_eq!(count(&ledger).await, 2);
+    // Longer than a drain takes, and the keeper looks.
+    pass(secs(60)).await;
+    until("the keeper ended it", || {
+        world.server.counts().open_sessions == 0
+    })
+    .await;
+    let anew = ledger.call("counter", json!({})).await.unwrap();
+    assert!(anew.state_lost(), "{anew:?}");
+    let next = ledger.call("counter", json!({})).await.unwrap();
+    assert!(!next.state_lost(), "told twice: {next:?}");
+    run.end().await;
     world.finish().await;
 }
 

@@ -169,6 +169,11 @@ impl<C: Connector> Pool<C> {
         }
     }
 
+    /// So many sessions of a server may be open from now on: who waits for room hears of it.
+    pub(crate) fn decide_room(&self, server: &str, most: Option<u32>) {
+        self.ground.rooms.decide(server, most);
+    }
+
     /// Room for what a first contact opens beside its first session, if there is any at this moment.
     pub(crate) fn room_beside(&self, key: &Arc<Key>, most: Option<u32>) -> Option<Room> {
         match self.ground.rooms.claim(key, most) {

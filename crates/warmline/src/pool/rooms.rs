@@ -114,6 +114,11 @@ impl Rooms {
         (taken(Kind::Session), taken(Kind::Process))
     }
 
+    /// Another limit of a server counts from now on.
+    pub(super) fn decide(self: &Arc<Self>, server: &str, most: Option<u32>) {
+        self.change(|limits| limits.decide(server, most));
+    }
+
     /// Changes the limits, and rings for those who got room by that.
     fn change(self: &Arc<Self>, change: impl FnOnce(&mut Limits) -> Called) {
         let rung: Vec<Bell> = {

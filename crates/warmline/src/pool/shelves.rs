@@ -264,6 +264,15 @@ impl<C: Connector> Shelves<C> {
         self.clear_where(ground, why, |_| true);
     }
 
+    /// The shelves whose spares are opened so.
+    pub(super) fn opened_so(&self, is_meant: impl Fn(&C::Setup) -> bool) -> Vec<SpareKey> {
+        let all = self.all.pin();
+        let so = all
+            .iter()
+            .filter(|(_, rack)| is_meant(&rack.inside.lock().setup));
+        so.map(|(key, _)| key.clone()).collect()
+    }
+
     /// Closes what lies on the shelves that are meant, and forgets how it was opened. What is still
     /// being opened for them is closed when it comes.
     pub(super) fn clear_of(

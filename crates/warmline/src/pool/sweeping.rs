@@ -84,28 +84,27 @@ impl<C: Connector> Pool<C> {
         cell.tell(Event::Gone { generation, why });
     }
 
-    /// Ends the keys of a server that belong to no run.
-    pub(crate) fn end_shared_of(&self, server: &str, why: Why) {
-        self.end_shared(why, |known, _| known == server);
-    }
-
-    /// The same for what is shared by those who say this of themselves, whatever the server.
-    pub(crate) fn end_shared_by(&self, declared: DeclaredId, why: Why) {
-        self.end_shared(why, |_, shared_by| shared_by == declared);
-    }
-
-    fn end_shared(&self, why: Why, is_meant: impl Fn(&str, DeclaredId) -> bool) {
+    /// Ends the keys that are opened so and belong to no run, with the spares for them.
+    pub(crate) fn end_shared_of(&self, is_meant: impl Fn(&C::Setup) -> bool, why: Why) {
         for cell in self.cells() {
-            if let Scope::Shared(shared_by) = cell.key().scope()
-                && is_meant(cell.server(), shared_by)
-            {
+            if cell.key().run().is_none() && is_meant(cell.setup()) {
                 self.end(&cell, why);
             }
         }
         let shelves = &self.ground.shelves;
-        shelves.clear_of(&self.ground, why, |key| {
-            is_meant(&key.place.server, key.declared)
-        });
+        let meant = shelves.opened_so(is_meant);
+        shelves.clear_of(&self.ground, why, |key| meant.contains(key));
+    }
+
+    /// The same for what is shared by those who say this of themselves, whatever the server.
+    pub(crate) fn end_shared_by(&self, declared: DeclaredId, why: Why) {
+        for cell in self.cells() {
+            if cell.key().scope() == Scope::Shared(declared) {
+                self.end(&cell, why);
+            }
+        }
+        let shelves = &self.ground.shelves;
+        shelves.clear_of(&self.ground, why, |key| key.declared == declared);
     }
 
     /// Closes what lies on one shelf.

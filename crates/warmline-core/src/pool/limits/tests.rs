@@ -164,6 +164,24 @@ fn changed_limits_count_at_once() {
     assert!(!limits.is_over(&of(1)));
 }
 
+/// DESIGN 2: a changed limit of a server applies in place, to those who wait as well.
+#[test]
+fn a_changed_limit_of_a_server_counts_for_those_who_wait() {
+    let mut limits = Limits::new(ceilings());
+    let of = |server, who, most| claim(server, who, Transport::Http, most);
+    assert!(granted(&limits.claim(of("a", 1, Some(1)))));
+    assert!(!granted(&limits.claim(of("a", 2, Some(1)))));
+    assert!(!granted(&limits.claim(of("a", 3, Some(1)))));
+    assert!(limits.decide("b", Some(9)).is_empty());
+    assert_eq!(limits.decide("a", Some(2)).len(), 1);
+    assert_eq!(limits.waiting(), 1);
+    // Lowered again, it holds for who still waits.
+    assert!(limits.decide("a", Some(1)).is_empty());
+    assert!(limits.release(&of("a", 1, None), Was::Taken).is_empty());
+    assert_eq!(limits.decide("a", None).len(), 1);
+    assert_eq!(limits.taken(Kind::Session), 2);
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Move {
     Claim(u8, u8, bool),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use warmline_core::code::Code;
 
-use super::fake::{FINE, soon};
+use super::fake::{FINE, Setup, soon};
 use super::*;
 
 /// A38, A42, A43: the end of a run closes its sessions and touches no other.
@@ -153,7 +153,8 @@ async fn a_reload_ends_the_shared_sessions_of_a_server() {
     for cell in [&run, &other] {
         world.lease(cell).await.unwrap().settle(FINE);
     }
-    world.pool.end_shared_of("a", Why::Reloaded);
+    let of_a = |setup: &Setup| setup.server == "a";
+    world.pool.end_shared_of(of_a, Why::Reloaded);
     assert_eq!(world.settle().await.present.counts.retiring, 1);
     held.settle(FINE);
     world.settle().await;

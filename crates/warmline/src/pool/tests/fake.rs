@@ -84,7 +84,7 @@ pub(crate) struct Fake {
 
 #[derive(Debug)]
 pub(crate) struct Setup {
-    server: String,
+    pub(crate) server: String,
 }
 
 impl Fake {
