@@ -213,8 +213,7 @@ fn executions(server: &LedgerServer) -> HashMap<String, usize> {
 fn a_gateway_that_is_killed_under_load_goes_on_where_it_was() {
     raise_limit();
     let server = LedgerServer::start(Personality::legacy()).unwrap();
-    // A thousand records are written at once, on a machine that does other things as well.
-    let warmline = Warmline::new().with("WARMLINE_STORE_TIMEOUT", "30s");
+    let warmline = Warmline::new();
     let url = server.url();
     let words = ["--auth", "none", url.as_str()];
     let serving = Serving::start(&warmline, &words);

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use self::folder::Folder;
-use self::turn::Turn;
+use self::turn::{Lines, Turn};
 use super::{RecordName, Saved, SessionStore, Stepping, StoreError, Stored};
 use crate::clock;
 
@@ -34,6 +34,7 @@ const AT_ONCE: usize = 8;
 pub struct FileStore {
     folder: Arc<Folder>,
     threads: Arc<Semaphore>,
+    lines: Lines,
 }
 
 impl FileStore {
@@ -42,6 +43,7 @@ impl FileStore {
         Self {
             folder: Arc::new(Folder::new(folder.into())),
             threads: Arc::new(Semaphore::new(AT_ONCE)),
+            lines: Lines::default(),
         }
     }
 
@@ -78,11 +80,12 @@ impl FileStore {
 
     /// Waits until nobody else changes the record, and says so by holding a lock.
     async fn turn(&self, name: RecordName) -> Result<Turn, StoreError> {
+        let place = self.lines.first_in_line(name).await?;
         let mut pause = turn::FIRST_PAUSE;
         loop {
             let turn = self.on_disk(move |folder| folder.try_turn(name)).await?;
             if let Some(turn) = turn {
-                return Ok(turn);
+                return Ok(turn.with_place(place));
             }
             clock::sleep(pause).await;
             pause = (pause * 2).min(turn::LONGEST_PAUSE);
