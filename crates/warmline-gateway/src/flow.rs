@@ -349,3 +349,31 @@ pub(crate) const fn keep_for(manner: &Manner) -> Keep {
         None => Keep::Nothing,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lane::Keep;
+
+    /// P90: a stream on which nothing happens says so every 15 s, so that nobody on the way cuts it.
+    #[tokio::test(start_paused = true)]
+    async fn a_quiet_stream_shows_that_it_is_alive() {
+        let manner = Manner {
+            accepts: Accepts::Events,
+            leaving: Leaving::GoesOn,
+            stream: Some(1),
+        };
+        let lane = Arc::new(Lane::new(Keep::Written));
+        let mut flow = Flow::after(0, Arc::clone(&lane), manner);
+        let since = clock::now();
+        for round in 1..=3 {
+            let said = std::future::poll_fn(|cx| flow.poll_events(cx)).await;
+            assert_eq!(said, Some(STILL_HERE));
+            let waited = clock::now().duration_since(since);
+            assert!(waited >= ALIVE_EVERY * round && waited <= ALIVE_EVERY * round + ALIVE_EVERY);
+        }
+        lane.tell("{}".into());
+        let said = std::future::poll_fn(|cx| flow.poll_events(cx)).await;
+        assert!(said.is_some_and(|said| said.ends_with(b"data: {}\n\n")));
+    }
+}

@@ -287,7 +287,7 @@ fn a_token_counts_from_when_it_is_made_until_it_is_revoked() {
     assert_eq!(kept.count(), 0);
 }
 
-/// What changes is told in one line; a bad file changes nothing; unchanged servers keep sessions.
+/// reliability P28: what changes is told in one line; a bad file changes nothing; unchanged servers keep sessions.
 #[test]
 fn a_changed_file_is_read_whole_or_not_at_all() {
     let server = LedgerServer::start(Personality::legacy()).unwrap();
@@ -331,7 +331,7 @@ fn a_changed_file_is_read_whole_or_not_at_all() {
     }
 }
 
-/// The first signal lets calls end, and they do; the exit code says that none was cut.
+/// P50, reliability P27: the first signal lets calls end, and they do; the exit code says that none was cut.
 #[test]
 fn a_call_under_way_ends_before_the_gateway_does() {
     let (warmline, server, serving) = busy();
@@ -346,7 +346,7 @@ fn a_call_under_way_ends_before_the_gateway_does() {
     assert_eq!(told.exit, 0, "{told}");
 }
 
-/// The second signal waits for nobody; what became of the call is not known, and said.
+/// reliability P27: the second signal waits for nobody; what became of the call is not known, and said.
 #[test]
 fn a_second_signal_ends_at_once_and_says_that_calls_were_cut() {
     let (warmline, server, serving) = busy();

@@ -109,7 +109,7 @@ fn a_legacy_client_has_a_run_of_its_own() {
     assert_eq!(server.violations(), Vec::<String>::new());
 }
 
-/// A run that was named outlives its client, and the next one goes on with it.
+/// P120: a run that was named outlives its client, and the next one goes on with it.
 #[test]
 fn a_named_run_goes_on_with_the_next_client() {
     let server = LedgerServer::start(Personality::legacy()).unwrap();

@@ -73,6 +73,7 @@ async fn call(url: &str, tool: &str, arguments: Value) -> String {
     result["content"][0]["text"].as_str().unwrap().to_owned()
 }
 
+/// P18: navigate, then click, each in a client session of its own.
 #[tokio::test]
 async fn a_browser_keeps_its_page_between_client_sessions() {
     let folder = TempDir::new().unwrap();

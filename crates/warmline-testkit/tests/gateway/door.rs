@@ -35,7 +35,7 @@ fn greeting() -> String {
     post(PATH, &[("Authorization", "Bearer alice")], &initialize())
 }
 
-/// reliability T16, reliability F83: over a limit of connections the answer is no, at once, and a
+/// P43, reliability T16, reliability F83: over a limit of connections the answer is no, at once, and a
 /// place that is left is free again.
 #[tokio::test]
 async fn connections_of_one_address_have_a_limit() {
@@ -67,7 +67,7 @@ async fn connections_of_one_address_have_a_limit() {
     world.finish().await;
 }
 
-/// reliability T16: who guesses at tokens is stopped, and who has one is not.
+/// P43, reliability T16: who guesses at tokens is stopped, and who has one is not.
 #[tokio::test]
 async fn strangers_are_stopped_and_known_callers_are_not() {
     let world = limited(|limits| limits.strangers_per_minute = 3).await;

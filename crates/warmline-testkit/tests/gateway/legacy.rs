@@ -131,7 +131,7 @@ async fn the_same_id_twice_in_flight_is_two_calls() {
     world.finish().await;
 }
 
-/// mcp-spec 3.2, 5.3, 9.3.2: each request that cannot be served gets its status and a JSON-RPC body, and
+/// P126, mcp-spec 3.2, 5.3, 9.3.2: each request that cannot be served gets its status and a JSON-RPC body, and
 /// nothing of it reaches the server.
 #[tokio::test]
 async fn what_cannot_be_served_gets_its_status() {
@@ -167,6 +167,8 @@ async fn what_cannot_be_served_gets_its_status() {
         json!({ "jsonrpc": "2.0", "id": "p", "result": {} })
     );
     assert_eq!(world.server.ledger().entries().len(), before);
+    // The session is as it was.
+    assert_eq!(client.count().await, 2);
     client.delete().await;
     world.finish().await;
 }
@@ -186,7 +188,7 @@ async fn a_greeting_with_a_stale_session_id_is_answered() {
     world.finish().await;
 }
 
-/// P119: a client that never sends the id back works by the run it names.
+/// P48, P119: a client that never sends the id back works by the run it names.
 #[tokio::test]
 async fn a_client_without_the_session_id_works_by_its_run() {
     let world = World::new(Personality::legacy()).await;
@@ -239,7 +241,63 @@ async fn a_batch_is_split_and_answered_as_one() {
     world.finish().await;
 }
 
-/// P79: progress comes under the client's own token, and log lines with it, before the answer.
+/// P80, P135: a cancel of one call of a batch reaches the server for that call alone; it has no
+/// answer, and a batch of which nothing is left has none at all.
+#[tokio::test]
+async fn a_cancel_inside_a_batch_concerns_its_call_alone() {
+    let world = World::new(Personality::legacy()).await;
+    let client = Legacy::greet(&world, PATH, "2025-03-26", json!({})).await;
+    let ledger = world.server.ledger();
+    let slow = |id: i64| call(id, "slow", json!({ "ms": 60_000 }));
+    let cancel = |id: i64| {
+        json!({
+            "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id },
+        })
+    };
+    let batch = json!([slow(1), call(2, "counter", json!({}))]);
+    let (mut response, ()) = tokio::join!(client.post(&batch), async {
+        until("it is called", || ledger.begun("slow") == 1).await;
+        assert_eq!(client.post(&cancel(1)).await.status, 202);
+    });
+    let answers = response.json().await;
+    let ids: Vec<_> = answers.as_array().unwrap().iter().collect();
+    assert_eq!(ids.len(), 1, "{answers}");
+    assert_eq!(answers[0]["id"], 2);
+    let told = || ledger.received("notifications/cancelled");
+    until("the server is told", || told() == 1).await;
+
+    let batch = json!([slow(3), slow(4)]);
+    let (response, ()) = tokio::join!(client.post(&batch), async {
+        until("both are called", || ledger.begun("slow") == 3).await;
+        let both = json!([cancel(3), cancel(4)]);
+        assert_eq!(client.post(&both).await.status, 202);
+    });
+    assert_eq!(response.status, 202);
+    until("the server is told", || told() == 3).await;
+    // Whatever was given up before it was sent is never sent.
+    assert_eq!(client.post(&json!([slow(5), cancel(5)])).await.status, 202);
+    assert_eq!(ledger.begun("slow"), 3);
+    client.delete().await;
+    world.finish().await;
+}
+
+/// P121: a client that neither keeps its session nor names a run leaves nothing behind.
+#[tokio::test]
+async fn calls_without_a_session_leave_nothing_behind() {
+    let world = World::new(Personality::legacy()).await;
+    let mut client = Legacy::greet(&world, PATH, NEWEST, json!({})).await;
+    client.delete().await;
+    client.ticket = String::new();
+    for _ in 0..5 {
+        assert_eq!(client.count().await, 1);
+    }
+    let control = world.server.control();
+    until("no session is left", || control.sessions().is_empty()).await;
+    assert!(world.warm.snapshot().runs.is_empty());
+    world.finish().await;
+}
+
+/// P79, P128: progress comes under the client's own token, and log lines with it, before the answer.
 #[tokio::test]
 async fn news_of_a_call_come_on_its_own_stream() {
     let world = World::new(Personality::legacy()).await;

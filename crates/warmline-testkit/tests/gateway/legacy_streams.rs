@@ -39,7 +39,7 @@ async fn a_stream_is_primed_for_those_who_know_it() {
     world.finish().await;
 }
 
-/// P88: a client that leaves in the middle of a call finds the rest,
+/// P88, P126: a client that leaves in the middle of a call finds the rest,
 /// also when the call is over by then, and nothing twice.
 #[tokio::test]
 async fn a_client_that_left_gets_what_it_missed() {

@@ -196,7 +196,7 @@ async fn a_client_that_leaves_gives_its_calls_up() {
     world.finish().await;
 }
 
-/// Bad requests are told where they came, or on the stream where they have an id there.
+/// P124: bad requests are told where they came, or on the stream where they have an id there.
 #[tokio::test]
 async fn what_is_wrong_is_refused() {
     let world = world().await;
@@ -236,7 +236,9 @@ async fn what_is_wrong_is_refused() {
     assert_eq!(moved.status, 404);
 
     // Before the greeting nothing but a ping is answered; after it there is no other greeting.
-    assert_eq!(client.ask(&list).await["error"]["code"], -32600);
+    let error = client.ask(&list).await["error"].clone();
+    assert_eq!(error["code"], -32600);
+    assert!(error["message"].as_str().unwrap().contains("initialize"));
     let ping = json!({ "jsonrpc": "2.0", "id": 4, "method": "ping" });
     assert_eq!(client.ask(&ping).await["result"], json!({}));
     let hello = initialize(VERSION, json!({}));

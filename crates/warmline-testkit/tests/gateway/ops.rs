@@ -49,7 +49,7 @@ async fn json_of(gateway: &Gateway, path: &str) -> (u16, Value) {
     (status, serde_json::from_str(&text).unwrap())
 }
 
-/// reliability O6, reliability O7: alive and ready while it serves; not ready, but alive, while it
+/// P50, reliability O6, reliability O7: alive and ready while it serves; not ready, but alive, while it
 /// goes down. A dead server makes nobody unready.
 #[tokio::test]
 async fn ready_until_it_goes_down_and_alive_until_the_end() {

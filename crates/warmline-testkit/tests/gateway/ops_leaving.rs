@@ -105,7 +105,7 @@ async fn a_modern_call_is_cancelled_by_leaving_and_counted() {
     world.finish().await;
 }
 
-/// reliability D132, reliability F39: a client that reads nothing is left, and what it did not take
+/// P110, reliability D132, reliability F39: a client that reads nothing is left, and what it did not take
 /// is counted; the call was answered.
 #[tokio::test]
 async fn a_reply_that_a_slow_reader_never_took_is_counted() {

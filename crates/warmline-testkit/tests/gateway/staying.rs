@@ -95,7 +95,7 @@ async fn end_of(mut stream: Response) {
     tokio::time::timeout(SOON, reading).await.unwrap();
 }
 
-/// reliability T3: a standing stream and a listen of somebody whose token was taken away, or is
+/// P59, reliability T3: a standing stream and a listen of somebody whose token was taken away, or is
 /// over, end by themselves; those of others go on.
 #[tokio::test]
 async fn a_stream_ends_soon_after_its_token_counts_no_longer() {

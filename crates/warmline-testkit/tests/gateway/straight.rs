@@ -55,7 +55,7 @@ async fn a_client_session_keeps_its_state_to_itself() {
     world.finish().await;
 }
 
-/// A run that the path names is shared by all client sessions that name it, and outlives them.
+/// P120: a run that the path names is shared by all client sessions that name it, and outlives them.
 #[tokio::test]
 async fn a_run_in_the_path_outlives_client_sessions() {
     let world = World::new(Personality::legacy()).await;

@@ -134,7 +134,7 @@ async fn a_client_learns_where_tokens_come_from() {
     world.finish().await;
 }
 
-/// reliability T3: a token that was taken away or is over counts no longer at the next request,
+/// P59, reliability T3: a token that was taken away or is over counts no longer at the next request,
 /// also where the client session was opened with it.
 #[tokio::test]
 async fn a_token_that_is_taken_away_counts_no_longer_at_the_next_request() {

@@ -197,7 +197,7 @@ async fn behave(at: SocketAddr, over: Arc<AtomicBool>) -> (u64, Duration) {
     (calls, slowest)
 }
 
-/// reliability T16: what hostile clients of both eras send gets the named status and code each
+/// P110, reliability T16: what hostile clients of both eras send gets the named status and code each
 /// time; memory stays flat, the log is not flooded, and whoever behaves is answered in time.
 #[tokio::test(flavor = "current_thread")]
 async fn whatever_hostile_clients_send_concerns_nobody_else() {

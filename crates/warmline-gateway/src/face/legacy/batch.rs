@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all};
 use http::{Response, StatusCode};
 use serde_json::value::RawValue;
 use warmline::core::era::Version;
@@ -18,7 +18,7 @@ use super::{accepts, not_acceptable, notified, request, wrong_version};
 use crate::body::Body;
 use crate::face::{Visit, raw_id};
 use crate::flow::{self, Calling, Ended, Leaving, Manner};
-use crate::lane::Lane;
+use crate::lane::{Keep, Lane};
 use crate::reply::{self, RpcCode};
 
 /// More messages than these are not taken in one body.
@@ -67,15 +67,28 @@ pub(crate) async fn answer(visit: Visit<'_>, body: Bytes) -> Response<Body> {
     if asked.is_empty() {
         return reply::empty(StatusCode::ACCEPTED);
     }
-    let together: Calling = Box::pin(async move {
-        let ended = join_all(asked).await;
+    let together = together(asked, Arc::clone(&lane));
+    request::respond(&visit, &client, together, lane, manner).await
+}
+
+/// All calls of a batch, without those that the client gave up: these have no answer.
+fn together(asked: Vec<Perhaps>, lane: Arc<Lane>) -> Calling {
+    Box::pin(async move {
+        let ended: Vec<_> = join_all(asked).await.into_iter().flatten().collect();
+        if ended.is_empty() {
+            // Nothing is left to be answered.
+            lane.cancel();
+            return std::future::pending().await;
+        }
         Ended {
             status: StatusCode::OK,
             message: array(&ended),
         }
-    });
-    request::respond(&visit, &client, together, lane, manner).await
+    })
 }
+
+/// A call that may be given up alone.
+type Perhaps = BoxFuture<'static, Option<Ended>>;
 
 /// One call of a batch. What keeps it from being made is its answer.
 async fn ask(
@@ -84,18 +97,29 @@ async fn ask(
     message: &Message,
     params: Params,
     lane: &Arc<Lane>,
-) -> Calling {
+) -> Perhaps {
     let id = raw_id(message);
     if message.method() == Some("ping") {
         return ready(request::pong(&id));
     }
-    let called = request::calling(visit, client, message, params, (id, lane, None)).await;
-    called.unwrap_or_else(|refusal| ready(refusal.message(message.raw_id())))
+    // What comes down goes on the lane of all; a cancel concerns this call alone.
+    let own = Arc::new(Lane::new(Keep::Nothing));
+    let seat = (id.clone(), lane, Some(client.begin(id, &own)));
+    match request::calling(visit, client, message, params, seat).await {
+        Ok(calling) => Box::pin(async move {
+            tokio::select! {
+                biased;
+                () = std::future::poll_fn(|cx| own.poll_cancelled(cx)) => None,
+                ended = calling => Some(ended),
+            }
+        }),
+        Err(refusal) => ready(refusal.message(message.raw_id())),
+    }
 }
 
-fn ready(message: Bytes) -> Calling {
+fn ready(message: Bytes) -> Perhaps {
     let status = StatusCode::OK;
-    Box::pin(std::future::ready(Ended { status, message }))
+    Box::pin(std::future::ready(Some(Ended { status, message })))
 }
 
 /// The messages of a batch, all of them or what is wrong.
