@@ -21,6 +21,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
+use tokio::sync::SemaphorePermit;
 use warmline_core::code::Reason;
 use warmline_core::delivery::{Delivery, Repeat, SoFar};
 use warmline_core::exchange::{Ending, Fate, Patience, Reply, Request, Trouble, Words};
@@ -170,6 +171,8 @@ struct Way<'a> {
     want: Want,
     /// Who holds the session that the call goes on, if its caller does.
     held: Option<&'a Holder>,
+    /// Its turn there, where calls go one after the other.
+    turn: Option<SemaphorePermit<'a>>,
     counted: Option<CallUnderWay>,
 }
 
@@ -210,6 +213,7 @@ impl<'a> Way<'a> {
             last: None,
             want: Want::Shared,
             held: None,
+            turn: None,
             counted,
         };
         if let Err(trouble) = allowed(caller, entry, &way.job) {

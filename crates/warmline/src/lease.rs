@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::Serialize;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use warmline_core::code::Reason;
 use warmline_core::exchange::Trouble;
 use warmline_core::pool::Outcome;
@@ -45,6 +46,8 @@ pub(crate) struct Holder {
     /// Whether state was lost before the lease began.
     lost: bool,
     held: Mutex<Held>,
+    /// One call at a time has it, where the server wants that.
+    turn: Semaphore,
 }
 
 /// What the holder has, and what it does with it.
@@ -72,6 +75,7 @@ impl Leased {
                 stay,
                 calls: 0,
             }),
+            turn: Semaphore::new(1),
         });
         caller.engine.leases.enter(&holder);
         // Whoever ends its run, or the engine, found it in the register, or is seen here.
@@ -131,6 +135,12 @@ impl Leased {
 impl Holder {
     pub(crate) fn route(&self) -> &Route {
         &self.route
+    }
+
+    /// Waits until no other call that wants to be alone is under way.
+    pub(crate) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+        // It is never closed.
+        self.turn.acquire().await.ok()
     }
 
     /// The right to send on the session once.

@@ -49,6 +49,23 @@ impl Route {
         }
     }
 
+    /// The same for a holder who has its session alone. Where nothing is held per session one way
+    /// serves everybody: there the holder gets one of its own, and nobody waits for it.
+    pub(crate) fn alone(self, caller: &Caller) -> Self {
+        match self {
+            Self::Held(cell)
+                if cell.key().owner() == Owner::Everybody && !cell.setup().leg.keeps_session =>
+            {
+                Self::Once(Arc::new(Own {
+                    shelf: SpareKey::of(cell.key(), caller.said.shared_by),
+                    setup: Arc::clone(cell.setup()),
+                    owner: Owner::Identity(caller.who.id),
+                }))
+            },
+            other @ (Self::Held(_) | Self::Once(_)) => other,
+        }
+    }
+
     pub(crate) async fn lease(
         &self,
         caller: &Caller,

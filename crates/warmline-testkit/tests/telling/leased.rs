@@ -326,3 +326,45 @@ async fn a_run_inside_of_one_that_has_ended_is_another() {
     assert_eq!(counted, 1);
     world.finish().await;
 }
+
+/// reliability P5: where servers keep nothing per session, a lease is in nobody's way.
+#[tokio::test]
+async fn a_lease_where_nothing_is_kept_holds_up_nobody() {
+    for personality in [Personality::modern(), Personality::legacy_stateless()] {
+        let world = World::new(personality);
+        let who = |name: &str| world.warm.identity(name).server(LEDGER).unwrap();
+        let (alice, bob) = (who("alice"), who("bob"));
+        let leases = [alice.lease().await.unwrap(), alice.lease().await.unwrap()];
+        for handle in [&alice, &bob] {
+            let echo = handle.call("echo", json!({})).timeout(secs(5));
+            assert!(echo.await.is_ok());
+        }
+        for lease in &leases {
+            assert!(lease.call("echo", json!({})).await.is_ok());
+        }
+        drop((leases, alice, bob));
+        world.finish().await;
+    }
+}
+
+/// P108: `serial` holds for calls on a lease too.
+#[tokio::test]
+async fn calls_on_a_lease_of_a_serial_server_go_one_after_the_other() {
+    let world = World::with(Personality::legacy(), |server| server.serial());
+    let run = world.warm.begin();
+    let lease = run.lease(LEDGER).await.unwrap();
+    let slow = |ms: u64| lease.call("slow", json!({ "ms": ms })).into_future();
+    let first = tokio::spawn(slow(60_000));
+    let book = world.server.ledger().clone();
+    until("one is under way", || book.begun("slow") == 1).await;
+    let hasty = lease.call("slow", json!({ "ms": 1 }));
+    let error = hasty.timeout(Duration::from_millis(200)).await.unwrap_err();
+    assert_eq!(error.delivery(), Delivery::Unsent, "{error:?}");
+    let second = tokio::spawn(slow(1));
+    first.abort();
+    assert!(second.await.unwrap().is_ok());
+    assert_eq!(book.begun("slow"), 2);
+    drop(lease);
+    run.end().await;
+    world.finish().await;
+}

@@ -4,17 +4,19 @@ use warmline_core::code::{Code, Reason};
 use warmline_core::delivery::Delivery;
 use warmline_core::exchange::Trouble;
 use warmline_core::key::{Owner, RunId};
+use warmline_core::pool::Want;
 
 use super::Way;
 use crate::clock;
 use crate::connect::Connect;
 use crate::error::Result;
 use crate::events::{self, Event, Fingerprint, Which};
+use crate::lease::Holder;
 use crate::metrics::Acquired;
 use crate::pool::{How, Lease};
 use crate::route::{self, Route};
 
-impl Way<'_> {
+impl<'a> Way<'a> {
     /// A lease on a session of this call's key.
     pub(super) async fn lease(&mut self) -> Result<(Route, Lease<Connect>)> {
         loop {
@@ -40,8 +42,9 @@ impl Way<'_> {
         }
     }
 
-    async fn try_lease(&self) -> Result<(Route, Lease<Connect>), Trouble> {
+    async fn try_lease(&mut self) -> Result<(Route, Lease<Connect>), Trouble> {
         if let Some(held) = self.held {
+            self.wait_for_turn(held).await?;
             self.credential_ready(held.route()).await?;
             return Ok((held.route().clone(), held.join()?));
         }
@@ -49,7 +52,10 @@ impl Way<'_> {
         let Ok(route) = clock::timeout_at(self.by, finding).await else {
             return Err(self.late("while the way to the server was looked for"));
         };
-        let route = route?;
+        let route = match self.want {
+            Want::Exclusive => route?.alone(self.caller),
+            Want::Shared => route?,
+        };
         self.credential_ready(&route).await?;
         // From here on it is waited for a session: finding the way has limits of its own.
         let by = clock::after(self.entry.policy().wait).min(self.by);
@@ -61,6 +67,16 @@ impl Way<'_> {
             },
             Err(trouble) => Err(trouble),
         }
+    }
+
+    /// One call at a time where the server wants it so, also on a lease.
+    async fn wait_for_turn(&mut self, held: &'a Holder) -> Result<(), Trouble> {
+        if self.turn.is_none() && self.entry.policy().serial {
+            let turn = clock::timeout_at(self.by, held.turn()).await;
+            let late = || self.late("while another call was under way on the lease");
+            self.turn = turn.map_err(|_| late())?;
+        }
+        Ok(())
     }
 
     async fn credential_ready(&self, route: &Route) -> Result<(), Trouble> {
