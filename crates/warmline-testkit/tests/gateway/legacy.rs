@@ -131,7 +131,7 @@ async fn the_same_id_twice_in_flight_is_two_calls() {
     world.finish().await;
 }
 
-/// P126, mcp-spec 3.2, 5.3, 9.3.2: each request that cannot be served gets its status and a JSON-RPC body, and
+/// P126: each request that cannot be served gets its status (mcp-spec 3.2, 5.3, 9.3.2) and a JSON-RPC body, and
 /// nothing of it reaches the server.
 #[tokio::test]
 async fn what_cannot_be_served_gets_its_status() {
