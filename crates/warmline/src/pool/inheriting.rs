@@ -12,8 +12,9 @@ use super::Connector;
 use super::cell::{CellOf, Inside};
 use super::rooms::Room;
 
-/// A session that was lost, until another takes its place. A run keeps its room meanwhile: it
-/// must not lose its place in the world because its server restarted.
+/// A session that was lost, until another takes its place. A run keeps its room for the first try
+/// of that: it must not lose its place in the world because its server restarted. If the try
+/// fails, the room is for whoever waits longest: a server that stays away must not take up room.
 pub(super) struct Kept<C: Connector> {
     pub(super) generation: Generation,
     pub(super) session: Arc<C::Session>,
