@@ -123,8 +123,14 @@ fn auth(settings: &GatewaySettings, tokens: &TokenStore) -> Result<Auth, ConfigE
     Ok(Auth::AnyOf(ways))
 }
 
-/// A listener that others can reach has to ask who they are.
+/// A listener that others can reach has to ask who they are, and so has one that was told to.
 fn reachable(settings: &GatewaySettings) -> Result<(), ConfigError> {
+    if settings.auth_required && settings.auth == AuthWord::None {
+        let what = "callers have to show who they are, and `gateway.auth` is `none`";
+        let hint =
+            "decide another `gateway.auth`, or take `gateway.auth_required` (`AUTH_REQUIRED`) away";
+        return Err(bad(settings, "gateway.auth_required", what, hint));
+    }
     let is_asked = !matches!(settings.auth, AuthWord::Local | AuthWord::None);
     if settings.listen.ip().is_loopback() || is_asked {
         return Ok(());

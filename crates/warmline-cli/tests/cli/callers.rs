@@ -5,7 +5,6 @@ use std::net::TcpStream;
 
 use jsonwebtoken::jwk::Jwk;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
-use rustix::process::Signal;
 use serde_json::{Value, json};
 use warmline_testkit::LedgerServer;
 use warmline_testkit::personality::Personality;
@@ -118,7 +117,7 @@ fn signed_tokens_and_rules_of_a_file_count_and_change_together() {
     let sales = "allow = [{ claim = 'groups', has = 'sales' }]";
     let broken = file(&server, sales).replace("audiences = ['", "audiences = [] # ['");
     std::fs::write(&path, broken).unwrap();
-    serving.tell(Signal::HUP);
+    serving.refuses_its_file();
     assert!(may("counter", &of_finance) && !may("counter", &of_sales));
 
     std::fs::write(&path, file(&server, sales)).unwrap();

@@ -1,8 +1,6 @@
 //! Secrets are sent where they belong and told to nobody.
 
 use std::ffi::OsStr;
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::os::unix::ffi::OsStrExt as _;
 
 use warmline_testkit::LedgerServer;
@@ -198,20 +196,6 @@ fn a_variable_that_is_no_text_is_told_by_its_name() {
     assert_eq!(server.counts().requests, 0);
 }
 
-/// A page of a gateway, with all that was said.
-fn page(base: &str, path: &str) -> String {
-    let address = base.strip_prefix("http://").unwrap();
-    let mut socket = TcpStream::connect(address).unwrap();
-    write!(
-        socket,
-        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
-    )
-    .unwrap();
-    let mut said = String::new();
-    socket.read_to_string(&mut said).unwrap();
-    said
-}
-
 /// reliability T9, reliability P30, A66: a gateway tells no secret of its configuration, of its
 /// environment or of its clients: not in what it prints, logs at any level, writes into its audit
 /// or shows to machines that watch it.
@@ -258,9 +242,8 @@ fn a_gateway_tells_no_secret_anywhere() {
             told.push_str(&answer.stdout);
         }
     }
-    let ops = serving.said["ops"].as_str().unwrap().to_owned();
     for path in ["/metrics", "/servers", "/readyz", "/livez", "/nothing"] {
-        let said = page(&ops, path);
+        let said = serving.page(path);
         assert!(said.contains("HTTP/1.1 "), "{path}: {said}");
         told.push_str(&said);
     }

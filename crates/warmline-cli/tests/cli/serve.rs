@@ -1,6 +1,7 @@
 //! `warmline serve`: who is let in, a configuration that changes, how it stops.
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Stdio};
 use std::time::Duration;
@@ -55,6 +56,31 @@ impl Serving {
 
     pub(crate) fn base(&self) -> String {
         self.said["url"].as_str().unwrap().to_owned()
+    }
+
+    /// A page for machines that watch it.
+    pub(crate) fn page(&self, path: &str) -> String {
+        let base = self.said["ops"].as_str().unwrap();
+        let address = base.strip_prefix("http://").unwrap();
+        let mut socket = TcpStream::connect(address).unwrap();
+        write!(
+            socket,
+            "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+        )
+        .unwrap();
+        let mut said = String::new();
+        socket.read_to_string(&mut said).unwrap();
+        said
+    }
+
+    /// Tells it to read its files again, and waits until it refused what it found.
+    pub(crate) fn refuses_its_file(&self) {
+        self.tell(Signal::HUP);
+        let none = r#"warmline_reload_total{result="refused"} 0"#;
+        until("a file is refused", || {
+            let page = self.page("/metrics");
+            page.contains("warmline_reload_total") && !page.contains(none)
+        });
     }
 
     pub(crate) fn tell(&self, signal: Signal) {
@@ -149,6 +175,7 @@ fn a_url_and_a_program_are_served_without_any_file() {
     assert_eq!(server.violations(), Vec::<String>::new());
 }
 
+/// A72: also that nobody is asked.
 #[test]
 fn people_are_told_where_it_listens_and_how_to_be_let_in() {
     let warmline = Warmline::new();
@@ -193,6 +220,32 @@ fn people_are_told_where_it_listens_and_how_to_be_let_in() {
             "#),
         }
     }
+}
+
+/// A72: a gateway that asks nobody says so at its start (above), and `doctor` does.
+#[test]
+fn doctor_tells_of_a_gateway_that_asks_nobody() {
+    let warmline = Warmline::new();
+    warmline.write_user("warmline.toml", "[gateway]\nauth = 'none'\n");
+    let told = warmline.run(&["doctor"]);
+    assert!(
+        told.stdout.contains("nobody is asked who they are"),
+        "{}",
+        told.stdout
+    );
+}
+
+/// S14: whoever demands that callers are asked gets no gateway that does not ask.
+#[test]
+fn a_gateway_that_has_to_ask_does_not_start_without() {
+    let warmline = Warmline::new().with("AUTH_REQUIRED", "true");
+    tells!(warmline.run(&["serve", "--auth", "none", "http://127.0.0.1:1/mcp"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[config-bad-value]: callers have to show who they are, and `gateway.auth` is `none`
+      why: AUTH_REQUIRED says so
+      hint: decide another `gateway.auth`, or take `gateway.auth_required` (`AUTH_REQUIRED`) away
+    ");
 }
 
 /// A refusal to start says what to do: nobody but loopback is served without a token.
@@ -310,7 +363,7 @@ fn a_changed_file_is_read_whole_or_not_at_all() {
     );
 
     std::fs::write(&file, "[servers.kept]\nurll = 'http://x'\n").unwrap();
-    serving.tell(Signal::HUP);
+    serving.refuses_its_file();
     assert_eq!(counts("kept").stdout.trim(), r#"{"count":3}"#);
     assert_eq!(counts("late").exit, 0, "what runs goes on");
 

@@ -21,6 +21,8 @@ pub struct GatewaySettings {
     pub listen: SocketAddr,
     /// How callers show who they are.
     pub auth: AuthWord,
+    /// Whether it must not run without asking who callers are.
+    pub auth_required: bool,
     /// Tokens that somebody else signed.
     pub jwt: JwtSettings,
     /// Addresses and networks of proxies that say who is calling.
@@ -182,6 +184,7 @@ impl Default for GatewaySettings {
         Self {
             listen: ([127, 0, 0, 1], 8484).into(),
             auth: AuthWord::default(),
+            auth_required: false,
             jwt: JwtSettings::default(),
             trusted_proxies: Vec::new(),
             proxy_header: None,
@@ -252,6 +255,13 @@ pub(crate) const TABLE: &[Of] = &[
         "how callers show who they are: by the token of this machine, by tokens that were made for them, by signed tokens alone, by a proxy alone, or not at all",
         words!(auth: AuthWord),
     ),
+    Of::new(
+        "gateway.auth_required",
+        Kind::switch(),
+        "whether it refuses to run with `auth = \"none\"`, whoever decided that",
+        plain!(Switch, auth_required),
+    )
+    .elsewhere("S14", "AUTH_REQUIRED"),
     Of::new(
         "gateway.trusted_proxies",
         Kind::texts(),

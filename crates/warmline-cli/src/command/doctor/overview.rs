@@ -27,7 +27,10 @@ pub(super) fn look(connect: &Connect) -> Outcome<Examined> {
     let mut findings = files(&config, &folders, &store);
     findings.extend(settings::strays());
     let settings = match settings::of_all(&config, &store) {
-        Ok(rows) => rows,
+        Ok(rows) => {
+            findings.extend(settings::asks_nobody(&rows));
+            rows
+        },
         Err(problem) => {
             findings.push(Finding::of_problem("settings", problem.parts()));
             Vec::new()

@@ -48,6 +48,19 @@ pub(super) fn of_all(config: &Config, store: &TrustStore) -> Outcome<Vec<Row>> {
     Ok(rows)
 }
 
+/// A gateway that asks nobody who they are is told of.
+pub(super) fn asks_nobody(rows: &[Row]) -> Option<Finding> {
+    let mut settings = rows.iter().map(|row| &row.setting);
+    let auth = settings.find(|one| one.key == "gateway.auth" && one.value == "none")?;
+    let says = format!(
+        "nobody is asked who they are: `gateway.auth` is `none` ({})",
+        auth.origin
+    );
+    Some(Finding::look("gateway", says).hint(
+        "take the line out, and callers show the token of this machine: `warmline url NAME` prints it",
+    ))
+}
+
 fn of_server(name: Option<&str>, settings: &ServerSettings) -> impl Iterator<Item = Row> {
     let server = name.map(str::to_owned);
     settings.effective().into_iter().map(move |setting| Row {
