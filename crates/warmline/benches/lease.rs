@@ -97,7 +97,9 @@ async fn measure(count: usize) {
         ..Ceilings::default()
     };
     let pool = Pool::new(Arc::new(Nothing), ceilings);
-    let keys: Vec<Key> = (0..count).map(key).collect();
+    // Keys of one server share its name, as those of the engine do.
+    let server = Arc::from("server");
+    let keys: Vec<Key> = (0..count).map(|number| key(&server, number)).collect();
     let before = resident();
     for key in &keys {
         lease(&pool, key).await;
@@ -134,12 +136,12 @@ async fn lease(pool: &Pool<Nothing>, key: &Key) {
         .settle(Outcome::Fine { left_state: true });
 }
 
-fn key(number: usize) -> Key {
+fn key(server: &Arc<str>, number: usize) -> Key {
     let mut digest = [0; 16];
     digest[..8].copy_from_slice(&number.to_be_bytes());
     let digest = Digest::new(digest);
     let place = Place {
-        server: Arc::from("server"),
+        server: Arc::clone(server),
         revision: Revision(Digest::new([1; 16])),
         era: Era::Legacy,
         transport: Transport::Http,
