@@ -1,6 +1,6 @@
 //! `up`, `down`, `ps`, `end`: sessions that stay open between two commands of a shell.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -224,8 +224,10 @@ fn a_program_starts_where_its_run_first_named_it() {
         assert_eq!(told.exit, 0, "{told}");
         std::fs::read_to_string(folder.join("started-in")).unwrap()
     };
-    assert!(pwd("one", "here").trim().ends_with("/work/one"));
-    assert!(pwd("two", "there").trim().ends_with("/work/two"));
+    for (folder, run) in [("one", "here"), ("two", "there")] {
+        let expected = background.warmline.work().join(folder);
+        assert_eq!(Path::new(pwd(folder, run).trim()), expected);
+    }
 }
 
 /// What a later command decides about the same server counts from then on.
