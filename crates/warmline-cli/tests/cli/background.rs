@@ -723,5 +723,5 @@ fn a_served_gateway_is_looked_after_by_its_admin_socket() {
     let told = warmline.run(&["down", "--socket", socket]);
     assert_eq!(told.exit, 0, "{told}");
     assert_eq!(serving.ended(&warmline).exit, 0);
-    assert!(!std::path::Path::new(socket).exists());
+    assert!(!Path::new(socket).exists());
 }
