@@ -417,7 +417,7 @@ async fn let_in(
     } else {
         Effort::Full
     };
-    let turned_away = match terms.doorman.identify(head, peer, effort).await {
+    let turned_away = match terms.identify(head, peer, effort).await {
         Ok(subject) => return Ok(subject),
         Err(turned_away) => turned_away,
     };

@@ -267,10 +267,17 @@ impl Gateway {
         self.shared.terms.let_in_by(auth, &self.shared.warm);
     }
 
-    /// Goes by other terms from the next request on, all of them together.
-    pub(crate) fn go_by(&self, options: &Options) {
+    /// Goes by other terms from the next request on, all of them together. What is done
+    /// `meanwhile` is open to nobody whom the old terms or the new ones keep out; where it fails,
+    /// the old ones count on.
+    pub(crate) fn go_by<T, E>(
+        &self,
+        options: &Options,
+        meanwhile: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
         let shared = &self.shared;
-        shared.terms.replace(options, self.address, &shared.warm);
+        let (terms, warm) = (&shared.terms, &shared.warm);
+        terms.replace(options, self.address, warm, meanwhile)
     }
 
     /// Ends when somebody asks by the admin socket that the gateway ends, and says how.

@@ -120,9 +120,8 @@ impl Gateway {
         wanted.gateway.listen = self.address();
         let options = options(&wanted).map_err(|error| NotReloaded::Gateway(Box::new(error)))?;
         let servers = self.shared.desk.handed.beside(wanted.servers);
-        let declared = self.warm().declare(servers);
+        let declared = self.go_by(&options, || self.warm().declare(servers));
         let difference = declared.map_err(NotReloaded::Server)?;
-        self.go_by(&options);
         self.shared.counts.reloads.one_more(Reloaded::Taken);
         let at_once = fixed.renew(wanted.gateway, wanted.accesses).join(", ");
         let some = |text: String| (!text.is_empty()).then_some(text);

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use smallvec::{SmallVec, smallvec};
 use warmline::core::names;
 use warmline::core::protocol::params::Params;
 use warmline::core::protocol::splice::{self, Edit};
@@ -19,7 +20,8 @@ use crate::who::Subject;
 /// The rules of every server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    servers: HashMap<String, ServerRules>,
+    /// All that are about a server have to allow what is done.
+    servers: HashMap<String, SmallVec<[ServerRules; 1]>>,
 }
 
 /// The rules of one server. What is denied is denied; where anything is allowed by name, nothing
@@ -68,34 +70,36 @@ impl Rules {
     /// The same with the rules of a server.
     #[must_use]
     pub fn with(mut self, server: impl Into<String>, rules: ServerRules) -> Self {
-        self.servers.insert(server.into(), rules);
+        self.servers.insert(server.into(), smallvec![rules]);
         self
+    }
+
+    /// Those by which something is allowed that both allow.
+    pub(crate) fn and(&self, others: &Self) -> Self {
+        let mut both = self.clone();
+        for (server, more) in &others.servers {
+            let all = both.servers.entry(server.clone()).or_default();
+            for rules in more {
+                if !all.contains(rules) {
+                    all.push(rules.clone());
+                }
+            }
+        }
+        both
     }
 
     /// Whether somebody may use a server at all.
     pub(crate) fn may_use(&self, subject: &Subject, server: &str) -> bool {
-        let Some(rules) = self.servers.get(server) else {
-            return true;
-        };
-        let is_denied = rules
-            .deny
-            .iter()
-            .any(|rule| rule.tools.is_none() && rule.whose.is(subject));
-        let is_allowed = rules.allow.iter().any(|rule| rule.whose.is(subject));
-        !is_denied && (rules.allow.is_empty() || is_allowed)
+        let mut all = self.servers.get(server).into_iter().flatten();
+        all.all(|rules| rules.may_use(subject))
     }
 
     /// Whether somebody may see and call a tool of a server.
     pub(crate) fn may_call(&self, subject: &Subject, server: &str, tool: &str) -> bool {
-        let Some(rules) = self.servers.get(server) else {
-            return true;
-        };
-        let fits = |rule: &Rule| rule.is_about(tool) && rule.whose.is(subject);
-        !rules.deny.iter().any(fits) && (rules.allow.is_empty() || rules.allow.iter().any(fits))
+        let mut all = self.servers.get(server).into_iter().flatten();
+        all.all(|rules| rules.may_call(subject, tool))
     }
-}
 
-impl Rules {
     /// The same for the tool that a call names. A call that names none is its server's to refuse.
     pub(crate) fn may_call_named(&self, subject: &Subject, server: &str, call: &Params) -> bool {
         if !self.servers.contains_key(server) {
@@ -103,6 +107,19 @@ impl Rules {
         }
         let tool = call.name().unwrap_or_default();
         self.may_call(subject, server, &tool)
+    }
+}
+
+impl ServerRules {
+    fn may_use(&self, subject: &Subject) -> bool {
+        let denies = |rule: &Rule| rule.tools.is_none() && rule.whose.is(subject);
+        let is_allowed = self.allow.iter().any(|rule| rule.whose.is(subject));
+        !self.deny.iter().any(denies) && (self.allow.is_empty() || is_allowed)
+    }
+
+    fn may_call(&self, subject: &Subject, tool: &str) -> bool {
+        let fits = |rule: &Rule| rule.is_about(tool) && rule.whose.is(subject);
+        !self.deny.iter().any(fits) && (self.allow.is_empty() || self.allow.iter().any(fits))
     }
 }
 

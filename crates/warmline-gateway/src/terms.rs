@@ -9,6 +9,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
+use http::request::Parts;
 use tokio::sync::watch;
 use warmline::{Warmline, clock};
 
@@ -16,7 +17,7 @@ use crate::door::Resource;
 use crate::hosts::Hosts;
 use crate::rules::Rules;
 use crate::which::RunFrom;
-use crate::who::{Auth, Doorman, Subject};
+use crate::who::{Auth, Doorman, Effort, Peer, Subject, TurnedAway};
 use crate::{Options, Shared, door};
 
 /// So often it is looked whether tokens were taken away from somebody whose stream is open.
@@ -26,7 +27,9 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(30);
 
 /// What callers are let in by and held to.
 pub(crate) struct Terms {
-    pub(crate) doorman: Doorman,
+    doorman: Arc<Doorman>,
+    /// Who has to let in as well, while one configuration follows another.
+    doorman_before: Option<Arc<Doorman>>,
     pub(crate) rules: Rules,
     pub(crate) resource: Option<Resource>,
     pub(crate) run_from: Vec<RunFrom>,
@@ -39,15 +42,56 @@ impl Terms {
     /// Those of these options, at this address. What is remembered of callers who are let in as
     /// before stays.
     fn of(options: &Options, address: SocketAddr, warm: &Warmline, before: Option<&Self>) -> Self {
-        let doorman = before.map(|before| &before.doorman);
+        let doorman = before.map(|before| &*before.doorman);
+        let doorman = Doorman::new(options.auth.clone(), warm.clone(), doorman);
         Self {
-            doorman: Doorman::new(options.auth.clone(), warm.clone(), doorman),
+            doorman: Arc::new(doorman),
+            doorman_before: None,
             rules: options.rules.clone(),
             resource: options.resource.clone(),
             run_from: options.run_from.clone(),
             hosts: Hosts::of(address, &options.hosts, &options.origins),
             max_request: options.max_request,
         }
+    }
+
+    /// The same for somebody who must be let in by others as well, and held to theirs.
+    fn and(&self, before: &Self) -> Self {
+        Self {
+            doorman: Arc::clone(&self.doorman),
+            doorman_before: Some(Arc::clone(&before.doorman)),
+            rules: self.rules.and(&before.rules),
+            resource: self.resource.clone(),
+            run_from: self.run_from.clone(),
+            hosts: self.hosts.clone(),
+            max_request: self.max_request,
+        }
+    }
+
+    /// Who it is that sends this, as [`Doorman::identify`] says.
+    pub(crate) async fn identify(
+        &self,
+        head: &Parts,
+        peer: Peer,
+        effort: Effort,
+    ) -> Result<Subject, TurnedAway> {
+        if let Some(before) = &self.doorman_before {
+            before.identify(head, peer, effort).await?;
+        }
+        self.doorman.identify(head, peer, effort).await
+    }
+
+    /// Whether tokens were made or taken away since this was last asked.
+    fn has_changed(&self) -> bool {
+        self.doorman.has_changed()
+    }
+
+    /// Whether somebody who was let in would be still.
+    fn still_lets_in(&self, subject: &Subject) -> bool {
+        // Between two configurations streams of both go on: which of them ends is said afterwards.
+        let before = self.doorman_before.iter();
+        let mut all = before.chain([&self.doorman]);
+        all.any(|doorman| doorman.still_lets_in(subject))
     }
 }
 
@@ -80,19 +124,36 @@ impl Current {
         self.changed.subscribe()
     }
 
-    /// Others count from the next request on.
-    pub(crate) fn replace(&self, options: &Options, address: SocketAddr, warm: &Warmline) {
+    /// Others count from the next request on, and something is done `meanwhile` that belongs to
+    /// them, such as to declare the servers they are about. Until it is done, both count: what
+    /// comes or goes with it is never there for somebody whom either keeps out. Where it fails,
+    /// nothing has changed.
+    pub(crate) fn replace<T, E>(
+        &self,
+        options: &Options,
+        address: SocketAddr,
+        warm: &Warmline,
+        meanwhile: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
         let before = self.hold();
         let terms = Terms::of(options, address, warm, Some(&before));
-        self.terms.store(Arc::new(terms));
+        self.terms.store(Arc::new(terms.and(&before)));
+        let done = meanwhile();
+        let counts = match &done {
+            Ok(_) => Arc::new(terms),
+            Err(_) => before,
+        };
+        self.terms.store(counts);
         self.changed.send_replace(());
+        done
     }
 
     /// Callers are let in otherwise; the rest stays.
     pub(crate) fn let_in_by(&self, auth: Auth, warm: &Warmline) {
         let before = self.hold();
         self.terms.store(Arc::new(Terms {
-            doorman: Doorman::new(auth, warm.clone(), Some(&before.doorman)),
+            doorman: Arc::new(Doorman::new(auth, warm.clone(), Some(&before.doorman))),
+            doorman_before: before.doorman_before.clone(),
             rules: before.rules.clone(),
             resource: before.resource.clone(),
             run_from: before.run_from.clone(),
@@ -116,7 +177,7 @@ pub(crate) async fn look_after(shared: Weak<Shared>, mut stopping: watch::Receiv
         };
         let current = &shared.terms;
         // Nobody waits for it: what changed meanwhile is seen by whoever comes.
-        if current.changed.receiver_count() > 0 && current.load().doorman.has_changed() {
+        if current.changed.receiver_count() > 0 && current.load().has_changed() {
             current.changed.send_replace(());
         }
     }
@@ -131,7 +192,7 @@ pub(crate) async fn turned_out(shared: Arc<Shared>, subject: Subject, server: Op
         let may_use = server
             .as_deref()
             .is_none_or(|server| terms.rules.may_use(&subject, server));
-        if !may_use || !terms.doorman.still_lets_in(&subject) {
+        if !may_use || !terms.still_lets_in(&subject) {
             return;
         }
         drop(terms);
@@ -152,3 +213,6 @@ pub(crate) async fn turned_out(shared: Arc<Shared>, subject: Subject, server: Op
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
