@@ -14,6 +14,7 @@ mod flow;
 mod hosts;
 mod lane;
 pub mod local;
+mod look;
 mod merge;
 pub mod metrics;
 mod ops;

@@ -3,14 +3,15 @@
 //! Asked by: whoever runs a gateway by a configuration file, when the file changed or somebody
 //! asked for it. What cannot be used is told in one line, and what runs goes on.
 
-use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::path::PathBuf;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use warmline::config::ConfigError;
 use warmline::settings::{EngineSettings, GatewaySettings};
 use warmline::{Difference, Error, Server};
 
+use crate::look::Look;
 use crate::metrics::Reloaded;
 use crate::settings::Accesses;
 use crate::{Gateway, Options};
@@ -141,22 +142,16 @@ impl Gateway {
 }
 
 /// Files and folders that are looked at for changes.
-///
-/// They are looked at and not listened to: that works on every file system, and through links that
-/// are exchanged as a whole.
 #[derive(Debug)]
 pub struct Watch {
     paths: Vec<PathBuf>,
-    seen: Vec<Stamp>,
+    seen: Look,
 }
-
-/// What tells one content of a file from the next.
-type Stamp = Option<(SystemTime, u64, u64)>;
 
 impl Watch {
     /// Looks at these from now on; those that are not there may come.
     pub fn over(paths: Vec<PathBuf>) -> Self {
-        let seen = paths.iter().map(|path| stamp(path)).collect();
+        let seen = Look::at(&paths);
         Self { paths, seen }
     }
 
@@ -164,30 +159,17 @@ impl Watch {
     pub async fn changed(&mut self) {
         loop {
             warmline::clock::sleep(LOOK_EVERY).await;
-            let now = self.look();
+            let now = Look::at(&self.paths);
             if now == self.seen {
                 continue;
             }
             warmline::clock::sleep(LOOK_EVERY / 5).await;
-            if self.look() == now {
+            if Look::at(&self.paths) == now {
                 self.seen = now;
                 return;
             }
         }
     }
-
-    fn look(&self) -> Vec<Stamp> {
-        self.paths.iter().map(|path| stamp(path)).collect()
-    }
-}
-
-fn stamp(path: &Path) -> Stamp {
-    let meta = std::fs::metadata(path).ok()?;
-    #[cfg(unix)]
-    let number = std::os::unix::fs::MetadataExt::ino(&meta);
-    #[cfg(not(unix))]
-    let number = 0;
-    Some((meta.modified().ok()?, meta.len(), number))
 }
 
 #[cfg(test)]

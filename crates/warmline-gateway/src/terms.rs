@@ -81,9 +81,9 @@ impl Terms {
         self.doorman.identify(head, peer, effort).await
     }
 
-    /// Whether tokens were made or taken away since this was last asked.
-    fn has_changed(&self) -> bool {
-        self.doorman.has_changed()
+    /// Whether tokens or keys were made or taken away since this was last asked.
+    async fn has_changed(&self) -> bool {
+        self.doorman.has_changed().await
     }
 
     /// Whether somebody who was let in would be still.
@@ -143,6 +143,7 @@ impl Current {
             Ok(_) => Arc::new(terms),
             Err(_) => before,
         };
+        counts.doorman.doubt_keys();
         self.terms.store(counts);
         self.changed.send_replace(());
         done
@@ -164,8 +165,8 @@ impl Current {
     }
 }
 
-/// Looks whether tokens were taken away, until told to stop. Requests look for themselves; this is
-/// for those who make none.
+/// Looks whether tokens or keys were taken away, until told to stop. Requests look for themselves;
+/// this is for those who make none, and so that none has to wait for keys that grew old.
 pub(crate) async fn look_after(shared: Weak<Shared>, mut stopping: watch::Receiver<bool>) {
     loop {
         tokio::select! {
@@ -176,8 +177,12 @@ pub(crate) async fn look_after(shared: Weak<Shared>, mut stopping: watch::Receiv
             return;
         };
         let current = &shared.terms;
-        // Nobody waits for it: what changed meanwhile is seen by whoever comes.
-        if current.changed.receiver_count() > 0 && current.load().has_changed() {
+        let terms = current.hold();
+        let has_changed = tokio::select! {
+            has_changed = terms.has_changed() => has_changed,
+            () = door::stopped(&mut stopping) => return,
+        };
+        if has_changed {
             current.changed.send_replace(());
         }
     }

@@ -139,13 +139,13 @@ enum Shown {
     Nothing,
     /// A token of ours, by its digest.
     Token(Digest),
-    /// A token that was found good by the verifier with this mark.
+    /// A token that was found good by the key with this mark.
     Signed(Arc<Mark>),
     /// A name that a proxy at this address gave.
     ByProxy(IpAddr),
 }
 
-/// Tells one verifier from all others, and makes none that differs in what it asks for.
+/// Tells one key of one verifier from all others.
 #[derive(Debug, Default)]
 struct Mark(());
 
@@ -233,14 +233,27 @@ impl Doorman {
         }
     }
 
-    /// Whether tokens were made or taken away since this was last asked.
-    pub(crate) fn has_changed(&self) -> bool {
-        let kept = self.ways.all().iter().map(|way| match way {
-            Ready::Kept(kept) => kept.has_changed(),
-            Ready::Tokens(_) | Ready::Jwt(_) | Ready::Proxies(_) => false,
-        });
+    /// Whether tokens or keys were made or taken away since this was last asked.
+    pub(crate) async fn has_changed(&self) -> bool {
         // Each is asked, so that none tells of the same change later.
-        kept.filter(|has_changed| *has_changed).count() > 0
+        let mut has_changed = false;
+        for way in self.ways.all() {
+            has_changed |= match way {
+                Ready::Kept(kept) => kept.has_changed(),
+                Ready::Jwt(verifier) => verifier.has_changed().await,
+                Ready::Tokens(_) | Ready::Proxies(_) => false,
+            };
+        }
+        has_changed
+    }
+
+    /// Keys that others publish are looked for before any counts again.
+    pub(crate) fn doubt_keys(&self) {
+        for way in self.ways.all() {
+            if let Ready::Jwt(verifier) = way {
+                verifier.doubt_keys();
+            }
+        }
     }
 
     /// Whether somebody who was let in would be still.
@@ -259,7 +272,7 @@ impl Doorman {
                 let found = kept.find(digest, &self.warm);
                 found.is_some_and(|found| counts(&found))
             },
-            (Shown::Signed(mark), Ready::Jwt(verifier)) => verifier.is_marked(mark),
+            (Shown::Signed(mark), Ready::Jwt(verifier)) => verifier.holds(mark),
             (Shown::ByProxy(address), Ready::Proxies(proxies)) => proxies.is_one(*address),
             _ => false,
         };

@@ -113,12 +113,11 @@ impl Jwt {
     }
 }
 
-/// Checks tokens, and remembers those that were good until they expire.
+/// Checks tokens, and remembers those that were good until they expire, or their key is taken back.
 pub(super) struct Verifier {
     jwt: Jwt,
     keys: Keys,
     verified: HashMap<Digest, Arc<Known>>,
-    mark: Arc<Mark>,
 }
 
 impl Verifier {
@@ -127,7 +126,6 @@ impl Verifier {
             keys: Keys::new(jwt.keys.clone()),
             jwt,
             verified: HashMap::new(),
-            mark: Arc::default(),
         }
     }
 
@@ -136,9 +134,19 @@ impl Verifier {
         self.jwt == *jwt
     }
 
-    /// Whether it is the one with this mark.
-    pub(super) fn is_marked(&self, mark: &Arc<Mark>) -> bool {
-        Arc::ptr_eq(&self.mark, mark)
+    /// Whether a token may count that the key with this mark signed.
+    pub(super) fn holds(&self, mark: &Arc<Mark>) -> bool {
+        self.keys.holds(mark)
+    }
+
+    /// No key counts again before it was looked for.
+    pub(super) fn doubt_keys(&self) {
+        self.keys.doubt();
+    }
+
+    /// Whether other keys count since this was last asked.
+    pub(super) async fn has_changed(&self) -> bool {
+        self.keys.have_changed().await
     }
 
     /// Whom a token stands for.
@@ -149,16 +157,30 @@ impl Verifier {
         warm: &Warmline,
         effort: Effort,
     ) -> Option<Arc<Known>> {
-        if let Some(known) = self.verified.pin().get(&digest) {
-            return Some(Arc::clone(known));
+        // On the heap, both: they happen seldom, and their futures are large.
+        let may_look = effort == Effort::Full || self.keys.are_of_a_file();
+        if may_look && !self.keys.are_fresh() {
+            Box::pin(self.keys.renew()).await;
+        }
+        if let Some(known) = self.remembered(&digest) {
+            return Some(known);
         }
         if effort == Effort::Little || text.len() > MAX_TOKEN {
             return None;
         }
-        // On the heap: it happens once for each token, and its future is large.
         let known = Arc::new(Box::pin(self.verify(text, warm)).await?);
         self.remember(digest, &known);
         Some(known)
+    }
+
+    /// Whom a token stands for that was found good, as long as its key counts.
+    fn remembered(&self, digest: &Digest) -> Option<Arc<Known>> {
+        let verified = self.verified.pin();
+        let known = verified.get(digest)?;
+        let Shown::Signed(mark) = &known.shown else {
+            return None;
+        };
+        self.keys.holds(mark).then(|| Arc::clone(known))
     }
 
     async fn verify(&self, text: &str, warm: &Warmline) -> Option<Known> {
@@ -169,7 +191,7 @@ impl Verifier {
             return None;
         }
         let key = self.keys.find(header.kid.as_deref(), header.alg).await?;
-        let claims = decode::<Value>(text, &key, &self.validation(header.alg)).ok()?;
+        let claims = decode::<Value>(text, &key.key, &self.validation(header.alg)).ok()?;
         let claims = claims.claims;
         let claim = self.jwt.identity_claim.as_str();
         let subject = claims.get(claim)?.as_str().filter(|sub| !sub.is_empty())?;
@@ -190,7 +212,7 @@ impl Verifier {
             _ => IdentityName::composed(["jwt", issuer, claim, subject]),
         };
         Some(Known {
-            shown: Shown::Signed(Arc::clone(&self.mark)),
+            shown: Shown::Signed(Arc::clone(&key.mark)),
             identity: warm.identity_by(name),
             name: format!("{} {subject}", self.jwt.issuer),
             expires_at: Some(expires_at),

@@ -1,27 +1,36 @@
 //! The keys of whoever signs tokens (JWKS): from a file or a URL, read when they are needed.
 //!
-//! Asked by: [`jwt`](super::jwt). Keys change while tokens of old and new ones are about: a token
-//! that names a key we do not have makes us look again, at most once a minute.
+//! Asked by: [`jwt`](super::jwt), at every request that shows a signed token. Keys change while
+//! tokens of old and new ones are about. A file is read again when it looks otherwise than before;
+//! a URL is asked again when a token names a key we do not have, at most once a minute, and once
+//! an hour. Both are, when the configuration was read again.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use jsonwebtoken::jwk::{Jwk, PublicKeyUse};
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey};
-use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Value;
 use warmline::clock::{self, Instant};
 
-use super::fetching;
+use super::{Mark, fetching};
+use crate::look::Look;
 
 /// Keys are looked for again at most so often.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_mins(1);
-/// Keys that are older are looked for again, so that those that were taken back go.
+/// Keys of a URL that are older are looked for again, so that those that were taken back go.
 const OLD_AFTER: Duration = Duration::from_hours(1);
+/// So old they are looked for by somebody whom nobody waits for.
+const GROWING_OLD_AFTER: Duration = Duration::from_mins(55);
 /// A set of keys has no more bytes.
 pub(super) const MAX_SET: usize = 1 << 20;
+/// A set of no keys.
+const NONE: &[u8] = b"{\"keys\":[]}";
 /// A set has no more keys that count.
 const MAX_KEYS: usize = 100;
 
@@ -38,98 +47,205 @@ pub enum KeySource {
 /// Keys of one source, as they were found last.
 pub(super) struct Keys {
     source: KeySource,
-    held: Mutex<Held>,
+    held: ArcSwap<Held>,
+    /// How often somebody wanted them to be looked for before any counts again.
+    doubts: AtomicU64,
+    /// The change that was told of last.
+    told: AtomicU64,
     /// One looks for any number that want to know.
     looking: tokio::sync::Mutex<()>,
 }
 
-#[derive(Default)]
+/// What was found.
+#[derive(Clone, Default)]
 struct Held {
-    keys: Arc<[Key]>,
+    keys: Vec<Arc<Key>>,
+    /// How often other keys were found than before.
+    changes: u64,
+    /// How often they had been doubted.
+    doubts: u64,
     looked_at: Option<Instant>,
+    found_at: Option<Instant>,
+    /// What the file looked like before it was read, if a change would have been seen since.
+    look: Option<Look>,
+    /// Why none were found last, told once.
+    why: Option<String>,
 }
 
-struct Key {
+/// A key that signs tokens.
+pub(super) struct Key {
+    /// As it is published.
+    said: Value,
     name: Option<String>,
     algorithm: Option<String>,
-    key: DecodingKey,
+    pub(super) key: DecodingKey,
+    /// Stays the same as long as the key stands in the set.
+    pub(super) mark: Arc<Mark>,
 }
 
 impl Keys {
     pub(super) fn new(source: KeySource) -> Self {
         Self {
             source,
-            held: Mutex::default(),
+            held: ArcSwap::default(),
+            doubts: AtomicU64::default(),
+            told: AtomicU64::default(),
             looking: tokio::sync::Mutex::default(),
         }
     }
 
-    /// The key of that name for that algorithm.
-    pub(super) async fn find(
-        &self,
-        name: Option<&str>,
-        algorithm: Algorithm,
-    ) -> Option<DecodingKey> {
-        if !self.is_due(OLD_AFTER)
-            && let Some(key) = self.held_key(name, algorithm)
-        {
+    /// The key of that name for that algorithm. One that is not known is looked for.
+    pub(super) async fn find(&self, name: Option<&str>, algorithm: Algorithm) -> Option<Arc<Key>> {
+        if let Some(key) = self.held.load().key(name, algorithm) {
             return Some(key);
         }
-        let looking = self.looking.lock().await;
-        if self.is_due(LOOK_AGAIN_AFTER) {
-            self.look().await;
+        self.look_unless(|| self.are_of_a_file() || !self.is_due(LOOK_AGAIN_AFTER))
+            .await;
+        self.held.load().key(name, algorithm)
+    }
+
+    /// Whether they stand in a file, which is read as soon as it changed, whoever asks.
+    pub(super) const fn are_of_a_file(&self) -> bool {
+        matches!(self.source, KeySource::File(_))
+    }
+
+    /// Whether a token may count that the key with this mark signed.
+    pub(super) fn holds(&self, mark: &Arc<Mark>) -> bool {
+        let held = self.held.load();
+        held.keys.iter().any(|key| Arc::ptr_eq(&key.mark, mark))
+    }
+
+    /// Whether those that are held are known to count: a file looks as it did when it was read,
+    /// and a URL was asked lately.
+    pub(super) fn are_fresh(&self) -> bool {
+        let held = self.held.load();
+        if self.doubts.load(Ordering::Acquire) != held.doubts {
+            return false;
         }
-        drop(looking);
-        self.held_key(name, algorithm)
+        match &self.source {
+            KeySource::File(file) => {
+                held.looked_at.is_some() && held.look == Some(Look::at_one(file))
+            },
+            KeySource::Url(_) => !self.is_due(OLD_AFTER),
+        }
+    }
+
+    /// Looks for keys, if those that are held may not be the ones that count.
+    pub(super) async fn renew(&self) {
+        self.look_unless(|| self.are_fresh()).await;
+    }
+
+    /// None counts again before it was looked for.
+    pub(super) fn doubt(&self) {
+        self.doubts.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Whether other keys count since this was last asked. A file is looked at, and keys of a URL
+    /// that grow old are fetched before anybody has to wait for them.
+    pub(super) async fn have_changed(&self) -> bool {
+        let held = self.held.load_full();
+        let is_growing_old = || {
+            let found_at = held.found_at.filter(|_| !self.are_of_a_file());
+            found_at.is_some_and(|at| since(at) >= GROWING_OLD_AFTER)
+                && self.is_due(LOOK_AGAIN_AFTER)
+        };
+        if held.looked_at.is_some() {
+            self.look_unless(|| self.are_fresh() && !is_growing_old())
+                .await;
+        }
+        let changes = self.held.load().changes;
+        self.told.swap(changes, Ordering::AcqRel) != changes
     }
 
     fn is_due(&self, after: Duration) -> bool {
-        let looked_at = self.held.lock().looked_at;
-        looked_at.is_none_or(|at| clock::now().saturating_duration_since(at) >= after)
+        let looked_at = self.held.load().looked_at;
+        looked_at.is_none_or(|at| since(at) >= after)
     }
 
-    fn held_key(&self, name: Option<&str>, algorithm: Algorithm) -> Option<DecodingKey> {
-        let keys = Arc::clone(&self.held.lock().keys);
-        let mut fitting = keys.iter().filter(|key| key.fits(name, algorithm));
-        let one = fitting.next()?;
-        // Without a name it must be clear which one is meant.
-        (name.is_some() || fitting.next().is_none()).then(|| one.key.clone())
-    }
-
-    /// Looks for keys. Where none are found, those of before still count.
-    async fn look(&self) {
-        let found = match &self.source {
-            KeySource::File(file) => read(file.clone()).await,
-            KeySource::Url(url) => fetching::fetch(url, MAX_SET).await,
-        };
-        let found = found.and_then(|bytes| parse(&bytes));
-        let mut held = self.held.lock();
-        held.looked_at = Some(clock::now());
-        match found {
-            Ok(keys) => held.keys = keys,
-            Err(why) => {
-                let source = &self.source;
-                tracing::warn!(?source, %why, "keys of signed tokens were not found");
-            },
+    async fn look_unless(&self, is_fine: impl Fn() -> bool) {
+        if is_fine() {
+            return;
         }
+        let looking = self.looking.lock().await;
+        if !is_fine() {
+            self.look().await;
+        }
+        drop(looking);
+    }
+
+    /// Looks for keys. Where they cannot be read, those of before still count; where it is said
+    /// that there are none, none does.
+    async fn look(&self) {
+        // What is doubted from here on is looked for again.
+        let doubts = self.doubts.load(Ordering::Acquire);
+        let before = self.held.load_full();
+        let (look, found) = match &self.source {
+            KeySource::File(file) => {
+                // The look is older than what is read: a change in between shows later.
+                let look = Look::at_one(file);
+                (look.is_settled().then_some(look), read(file.clone()).await)
+            },
+            KeySource::Url(url) => (None, fetching::fetch(url, MAX_SET).await),
+        };
+        let now = clock::now();
+        let mut held = Held {
+            doubts,
+            looked_at: Some(now),
+            look,
+            why: None,
+            ..(*before).clone()
+        };
+        match found.and_then(|bytes| parse(&bytes, &before.keys)) {
+            Ok(keys) => {
+                held.why = keys.is_empty().then(|| "there is none in it".to_owned());
+                let is_same = |(one, other): (&Arc<Key>, &Arc<Key>)| Arc::ptr_eq(one, other);
+                let are_same =
+                    keys.len() == before.keys.len() && keys.iter().zip(&before.keys).all(is_same);
+                held.changes += u64::from(!are_same);
+                held.keys = keys;
+                held.found_at = Some(now);
+            },
+            Err(why) => held.why = Some(why),
+        }
+        if let Some(why) = held.why.as_ref().filter(|_| held.why != before.why) {
+            let source = &self.source;
+            tracing::warn!(?source, %why, "keys of signed tokens were not found");
+        }
+        self.held.store(Arc::new(held));
     }
 }
 
+impl Held {
+    fn key(&self, name: Option<&str>, algorithm: Algorithm) -> Option<Arc<Key>> {
+        let mut fitting = self.keys.iter().filter(|key| key.fits(name, algorithm));
+        let one = fitting.next()?;
+        // Without a name it must be clear which one is meant.
+        (name.is_some() || fitting.next().is_none()).then(|| Arc::clone(one))
+    }
+}
+
+fn since(at: Instant) -> Duration {
+    clock::now().saturating_duration_since(at)
+}
+
 impl Key {
-    fn of(jwk: &Jwk) -> Option<Self> {
+    fn of(said: Value) -> Option<Self> {
+        let jwk: Jwk = serde_json::from_value(said.clone()).ok()?;
         let use_ = jwk.common.public_key_use.as_ref();
         if use_.is_some_and(|meant| *meant != PublicKeyUse::Signature) {
             return None;
         }
-        let key = DecodingKey::from_jwk(jwk).ok()?;
+        let key = DecodingKey::from_jwk(&jwk).ok()?;
         // A shared secret in a public set is everybody's.
         if key.family() == AlgorithmFamily::Hmac {
             return None;
         }
         Some(Self {
-            name: jwk.common.key_id.clone(),
+            said,
+            name: jwk.common.key_id,
             algorithm: jwk.common.key_algorithm.map(|known| known.to_string()),
             key,
+            mark: Arc::default(),
         })
     }
 
@@ -148,32 +264,38 @@ struct Set {
     keys: Vec<Value>,
 }
 
-fn parse(bytes: &[u8]) -> Result<Arc<[Key]>, String> {
+/// The keys of a set; those that stood there `before` are the same ones.
+fn parse(bytes: &[u8], before: &[Arc<Key>]) -> Result<Vec<Arc<Key>>, String> {
     let set: Set = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    let key = |said: Value| {
+        let same = before.iter().find(|key| key.said == said);
+        let same = same.map(Arc::clone);
+        same.or_else(|| Key::of(said).map(Arc::new))
+    };
     // A key that we cannot read hides none that we can.
-    let keys: Arc<[Key]> = set
+    Ok(set
         .keys
         .into_iter()
-        .filter_map(|key| Key::of(&serde_json::from_value(key).ok()?))
+        .filter_map(key)
         .take(MAX_KEYS)
-        .collect();
-    if keys.is_empty() {
-        return Err("it holds no key that can be used".to_owned());
-    }
-    Ok(keys)
+        .collect())
 }
 
 async fn read(file: PathBuf) -> Result<Vec<u8>, String> {
     let reading = clock::spawn_blocking("keys", move || {
         use std::io::Read as _;
-        let file = std::fs::File::open(file)?;
+        let file = match std::fs::File::open(file) {
+            // Who took the file away took its keys away.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(NONE.to_vec()),
+            opened => opened?,
+        };
         let mut bytes = Vec::new();
         let most = u64::try_from(MAX_SET).unwrap_or(u64::MAX);
         file.take(most).read_to_end(&mut bytes)?;
         Ok(bytes)
     });
     match reading.await {
-        Ok(read) => read.map_err(|error: std::io::Error| error.to_string()),
+        Ok(read) => read.map_err(|error: io::Error| error.to_string()),
         Err(error) => Err(error.to_string()),
     }
 }

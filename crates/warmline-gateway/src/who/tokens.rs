@@ -5,23 +5,17 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
-use smallvec::SmallVec;
 use warmline::core::key::Digest;
 use warmline::seal::Purpose;
-use warmline::{Vault, Warmline, clock};
+use warmline::{Vault, Warmline};
 
 use super::{Known, Shown};
-
-/// The clock of a file system is this coarse at worst: a file that changed so lately may change
-/// again without looking different.
-const COARSE: Duration = Duration::from_secs(2);
+use crate::look::Look;
 
 /// A bearer token, known by its digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,11 +83,7 @@ impl TokenSource {
     }
 
     fn look(&self) -> Look {
-        let looks = self.watched.iter().map(|file| {
-            let seen = fs::metadata(file).ok()?;
-            Some((seen.modified().ok()?, seen.len()))
-        });
-        Look(looks.collect())
+        Look::at(&self.watched)
     }
 }
 
@@ -102,21 +92,6 @@ impl fmt::Debug for TokenSource {
         f.debug_struct("TokenSource")
             .field("watched", &self.watched)
             .finish_non_exhaustive()
-    }
-}
-
-/// What files look like from outside.
-#[derive(Debug, PartialEq, Eq)]
-struct Look(SmallVec<[Option<(SystemTime, u64)>; 2]>);
-
-impl Look {
-    /// Whether another change would be seen for sure.
-    fn is_settled(&self) -> bool {
-        let now = UNIX_EPOCH + Duration::from_secs(clock::wall_seconds());
-        self.0.iter().flatten().all(|(changed, _)| {
-            now.duration_since(*changed)
-                .is_ok_and(|since| since > COARSE)
-        })
     }
 }
 

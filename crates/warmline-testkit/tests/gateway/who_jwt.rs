@@ -12,10 +12,15 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
+use warmline::Server;
+use warmline::settings::{EngineSettings, GatewaySettings};
+use warmline_gateway::reload::{Fixed, Wanted};
+use warmline_gateway::settings::Accesses;
 use warmline_gateway::{Auth, Jwt, KeySource, Options, Rule, Rules, ServerRules, Way, Whose};
 use warmline_testkit::Personality;
 
 use super::door_wire::{Reply, call, initialize, post, request, send};
+use super::wire::Legacy;
 use super::world::{LEDGER, World};
 
 const ISSUER: &str = "https://login.example.com";
@@ -244,8 +249,8 @@ impl Publisher {
 async fn keys_that_are_not_known_are_fetched_once_a_minute() {
     let (old, new) = (Signer::new("old"), Signer::new("new"));
     let publisher = Publisher::start(set_of(&[&old])).await;
-    let url = format!("http://{}/keys", publisher.address);
-    let world = world_of(KeySource::Url(url), Rules::none()).await;
+    let keys = KeySource::Url(format!("http://{}/keys", publisher.address));
+    let world = world_of(keys.clone(), Rules::none()).await;
     assert_eq!(
         publisher.asked(),
         0,
@@ -261,10 +266,76 @@ async fn keys_that_are_not_known_are_fetched_once_a_minute() {
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(61)).await;
     tokio::time::resume();
-    for token in [&of_new, &of_new, &of_old] {
-        // What was good once counts until it expires.
+    for (token, status) in [(&of_new, 200), (&of_new, 200), (&of_old, 401)] {
+        // A token counts no longer than the key that signed it, even if it was good once.
         let reply = ask(&world, token, &[], &initialize()).await;
-        assert_eq!((reply.status, publisher.asked()), (200, 2), "{reply:?}");
+        assert_eq!((reply.status, publisher.asked()), (status, 2), "{reply:?}");
     }
+    *publisher.keys.lock() = set_of(&[&old]);
+    let reply = ask(&world, &of_new, &[], &initialize()).await;
+    assert_eq!((reply.status, publisher.asked()), (200, 2), "{reply:?}");
+    // Whoever has the configuration read again wants to know what counts now.
+    read_again(&world, &keys);
+    for (token, status) in [(&of_new, 401), (&of_old, 200)] {
+        let reply = ask(&world, token, &[], &initialize()).await;
+        assert_eq!((reply.status, publisher.asked()), (status, 3), "{reply:?}");
+    }
+    world.finish().await;
+}
+
+/// Reads a configuration again in which nothing changed.
+fn read_again(world: &World, keys: &KeySource) {
+    let wanted = || Wanted {
+        servers: vec![Server::http(LEDGER, world.server.url())],
+        engine: EngineSettings::default(),
+        gateway: GatewaySettings::default(),
+        accesses: Accesses::new(),
+    };
+    let same = |_: &Wanted| {
+        Ok(Options {
+            auth: Auth::AnyOf(vec![Way::Jwt(Jwt::new(ISSUER, AUDIENCE, keys.clone()))]),
+            ..Options::default()
+        })
+    };
+    let fixed = Fixed::of(&wanted());
+    world.gateway.reload(wanted(), &fixed, same).unwrap();
+}
+
+/// reliability O5: a key that is taken out of a file, or put in, counts so at the next request; a
+/// stream that a token of it opened ends.
+#[tokio::test]
+async fn a_key_of_a_file_counts_as_long_as_it_stands_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("keys.json");
+    let (first, second) = (Signer::new("first"), Signer::new("second"));
+    let of_first = first.sign(&good("alice"));
+    let of_second = second.sign(&good("bob"));
+    fs::write(&file, set_of(&[&first])).unwrap();
+    let world = world_of(KeySource::File(file.clone()), Rules::none()).await;
+    let shown = vec![("Authorization".to_owned(), format!("Bearer {of_first}"))];
+    let path = "/servers/ledger/mcp";
+    let client = Legacy::greet_with(&world, path, "2025-11-25", json!({}), shown).await;
+    let mut standing = client.get(None).await;
+    assert_eq!(standing.status, 200);
+    for (says, of_the_first, of_the_second) in [
+        (set_of(&[&first]), 200, 401),
+        (set_of(&[&first, &second]), 200, 200),
+        ("half of what is being writ".to_owned(), 200, 200),
+        (set_of(&[&second]), 401, 200),
+        (set_of(&[]), 401, 401),
+        (set_of(&[&second]), 401, 200),
+    ] {
+        fs::write(&file, &says).unwrap();
+        for (token, status) in [(&of_first, of_the_first), (&of_second, of_the_second)] {
+            let reply = ask(&world, token, &[], &initialize()).await;
+            assert_eq!(reply.status, status, "{says}");
+        }
+    }
+    while standing.event().await.is_some() {}
+    fs::remove_file(&file).unwrap();
+    assert_eq!(
+        ask(&world, &of_second, &[], &initialize()).await.status,
+        401
+    );
     world.finish().await;
 }

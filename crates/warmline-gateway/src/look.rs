@@ -1,0 +1,52 @@
+//! What a file looks like from outside: enough to tell one content from the next.
+//!
+//! Asked by: whoever holds what stands in files that change while we run: the configuration,
+//! tokens, keys. Files are looked at and not listened to: that works on every file system, and
+//! through links that are exchanged as a whole.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use smallvec::SmallVec;
+use warmline::clock;
+
+/// The clock of a file system is this coarse at worst: a file that changed so lately may change
+/// again without looking different.
+const COARSE: Duration = Duration::from_secs(2);
+
+/// When a file changed, its length, and its number on its disk; none where there is no file.
+type Stamp = Option<(SystemTime, u64, u64)>;
+
+/// What files look like at a moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Look(SmallVec<[Stamp; 2]>);
+
+impl Look {
+    /// What these look like now.
+    pub(crate) fn at(files: &[PathBuf]) -> Self {
+        Self(files.iter().map(|file| stamp(file)).collect())
+    }
+
+    /// What one looks like now.
+    pub(crate) fn at_one(file: &Path) -> Self {
+        Self(SmallVec::from_iter([stamp(file)]))
+    }
+
+    /// Whether another change would be seen for sure.
+    pub(crate) fn is_settled(&self) -> bool {
+        let now = UNIX_EPOCH + Duration::from_secs(clock::wall_seconds());
+        self.0.iter().flatten().all(|(changed, ..)| {
+            now.duration_since(*changed)
+                .is_ok_and(|since| since > COARSE)
+        })
+    }
+}
+
+fn stamp(file: &Path) -> Stamp {
+    let seen = std::fs::metadata(file).ok()?;
+    #[cfg(unix)]
+    let number = std::os::unix::fs::MetadataExt::ino(&seen);
+    #[cfg(not(unix))]
+    let number = 0;
+    Some((seen.modified().ok()?, seen.len(), number))
+}
