@@ -67,6 +67,11 @@ impl<'a> Visit<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Headless;
 
+/// Stands in the head of a request whose client hears everything on one stream, made for its whole
+/// conversation: it cannot come back for the rest of an answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OneStream;
+
 /// Why a request is turned away by its head alone, whoever sends it: by its method, by what its
 /// body is, by what can be read by its client (mcp-spec 3.4.6, steps 2 and 3).
 pub(crate) fn unfit(head: &Parts) -> Option<Response<Body>> {

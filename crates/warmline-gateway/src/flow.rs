@@ -1,5 +1,5 @@
 //! A call on its way back to its client: as JSON where nothing else comes, as events where
-//! something does.
+//! something does, or where the server itself answers with events.
 //!
 //! Asked by: the faces, with a call that nobody has driven yet. The response itself drives it:
 //! there is no task of its own until a client leaves a call that goes on without it.
@@ -18,7 +18,7 @@ use tokio::time::Sleep;
 use warmline::clock;
 
 use crate::body::Body;
-use crate::lane::{Keep, Lane, Next};
+use crate::lane::{Keep, Lane, Next, Pausing};
 use crate::metrics::{Counts, LeftCall, Undelivered};
 use crate::reply;
 
@@ -73,9 +73,12 @@ pub(crate) struct Manner {
 /// Whether a stream begins with an event that only gives an id to come back with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Prime {
+    /// It does not: older clients choke on an event without data.
     No,
-    /// Once: older clients choke on an event without data.
+    /// It will.
     First,
+    /// It did, or the stream that it goes on with: its client comes back where it is told to.
+    Done,
 }
 
 /// A stream of events, and the call behind it.
@@ -207,7 +210,7 @@ impl Flow {
             return Poll::Ready(First::Events);
         };
         let ended = call.as_mut().poll(cx);
-        let told = self.lane.has(self.next, self.reader, cx);
+        let told = self.lane.has_begun(self.next, self.reader, cx);
         let streams = self.manner.accepts != Accepts::Json;
         match ended {
             Poll::Ready(ended) => {
@@ -245,14 +248,18 @@ impl Flow {
         }
         let mut out = BytesMut::new();
         if self.prime == Prime::First {
-            self.prime = Prime::No;
+            self.prime = Prime::Done;
             write_prime(&mut out, self.manner.stream);
         }
         while out.len() < ONE_WRITE {
-            match self.lane.next(self.next, self.reader, cx) {
+            match self.lane.next(self.next, self.reader, cx, self.pausing()) {
                 Poll::Ready(Next::Message(number, message)) => {
                     write_event(&mut out, self.manner.stream, number, &message);
                     self.next = number + 1;
+                },
+                Poll::Ready(Next::Pause(come_back_after)) => {
+                    self.pause(come_back_after, &mut out);
+                    break;
                 },
                 Poll::Ready(Next::Over | Next::Cancelled) if out.is_empty() => {
                     return Poll::Ready(None);
@@ -270,6 +277,27 @@ impl Flow {
         ready!(alive.as_mut().poll(cx));
         self.alive = None;
         Poll::Ready(Some(STILL_HERE))
+    }
+}
+
+impl Flow {
+    /// Whether the client comes back where the server wants it to.
+    fn pausing(&self) -> Pausing {
+        match (self.prime, self.manner.stream) {
+            (Prime::Done, Some(_)) => Pausing::Yes,
+            (Prime::No | Prime::First | Prime::Done, _) => Pausing::No,
+        }
+    }
+
+    /// The server lets its caller go for a while. So do we: the call goes on, and this stream is
+    /// over.
+    fn pause(&mut self, come_back_after: Duration, out: &mut BytesMut) {
+        let retry = come_back_after.as_millis();
+        out.extend_from_slice(format!("retry: {retry}\n\n").as_bytes());
+        if let Some(call) = self.call.take() {
+            go_on(call, Arc::clone(&self.lane), self.counts.clone());
+        }
+        self.until = Some(Box::pin(std::future::ready(())));
     }
 }
 
@@ -293,27 +321,32 @@ impl Drop for Flow {
         let Some(call) = self.call.take() else { return };
         // Whoever gave the call up cancels it; dropping it does.
         if self.manner.leaving == Leaving::GoesOn && !self.lane.is_cancelled() {
-            let lane = Arc::clone(&self.lane);
             let counts = self.counts.take();
             if let Some(counts) = &counts {
                 counts.left.one_more(LeftCall::GoesOn);
             }
-            tokio::runtime::Handle::try_current().is_ok().then(|| {
-                clock::spawn("call-goes-on", async move {
-                    tokio::select! {
-                        ended = call => {
-                            lane.end(Some(ended.message));
-                            if let (Some(counts), 1) = (counts, Arc::strong_count(&lane)) {
-                                // It is held for nobody.
-                                counts.undelivered.one_more(Undelivered::Left);
-                            }
-                        },
-                        () = std::future::poll_fn(|cx| lane.poll_cancelled(cx)) => {},
-                    }
-                })
-            });
+            go_on(call, Arc::clone(&self.lane), counts);
         }
     }
+}
+
+/// Drives a call that nobody waits for at this moment to its end.
+fn go_on(call: Calling, lane: Arc<Lane>, counts: Option<Arc<Counts>>) {
+    if tokio::runtime::Handle::try_current().is_err() {
+        return;
+    }
+    clock::spawn("call-goes-on", async move {
+        tokio::select! {
+            ended = call => {
+                lane.end(Some(ended.message));
+                if let (Some(counts), 1) = (counts, Arc::strong_count(&lane)) {
+                    // It is held for nobody.
+                    counts.undelivered.one_more(Undelivered::Left);
+                }
+            },
+            () = std::future::poll_fn(|cx| lane.poll_cancelled(cx)) => {},
+        }
+    });
 }
 
 /// Writes the event that only gives an id, and how soon to come back with it.

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -25,6 +26,15 @@ pub(crate) enum Keep {
     Written,
 }
 
+/// Whether a reader leaves where the server wants it to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pausing {
+    /// It knows how to come back.
+    Yes,
+    /// It stays.
+    No,
+}
+
 /// One stream of messages to a client.
 #[derive(Debug)]
 pub(crate) struct Lane(Mutex<State>);
@@ -39,6 +49,9 @@ struct State {
     /// The number of the first message that nobody has read.
     unread: u64,
     phase: Phase,
+    form: Form,
+    /// The server wants its reader to leave, and to come back after so long.
+    pause: Option<Duration>,
     /// Who reads it: whoever came last.
     reader: u64,
     /// Since when nothing comes and nobody reads.
@@ -69,11 +82,22 @@ enum Phase {
     Cancelled,
 }
 
+/// How the answer of a server comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// Nothing is known of it yet, or it is no stream.
+    Any,
+    /// As a stream, whether or not it says more than its end.
+    Stream,
+}
+
 /// What a reader of a lane finds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// The message of that number.
     Message(u64, Bytes),
+    /// Nothing more for now: a reader who can come back does so after this long.
+    Pause(Duration),
     /// There will be no more, or somebody else reads the rest.
     Over,
     /// The call was given up: nobody wants its end.
@@ -89,6 +113,8 @@ impl Lane {
             bytes: 0,
             unread: 1,
             phase: Phase::Open,
+            form: Form::Any,
+            pause: None,
             reader: 0,
             resting: None,
             wakers: SmallVec::new(),
@@ -99,6 +125,20 @@ impl Lane {
     /// still hear it.
     pub(crate) fn tell(&self, message: Bytes) -> bool {
         self.0.lock().push(message, Need::Spare)
+    }
+
+    /// The server answers with a stream.
+    pub(crate) fn begin(&self) {
+        let mut state = self.0.lock();
+        state.form = Form::Stream;
+        state.wake();
+    }
+
+    /// The server closed its stream, and wants the rest to be asked for after this long.
+    pub(crate) fn pause(&self, come_back_after: Duration) {
+        let mut state = self.0.lock();
+        state.pause = Some(come_back_after);
+        state.wake();
     }
 
     /// One more message, that no client can do without.
@@ -124,6 +164,8 @@ impl Lane {
     pub(crate) fn attach(&self) -> u64 {
         let mut state = self.0.lock();
         state.reader += 1;
+        // Whoever has just come does not leave at once.
+        state.pause = None;
         if state.phase == Phase::Open {
             state.resting = None;
         }
@@ -135,6 +177,11 @@ impl Lane {
     pub(crate) fn rest(&self) {
         let mut state = self.0.lock();
         state.resting.get_or_insert_with(clock::now);
+    }
+
+    /// How many bytes are held.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.lock().bytes
     }
 
     /// Whether something is held that nobody has read.
@@ -149,9 +196,12 @@ impl Lane {
         self.0.lock().resting
     }
 
-    /// Whether anything waits to be written.
-    pub(crate) fn has(&self, number: u64, reader: u64, cx: &mut Context<'_>) -> bool {
-        self.next(number, reader, cx).is_ready()
+    /// Whether the response is a stream by now: something waits to be written, or the server's
+    /// own answer is one.
+    pub(crate) fn has_begun(&self, number: u64, reader: u64, cx: &mut Context<'_>) -> bool {
+        let mut state = self.0.lock();
+        let told = state.next(number, reader, cx, Pausing::No).is_ready();
+        told || state.form == Form::Stream
     }
 
     /// Whether the client gave the call up.
@@ -160,28 +210,14 @@ impl Lane {
     }
 
     /// The message of that number or, where it is forgotten, the first one that is held.
-    pub(crate) fn next(&self, number: u64, reader: u64, cx: &mut Context<'_>) -> Poll<Next> {
-        let mut state = self.0.lock();
-        if state.phase == Phase::Cancelled {
-            return Poll::Ready(Next::Cancelled);
-        }
-        if state.reader != reader {
-            return Poll::Ready(Next::Over);
-        }
-        state.unread = state.unread.max(number);
-        if state.keep == Keep::Nothing {
-            while state.first < number && state.forget_first() {}
-        }
-        let number = number.max(state.first);
-        let place = usize::try_from(number - state.first).unwrap_or(usize::MAX);
-        if let Some(held) = state.held.get(place) {
-            return Poll::Ready(Next::Message(number, held.message.clone()));
-        }
-        if state.phase == Phase::Over {
-            return Poll::Ready(Next::Over);
-        }
-        state.wait(cx.waker());
-        Poll::Pending
+    pub(crate) fn next(
+        &self,
+        number: u64,
+        reader: u64,
+        cx: &mut Context<'_>,
+        pausing: Pausing,
+    ) -> Poll<Next> {
+        self.0.lock().next(number, reader, cx, pausing)
     }
 
     /// Waits until the client gives the call up.
@@ -204,6 +240,38 @@ impl Lane {
 }
 
 impl State {
+    fn next(
+        &mut self,
+        number: u64,
+        reader: u64,
+        cx: &mut Context<'_>,
+        pausing: Pausing,
+    ) -> Poll<Next> {
+        if self.phase == Phase::Cancelled {
+            return Poll::Ready(Next::Cancelled);
+        }
+        if self.reader != reader {
+            return Poll::Ready(Next::Over);
+        }
+        self.unread = self.unread.max(number);
+        if self.keep == Keep::Nothing {
+            while self.first < number && self.forget_first() {}
+        }
+        let number = number.max(self.first);
+        let place = usize::try_from(number - self.first).unwrap_or(usize::MAX);
+        if let Some(held) = self.held.get(place) {
+            return Poll::Ready(Next::Message(number, held.message.clone()));
+        }
+        if self.phase == Phase::Over {
+            return Poll::Ready(Next::Over);
+        }
+        if let (Pausing::Yes, Some(pause)) = (pausing, self.pause) {
+            return Poll::Ready(Next::Pause(pause));
+        }
+        self.wait(cx.waker());
+        Poll::Pending
+    }
+
     fn push(&mut self, message: Bytes, need: Need) -> bool {
         if self.phase != Phase::Open {
             return false;
@@ -262,7 +330,8 @@ mod tests {
     use super::*;
 
     fn read(lane: &Lane, number: u64) -> Poll<Next> {
-        lane.next(number, 0, &mut Context::from_waker(Waker::noop()))
+        let mut cx = Context::from_waker(Waker::noop());
+        lane.next(number, 0, &mut cx, Pausing::No)
     }
 
     #[test]
@@ -302,6 +371,26 @@ mod tests {
     }
 
     #[test]
+    fn a_reader_that_can_come_back_is_let_go_once() {
+        let lane = Lane::new(Keep::Written);
+        let mut cx = Context::from_waker(Waker::noop());
+        let pause = Duration::from_millis(7);
+        let first = lane.attach();
+        lane.tell("a".into());
+        lane.pause(pause);
+        let mut next = |number, reader, pausing| lane.next(number, reader, &mut cx, pausing);
+        let a = Next::Message(1, "a".into());
+        assert_eq!(next(1, first, Pausing::Yes), Poll::Ready(a));
+        assert!(next(2, first, Pausing::No).is_pending());
+        assert_eq!(
+            next(2, first, Pausing::Yes),
+            Poll::Ready(Next::Pause(pause))
+        );
+        let second = lane.attach();
+        assert!(next(2, second, Pausing::Yes).is_pending());
+    }
+
+    #[test]
     fn a_question_waits_for_a_client_that_does_not_read() {
         let lane = Lane::new(Keep::Written);
         lane.ask("?".into());
@@ -335,8 +424,11 @@ mod tests {
         lane.tell("a".into());
         let second = lane.attach();
         let mut cx = Context::from_waker(Waker::noop());
-        assert_eq!(lane.next(1, first, &mut cx), Poll::Ready(Next::Over));
+        assert_eq!(
+            lane.next(1, first, &mut cx, Pausing::No),
+            Poll::Ready(Next::Over)
+        );
         let a = Next::Message(1, "a".into());
-        assert_eq!(lane.next(1, second, &mut cx), Poll::Ready(a));
+        assert_eq!(lane.next(1, second, &mut cx, Pausing::No), Poll::Ready(a));
     }
 }

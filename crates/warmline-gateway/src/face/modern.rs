@@ -324,6 +324,10 @@ impl Listener for Ear {
         };
         self.lane.tell(notification(&method, &params));
     }
+
+    fn stream_begun(&self) {
+        self.lane.begin();
+    }
 }
 
 fn notification(method: &str, params: &[u8]) -> Bytes {

@@ -312,6 +312,7 @@ impl<'p> Talk<'p> {
     fn head(&self, method: Method) -> Parts {
         let (mut head, ()) = Request::new(()).into_parts();
         head.method = method;
+        head.extensions.insert(face::OneStream);
         let both = HeaderValue::from_static("application/json, text/event-stream");
         head.headers.insert(ACCEPT, both);
         let json = HeaderValue::from_static("application/json");

@@ -21,6 +21,7 @@ mod ops_leaving;
 mod secrets;
 mod staying;
 mod straight;
+mod streamed;
 mod tracing_context;
 mod who;
 mod who_handed;

@@ -1,6 +1,7 @@
 //! Notes whether anything of a call reached its caller before the call ended.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use warmline_core::delivery::Heard;
 use warmline_core::exchange::{Answer, News, Question};
@@ -45,6 +46,19 @@ impl Listener for Hearing<'_> {
                 listener.question(question)
             },
             None => Box::pin(std::future::ready(Answer::Declined)),
+        }
+    }
+
+    // How an answer comes says nothing of what is in it.
+    fn stream_begun(&self) {
+        if let Some(listener) = self.listener {
+            listener.stream_begun();
+        }
+    }
+
+    fn stream_paused(&self, come_back_after: Duration) {
+        if let Some(listener) = self.listener {
+            listener.stream_paused(come_back_after);
         }
     }
 }

@@ -286,12 +286,14 @@ impl LegacyHttp {
         let server = Arc::clone(self.voice.server());
         let mut parser = SseParser::new(self.voice.way().sizes.event);
         let mut arrival = Some(first);
+        watch.listener.stream_begun();
         let (mut fruitless, mut seen) = (0, None::<String>);
         loop {
             let Some(mut stream) = arrival.take() else {
                 return answer::cut_stream(&server, watch, "it could not be resumed");
             };
             let pause = watch.read(&mut stream, &mut parser).await;
+            let closed = matches!(pause, Pause::Ended);
             let why = match pause {
                 Pause::Reply(message) => {
                     stream.drain().await;
@@ -322,6 +324,9 @@ impl LegacyHttp {
                 .retry()
                 .map_or(RESUME_AFTER, Duration::from_millis)
                 .clamp(RESUME_SOONEST, RESUME_LATEST);
+            if closed {
+                watch.listener.stream_paused(wait);
+            }
             parser.finish();
             // Only a stream that brought something new starts the count of tries anew.
             if seen.as_deref() != Some(last.as_str()) {

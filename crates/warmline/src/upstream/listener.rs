@@ -3,6 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
+use std::time::Duration;
 
 use bytes::Bytes;
 use warmline_core::exchange::{Answer, News, Question, QuestionKind};
@@ -25,6 +26,16 @@ pub trait Listener: Send + Sync {
     fn question(&self, question: Question) -> Asked<'_> {
         drop(question);
         Box::pin(std::future::ready(Answer::Declined))
+    }
+
+    /// The server answers with a stream of events. Told before anything that comes on it, and
+    /// again where the call is sent again.
+    fn stream_begun(&self) {}
+
+    /// The server closed that stream in the middle of the call, and wants the rest to be asked
+    /// for after this long. The call goes on by itself.
+    fn stream_paused(&self, come_back_after: Duration) {
+        let _ = come_back_after;
     }
 }
 

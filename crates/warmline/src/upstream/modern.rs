@@ -173,6 +173,7 @@ impl ModernHttp {
     async fn follow(&self, mut arrival: Arrival, watch: &mut Watch<'_>) -> Ending {
         let server = self.head.way.server();
         let mut parser = SseParser::new(self.head.way.sizes.event);
+        watch.listener.stream_begun();
         loop {
             match watch.read(&mut arrival, &mut parser).await {
                 Pause::Reply(message) => {

@@ -3,6 +3,7 @@
 //! Told by: the engine, on a call of the client or on no call at all.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -143,6 +144,14 @@ impl Listener for Ear {
 
     fn question(&self, question: Question) -> Asked<'_> {
         ask(&self.client, &question, &self.lane)
+    }
+
+    fn stream_begun(&self) {
+        self.lane.begin();
+    }
+
+    fn stream_paused(&self, come_back_after: Duration) {
+        self.lane.pause(come_back_after);
     }
 }
 

@@ -17,7 +17,7 @@ use super::client::{Client, Present, Refusal};
 use super::streams::Kind;
 use super::{accepts, merged, not_acceptable};
 use crate::body::Body;
-use crate::face::{Visit, method_named, raw_id};
+use crate::face::{OneStream, Visit, method_named, raw_id};
 use crate::failure;
 use crate::flow::{self, Begun, Calling, Ended, Flow, Leaving, Manner, Prime};
 use crate::lane::Lane;
@@ -71,15 +71,16 @@ pub(super) async fn respond(
                 let streams = &visit.shared.clients.streams;
                 streams.hold(whose, stream, &lane, Kind::Call);
             }
-            flow.primed(prime(client)).response()
+            flow.primed(prime(visit, client)).response()
         },
     }
 }
 
-/// Clients of the newest version are given an id to come back with before anything is said.
-pub(super) fn prime(client: &Client) -> Prime {
-    match client.version() {
-        Some(Version::V2025_11_25) => Prime::First,
+/// Clients of the newest version are given an id to come back with before anything is said, where
+/// they can come back at all.
+pub(super) fn prime(visit: &Visit<'_>, client: &Client) -> Prime {
+    match (client.version(), visit.head.extensions.get()) {
+        (Some(Version::V2025_11_25), None::<&OneStream>) => Prime::First,
         _ => Prime::No,
     }
 }

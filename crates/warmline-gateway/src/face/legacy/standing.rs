@@ -68,11 +68,19 @@ fn go_on(
     };
     let flow = Flow::after(number, Arc::clone(&lane), manner(stream));
     match kind {
-        Kind::Call => flow.response(),
+        Kind::Call => flow.primed(already(prime(visit, client))).response(),
         Kind::Standing => match client.stand(stream) {
             Some(at) => stand(visit, client, lane, at, flow, Prime::No),
             None => taken(),
         },
+    }
+}
+
+/// The stream that is gone on with began as its client's version wants it.
+const fn already(prime: Prime) -> Prime {
+    match prime {
+        Prime::First | Prime::Done => Prime::Done,
+        Prime::No => Prime::No,
     }
 }
 
@@ -86,7 +94,7 @@ fn begin(visit: &Visit<'_>, client: &Arc<Client>, whose: Digest) -> Response<Bod
     let streams = &visit.shared.clients.streams;
     streams.hold(whose, stream, &lane, Kind::Standing);
     let flow = Flow::after(0, Arc::clone(&lane), manner(stream));
-    stand(visit, client, lane, at, flow, prime(client))
+    stand(visit, client, lane, at, flow, prime(visit, client))
 }
 
 fn stand(

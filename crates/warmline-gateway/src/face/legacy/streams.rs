@@ -1,9 +1,10 @@
 //! Streams that a client may come back to with `Last-Event-ID`, also when their call is over.
 //!
-//! Told by: the legacy face, when a response becomes a stream.  Bounded in time, in number and, by
-//! the [`lane`](crate::lane), in bytes.
+//! Told by: the legacy face, when a response becomes a stream.  Bounded in time, in number and in
+//! bytes: of each by the [`lane`](crate::lane), of all of them here.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use papaya::HashMap;
@@ -16,11 +17,17 @@ use crate::lane::Lane;
 const HELD_FOR: Duration = Duration::from_secs(5 * 60);
 /// So many are held in all.
 const MAX_HELD: usize = 1_024;
+/// And so many bytes. An answer can be large, and a server may send all of them as streams.
+const MAX_BYTES: usize = 64 << 20;
+/// They are weighed when so many more were held.
+const WEIGHED_EVERY: u64 = 64;
 
 /// The streams that are held.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
     held: HashMap<Place, Held>,
+    /// How many were ever held.
+    count: AtomicU64,
 }
 
 /// Whose stream it is, and which.
@@ -48,6 +55,10 @@ impl Streams {
         let held = self.held.pin();
         if held.len() >= MAX_HELD {
             self.make_room();
+        }
+        let count = self.count.fetch_add(1, Ordering::Relaxed);
+        if count.is_multiple_of(WEIGHED_EVERY) {
+            self.grow_lighter();
         }
         let lane = Arc::clone(lane);
         let since = clock::now();
@@ -102,6 +113,30 @@ impl Streams {
     /// Forgets an eighth: those that rest first, then the oldest.
     fn make_room(&self) {
         let held = self.held.pin();
+        for (_, _, place) in self.by_age().iter().take(MAX_HELD / 8) {
+            held.remove(place);
+        }
+    }
+
+    /// Forgets what is too much in bytes, of those on which nothing comes any more.
+    fn grow_lighter(&self) {
+        let held = self.held.pin();
+        let mut bytes: usize = held.values().map(|held| held.lane.bytes()).sum();
+        if bytes <= MAX_BYTES {
+            return;
+        }
+        for (comes, _, place) in self.by_age() {
+            if comes || bytes <= MAX_BYTES {
+                break;
+            }
+            let gone = held.remove(&place).map(|held| held.lane.bytes());
+            bytes = bytes.saturating_sub(gone.unwrap_or(0));
+        }
+    }
+
+    /// All places, those that rest first, the oldest first.
+    fn by_age(&self) -> Vec<(bool, Instant, Place)> {
+        let held = self.held.pin();
         let mut by_age: Vec<_> = held
             .iter()
             .map(|(place, held)| {
@@ -110,9 +145,7 @@ impl Streams {
             })
             .collect();
         by_age.sort_unstable();
-        for (_, _, place) in by_age.iter().take(MAX_HELD / 8) {
-            held.remove(place);
-        }
+        by_age
     }
 }
 
@@ -143,6 +176,33 @@ mod tests {
         }
         streams.forget(WHOSE);
         assert!(streams.find(WHOSE, 1).is_none());
+    }
+
+    /// A server that answers everything with large streams does not fill the memory.
+    #[tokio::test(start_paused = true)]
+    async fn where_they_are_too_heavy_the_oldest_that_rest_go() {
+        let streams = Streams::default();
+        let large = bytes::Bytes::from(vec![b'x'; MAX_BYTES / 16]);
+        let open = lane();
+        open.tell("{}".into());
+        streams.hold(WHOSE, 0, &open, Kind::Call);
+        for stream in 1..=WEIGHED_EVERY {
+            let over = lane();
+            streams.hold(WHOSE, stream, &over, Kind::Call);
+            over.end(Some(large.clone()));
+            clock::sleep(Duration::from_millis(1)).await;
+        }
+        streams.grow_lighter();
+        let bytes: usize = streams
+            .held
+            .pin()
+            .values()
+            .map(|one| one.lane.bytes())
+            .sum();
+        assert!(bytes <= MAX_BYTES, "{bytes}");
+        assert!(streams.find(WHOSE, 0).is_some(), "something may come on it");
+        assert!(streams.find(WHOSE, 1).is_none());
+        assert!(streams.find(WHOSE, WEIGHED_EVERY).is_some());
     }
 
     #[tokio::test(start_paused = true)]

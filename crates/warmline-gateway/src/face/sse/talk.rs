@@ -212,6 +212,7 @@ impl Talk {
 pub(super) fn head(sent: &Parts, method: Method, session: Option<&HeaderValue>) -> Parts {
     let mut head = sent.clone();
     head.method = method;
+    head.extensions.insert(face::OneStream);
     for foreign in [LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID] {
         head.headers.remove(foreign);
     }
