@@ -26,7 +26,7 @@ pub use self::handing::Handing;
 use self::handing::Registry;
 use crate::Shared;
 use crate::body::{self, Body};
-use crate::failure;
+use crate::failure::{self, Candour};
 use crate::reply;
 use crate::who::{self, Split, Subject};
 
@@ -293,7 +293,7 @@ fn failed(error: &Error) -> Response<Body> {
     let mut known = STATUSES.into_iter();
     let known = known.find(|(_, codes)| codes.contains(&error.code()));
     let status = known.map_or(StatusCode::BAD_GATEWAY, |(status, _)| status);
-    let mut fields = failure::fields(error);
+    let mut fields = failure::fields(error, Candour::Full);
     fields["what"] = error.trouble().what.as_str().into();
     reply::json(status, json!({ "error": fields }).to_string())
 }

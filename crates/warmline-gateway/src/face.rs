@@ -26,6 +26,7 @@ use warmline::core::protocol::params::Params;
 
 use crate::Shared;
 use crate::body::Body;
+use crate::failure::Candour;
 use crate::flow::Accepts;
 use crate::metrics::Face;
 use crate::path::Target;
@@ -53,6 +54,11 @@ impl<'a> Visit<'a> {
             },
             head: self.head,
         }
+    }
+
+    /// How much the client is told of what goes wrong behind us.
+    pub(crate) fn candour(&self) -> Candour {
+        self.subject.candour()
     }
 
     /// Ends when who sent this is not let in any more: for a stream that stays open.

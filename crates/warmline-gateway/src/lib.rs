@@ -388,7 +388,7 @@ impl Shared {
                 } else {
                     StatusCode::BAD_REQUEST
                 };
-                reply::json(status, failure::message(b"null", &error))
+                reply::json(status, failure::message(b"null", &error, subject.candour()))
             },
         }
     }

@@ -28,6 +28,7 @@ pub use self::tokens::{Token, TokenSource};
 
 use self::jwt::Verifier;
 use self::tokens::{Kept, Table};
+use crate::failure::Candour;
 use crate::ticket::Ticket;
 
 /// Whom the token of this machine stands for, and whoever comes by a socket of their own machine.
@@ -108,6 +109,15 @@ impl Subject {
         Some(Duration::from_secs(
             end.saturating_sub(clock::wall_seconds()),
         ))
+    }
+
+    /// How much they are told of what goes on behind the gateway: all of it is for whoever came by
+    /// a way that only our own user has.
+    pub(crate) fn candour(&self) -> Candour {
+        match self {
+            Self::Known(known) if matches!(known.shown, Shown::Nothing) => Candour::Full,
+            Self::Known(_) | Self::Anybody => Candour::Reserved,
+        }
     }
 
     /// The name that stands in the audit.

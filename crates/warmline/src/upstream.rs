@@ -30,6 +30,7 @@ mod detect;
 pub(crate) mod environment;
 mod facts;
 mod greeting;
+mod hidden;
 mod http;
 mod legacy;
 mod letterhead;

@@ -196,9 +196,10 @@ fn a_variable_that_is_no_text_is_told_by_its_name() {
     assert_eq!(server.counts().requests, 0);
 }
 
-/// reliability T9, reliability P30, A66: a gateway tells no secret of its configuration, of its
-/// environment or of its clients: not in what it prints, logs at any level, writes into its audit
-/// or shows to machines that watch it.
+/// reliability T9, reliability P30, reliability O24, A66: a gateway tells no secret of its
+/// configuration, of its environment or of its clients: not in what it prints, logs at any level,
+/// writes into its audit or shows to machines that watch it, nor what a program tells of its own.
+/// Callers also read no path and no address of what stands behind it.
 #[test]
 fn a_gateway_tells_no_secret_anywhere() {
     let server = LedgerServer::start(Personality::legacy().token(CANARY)).unwrap();
@@ -211,6 +212,9 @@ fn a_gateway_tells_no_secret_anywhere() {
         "[audit]\nfile = '{}'\n[log]\nformat = 'json'\n\
          [servers.prog]\ncommand = [{BINARY:?}, 'demo-server', '--stdio']\nenv = {{ KEY = '{CANARY}' }}\nenv_pass = ['TOKEN']\n\
          [servers.web]\nurl = 'http://{address}/mcp?key={CANARY}'\ncredential = {{ env = 'TOKEN' }}\n\
+         [servers.dying]\ncommand = ['sh', '-c', 'echo \"no login with $KEY, $TOKEN\" >&2; echo \"$KEY\"; exit 3']\nenv = {{ KEY = '{CANARY}-key' }}\nenv_pass = ['TOKEN']\n\
+         [servers.missing]\ncommand = ['/nowhere/inner/prog']\n\
+         [servers.unlocked]\nurl = 'http://{address}/mcp'\ncredential = {{ command = ['sh', '-c', 'echo $TOKEN >&2; exit 1'] }}\n\
          [servers.dead]\nurl = 'http://user:{CANARY}@127.0.0.1:1/mcp?key={CANARY}'\ncredential = {{ env = 'TOKEN' }}\n",
         audit.display()
     ));
@@ -221,6 +225,9 @@ fn a_gateway_tells_no_secret_anywhere() {
         ("prog", own.as_str()),
         ("web", &own),
         ("dead", &own),
+        ("dying", &own),
+        ("missing", &own),
+        ("unlocked", &own),
         ("web", "wl_another-secret"),
     ] {
         let url = format!(
@@ -239,7 +246,11 @@ fn a_gateway_tells_no_secret_anywhere() {
                 "X-My: header",
             ];
             let answer = warmline.run(&words);
-            told.push_str(&answer.stdout);
+            let answer = answer.everything();
+            for inner in ["/nowhere/inner", "127.0.0.1:1/", "no login with"] {
+                assert!(!answer.contains(inner), "{name}: {answer}");
+            }
+            told.push_str(&answer);
         }
     }
     for path in ["/metrics", "/servers", "/readyz", "/livez", "/nothing"] {
@@ -251,8 +262,13 @@ fn a_gateway_tells_no_secret_anywhere() {
         told.contains("warmline_calls_total{"),
         "the numbers were heard"
     );
-    told.push_str(&warmline.run(&["doctor", "--json"]).everything());
-    told.push_str(&serving.stop(&warmline));
+    for words in [&["doctor", "--json"][..], &["doctor", "dying", "-v"]] {
+        told.push_str(&warmline.run(words).everything());
+    }
+    let log = serving.stop(&warmline);
+    let struck = "no login with [redacted: KEY], [redacted: TOKEN]";
+    assert!(log.contains(struck), "the log says why: {log}");
+    told.push_str(&log);
     let audit = std::fs::read_to_string(audit).unwrap();
     assert!(
         audit.contains("\"server\":\"web\"") && audit.contains("unknown-token"),

@@ -39,13 +39,13 @@ pub(crate) async fn message(visit: Visit<'_>, message: Message, params: Params) 
     }
     let client = match Client::of(&visit) {
         Ok(client) => client,
-        Err(refusal) => return refusal.response(message.raw_id()),
+        Err(refusal) => return refusal.response(message.raw_id(), visit.candour()),
     };
     match message.kind() {
         Kind::Request => request::answer(&visit, client, &message, params).await,
         Kind::Notification => match notified(&visit, &client, &message, &params).await {
             Ok(()) => reply::empty(StatusCode::ACCEPTED),
-            Err(refusal) => refusal.response(None),
+            Err(refusal) => refusal.response(None, visit.candour()),
         },
         Kind::Result | Kind::Error => {
             client.questions.answered(&message);
@@ -120,7 +120,7 @@ pub(crate) async fn end(visit: Visit<'_>) -> Response<Body> {
     };
     let client = match Client::of(&visit) {
         Ok(client) => client,
-        Err(refusal) => return refusal.response(None),
+        Err(refusal) => return refusal.response(None, visit.candour()),
     };
     if let Some(name) = client.name() {
         visit.shared.clients.end(ticket, name);

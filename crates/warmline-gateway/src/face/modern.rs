@@ -37,7 +37,7 @@ use warmline::{Error, IdentityHandle, Listener, News, Run, ServerHandle};
 use self::state::Binding;
 use super::{Headless, Visit, method_named, raw_id};
 use crate::body::Body;
-use crate::failure;
+use crate::failure::{self, Candour};
 use crate::flow::{self, Accepts, Calling, Ended, Leaving, Manner};
 use crate::lane::{Keep, Lane};
 use crate::reply::{self, RpcCode};
@@ -59,7 +59,7 @@ pub(crate) async fn message(visit: Visit<'_>, message: Message, params: Params) 
     }
     let asked = match Asked::of(&visit, &message, params) {
         Ok(asked) => asked,
-        Err(refused) => return refused.response(message.raw_id()),
+        Err(refused) => return refused.response(message.raw_id(), visit.candour()),
     };
     match message.method() {
         Some("server/discover") => Box::pin(discover::answer(&visit, asked)).await,
@@ -75,7 +75,12 @@ pub(crate) async fn message(visit: Visit<'_>, message: Message, params: Params) 
 async fn call(visit: &Visit<'_>, asked: Asked, method: Cow<'static, str>) -> Response<Body> {
     let pass = match visit.pass(asked.server.name(), &method, &asked.params) {
         Ok(pass) => pass,
-        Err(error) => return reply::json(StatusCode::OK, failure::message(&asked.id, &error)),
+        Err(error) => {
+            return reply::json(
+                StatusCode::OK,
+                failure::message(&asked.id, &error, visit.candour()),
+            );
+        },
     };
     let lane = Arc::new(Lane::new(Keep::Nothing));
     let may_ask = state::may_ask(&method);
@@ -94,7 +99,7 @@ async fn call(visit: &Visit<'_>, asked: Asked, method: Cow<'static, str>) -> Res
         logs: asked.logs,
     }));
     let (id, server, who) = (asked.id, asked.server, asked.who);
-    let shared = Arc::clone(visit.shared);
+    let (shared, candour) = (Arc::clone(visit.shared), visit.candour());
     let calling: Calling = Box::pin(async move {
         let result = match pass.ended(&server, call.unboxed().await) {
             Ok(result) if may_ask => Binding {
@@ -104,7 +109,7 @@ async fn call(visit: &Visit<'_>, asked: Asked, method: Cow<'static, str>) -> Res
             }
             .seal(result),
             Ok(result) => Ok(result),
-            Err(error) => return failed(&server, &id, &error).await,
+            Err(error) => return failed(&server, &id, (&error, candour)).await,
         };
         Ended {
             status: StatusCode::OK,
@@ -127,7 +132,7 @@ async fn call(visit: &Visit<'_>, asked: Asked, method: Cow<'static, str>) -> Res
 
 /// How a request that failed ends for its client. Where the server does not speak this era, its
 /// client hears what such a server would say, and goes on from there.
-async fn failed(server: &ServerHandle, id: &[u8], error: &Error) -> Ended {
+async fn failed(server: &ServerHandle, id: &[u8], (error, candour): (&Error, Candour)) -> Ended {
     let is_ours = error.server_error().is_none();
     if is_ours && error.reason() == Reason::Version && server.lacks(Era::Modern).await {
         return Ended {
@@ -137,7 +142,7 @@ async fn failed(server: &ServerHandle, id: &[u8], error: &Error) -> Ended {
     }
     Ended {
         status: failure::modern_status(error),
-        message: failure::message(id, error),
+        message: failure::message(id, error, candour),
     }
 }
 
@@ -273,7 +278,7 @@ enum NotPassed {
 }
 
 impl NotPassed {
-    fn response(&self, id: Option<&[u8]>) -> Response<Body> {
+    fn response(&self, id: Option<&[u8]>, candour: Candour) -> Response<Body> {
         match self {
             Self::NoServer => reply::nothing_here(),
             Self::BadRun(bad) => bad.response(id),
@@ -291,7 +296,7 @@ impl NotPassed {
             Self::Wrong(code, what) => reply::error(StatusCode::OK, id, *code, what),
             Self::Failed(error) if error.code() == Code::ServerUnknown => reply::nothing_here(),
             Self::Failed(error) => {
-                let message = failure::message(id.unwrap_or(b"null"), error);
+                let message = failure::message(id.unwrap_or(b"null"), error, candour);
                 reply::json(StatusCode::OK, message)
             },
         }

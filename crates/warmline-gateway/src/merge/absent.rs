@@ -15,6 +15,7 @@ use warmline::core::era::{Era, Version};
 use warmline::core::key::Digest;
 use warmline::{Code, Error};
 
+use crate::failure::{self, Candour};
 use crate::who::Subject;
 
 /// How long a list waits for a server that was late just now.
@@ -62,7 +63,10 @@ impl LeftOut {
                 Code::Deadline.word(),
                 "it did not answer in time".to_owned(),
             ),
-            Why::Failed(error) => (error.code().word(), error.to_string()),
+            Why::Failed(error) => {
+                let what = failure::what(error, Candour::Reserved);
+                (error.code().word(), what)
+            },
         };
         json!({ "server": self.server, "code": code, "what": what })
     }
@@ -150,9 +154,11 @@ impl Absences {
         };
         drop(known);
         if !before {
-            let told = absent.told();
-            let (code, what) = (&told["code"], &told["what"]);
-            tracing::warn!(server, %code, %what, "left out of the list of all servers");
+            let (code, what) = match &absent.why {
+                Why::Late => (Code::Deadline, "it did not answer in time".to_owned()),
+                Why::Failed(error) => (error.code(), format!("{error:#}")),
+            };
+            tracing::warn!(server, %code, what, "left out of the list of all servers");
         }
     }
 

@@ -137,7 +137,7 @@ impl Connect {
             session: which(happened, None),
             code: trouble.code,
             reason: trouble.reason,
-            what: Arc::from(trouble.what.as_str()),
+            what: in_one_line(trouble),
         });
     }
 
@@ -298,7 +298,7 @@ impl Connect {
             session,
             code: trouble.code,
             reason: trouble.reason,
-            what: Arc::from(trouble.what.as_str()),
+            what: in_one_line(trouble),
         });
     }
 
@@ -375,6 +375,15 @@ pub(super) fn failure_of(trouble: &Trouble) -> StoreResult {
         StoreResult::TimedOut
     } else {
         StoreResult::Failed
+    }
+}
+
+/// What happened and the last that is known of why. Callers hear less of it, so it stands here.
+fn in_one_line(trouble: &Trouble) -> Arc<str> {
+    let why = trouble.why.as_deref().and_then(|why| why.lines().last());
+    match why {
+        Some(why) => Arc::from(format!("{}: {why}", trouble.what)),
+        None => Arc::from(trouble.what.as_str()),
     }
 }
 

@@ -45,7 +45,7 @@ pub(super) async fn run(server: &str, words: &[String]) -> Result<Token, Trouble
         .await
         .map_err(|error| failed(error.to_string()))?;
     drop(streams.stdin);
-    let tail = Arc::new(StderrTail::default());
+    let tail = Arc::new(StderrTail::of_child_with(&environment));
     let ended = Ended::of(
         process,
         streams.stdout,

@@ -97,14 +97,25 @@ fn is_passed(name: &OsStr, reach: &StdioReach) -> bool {
 }
 
 fn is_listed(name: &OsStr) -> bool {
-    let Some(name) = name.to_str() else {
+    let Some(text) = name.to_str() else {
         return false;
     };
-    PASSED.contains(&name)
-        || name.starts_with("LC_")
-        || PROXIES
-            .iter()
-            .any(|proxy| proxy.eq_ignore_ascii_case(name) && is_one_case(name))
+    PASSED.contains(&text) || text.starts_with("LC_") || is_proxy(name)
+}
+
+/// Whether a variable tells how to reach the network, perhaps with a password in it.
+pub(crate) fn is_proxy(name: &OsStr) -> bool {
+    let text = name.to_str();
+    text.is_some_and(|name| {
+        let mut known = PROXIES.iter();
+        known.any(|proxy| proxy.eq_ignore_ascii_case(name) && is_one_case(name))
+    })
+}
+
+/// Whether what a variable holds may be read by anybody: where things are, and in which language.
+pub(crate) fn is_harmless(name: &OsStr) -> bool {
+    let is_place = name.to_str().is_some_and(|name| PLACES.contains(&name));
+    is_place || (is_listed(name) && !is_proxy(name))
 }
 
 /// Proxy variables exist in capitals and in small letters, never mixed.
@@ -129,6 +140,9 @@ const PASSED: &[&str] = &[
     "REQUESTS_CA_BUNDLE",
     "CURL_CA_BUNDLE",
 ];
+
+/// Where a shell stands.
+const PLACES: &[&str] = &["PWD", "OLDPWD"];
 
 const PROXIES: &[&str] = &["HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY"];
 

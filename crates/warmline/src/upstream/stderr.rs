@@ -6,13 +6,16 @@
 //! server died stands nearly always in its last lines.
 //! What it keeps: the last 64 KiB, whatever the child writes.
 //! What it shows: text only. Control characters and terminal escapes are taken out, because this
-//!   text comes from a stranger and is shown on terminals and in logs.
+//!   text comes from a stranger and is shown on terminals and in logs; values that the child was
+//!   given in confidence are struck out, for the same reason.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
+use super::environment::Environment;
+use super::hidden::Hidden;
 use crate::sync::Mutex;
 use crate::upstream::wording::turns_around;
 
@@ -20,6 +23,7 @@ use crate::upstream::wording::turns_around;
 #[derive(Debug, Default)]
 pub(crate) struct StderrTail {
     ring: Mutex<Ring>,
+    hidden: Hidden,
 }
 
 #[derive(Debug, Default)]
@@ -30,6 +34,20 @@ struct Ring {
 }
 
 impl StderrTail {
+    /// The tail of a child with these variables, whose values are not shown.
+    pub(crate) fn of_child_with(environment: &Environment) -> Self {
+        Self {
+            ring: Mutex::default(),
+            hidden: Hidden::of(environment),
+        }
+    }
+
+    /// The beginning of another line of the same child, without what must not be shown.
+    pub(crate) fn beside(&self, line: String) -> String {
+        let line = self.hidden.strike(line);
+        line.chars().take(SHOWN_BESIDE).collect()
+    }
+
     /// Takes in what the child wrote; the oldest bytes make room.
     pub(crate) fn push(&self, bytes: &[u8]) {
         let newest = bytes
@@ -49,6 +67,11 @@ impl StderrTail {
             (ring.bytes.iter().copied().collect::<Vec<u8>>(), ring.cut)
         };
         let clean = sanitise(&String::from_utf8_lossy(&bytes));
+        let clean = if cut {
+            self.hidden.strike_cut(clean)
+        } else {
+            self.hidden.strike(clean)
+        };
         let mut lines: Vec<&str> = clean
             .lines()
             .map(str::trim_end)
@@ -137,6 +160,7 @@ const RING_BYTES: usize = 64 << 10;
 const CHUNK_BYTES: usize = 8 << 10;
 const SHOWN_LINES: usize = 20;
 const SHOWN_CHARS: usize = 500;
+const SHOWN_BESIDE: usize = 200;
 
 #[cfg(test)]
 mod tests {

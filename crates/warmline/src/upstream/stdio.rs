@@ -158,7 +158,7 @@ impl Pipe {
         let (process, streams) = process::Process::start(start)
             .await
             .map_err(|error| start_failed(&server.name, &program.path, &error))?;
-        let tail = Arc::new(StderrTail::default());
+        let tail = Arc::new(StderrTail::of_child_with(&environment));
         let child = ChildFacts {
             pid: process.pid(),
             program: program.path,
@@ -246,7 +246,7 @@ impl Pipe {
             exit: desk.exit().map(|exit| exit.to_string()),
             ended: desk.exit().map(|exit| exit.kind()),
             skipped_lines,
-            skipped_line: (skipped_lines > 0).then_some(skipped_line),
+            skipped_line: (skipped_lines > 0).then(|| stderr.beside(skipped_line)),
             warden: child.warden,
         }
     }

@@ -31,7 +31,7 @@ pub(crate) async fn answer(visit: Visit<'_>, body: Bytes) -> Response<Body> {
     }
     let client = match Client::of(&visit) {
         Ok(client) => client,
-        Err(refusal) => return refusal.response(None),
+        Err(refusal) => return refusal.response(None, visit.candour()),
     };
     if client.version() != Some(Version::V2025_03_26) {
         return refused("Invalid Request: this version of the protocol knows no batches");
@@ -58,7 +58,7 @@ pub(crate) async fn answer(visit: Visit<'_>, body: Bytes) -> Response<Body> {
             Kind::Request => asked.push(ask(&visit, &client, &message, params, &lane).await),
             Kind::Notification => {
                 if let Err(refusal) = notified(&visit, &client, &message, &params).await {
-                    return refusal.response(None);
+                    return refusal.response(None, visit.candour());
                 }
             },
             Kind::Result | Kind::Error => client.questions.answered(&message),
@@ -113,7 +113,7 @@ async fn ask(
                 ended = calling => Some(ended),
             }
         }),
-        Err(refusal) => ready(refusal.message(message.raw_id())),
+        Err(refusal) => ready(refusal.message(message.raw_id(), visit.candour())),
     }
 }
 

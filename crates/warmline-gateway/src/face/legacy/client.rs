@@ -26,7 +26,7 @@ use crate::Shared;
 use crate::body::Body;
 use crate::declared::Answers;
 use crate::face::Visit;
-use crate::failure;
+use crate::failure::{self, Candour};
 use crate::lane::Lane;
 use crate::path::Target;
 use crate::reply::{self, RpcCode};
@@ -113,18 +113,20 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    pub(crate) fn response(&self, id: Option<&[u8]>) -> Response<Body> {
+    pub(crate) fn response(&self, id: Option<&[u8]>, candour: Candour) -> Response<Body> {
         match self {
             Self::NoSession => reply::no_such_session(id),
             Self::BadRun(bad) => bad.response(id),
-            Self::Wrong(..) | Self::Failed(_) => reply::json(StatusCode::OK, self.message(id)),
+            Self::Wrong(..) | Self::Failed(_) => {
+                reply::json(StatusCode::OK, self.message(id, candour))
+            },
         }
     }
 
     /// The same where there is no response of its own for it.
-    pub(super) fn message(&self, id: Option<&[u8]>) -> Bytes {
+    pub(super) fn message(&self, id: Option<&[u8]>, candour: Candour) -> Bytes {
         match self {
-            Self::Failed(error) => failure::message(id.unwrap_or(b"null"), error),
+            Self::Failed(error) => failure::message(id.unwrap_or(b"null"), error, candour),
             Self::Wrong(code, what) => reply::error_message(id, code.number(), what, None),
             Self::BadRun(bad) => {
                 reply::error_message(id, RpcCode::Params.number(), &bad.sentence(), None)

@@ -19,7 +19,7 @@ use crate::audit::Line;
 use crate::body::Body;
 use crate::declared::Answers;
 use crate::face::Visit;
-use crate::failure;
+use crate::failure::{self, Candour};
 use crate::merge::{self, words};
 use crate::reply::{self, RpcCode};
 
@@ -34,7 +34,7 @@ pub(super) async fn greet(visit: Visit<'_>, message: Message, params: Params) ->
     let answers = Answers::of(capabilities);
     let begun = match Client::begin_session(&visit, &params, answers, offered) {
         Ok(begun) => begun,
-        Err(refusal) => return refusal.response(Some(id)),
+        Err(refusal) => return refusal.response(Some(id), visit.candour()),
     };
     let line = visit.noted("initialize", &params);
     if visit.target.server.is_none() {
@@ -43,13 +43,13 @@ pub(super) async fn greet(visit: Visit<'_>, message: Message, params: Params) ->
     }
     let way = match begun.way(&visit) {
         Ok(way) => way,
-        Err(refusal) => return refusal.response(Some(id)),
+        Err(refusal) => return refusal.response(Some(id), visit.candour()),
     };
     let facts = match way.server.greeting().await {
         Ok(facts) => facts,
         Err(error) => {
             note(line, &Err(error.clone()));
-            return not_greeted(&way.server, id, &params, &error).await;
+            return not_greeted(&way.server, id, &params, (&error, visit.candour())).await;
         },
     };
     note(line, &Ok(Bytes::new()));
@@ -70,7 +70,7 @@ async fn greet_for_all(
     version: Version,
 ) -> Response<Body> {
     if let Err(refusal) = begun.begin_run(visit) {
-        return refusal.response(Some(id));
+        return refusal.response(Some(id), visit.candour());
     }
     let reach = |server: &str| {
         let way = begun.way(&visit.to(server));
@@ -109,7 +109,7 @@ async fn not_greeted(
     server: &ServerHandle,
     id: &[u8],
     params: &Params,
-    error: &Error,
+    (error, candour): (&Error, Candour),
 ) -> Response<Body> {
     let modern = Version::NEWEST_MODERN.as_str();
     // It said so just now, or is known to.
@@ -117,7 +117,7 @@ async fn not_greeted(
     let is_modern =
         error.reason() == Reason::Version && (names_it || server.lacks(Era::Legacy).await);
     if !is_modern {
-        return reply::json(StatusCode::OK, failure::message(id, error));
+        return reply::json(StatusCode::OK, failure::message(id, error, candour));
     }
     let requested = params.member("protocolVersion");
     let requested = requested.and_then(|raw| serde_json::from_slice::<String>(raw).ok());

@@ -20,7 +20,7 @@ use super::client::{Client, Refusal};
 use super::request::{Seat, calling_one};
 use super::way::{Way, named_run};
 use crate::face::Visit;
-use crate::failure;
+use crate::failure::{self, Candour};
 use crate::flow::{Calling, Ended};
 use crate::merge::lists::{self, From, Listing};
 use crate::merge::owner::{Found, Seeker};
@@ -92,7 +92,7 @@ fn listing(
         from,
         members: members(visit, client, Some(params))?,
     };
-    let client = Arc::clone(client);
+    let (client, candour) = (Arc::clone(client), visit.candour());
     Ok(Box::pin(async move {
         let page = listing.read().await;
         client.missed.note(&page.left_out);
@@ -101,7 +101,7 @@ fn listing(
             line.ended(&result);
         }
         drop(present);
-        ended(&id, result)
+        ended(&id, result, candour)
     }))
 }
 
@@ -172,7 +172,7 @@ fn reading_anywhere(
 ) -> Calling {
     let line = visit.noted("resources/read", &params);
     let share = visit.shared.options.list_share;
-    let uri = uri.to_owned();
+    let (uri, candour) = (uri.to_owned(), visit.candour());
     Box::pin(async move {
         let mut read = None;
         for (_, server) in servers {
@@ -191,7 +191,7 @@ fn reading_anywhere(
         }
         drop(present);
         match read {
-            Some(Ok(result)) => ended(&id, Ok(result)),
+            Some(Ok(result)) => ended(&id, Ok(result), candour),
             Some(Err(_)) | None => Ended {
                 status: StatusCode::OK,
                 message: no_such_resource(&id, &uri),
@@ -217,7 +217,7 @@ fn tell_all(
 ) -> Result<Calling, Refusal> {
     let members = members(visit, client, Some(params))?;
     let line = visit.noted(method, params);
-    let share = visit.shared.options.list_share;
+    let (share, candour) = (visit.shared.options.list_share, visit.candour());
     let (method, params) = (method.to_owned(), params.clone());
     Ok(Box::pin(async move {
         let servers = members.into_iter().filter_map(|member| member.reached.ok());
@@ -237,7 +237,7 @@ fn tell_all(
             line.ended(&result);
         }
         drop(present);
-        ended(&id, result)
+        ended(&id, result, candour)
     }))
 }
 
@@ -297,12 +297,12 @@ pub(super) fn unreached(refusal: Refusal) -> Error {
     }
 }
 
-fn ended(id: &[u8], result: Result<Bytes, Error>) -> Ended {
+fn ended(id: &[u8], result: Result<Bytes, Error>, candour: Candour) -> Ended {
     Ended {
         status: StatusCode::OK,
         message: match result {
             Ok(result) => reply::response_message(Some(id), "result", &result),
-            Err(error) => failure::message(id, &error),
+            Err(error) => failure::message(id, &error, candour),
         },
     }
 }

@@ -49,7 +49,7 @@ pub(super) async fn answer(
     let seat = (id, &lane, Some(present));
     let calling = match calling(visit, &client, message, params, seat).await {
         Ok(calling) => calling,
-        Err(refusal) => return refusal.response(message.raw_id()),
+        Err(refusal) => return refusal.response(message.raw_id(), visit.candour()),
     };
     respond(visit, &client, calling, lane, manner).await
 }
@@ -117,6 +117,7 @@ pub(super) fn calling_one(
     let token = params.meta_member(meta::PROGRESS_TOKEN);
     let ear = Ear::new(client, lane, token.map(Bytes::copy_from_slice));
     let trace = trace::passed_on(visit.head, &params);
+    let candour = visit.candour();
     let call = way
         .server
         .request_raw(method, params)
@@ -127,7 +128,7 @@ pub(super) fn calling_one(
         drop(present);
         let message = match outcome {
             Ok(result) => reply::response_message(Some(&id), "result", &result),
-            Err(error) => failure::message(&id, &error),
+            Err(error) => failure::message(&id, &error, candour),
         };
         Ended {
             status: StatusCode::OK,

@@ -32,7 +32,7 @@ pub(crate) async fn stream(visit: Visit<'_>) -> Response<Body> {
     }
     let client = match Client::of(&visit) {
         Ok(client) => client,
-        Err(refusal) => return refusal.response(None),
+        Err(refusal) => return refusal.response(None, visit.candour()),
     };
     let Some(whose) = client.name() else {
         // Nothing could be told to a client that is another one with each request.
@@ -120,7 +120,7 @@ fn stand(
             let attending = way.server.attend(ear);
             flow.holding((attending, reading, at)).response()
         },
-        Err(refusal) => refusal.response(None),
+        Err(refusal) => refusal.response(None, visit.candour()),
     }
 }
 

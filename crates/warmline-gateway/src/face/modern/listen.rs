@@ -26,6 +26,7 @@ use super::{Asked, failed, notification};
 use crate::audit::Line;
 use crate::body::Body;
 use crate::face::Visit;
+use crate::failure::Candour;
 use crate::flow::{self, Accepts, Calling, Ended, Leaving, Manner};
 use crate::lane::{Keep, Lane};
 use crate::reply::{self, RpcCode};
@@ -58,11 +59,11 @@ pub(super) async fn answer(visit: &Visit<'_>, asked: Asked) -> Response<Body> {
     let line = visit.noted(METHOD, &asked.params);
     let ear = Arc::new(Ear::new(&lane, asked.id).noted_in(line));
     let mut stopping = shared.stopping.clone();
-    let turned_out = visit.turned_out();
+    let (turned_out, candour) = (visit.turned_out(), visit.candour());
     let (server, params) = (asked.server, asked.params);
     let calling: Calling = Box::pin(async move {
         let ended = tokio::select! {
-            ended = stay(&server, &params, &ear) => ended,
+            ended = stay(&server, &params, (&ear, candour)) => ended,
             () = stopped(&mut stopping) => ear.ended(b"{\"resultType\":\"complete\"}"),
             () = turned_out => ear.ended(b"{\"resultType\":\"complete\"}"),
         };
@@ -98,7 +99,11 @@ pub(super) async fn stopped(stopping: &mut watch::Receiver<bool>) {
 }
 
 /// Stays with the server until it ends the stream in good order, or cannot be had any more.
-async fn stay(server: &ServerHandle, params: &Params, ear: &Arc<Ear>) -> Ended {
+async fn stay(
+    server: &ServerHandle,
+    params: &Params,
+    (ear, candour): (&Arc<Ear>, Candour),
+) -> Ended {
     let mut tries = 0;
     loop {
         let began = clock::now();
@@ -118,7 +123,7 @@ async fn stay(server: &ServerHandle, params: &Params, ear: &Arc<Ear>) -> Ended {
         let is_final = error.server_error().is_some() || !ear.is_acknowledged();
         if is_final || tries == MAX_TRIES {
             ear.note(Err(error.clone()));
-            return failed(server, &ear.id, &error).await;
+            return failed(server, &ear.id, (&error, candour)).await;
         }
         let pause = FIRST_PAUSE * 2_u32.saturating_pow(tries);
         clock::sleep(pause.min(LONGEST_PAUSE)).await;

@@ -51,7 +51,7 @@ pub(super) async fn message(visit: Visit<'_>, message: Message, params: Params) 
         Err(wrong @ NotPassed::Wrong(..)) => members(&visit, &said).await.err().unwrap_or(wrong),
         Err(refused) => refused,
     };
-    refused.response(message.raw_id())
+    refused.response(message.raw_id(), visit.candour())
 }
 
 /// All servers, as this caller reaches them.

@@ -87,9 +87,10 @@ fn skip(state: &mut State, noise: &Bytes) -> Result<(), Fed> {
     skipped.lines += 1;
     skipped.lines_in_a_row += 1;
     skipped.bytes_in_a_row += noise.len();
-    let shown = String::from_utf8_lossy(noise.get(..SHOWN_BYTES).unwrap_or(noise));
-    skipped.last_line = stderr::sanitise(&shown);
-    tracing::debug!(line = skipped.last_line, "line skipped");
+    let kept = String::from_utf8_lossy(noise.get(..KEPT_BYTES).unwrap_or(noise));
+    skipped.last_line = stderr::sanitise(&kept);
+    // What stands in it may be a secret of the child, which is struck out where it is shown.
+    tracing::debug!(bytes = noise.len(), "line skipped");
     if skipped.lines_in_a_row >= GARBAGE_LINES || skipped.bytes_in_a_row >= GARBAGE_BYTES {
         return Err(Fed::UpWithGarbage);
     }
@@ -232,4 +233,4 @@ pub(super) const GARBAGE_LINES: usize = 100;
 pub(super) const GARBAGE_BYTES: usize = 1 << 20;
 pub(super) const STRAYS: usize = 16;
 /// Of a line that is shown as an example.
-const SHOWN_BYTES: usize = 200;
+const KEPT_BYTES: usize = 2 << 10;

@@ -138,6 +138,27 @@ async fn the_environment_arguments_and_folder_reach_the_child_exactly() {
     );
 }
 
+/// reliability O24: what a child says of its variables when it dies is not told on.
+#[tokio::test]
+async fn a_child_that_dies_does_not_tell_on_its_variables() {
+    let script = "read line; echo \"no login with $KEY\" >&2; echo \"$KEY\"; exit 3";
+    let pipe = spawn_with(script, |server| {
+        let Reach::Stdio(reach) = &mut server.reach else {
+            panic!("stdio")
+        };
+        reach.env.insert("KEY".to_owned(), "canary-key".to_owned());
+    })
+    .await;
+    let (_, trouble) = loss(&mut pipe.request(1, line(1))).await;
+    assert_eq!(
+        trouble.why.as_deref(),
+        Some("no login with [redacted: KEY]")
+    );
+    let report = pipe.report();
+    assert_eq!(report.skipped_line.as_deref(), Some("[redacted: KEY]"));
+    assert!(!format!("{report:?}").contains("canary"));
+}
+
 /// reliability P33: closing ends the child.
 #[tokio::test]
 async fn a_stubborn_child_is_gone_when_close_returns() {

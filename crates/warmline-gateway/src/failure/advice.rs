@@ -1,0 +1,64 @@
+//! What somebody who calls through the gateway can do about each code.
+//!
+//! Asked by: [`failure`](super).  It speaks to whoever calls, in words of the protocol and of the
+//! gateway's configuration. What a program that embeds the engine can do stands with the engine's
+//! own errors.
+
+use warmline::core::code::Code;
+
+/// One thing to do about a code.
+pub(super) const fn of(code: Code) -> &'static str {
+    match code {
+        Code::ConfigUnreadable
+        | Code::ConfigUnknownKey
+        | Code::ConfigBadValue
+        | Code::ConfigUntrusted
+        | Code::UsageBadArgument => {
+            "tell whoever runs the gateway; `warmline check` names the place"
+        },
+        Code::ServerUnknown => "look at the name in the path; servers stand in the configuration",
+        Code::ToolUnknown => "see which tools there are: `tools/list`",
+        Code::CredentialRefused | Code::CredentialUnavailable => {
+            "tell whoever runs the gateway to look at `credential` of this server"
+        },
+        Code::BadMessage => "change what the error names; parameters are one JSON object",
+        Code::EraUnknown => "offer another version of the protocol",
+        Code::CannotReach | Code::OpenFailed | Code::ResolveFailed => {
+            "call again later; the log of the gateway says why, and so does `warmline doctor`"
+        },
+        Code::RequestRefused => "read what the server said; `retryAfterMs` says when again",
+        Code::Deadline => "call again with less to do, or allow more time for this server",
+        Code::SessionLost => "do again what earlier calls had prepared, then call again",
+        Code::AnswerLost | Code::Cancelled => "check whether it was executed before calling again",
+        Code::BadAnswer => "report it to the server's makers; if it was too large, ask for less",
+        Code::ToolFailed => "read what the tool says",
+        Code::RunUnknown => "call in the run first: whoever names a run begins it",
+        Code::RunEnded => "name a new run",
+        Code::NotAllowed => "call something else: `allow` and `deny` of this server decide",
+        Code::IdentityMissing => "send what the rule looks for",
+        Code::BreakerOpen => "call again after `retryAfterMs`",
+        Code::PoolFull => "let calls and runs end sooner, or raise the limits of this server",
+        Code::Overloaded => "call again later, or end runs that are over",
+        Code::StoreUnavailable | Code::RecordRefused => {
+            "tell whoever runs the gateway to look at its store"
+        },
+        Code::Draining | Code::Closed => "connect again and call again",
+        Code::Bug => "report it, with what the log of the gateway says around it",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_for_callers_names_nothing_of_the_library() {
+        for code in Code::ALL {
+            let advice = of(code);
+            for foreign in ["::", "builder", "Warmline`", "--"] {
+                assert!(!advice.contains(foreign), "{code}: {advice}");
+            }
+            assert!(!advice.ends_with('.'), "{code}: {advice}");
+        }
+    }
+}
