@@ -13,8 +13,8 @@ use warmline::{Difference, Error, Server};
 
 use crate::look::Look;
 use crate::metrics::Reloaded;
-use crate::settings::Accesses;
-use crate::{Gateway, Options};
+use crate::settings::{ANYBODY_SHARES, Accesses, NOBODY_IS_ASKED};
+use crate::{Auth, Gateway, Options};
 
 /// How often files are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -124,14 +124,22 @@ impl Gateway {
         let declared = self.go_by(&options, || self.warm().declare(servers));
         let difference = declared.map_err(NotReloaded::Server)?;
         self.shared.counts.reloads.one_more(Reloaded::Taken);
-        let at_once = fixed.renew(wanted.gateway, wanted.accesses).join(", ");
+        let at_once = fixed.renew(wanted.gateway, wanted.accesses);
+        let asks_nobody = matches!(options.auth, Auth::None);
+        let is_other = at_once.iter().any(|key| key == "gateway.auth");
+        let at_once = at_once.join(", ");
+        // Of servers nothing is said where something else is.
+        let changes = (!difference.is_nothing() || at_once.is_empty()).then_some(&difference);
         let some = |text: String| (!text.is_empty()).then_some(text);
         tracing::info!(
-            changes = %difference,
+            changes = changes.map(tracing::field::display),
             at_once = some(at_once),
             at_next_start = some(waiting),
             "configuration read again"
         );
+        if asks_nobody && is_other {
+            tracing::warn!("{NOBODY_IS_ASKED}: `auth = \"none\"`. {ANYBODY_SHARES}");
+        }
         Ok(difference)
     }
 

@@ -14,6 +14,12 @@ use warmline::settings::{AuthWord, GatewaySettings, Origin};
 use crate::tokens::TokenStore;
 use crate::{AuditOptions, Auth, Limits, Options, Rules, RunFrom, Sse, TlsFiles, Way};
 
+/// What is said of a gateway that lets everybody in.
+pub const NOBODY_IS_ASKED: &str = "nobody is asked who they are";
+/// What is said of its callers.
+pub const ANYBODY_SHARES: &str = "Callers share nothing but a run they name: its name is the whole \
+    secret. Each run and each client session is somebody new: limits per identity bind nobody";
+
 /// Rules about callers, by the names of servers.
 pub type Accesses = BTreeMap<String, Access>;
 

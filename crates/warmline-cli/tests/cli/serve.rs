@@ -216,7 +216,7 @@ fn people_are_told_where_it_listens_and_how_to_be_let_in() {
               all in one  http://127.0.0.1:[PORT]/mcp
               in a run    http://127.0.0.1:[PORT]/runs/RUN/servers/NAME/mcp
               watched at  http://127.0.0.1:[PORT]/metrics /livez /readyz /servers
-            nobody is asked who they are: `auth = "none"`. Callers share nothing but a run they name: its name is the whole secret
+            nobody is asked who they are: `auth = "none"`. Callers share nothing but a run they name: its name is the whole secret. Each run and each client session is somebody new: limits per identity bind nobody
             "#),
         }
     }
@@ -382,6 +382,36 @@ fn a_changed_file_is_read_whole_or_not_at_all() {
     ] {
         assert!(log.contains(line), "{line} is missing: {log}");
     }
+}
+
+/// A72: whoever lets everybody in by a changed file reads that in the log, as at the start.
+#[test]
+fn a_file_that_lets_everybody_in_is_told_as_such() {
+    let warmline = Warmline::new();
+    let declared = "[servers.kept]\nurl = 'http://127.0.0.1:1/mcp'\n";
+    let file = warmline.write_user("warmline.toml", declared);
+    let serving = Serving::start(&warmline, &[]);
+    let times = |number: u64| format!(r#"warmline_reload_total{{result="taken"}} {number}"#);
+    let lines = ["[gateway]\nauth = 'none'\n", "[gateway]\nauth = 'none'\n\n"];
+    for (number, more) in (1..).zip(lines) {
+        std::fs::write(&file, format!("{more}{declared}")).unwrap();
+        until("the file is read again", || {
+            serving.page("/metrics").contains(&times(number))
+        });
+    }
+    let log = serving.stop(&warmline);
+    let told: Vec<&str> = log
+        .lines()
+        .filter(|line| line.contains("read again"))
+        .collect();
+    assert_eq!(told.len(), 2, "{log}");
+    assert!(told[0].contains(r#""at_once":"gateway.auth""#), "{log}");
+    assert!(!told[0].contains("nothing changed"), "{log}");
+    assert!(told[1].contains("nothing changed"), "{log}");
+    let cautions = log.lines().filter(|line| line.contains("nobody is asked"));
+    let cautions: Vec<&str> = cautions.collect();
+    assert_eq!(cautions.len(), 1, "it is told when it changes: {log}");
+    assert!(cautions[0].contains(r#""level":"WARN""#), "{log}");
 }
 
 /// P50, reliability P27: the first signal lets calls end, and they do; the exit code says that none was cut.

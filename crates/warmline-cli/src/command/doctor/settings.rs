@@ -3,6 +3,7 @@
 use warmline::config::Config;
 use warmline::settings::{Effective, Origin, RETIRED, ServerSettings, stray_variables};
 use warmline::trust::TrustStore;
+use warmline_gateway::settings::NOBODY_IS_ASKED;
 
 use super::Finding;
 use crate::problem::Outcome;
@@ -53,7 +54,7 @@ pub(super) fn asks_nobody(rows: &[Row]) -> Option<Finding> {
     let mut settings = rows.iter().map(|row| &row.setting);
     let auth = settings.find(|one| one.key == "gateway.auth" && one.value == "none")?;
     let says = format!(
-        "nobody is asked who they are: `gateway.auth` is `none` ({})",
+        "{NOBODY_IS_ASKED}: `gateway.auth` is `none` ({})",
         auth.origin
     );
     Some(Finding::look("gateway", says).hint(

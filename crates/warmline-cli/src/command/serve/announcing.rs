@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 use warmline::settings::AuthWord;
+use warmline_gateway::settings::{ANYBODY_SHARES, NOBODY_IS_ASKED};
 
 use crate::report::text::{count, padded};
 use crate::report::{Fields, Report, style};
@@ -75,8 +76,8 @@ impl Announced {
             AuthWord::Jwt => "callers show a token that was signed for us".to_owned(),
             AuthWord::Proxy => "callers are named by a trusted proxy".to_owned(),
             AuthWord::None => format!(
-                "{}: `auth = \"none\"`. Callers share nothing but a run they name: its name is the whole secret",
-                style::look("nobody is asked who they are")
+                "{}: `auth = \"none\"`. {ANYBODY_SHARES}",
+                style::look(NOBODY_IS_ASKED)
             ),
         }
     }
