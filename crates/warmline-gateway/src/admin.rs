@@ -19,7 +19,7 @@ use hyper::body::Incoming;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use warmline::clock::{self, Instant};
-use warmline::{Code, Error, Warmline};
+use warmline::{Code, Error, Run, Warmline};
 
 pub(crate) use self::events::EventLines;
 pub use self::handing::Handing;
@@ -168,21 +168,43 @@ fn hello(shared: &Shared) -> Value {
     })
 }
 
-/// Ends a run: one of our own user by its name, any by its fingerprint.
+/// Ends a run, by its fingerprint or its name.
 async fn end_run(shared: &Shared, named: &str) -> Response<Body> {
-    let subject = Subject::local(&shared.warm);
-    let identity = who::identity(&shared.warm, &subject, Split::Run(named));
-    let found = match shared.warm.run_by_fingerprint(named) {
-        Some(run) => Ok(run),
-        None => identity.join(named),
-    };
-    match found {
+    match run_named(shared, named) {
         Ok(run) => {
             let fingerprint = run.fingerprint();
             run.end().await;
             told(&json!({ "ended": fingerprint }))
         },
-        Err(error) => failed(&error),
+        Err(response) => *response,
+    }
+}
+
+/// The run that is meant: a fingerprint means one; a name our own, else the only one that has it.
+fn run_named(shared: &Shared, named: &str) -> Result<Run, Box<Response<Body>>> {
+    if let Some(run) = shared.warm.run_by_fingerprint(named) {
+        return Ok(run);
+    }
+    let subject = Subject::local(&shared.warm);
+    let identity = who::identity(&shared.warm, &subject, Split::Run(named));
+    let unknown = match identity.join(named) {
+        Ok(run) => return Ok(run),
+        Err(error) => error,
+    };
+    let mut all = shared.warm.runs_by_name(named);
+    match (all.pop(), all.is_empty()) {
+        (None, _) => Err(Box::new(failed(&unknown))),
+        (Some(run), true) => Ok(run),
+        (Some(run), false) => {
+            let fingerprints: Vec<String> =
+                all.iter().chain([&run]).map(Run::fingerprint).collect();
+            Err(Box::new(refuse(&Refusal {
+                status: StatusCode::CONFLICT,
+                code: Code::BadMessage,
+                what: format!("several callers have a run `{named}`"),
+                hint: Some(format!("name one of them: {}", fingerprints.join(", "))),
+            })))
+        },
     }
 }
 

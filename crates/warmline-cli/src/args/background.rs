@@ -52,7 +52,7 @@ pub(crate) struct Ps {
 /// `warmline end`.
 #[derive(Debug, Args)]
 pub(crate) struct End {
-    /// The name of the run
+    /// The name of the run, or its fingerprint as `ps` shows it
     pub(crate) run: String,
     /// The folder that the gateway lives in
     #[arg(long, value_name = "FOLDER")]

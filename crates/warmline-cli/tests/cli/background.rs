@@ -699,11 +699,8 @@ fn a_served_gateway_is_looked_after_by_its_admin_socket() {
     let socket = socket.to_str().unwrap();
     let serving = Serving::start(&warmline, &["--admin", socket, &server.url()]);
     assert_eq!(serving.said["admin"], socket);
-    let name = serving.said["servers"][0]["name"]
-        .as_str()
-        .unwrap()
-        .to_owned();
-    let url = format!("{}/runs/trip/servers/{name}/mcp", serving.base());
+    let base = serving.said["servers"][0]["url"].as_str().unwrap();
+    let url = base.replace("/servers/", "/runs/trip/servers/");
     let header = format!("Authorization: Bearer {}", local_token(&warmline.state()));
     let called = warmline.run(&["call", &url, "counter", "--header", &header]);
     assert_eq!(called.exit, 0, "{called}");
@@ -717,8 +714,22 @@ fn a_served_gateway_is_looked_after_by_its_admin_socket() {
         "",
         "it is not the background one"
     );
-    let told = warmline.run(&["end", "trip", "--socket", socket]);
-    assert_eq!(told.exit, 0, "{told}");
+    let alice = warmline.run(&["token", "new", "alice"]).stdout;
+    let header_of_alice = format!("Authorization: Bearer {}", alice.trim());
+    let url_of_alice = url.replace("trip", "hers");
+    let called = warmline.run(&[
+        "call",
+        &url_of_alice,
+        "counter",
+        "--header",
+        &header_of_alice,
+    ]);
+    assert_eq!(called.exit, 0, "{called}");
+    assert_eq!(server.counts().open_sessions, 2);
+    for run in ["trip", "hers"] {
+        let told = warmline.run(&["end", run, "--socket", socket]);
+        assert_eq!(told.exit, 0, "{told}");
+    }
     assert_eq!(server.counts().open_sessions, 0);
     let told = warmline.run(&["down", "--socket", socket]);
     assert_eq!(told.exit, 0, "{told}");

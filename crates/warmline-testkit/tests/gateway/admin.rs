@@ -111,15 +111,15 @@ async fn servers_runs_and_sessions_are_listed_without_secrets_or_identities() {
     looked.world.finish().await;
 }
 
-/// A run ends by its fingerprint, our own by its name as well; one that is over is not there.
+/// A run ends by its fingerprint, and by its name; one that is over is not there.
 #[tokio::test]
 async fn a_run_is_ended_from_outside() {
     let looked = LookedAfter::new().await;
+    let (status, said) = looked.ask(Method::DELETE, "/admin/runs/trip").await;
+    assert_eq!(status, 404);
+    assert_eq!(said["error"]["code"], "run-unknown");
     let alice = looked.world.greet_as_alice(IN_RUN).await;
     assert_eq!(alice.count().await, 1);
-    let (status, said) = looked.ask(Method::DELETE, "/admin/runs/trip").await;
-    assert_eq!(status, 404, "by name only our own: {said}");
-    assert_eq!(said["error"]["code"], "run-unknown");
     let run = looked.look("runs").await[0]["run"]
         .as_str()
         .unwrap()
@@ -135,6 +135,35 @@ async fn a_run_is_ended_from_outside() {
     own.detach();
     let (status, _) = looked.ask(Method::DELETE, "/admin/runs/mine").await;
     assert_eq!(status, 200);
+    looked.world.finish().await;
+}
+
+/// A name means our own run, else the one run that has it, whosever it is; where several have it,
+/// nobody guesses which is meant.
+#[tokio::test]
+async fn a_run_of_others_is_ended_by_a_name_that_is_clear() {
+    let looked = LookedAfter::new().await;
+    let begin = |identity: &str| {
+        let identity = looked.world.warm.identity(identity);
+        identity.named("trip").unwrap().detach();
+    };
+    let end = async || looked.ask(Method::DELETE, "/admin/runs/trip").await;
+    let left = async || looked.look("runs").await.len();
+    for identity in ["local", "alice", "bob"] {
+        begin(identity);
+    }
+    assert_eq!((end().await.0.as_u16(), left().await), (200, 2));
+    let own = looked.world.warm.identity("local");
+    assert!(own.join("trip").is_err(), "our own is meant first");
+    let (status, said) = end().await;
+    assert_eq!((status.as_u16(), left().await), (409, 2), "{said}");
+    for run in looked.look("runs").await {
+        let hint = said["error"]["hint"].as_str().unwrap();
+        assert!(hint.contains(run["run"].as_str().unwrap()), "{hint}");
+    }
+    let bob = looked.world.warm.identity("bob").join("trip").unwrap();
+    bob.end().await;
+    assert_eq!((end().await.0.as_u16(), left().await), (200, 0));
     looked.world.finish().await;
 }
 

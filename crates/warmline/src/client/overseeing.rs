@@ -35,6 +35,11 @@ impl Warmline {
         joined(&self.engine, is_meant).pop()
     }
 
+    /// The live runs of that name, whosever they are: each identity can have one.
+    pub fn runs_by_name(&self, name: &str) -> Vec<Run> {
+        joined(&self.engine, |run| *run.name == *name)
+    }
+
     /// Closes every open session of a server, or only the one with this number of its key and
     /// this generation, and says how many there were. Calls under way on them end first. The next
     /// call opens a new one, and hears that what the server remembered is lost.
