@@ -20,6 +20,10 @@ use crate::clock;
 /// So long a spare may still take when everything is closed.
 const NEARLY_OPEN: Duration = Duration::from_secs(2);
 
+/// So long the next spare waits for the call that took the last one. To start a process takes
+/// milliseconds of the thread that starts it, and that call should not wait behind them.
+const TAKER_GOES_FIRST: Duration = Duration::from_millis(25);
+
 /// A spare that is being opened. However its task ends, the shelf is told.
 struct Refill<C: Connector> {
     ground: Arc<Ground<C>>,
@@ -30,8 +34,14 @@ struct Refill<C: Connector> {
 
 impl<C: Connector> Refill<C> {
     async fn open(mut self, key: SpareKey, setup: Arc<C::Setup>, place: Place) {
-        let began = clock::now();
         let ground = Arc::clone(&self.ground);
+        if clock::timeout_at(clock::after(TAKER_GOES_FIRST), ground.going_down())
+            .await
+            .is_ok()
+        {
+            return;
+        }
+        let began = clock::now();
         let (trace, traces) = Trace::new();
         let place = UntilGone::new((place, ground.errand()), traces);
         let came = tokio::select! {

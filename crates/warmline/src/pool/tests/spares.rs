@@ -23,6 +23,23 @@ async fn a_session_for_one_call_is_closed_after_it() {
     assert_eq!(world.fake.ledger().closed, [(1, Why::RunEnded)]);
 }
 
+/// DESIGN 11: the next spare is opened after whoever took the last one had time to call. To start
+/// a process keeps the thread busy that the call needs.
+#[tokio::test(start_paused = true)]
+async fn who_takes_a_spare_goes_before_the_next_one_is_opened() {
+    let world = World::new();
+    world.server("a", |server| server.spares = 1);
+    world.once("a").await.unwrap().settle(FINE);
+    assert_eq!(world.settle().await.present.spares, 1);
+    let before = world.fake.ledger().opens;
+    let lease = world.once("a").await.unwrap();
+    clock::sleep(Duration::from_millis(20)).await;
+    assert_eq!(world.fake.ledger().opens, before, "while the call runs");
+    lease.settle(FINE);
+    assert_eq!(world.settle().await.present.spares, 1);
+    assert_eq!(world.fake.ledger().opens, before + 1);
+}
+
 /// reliability I32: a spare is given to one caller and to no other, however many come.
 #[tokio::test(start_paused = true)]
 async fn no_spare_is_given_twice() {
