@@ -1,5 +1,6 @@
-//! What a held session and a spare save on real servers: the counter on the TypeScript SDK, over
-//! HTTP and over stdio. `make parts` installs it.
+//! What a held session and a spare save on real servers: counters on the Rust, the TypeScript and
+//! the Python SDK, over HTTP, over HTTP with TLS and over stdio, and a server of `npx` as people
+//! start it. `make parts` installs them.
 //!
 //! Only the ratios mean anything: machines are noisy, and all of it happens on this one.
 
@@ -10,14 +11,24 @@
     reason = "a benchmark asks the real clock, prints, and ends when its setting fails"
 )]
 
+#[path = "../../warmline-testkit/tests/servers/counter_rmcp.rs"]
+mod counter_rmcp;
+
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustls::ServerConfig;
+use rustls::pki_types::PrivateKeyDer;
+use serde_json::{Value, json};
+use warmline::core::era::Era;
 use warmline::core::policy::SessionPer;
 use warmline::events::{Event, Heard, Subscription};
 use warmline::{Server, ServerHandle, Warmline};
+
+use self::counter_rmcp::RmcpCounter;
 
 /// Calls on a held session; each is cheap.
 const HELD: usize = 500;
@@ -31,92 +42,192 @@ fn main() {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build().unwrap();
     runtime.block_on(async {
-        let http = Http::start();
-        let over_http = || Server::http("counter", &http.url);
-        let over_stdio = || Server::stdio("counter", counter());
-        println!("medians of one run; the counter on the TypeScript SDK v1");
-        println!("            held session   session per call");
-        for (name, server, per_call) in [
-            ("HTTP", over_http(), PER_CALL),
-            ("stdio", over_stdio(), STARTS),
-        ] {
-            let held = held(server.clone()).await;
-            let once = once(server, per_call).await;
-            let times = ratio(once, held);
-            println!(
-                "{name:<8} {:>11.3} ms   {:>13.3} ms  {times:>7.1} times",
-                ms(held),
-                ms(once)
-            );
+        let pem = Pem::make();
+        let typescript = [Http::start(&["http"]), Http::start(&["https", pem.path()])];
+        let rust = [None, Some(pem.acceptor())].map(RmcpCounter::start);
+        let cases = [
+            over_http(
+                &typescript.each_ref().map(|http| http.url.as_str()),
+                "TypeScript",
+                &pem,
+            ),
+            over_http(&rust.each_ref().map(|http| http.url.as_str()), "Rust", &pem),
+            over_stdio(),
+        ]
+        .concat();
+        println!("Medians of one run, in ms. What each of them costs beside a held session:");
+        println!(
+            "{:<22} {:>8} {:>18} {:>18}",
+            "", "held", "session per call", "client per call"
+        );
+        for case in &cases {
+            case.beside_held().await;
         }
-        println!("            from a spare   cold start");
-        for (name, server) in [("HTTP", over_http()), ("stdio", over_stdio())] {
-            let warm = first_calls(server.clone().spares(1), STARTS).await;
-            let cold = first_calls(server, STARTS).await;
-            let times = ratio(cold, warm);
-            println!(
-                "{name:<8} {:>11.3} ms   {:>13.3} ms  {times:>7.1} times",
-                ms(warm),
-                ms(cold)
-            );
+        println!("\nThe first call of a fresh run:");
+        println!("{:<22} {:>12} {:>12}", "", "from a spare", "cold start");
+        for case in &cases {
+            case.beside_a_spare().await;
         }
     });
 }
 
-/// A call on a session that a run holds.
-async fn held(server: Server) -> Duration {
-    let warm = Warmline::builder().server(server).build().unwrap();
-    let run = warm.begin();
-    let counter = run.server("counter").unwrap();
-    bump(&counter).await;
-    let mut times = Vec::new();
-    for _ in 0..HELD {
-        let began = Instant::now();
-        bump(&counter).await;
-        times.push(began.elapsed());
-    }
-    run.end().await;
-    warm.close().await;
-    median(times)
+/// A real server and a call of it.
+#[derive(Clone)]
+struct Case {
+    name: String,
+    server: Server,
+    tool: &'static str,
+    arguments: Value,
+    /// How many sessions are opened for a figure.
+    openings: usize,
 }
 
-/// A call on a session of its own.
-async fn once(server: Server, calls: usize) -> Duration {
-    let server = server.session_per(SessionPer::Call);
-    let warm = Warmline::builder().server(server).build().unwrap();
-    let counter = warm.server("counter").unwrap();
-    bump(&counter).await;
-    let mut times = Vec::new();
-    for _ in 0..calls {
-        let began = Instant::now();
-        bump(&counter).await;
-        times.push(began.elapsed());
-    }
-    warm.close().await;
-    median(times)
+/// A counter over HTTP, and over HTTP with TLS.
+fn over_http([plain, secure]: &[&str; 2], sdk: &str, pem: &Pem) -> Vec<Case> {
+    let plain = Server::http("real", plain);
+    let secure = Server::http("real", secure).ca_file(pem.path());
+    vec![
+        Case::bump(&format!("HTTP, {sdk}"), plain, PER_CALL),
+        Case::bump(&format!("HTTPS, {sdk}"), secure, PER_CALL),
+    ]
 }
 
-/// The first call of a fresh run, from a spare where one is kept.
-async fn first_calls(server: Server, runs: usize) -> Duration {
-    let keeps_spares = server.policy().spares > 0;
-    let warm = Warmline::builder().server(server).build().unwrap();
-    let mut events = warm.events();
-    // What the server is was found out before.
-    warm.run(async |run| bump(&run.server("counter").unwrap()).await)
-        .await;
-    let mut times = Vec::new();
-    for _ in 0..runs {
-        if keeps_spares {
-            spare(&mut events).await;
+fn over_stdio() -> Vec<Case> {
+    let python = ["python/.venv-mcp1/bin/python", "python/counter_mcp1.py"].map(part);
+    let package = "@modelcontextprotocol/server-sequential-thinking";
+    let npx = ["npx", "--offline", "-y", package];
+    vec![
+        Case::bump("stdio, node", Server::stdio("real", node_counter()), STARTS),
+        Case::bump("stdio, python", Server::stdio("real", python), STARTS),
+        Case {
+            name: "stdio, npx".to_owned(),
+            server: Server::stdio("real", npx).cwd(part("node")),
+            tool: "sequentialthinking",
+            arguments: json!({
+                "thought": "one",
+                "thoughtNumber": 1,
+                "totalThoughts": 2,
+                "nextThoughtNeeded": true,
+            }),
+            openings: STARTS,
+        },
+    ]
+}
+
+impl Case {
+    fn bump(name: &str, server: Server, openings: usize) -> Self {
+        Self {
+            name: name.to_owned(),
+            server,
+            tool: "bump",
+            arguments: json!({}),
+            openings,
         }
-        let run = warm.begin();
-        let began = Instant::now();
-        bump(&run.server("counter").unwrap()).await;
-        times.push(began.elapsed());
-        run.end().await;
     }
-    warm.close().await;
-    median(times)
+
+    async fn beside_held(&self) {
+        let held = self.held().await;
+        let session = self.session_per_call().await;
+        let client = self.client_per_call().await;
+        println!(
+            "{:<22} {:>8.3} {} {}",
+            self.name,
+            ms(held),
+            beside(session, held),
+            beside(client, held)
+        );
+    }
+
+    async fn beside_a_spare(&self) {
+        let spare = self.first_calls(1).await;
+        let cold = self.first_calls(0).await;
+        println!(
+            "{:<22} {:>12.3} {}",
+            self.name,
+            ms(spare),
+            beside(cold, spare)
+        );
+    }
+
+    /// A call on a session that a run holds.
+    async fn held(&self) -> Duration {
+        let warm = engine(self.server.clone());
+        let run = warm.begin();
+        let server = run.server("real").unwrap();
+        self.call(&server).await;
+        let mut times = Vec::new();
+        for _ in 0..HELD {
+            let began = Instant::now();
+            self.call(&server).await;
+            times.push(began.elapsed());
+        }
+        run.end().await;
+        warm.close().await;
+        median(times)
+    }
+
+    /// A call on a session of its own; connections are kept.
+    async fn session_per_call(&self) -> Duration {
+        let warm = engine(self.server.clone().session_per(SessionPer::Call));
+        let server = warm.server("real").unwrap();
+        self.call(&server).await;
+        let mut times = Vec::new();
+        for _ in 0..self.openings {
+            let began = Instant::now();
+            self.call(&server).await;
+            times.push(began.elapsed());
+        }
+        warm.close().await;
+        median(times)
+    }
+
+    /// A call of a client of its own, as adapters of agent frameworks do by default: it connects,
+    /// opens a session, calls, and closes. It knows the era, as those clients do.
+    async fn client_per_call(&self) -> Duration {
+        let server = self.server.clone().era(Era::Legacy);
+        let mut times = Vec::new();
+        for _ in 0..self.openings {
+            let began = Instant::now();
+            let warm = engine(server.clone());
+            let run = warm.begin();
+            self.call(&run.server("real").unwrap()).await;
+            run.end().await;
+            warm.close().await;
+            times.push(began.elapsed());
+        }
+        median(times)
+    }
+
+    /// The first call of a fresh run, from a spare where one is kept.
+    async fn first_calls(&self, spares: u32) -> Duration {
+        let warm = engine(self.server.clone().spares(spares));
+        let mut events = warm.events();
+        // What the server is was found out before.
+        warm.run(async |run| self.call(&run.server("real").unwrap()).await)
+            .await;
+        let mut times = Vec::new();
+        for _ in 0..STARTS {
+            if spares > 0 {
+                spare(&mut events).await;
+            }
+            let run = warm.begin();
+            let began = Instant::now();
+            self.call(&run.server("real").unwrap()).await;
+            times.push(began.elapsed());
+            run.end().await;
+        }
+        warm.close().await;
+        median(times)
+    }
+
+    async fn call(&self, server: &ServerHandle) {
+        let called = server.call(self.tool, self.arguments.clone()).await;
+        assert!(!called.unwrap().is_error());
+    }
+}
+
+fn engine(server: Server) -> Warmline {
+    Warmline::builder().server(server).build().unwrap()
 }
 
 /// Waits until one more spare lies ready.
@@ -128,17 +239,14 @@ async fn spare(events: &mut Subscription) {
     }
 }
 
-async fn bump(counter: &ServerHandle) {
-    let called = counter.call("bump", serde_json::json!({})).await;
-    assert!(!called.unwrap().is_error());
-}
-
 fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-fn ratio(slow: Duration, fast: Duration) -> f64 {
-    slow.as_secs_f64() / fast.as_secs_f64()
+/// A time, and how many times the fast one it is.
+fn beside(slow: Duration, fast: Duration) -> String {
+    let times = format!("({:.1} ×)", slow.as_secs_f64() / fast.as_secs_f64());
+    format!("{:>8.3} {times:>10}", ms(slow))
 }
 
 fn median(mut times: Vec<Duration>) -> Duration {
@@ -147,17 +255,16 @@ fn median(mut times: Vec<Duration>) -> Duration {
 }
 
 /// A file of the real parts.
-fn part(below: &str) -> PathBuf {
+fn part(below: &str) -> String {
     let parts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/parts");
     let part = parts.join(below);
     assert!(part.exists(), "{below} is missing; run `make parts`");
-    part
+    part.to_str().unwrap().to_owned()
 }
 
-/// The words that start the counter.
-fn counter() -> [String; 2] {
-    let words = ["node/node_modules/.bin/node", "node/counter-v1.mjs"];
-    words.map(|word| part(word).to_str().unwrap().to_owned())
+/// The words that start the counter on the TypeScript SDK.
+fn node_counter() -> [String; 2] {
+    ["node/node_modules/.bin/node", "node/counter-v1.mjs"].map(part)
 }
 
 /// The counter over HTTP, until it is dropped.
@@ -167,10 +274,10 @@ struct Http {
 }
 
 impl Http {
-    fn start() -> Self {
-        let [node, script] = counter();
+    fn start(words: &[&str]) -> Self {
+        let [node, script] = node_counter();
         let mut command = Command::new(node);
-        command.args([script.as_str(), "http"]);
+        command.arg(script).args(words);
         // It ends with its input.
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -187,5 +294,41 @@ impl Drop for Http {
     fn drop(&mut self) {
         self.child.kill().ok();
         self.child.wait().ok();
+    }
+}
+
+/// A certificate for `localhost` with its key, in a file until it is dropped.
+struct Pem {
+    file: PathBuf,
+    made: rcgen::CertifiedKey<rcgen::KeyPair>,
+}
+
+impl Pem {
+    fn make() -> Self {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let pem = made.cert.pem() + &made.signing_key.serialize_pem();
+        let path = std::env::temp_dir().join(format!("warmline-bench-{}.pem", std::process::id()));
+        std::fs::write(&path, pem).unwrap();
+        Self { file: path, made }
+    }
+
+    fn path(&self) -> &str {
+        self.file.to_str().unwrap()
+    }
+
+    /// The server's side of TLS with it.
+    fn acceptor(&self) -> tokio_rustls::TlsAcceptor {
+        let key = PrivateKeyDer::try_from(self.made.signing_key.serialize_der()).unwrap();
+        let config = ServerConfig::builder()
+            .with_no_client_auth()
+            .with_single_cert(vec![self.made.cert.der().clone()], key)
+            .unwrap();
+        Arc::new(config).into()
+    }
+}
+
+impl Drop for Pem {
+    fn drop(&mut self) {
+        std::fs::remove_file(&self.file).ok();
     }
 }

@@ -1,8 +1,8 @@
 // How a server of these tests says where it is, and how it ends with the test that started it.
 
 // Prints `ready <url>` as soon as connections are accepted.
-export function announce(listener) {
-  const say = () => console.log(`ready http://127.0.0.1:${listener.address().port}/mcp`);
+export function announce(listener, origin = 'http://127.0.0.1') {
+  const say = () => console.log(`ready ${origin}:${listener.address().port}/mcp`);
   if (listener.listening) say();
   else listener.once('listening', say);
 }

@@ -3,7 +3,10 @@
 //   node counter-v1.mjs                over stdio
 //   node counter-v1.mjs http [PORT]    over HTTP, on a free port of the loopback interface or on
 //                                      this one
+//   node counter-v1.mjs https PEM      over HTTP with TLS; the file holds certificate and key
 import { randomUUID } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { createServer } from 'node:https';
 import express from 'express';
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import { StdioServerTransport } from '@modelcontextprotocol/sdk/server/stdio.js';
@@ -25,7 +28,7 @@ function forgotten(response) {
   response.status(404).json({ jsonrpc: '2.0', error, id: null });
 }
 
-function serveHttp() {
+function overHttp() {
   const sessions = new Map();
   const app = express();
   app.use(express.json());
@@ -43,9 +46,21 @@ function serveHttp() {
     }
     await transport.handleRequest(request, response, request.body);
   });
-  endWithStdin();
-  announce(app.listen(Number(process.argv[3] ?? 0), '127.0.0.1'));
+  return app;
 }
 
-if (process.argv[2] === 'http') serveHttp();
+function serveHttp(port) {
+  endWithStdin();
+  announce(overHttp().listen(port, '127.0.0.1'));
+}
+
+function serveHttps(file) {
+  endWithStdin();
+  const pem = readFileSync(file);
+  const server = createServer({ cert: pem, key: pem }, overHttp());
+  announce(server.listen(0, '127.0.0.1'), 'https://localhost');
+}
+
+if (process.argv[2] === 'http') serveHttp(Number(process.argv[3] ?? 0));
+else if (process.argv[2] === 'https') serveHttps(process.argv[3]);
 else await counter().connect(new StdioServerTransport());

@@ -9,6 +9,7 @@ use warmline::{Server, Warmline};
 use warmline_gateway::{Gateway, Options};
 
 use super::client::Client;
+use super::counter_rmcp::RmcpCounter;
 use super::parts::{
     Program, kubernetes, node, official, official_http, python, python_command, text,
 };
@@ -58,10 +59,10 @@ async fn tools_at(url: String, era: Era) -> String {
 }
 
 /// A server over HTTP lists the same with and without the gateway.
-async fn over_http(running: &Running, eras: &[Era]) {
-    let behind = Behind::new(Server::http("real", &running.url)).await;
+async fn over_http(url: &str, eras: &[Era]) {
+    let behind = Behind::new(Server::http("real", url)).await;
     for &era in eras {
-        let direct = tools_at(running.url.clone(), era).await;
+        let direct = tools_at(url.to_owned(), era).await;
         assert_eq!(tools_at(behind.url(), era).await, direct, "{era:?}");
     }
     behind.finish().await;
@@ -89,7 +90,7 @@ async fn over_pipes(program: &Program, variables: &[(&str, PathBuf)], eras: &[Er
 async fn everything_lists_the_same() {
     over_pipes(&official("everything"), &[], LEGACY).await;
     let running = Running::announced(&official_http("everything", "streamableHttp"));
-    over_http(&running, LEGACY).await;
+    over_http(&running.url, LEGACY).await;
 }
 
 #[tokio::test]
@@ -119,33 +120,39 @@ async fn a_server_in_go_lists_the_same_over_pipes_and_http() {
             .with("--bind-address")
             .with("127.0.0.1")
     });
-    over_http(&running, LEGACY).await;
+    over_http(&running.url, LEGACY).await;
 }
 
 #[tokio::test]
 async fn servers_on_the_typescript_sdks_list_the_same() {
     let running = Running::announced(&node("counter-v1.mjs").with("http"));
-    over_http(&running, LEGACY).await;
+    over_http(&running.url, LEGACY).await;
     let running = Running::announced(&node("counter-v2.mjs").with("http"));
-    over_http(&running, BOTH).await;
+    over_http(&running.url, BOTH).await;
     let running = Running::announced(&node("counter-v2.mjs").with("http").with("modern"));
-    over_http(&running, MODERN).await;
+    over_http(&running.url, MODERN).await;
 }
 
 #[tokio::test]
 async fn servers_on_the_python_sdks_list_the_same() {
     let running = Running::announced(&python("mcp1", "counter_mcp1.py").with("http"));
-    over_http(&running, LEGACY).await;
+    over_http(&running.url, LEGACY).await;
     let running = Running::announced(&python("mcp2", "counter_mcp2.py").with("http"));
-    over_http(&running, BOTH).await;
+    over_http(&running.url, BOTH).await;
 }
 
 #[tokio::test]
 async fn servers_on_fastmcp_list_the_same() {
     let running = Running::announced(&python("fastmcp3", "counter_fastmcp.py").with("http"));
-    over_http(&running, LEGACY).await;
+    over_http(&running.url, LEGACY).await;
     let running = Running::announced(&python("fastmcp4", "counter_fastmcp.py").with("http"));
-    over_http(&running, BOTH).await;
+    over_http(&running.url, BOTH).await;
+}
+
+#[tokio::test]
+async fn a_server_on_the_rust_sdk_lists_the_same() {
+    let running = RmcpCounter::start(None);
+    over_http(&running.url, BOTH).await;
 }
 
 /// Everything that a fixture of the conformance suite can be asked without being asked back.

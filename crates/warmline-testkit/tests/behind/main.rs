@@ -5,6 +5,8 @@
 
 mod browser;
 mod client;
+#[path = "../servers/counter_rmcp.rs"]
+mod counter_rmcp;
 mod listing;
 #[path = "../servers/parts.rs"]
 mod parts;
