@@ -1,5 +1,6 @@
 //! Scripts: what a client says, step by step, made from a seed.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use fastrand::Rng;
@@ -65,14 +66,8 @@ impl fmt::Display for Step {
 
 impl Step {
     fn request(rng: &mut Rng, method: &str, params: Value) -> Self {
-        let id = match rng.u8(0..5) {
-            0 => json!(format!("id \"{}\" ä", rng.u16(..))),
-            1 => json!(-rng.i64(1..1_000_000)),
-            2 => json!(9_007_199_254_740_993_u64 + rng.u64(..1000)),
-            _ => json!(rng.u32(..)),
-        };
         Self {
-            id: Some(id),
+            id: Some(new_id(rng)),
             ..Self::notice(method, params)
         }
     }
@@ -86,6 +81,16 @@ impl Step {
             answers: None,
             goes_on: false,
         }
+    }
+}
+
+/// An id as some client would draw it.
+fn new_id(rng: &mut Rng) -> Value {
+    match rng.u8(0..5) {
+        0 => json!(format!("id \"{}\" ä", rng.u16(..))),
+        1 => json!(-rng.i64(1..1_000_000)),
+        2 => json!(9_007_199_254_740_993_u64 + rng.u64(..1000)),
+        _ => json!(rng.u32(..)),
     }
 }
 
@@ -127,7 +132,18 @@ impl Script {
         for _ in 0..rng.usize(4..14) {
             script.go_on(&mut rng);
         }
+        script.repeat_no_id(&mut rng);
         script
+    }
+
+    /// A client never uses an id of its own twice, and servers count it against who does.
+    fn repeat_no_id(&mut self, rng: &mut Rng) {
+        let mut seen = BTreeSet::new();
+        for id in self.steps.iter_mut().filter_map(|step| step.id.as_mut()) {
+            while !seen.insert(id.to_string()) {
+                *id = new_id(rng);
+            }
+        }
     }
 
     pub(crate) fn personality(&self) -> Personality {
