@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use warmline::config::{Configured, plain_name};
+use warmline::config::{Configured, Handed, plain_name};
 use warmline::core::code::Code;
 use warmline::core::delivery::Delivery;
 use warmline::core::exchange::{Reply, Request, Trouble};
@@ -23,7 +23,7 @@ use super::line::{Unlisted, Unopened};
 use crate::ask::Person;
 use crate::problem::{Outcome, Problem};
 use crate::run::{ChosenRun, Keeping, Then};
-use crate::target::Target;
+use crate::target::{Target, folders};
 
 /// A server, as a run of this user calls it.
 #[derive(Debug)]
@@ -145,7 +145,12 @@ impl Joined {
     /// Leaves the run to its record, or ends it, and says what went wrong with the record since
     /// the session was opened.
     pub(super) async fn close(mut self) -> Vec<Remark> {
-        leave(self.warm, self.run, self.chosen.then).await;
+        let then = match self.facts.transport {
+            // What was lost before was told: nobody is told of a program that went as it should.
+            Transport::Stdio => Then::Ends,
+            Transport::Http | Transport::HttpSse => self.chosen.then,
+        };
+        leave(self.warm, self.run, then).await;
         let later = stumbles(&mut self.events, &self.chosen).await;
         later.into_iter().filter(|_| !self.stumbled).collect()
     }
@@ -166,19 +171,20 @@ fn engine(
     declared: &Declared,
     names: &Names,
 ) -> Outcome<Warmline> {
-    let mut server = target.server.clone();
-    server.name.clone_from(&names.plain);
-    let configured = Configured {
-        server,
-        settings: target.settings.clone(),
-    };
     let mut builder = Warmline::builder()
-        .server(Server::from(configured))
+        .server(Server::from(configured(target, chosen, names)?))
         .declared(declared.clone())
         .limits(|ceilings| *ceilings = target.engine.ceilings);
-    // A program ends with this command, so there is nothing that a record could bring back.
-    if let Reach::Http(_) = target.server.reach {
-        let Keeping { secrets, records } = chosen.keeping(target)?;
+    let keeping = match target.server.reach {
+        Reach::Http(_) => Some(chosen.keeping(target)?),
+        // It ends with this command, and leaves nothing. What a gateway that is gone wrote down of
+        // its own says that something is lost.
+        Reach::Stdio(_) => {
+            let keeping = chosen.keeping(target).ok();
+            keeping.filter(|keeping| keeping.records.is_dir())
+        },
+    };
+    if let Some(Keeping { secrets, records }) = keeping {
         let vault = Vault::in_folder(&secrets).map_err(|trouble| {
             Problem::of_trouble(&trouble, Delivery::Unsent)
                 .hint("a run is kept there between commands; name another folder with --state-dir")
@@ -186,6 +192,25 @@ fn engine(
         builder = builder.store(FileStore::in_folder(records)).vault(vault);
     }
     builder.build().map_err(|error| names.problem(&error))
+}
+
+/// The server as it is opened. A program is put together as a gateway gets it, so that both mean
+/// the same one.
+fn configured(target: &Target, chosen: &ChosenRun, names: &Names) -> Outcome<Configured> {
+    let mut server = target.server.clone();
+    server.name.clone_from(&names.plain);
+    let configured = Configured {
+        server,
+        settings: target.settings.clone(),
+    };
+    match target.server.reach {
+        Reach::Http(_) => Ok(configured),
+        Reach::Stdio(_) => {
+            let working = folders()?.working;
+            let handed = Handed::of(&configured, &working, chosen.asking_as());
+            Ok(handed.configured()?)
+        },
+    }
 }
 
 /// Who is asking: the user of this machine, as the background gateway knows them too, or somebody
