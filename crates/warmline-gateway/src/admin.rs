@@ -325,9 +325,9 @@ fn told(value: &Value) -> Response<Body> {
 }
 
 /// Reads what was sent, within a limit that any server that was typed fits into.
-async fn read(shared: &Shared, body: Incoming) -> Result<Bytes, Refusal> {
+async fn read(shared: &Shared, mut body: Incoming) -> Result<Bytes, Refusal> {
     let within = shared.gate.limits().body_within;
-    let read = body::read(body, shared.options.max_request, within).await;
+    let read = body::read(&mut body, shared.options.max_request, within).await;
     read.map_err(|unread| Refusal {
         status: StatusCode::BAD_REQUEST,
         code: Code::BadMessage,

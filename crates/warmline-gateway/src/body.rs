@@ -86,8 +86,46 @@ pub(crate) enum Unread {
     Broken,
 }
 
+/// What became of a body that nobody wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// All of it was taken: the next request may follow.
+    Gone,
+    /// Some of it is still to come.
+    Left,
+}
+
+/// More than this of a body that nobody wants is not taken, nor is it waited for longer.
+const MAX_REST: usize = 64 << 10;
+const REST_WITHIN: Duration = Duration::from_millis(50);
+
+/// Takes what is left of a body, as far as it is little and there already.
+pub(crate) async fn drain(body: &mut Incoming) -> Rest {
+    let stated = body.size_hint().lower();
+    if usize::try_from(stated).map_or(true, |stated| stated > MAX_REST) {
+        return Rest::Left;
+    }
+    let draining = async {
+        let mut taken = 0_usize;
+        while taken <= MAX_REST {
+            match std::future::poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await {
+                None => return Rest::Gone,
+                Some(Err(_)) => return Rest::Left,
+                Some(Ok(frame)) => taken += frame.data_ref().map_or(0, Bytes::len),
+            }
+        }
+        Rest::Left
+    };
+    let drained = clock::timeout(REST_WITHIN, draining).await;
+    drained.unwrap_or(Rest::Left)
+}
+
 /// Reads a body whole. One that came in one piece is not copied.
-pub(crate) async fn read(body: Incoming, limit: usize, within: Duration) -> Result<Bytes, Unread> {
+pub(crate) async fn read(
+    body: &mut Incoming,
+    limit: usize,
+    within: Duration,
+) -> Result<Bytes, Unread> {
     let stated = body.size_hint().lower();
     if usize::try_from(stated).map_or(true, |stated| stated > limit) {
         return Err(Unread::TooLarge);
@@ -97,11 +135,11 @@ pub(crate) async fn read(body: Incoming, limit: usize, within: Duration) -> Resu
     read.unwrap_or(Err(Unread::TooSlow))
 }
 
-async fn collect(mut body: Incoming, limit: usize) -> Result<Bytes, Unread> {
+async fn collect(body: &mut Incoming, limit: usize) -> Result<Bytes, Unread> {
     let mut first = Bytes::new();
     let mut more: Option<BytesMut> = None;
     loop {
-        let frame = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
+        let frame = std::future::poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await;
         let data = match frame {
             None => break,
             Some(Err(_)) => return Err(Unread::Broken),

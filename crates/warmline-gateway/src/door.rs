@@ -6,11 +6,13 @@
 
 pub(crate) mod limits;
 mod pace;
+mod refusing;
 mod resource;
 mod socket;
 mod stall;
 mod telling;
 mod tls;
+mod worded;
 
 use std::convert::Infallible;
 use std::io;
@@ -18,9 +20,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{HOST, ORIGIN, RETRY_AFTER, WWW_AUTHENTICATE};
+use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, Method, Request, Response};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -34,21 +36,25 @@ use warmline::clock;
 use self::limits::Connected;
 pub use self::limits::Limits;
 use self::pace::{Answering, Paced, Turns};
+use self::refusing::{
+    Refusal, foreign, not_for_them, not_let_in, not_read, parting, too_many_strangers, unreadable,
+};
 pub use self::resource::Resource;
 use self::socket::LocalListener;
 pub(crate) use self::stall::Stalling;
 pub(crate) use self::telling::Faults;
 pub(crate) use self::tls::Acceptor;
 pub use self::tls::TlsFiles;
+use self::worded::Worded;
 use crate::admin;
-use crate::body::{self, Body, Unread};
+use crate::body::{self, Body};
 use crate::face::sse::{self, Sse};
 use crate::face::{self, Visit};
 use crate::metrics::{Face, StatusClass, TurnedAwayFor, Undelivered};
 use crate::path::{self, Place};
-use crate::reply::{self, RpcCode};
+use crate::reply;
 use crate::terms::Terms;
-use crate::who::{Effort, Peer, Subject, TurnedAway};
+use crate::who::{Effort, Peer, Subject};
 use crate::{NotStarted, Options, Shared};
 
 /// Connections that cannot be taken now are tried again after this.
@@ -211,6 +217,8 @@ async fn serve<I>(
         tracing::info!(from, "a client that reads nothing was left");
     });
     let socket = Paced::new(socket, Arc::clone(&turns), &limits);
+    let refused = Arc::clone(&shared);
+    let socket = Worded::new(socket, move |status| unreadable(&refused, peer, status));
     let service = service_fn(move |request| {
         let (shared, turn) = (Arc::clone(&shared), turns.begin());
         async move {
@@ -220,7 +228,11 @@ async fn serve<I>(
     });
     let mut builder = http1::Builder::new();
     // Its own limit would count a connection that rests between two requests as a slow head.
-    builder.header_read_timeout(None).max_buf_size(limits.head);
+    builder.header_read_timeout(None);
+    // The buffer alone would let heads pass that came in large pieces.
+    builder
+        .max_buf_size(limits.head)
+        .max_header_size(limits.head);
     let connection = builder.serve_connection(TokioIo::new(socket), service);
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
@@ -262,7 +274,9 @@ async fn answer_behind(
 
 /// Answers one request: every one is counted here, and what is wrong with it is told once.
 async fn answer(shared: &Arc<Shared>, head: &Parts, body: Incoming, peer: Peer) -> Response<Body> {
-    let (why, face, response) = match passed(shared, head, body, peer).await {
+    // Gone once it was read whole.
+    let mut body = Some(body);
+    let (why, face, response) = match passed(shared, head, &mut body, peer).await {
         Ok((face, response)) => (None, face, response),
         Err(refusal) => {
             shared.counts.turned_away.one_more(refusal.why);
@@ -272,38 +286,22 @@ async fn answer(shared: &Arc<Shared>, head: &Parts, body: Incoming, peer: Peer) 
     shared.faults.tell(why, peer, &response);
     let class = StatusClass::of(response.status());
     shared.counts.requests.one_more(face, class);
-    response
-}
-
-/// A request that goes no further than the door.
-struct Refusal {
-    why: TurnedAwayFor,
-    response: Response<Body>,
-}
-
-impl TurnedAwayFor {
-    const fn with(self, response: Response<Body>) -> Refusal {
-        Refusal {
-            why: self,
-            response,
-        }
-    }
+    parting(response, head, body).await
 }
 
 /// Answers a request that may come in.
 async fn passed(
     shared: &Arc<Shared>,
     head: &Parts,
-    body: Incoming,
+    body: &mut Option<Incoming>,
     peer: Peer,
 ) -> Result<(Face, Response<Body>), Refusal> {
     let Some(_counted) = shared.gate.request() else {
         return Err(TurnedAwayFor::Overloaded.with(reply::overloaded()));
     };
     let terms = shared.terms.hold();
-    if let Some((why, what)) = foreign(&terms, head) {
-        let response = reply::error(StatusCode::FORBIDDEN, None, RpcCode::Invalid, what);
-        return Err(why.with(response));
+    if let Some(refusal) = foreign(&terms, head) {
+        return Err(refusal);
     }
     let resource = terms.resource.as_ref();
     if let Some(answer) = resource.and_then(|resource| resource.answer(head)) {
@@ -357,18 +355,24 @@ async fn passed(
 async fn said(
     visit: Visit<'_>,
     place: Place<'_>,
-    body: Incoming,
+    unread: &mut Option<Incoming>,
     most: usize,
 ) -> Result<(Face, Response<Body>), Refusal> {
     // A body that does not say how large it is may be as large as any.
-    let stated = body.size_hint().exact();
+    let stated = unread.as_ref().and_then(|body| body.size_hint().exact());
     let stated = stated.and_then(|stated| usize::try_from(stated).ok());
     let gate = &visit.shared.gate;
     let Some(_room) = gate.room(stated.map_or(most, |stated| stated.min(most))) else {
         return Err(TurnedAwayFor::Overloaded.with(reply::overloaded()));
     };
-    let body = body::read(body, most, gate.limits().body_within).await;
-    let body = body.map_err(not_read)?;
+    let body = match unread {
+        None => Bytes::new(),
+        Some(body) => {
+            let body = body::read(body, most, gate.limits().body_within).await;
+            body.map_err(not_read)?
+        },
+    };
+    *unread = None;
     if let Place::Messages(_) = place {
         return Ok((Face::Legacy, sse::said(visit, body).await));
     }
@@ -385,20 +389,6 @@ async fn nowhere(shared: &Shared, terms: &Terms, head: &Parts, peer: Peer) -> Re
         Ok(_) => TurnedAwayFor::NotAllowed.with(admin::elsewhere()),
         Err(refusal) => refusal,
     }
-}
-
-/// What is wrong with where a request comes from: a page of elsewhere sent it, or it came under a
-/// name that leads here by rebinding.
-fn foreign(terms: &Terms, head: &Parts) -> Option<(TurnedAwayFor, &'static str)> {
-    let host = head.headers.get(HOST).and_then(|host| host.to_str().ok());
-    if !terms.hosts.may_be_called(host) {
-        let what = "Forbidden: this Host is not one of ours";
-        return Some((TurnedAwayFor::Host, what));
-    }
-    let origin = head.headers.get(ORIGIN)?;
-    let may = terms.hosts.may_come_from(origin);
-    let what = "Forbidden: this Origin may not call here";
-    (!may).then_some((TurnedAwayFor::Origin, what))
 }
 
 /// Who it is, or what somebody gets who is not let in.
@@ -431,61 +421,4 @@ async fn let_in(
         return Err(TurnedAwayFor::Strangers.with(too_many_strangers()));
     }
     Err(not_let_in(terms, head, turned_away))
-}
-
-fn not_let_in(terms: &Terms, head: &Parts, turned_away: TurnedAway) -> Refusal {
-    let (why, what) = match turned_away {
-        TurnedAway::Missing => (
-            TurnedAwayFor::NoToken,
-            "Unauthorized: a bearer token is needed",
-        ),
-        TurnedAway::Unknown => (
-            TurnedAwayFor::UnknownToken,
-            "Unauthorized: this token is not known here",
-        ),
-    };
-    let mut response = reply::error(StatusCode::UNAUTHORIZED, None, RpcCode::Invalid, what);
-    let resource = terms.resource.as_ref();
-    let challenge = resource::challenge(resource, head.uri.path(), turned_away);
-    response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
-    why.with(response)
-}
-
-/// The rules keep somebody from a whole server.
-fn not_for_them(shared: &Shared, head: &Parts, subject: &Subject) -> Response<Body> {
-    if let Some(audit) = &shared.audit {
-        audit.turned_away(head, subject.name(), "not-allowed");
-    }
-    let what = "Forbidden: this server may not be used";
-    reply::error(StatusCode::FORBIDDEN, None, RpcCode::Invalid, what)
-}
-
-fn too_many_strangers() -> Response<Body> {
-    let what = "Too Many Requests: too many requests from here showed no token that is known";
-    let status = StatusCode::TOO_MANY_REQUESTS;
-    let mut response = reply::error(status, None, RpcCode::Invalid, what);
-    let after = HeaderValue::from_static("60");
-    response.headers_mut().insert(RETRY_AFTER, after);
-    response
-}
-
-fn not_read(unread: Unread) -> Refusal {
-    let (why, status, what) = match unread {
-        Unread::TooLarge => (
-            TurnedAwayFor::TooLarge,
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "the message is too large",
-        ),
-        Unread::TooSlow => (
-            TurnedAwayFor::TooSlow,
-            StatusCode::REQUEST_TIMEOUT,
-            "the message did not come in time",
-        ),
-        Unread::Broken => (
-            TurnedAwayFor::BrokeOff,
-            StatusCode::BAD_REQUEST,
-            "the message broke off",
-        ),
-    };
-    why.with(reply::error(status, None, RpcCode::Invalid, what))
 }

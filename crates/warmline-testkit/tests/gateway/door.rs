@@ -168,12 +168,17 @@ async fn a_request_that_could_be_read_in_two_ways_is_refused() {
         ("bare name", with("X-A"), &[400]),
         ("blank before the colon", with("X-A : b"), &[400]),
         ("large head", with(&large), &[431, 0]),
+        ("two hosts", with("Host: localhost"), &[400]),
         ("large body", with("Content-Length: 99999999"), &[413]),
         ("no version", "GET /\r\n\r\n".to_owned(), &[400]),
         ("no HTTP", "\u{16}\u{3}\u{1}\r\n\r\n".to_owned(), &[400, 0]),
     ] {
         let reply = send(at, &text).await;
         assert!(statuses.contains(&reply.status), "{what}: {reply:?}");
+        if reply.status > 0 {
+            assert_eq!(reply.json()["error"]["code"], -32600, "{what}: {reply:?}");
+            assert_eq!(reply.header("connection"), Some("close"), "{what}");
+        }
     }
     assert_eq!(world.server.ledger().entries().len(), 0);
     world.finish().await;

@@ -88,7 +88,8 @@ pub(crate) async fn send_on(mut socket: impl AsyncRead + AsyncWrite + Unpin, tex
     reply(&read)
 }
 
-fn reply(read: &[u8]) -> Reply {
+/// What came back, as far as it came.
+pub(crate) fn reply(read: &[u8]) -> Reply {
     let text = String::from_utf8_lossy(read).into_owned();
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
     let status = head.split(' ').nth(1).and_then(|code| code.parse().ok());

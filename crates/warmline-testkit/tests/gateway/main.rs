@@ -4,6 +4,7 @@
 
 mod admin;
 mod door;
+mod door_refusing;
 mod door_wire;
 mod exposition;
 mod legacy;

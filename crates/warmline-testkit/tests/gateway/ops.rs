@@ -18,7 +18,7 @@ use super::world::{LEDGER, World, until};
 
 const PATH: &str = "/servers/ledger/mcp";
 
-fn watched(options: Options) -> Options {
+pub(crate) fn watched(options: Options) -> Options {
     Options {
         ops: Some(([127, 0, 0, 1], 0).into()),
         ..options
@@ -38,7 +38,7 @@ async fn page(gateway: &Gateway, path: &str) -> (u16, String) {
     (response.status, response.whole().await)
 }
 
-async fn scraped(gateway: &Gateway) -> Scraped {
+pub(crate) async fn scraped(gateway: &Gateway) -> Scraped {
     let (status, text) = page(gateway, "/metrics").await;
     assert_eq!(status, 200);
     Scraped::read(&text)

@@ -130,7 +130,11 @@ fn is_named(gets: Gets, reply: &Reply) -> bool {
         Gets::Code(status, code) => reply.status == status && reply.code() == Some(code),
         Gets::Status(status) => reply.status == status,
         Gets::Stranger => matches!(reply.status, 401 | 429) && reply.code() == Some(-32600),
-        Gets::Refusal => matches!(reply.status, 0 | 400 | 431),
+        Gets::Refusal => match reply.status {
+            0 => true,
+            400 | 431 => reply.code() == Some(-32600),
+            _ => false,
+        },
         Gets::Named => match reply.status {
             200 => reply.message().is_some(),
             202 => true,

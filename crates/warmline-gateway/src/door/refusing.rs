@@ -1,0 +1,165 @@
+//! What somebody gets who goes no further than the door.
+//!
+//! Asked by: [`door`](crate::door).  Each reason is counted by its word, and its response says what
+//! is wrong. A connection whose request was not read to its end cannot be used again: that is said
+//! too, so that no client sends its next request into it.
+
+use bytes::Bytes;
+use http::header::{CONNECTION, EXPECT, HOST, ORIGIN, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::request::Parts;
+use http::{HeaderValue, Response, StatusCode};
+use http_body::Body as _;
+use hyper::body::Incoming;
+
+use super::resource;
+use crate::Shared;
+use crate::body::{self, Body, Rest, Unread};
+use crate::metrics::{Face, StatusClass, TurnedAwayFor};
+use crate::reply::{self, RpcCode};
+use crate::terms::Terms;
+use crate::who::{Peer, Subject, TurnedAway};
+
+/// A request that goes no further than the door.
+pub(super) struct Refusal {
+    pub(super) why: TurnedAwayFor,
+    pub(super) response: Response<Body>,
+}
+
+impl TurnedAwayFor {
+    pub(super) const fn with(self, response: Response<Body>) -> Refusal {
+        Refusal {
+            why: self,
+            response,
+        }
+    }
+}
+
+/// Says of a response to a request that was not read to its end that the connection ends with it;
+/// a little that is there already is taken, and the connection goes on.
+pub(super) async fn parting(
+    mut response: Response<Body>,
+    head: &Parts,
+    rest: Option<Incoming>,
+) -> Response<Body> {
+    let Some(mut rest) = rest.filter(|rest| !rest.is_end_stream()) else {
+        return response;
+    };
+    // Who waits to be told to go on would be told so by reading.
+    let waits = head.headers.contains_key(EXPECT);
+    let closes = response.headers().contains_key(CONNECTION);
+    if waits || closes || body::drain(&mut rest).await == Rest::Left {
+        closing(&mut response);
+    }
+    response
+}
+
+/// Says that the connection ends with this response.
+fn closing(response: &mut Response<Body>) {
+    let close = HeaderValue::from_static("close");
+    response.headers_mut().insert(CONNECTION, close);
+}
+
+/// The body of a refusal of a head that could not be read: counted and told as all others are.
+pub(super) fn unreadable(shared: &Shared, peer: Peer, status: StatusCode) -> Bytes {
+    let what = match status {
+        StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => {
+            "Request Header Fields Too Large: the head of the request is larger than is taken"
+        },
+        StatusCode::URI_TOO_LONG => "URI Too Long: the address is longer than is taken",
+        _ => "Bad Request: this is not the head of a request of HTTP/1.1",
+    };
+    let mut response = reply::error(status, None, RpcCode::Invalid, what);
+    let why = TurnedAwayFor::Head;
+    shared.counts.turned_away.one_more(why);
+    shared.faults.tell(Some(why), peer, &response);
+    let class = StatusClass::of(status);
+    shared.counts.requests.one_more(Face::None, class);
+    match response.body_mut() {
+        Body::Whole(bytes) => bytes.take().unwrap_or_default(),
+        Body::Empty | Body::Events(_) | Body::Lines(_) | Body::Told(_) => Bytes::new(),
+    }
+}
+
+/// What is wrong with where a request comes from: a page of elsewhere sent it, or it came under a
+/// name that leads here by rebinding.
+pub(super) fn foreign(terms: &Terms, head: &Parts) -> Option<Refusal> {
+    let refused = |why: TurnedAwayFor, status: StatusCode, what: &str| {
+        why.with(reply::error(status, None, RpcCode::Invalid, what))
+    };
+    let mut hosts = head.headers.get_all(HOST).iter();
+    let host = hosts.next().and_then(|host| host.to_str().ok());
+    if hosts.next().is_some() {
+        let what = "Bad Request: two Hosts are none";
+        let mut refusal = refused(TurnedAwayFor::Host, StatusCode::BAD_REQUEST, what);
+        // Two readers may have read it differently: nothing that follows it is believed.
+        closing(&mut refusal.response);
+        return Some(refusal);
+    }
+    if !terms.hosts.may_be_called(host) {
+        let what = "Forbidden: this Host is not one of ours";
+        return Some(refused(TurnedAwayFor::Host, StatusCode::FORBIDDEN, what));
+    }
+    let origin = head.headers.get(ORIGIN)?;
+    if terms.hosts.may_come_from(origin) {
+        return None;
+    }
+    let what = "Forbidden: this Origin may not call here";
+    Some(refused(TurnedAwayFor::Origin, StatusCode::FORBIDDEN, what))
+}
+
+pub(super) fn not_let_in(terms: &Terms, head: &Parts, turned_away: TurnedAway) -> Refusal {
+    let (why, what) = match turned_away {
+        TurnedAway::Missing => (
+            TurnedAwayFor::NoToken,
+            "Unauthorized: a bearer token is needed",
+        ),
+        TurnedAway::Unknown => (
+            TurnedAwayFor::UnknownToken,
+            "Unauthorized: this token is not known here",
+        ),
+    };
+    let mut response = reply::error(StatusCode::UNAUTHORIZED, None, RpcCode::Invalid, what);
+    let resource = terms.resource.as_ref();
+    let challenge = resource::challenge(resource, head.uri.path(), turned_away);
+    response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+    why.with(response)
+}
+
+/// The rules keep somebody from a whole server.
+pub(super) fn not_for_them(shared: &Shared, head: &Parts, subject: &Subject) -> Response<Body> {
+    if let Some(audit) = &shared.audit {
+        audit.turned_away(head, subject.name(), "not-allowed");
+    }
+    let what = "Forbidden: this server may not be used";
+    reply::error(StatusCode::FORBIDDEN, None, RpcCode::Invalid, what)
+}
+
+pub(super) fn too_many_strangers() -> Response<Body> {
+    let what = "Too Many Requests: too many requests from here showed no token that is known";
+    let status = StatusCode::TOO_MANY_REQUESTS;
+    let mut response = reply::error(status, None, RpcCode::Invalid, what);
+    let after = HeaderValue::from_static("60");
+    response.headers_mut().insert(RETRY_AFTER, after);
+    response
+}
+
+pub(super) fn not_read(unread: Unread) -> Refusal {
+    let (why, status, what) = match unread {
+        Unread::TooLarge => (
+            TurnedAwayFor::TooLarge,
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "the message is too large",
+        ),
+        Unread::TooSlow => (
+            TurnedAwayFor::TooSlow,
+            StatusCode::REQUEST_TIMEOUT,
+            "the message did not come in time",
+        ),
+        Unread::Broken => (
+            TurnedAwayFor::BrokeOff,
+            StatusCode::BAD_REQUEST,
+            "the message broke off",
+        ),
+    };
+    why.with(reply::error(status, None, RpcCode::Invalid, what))
+}

@@ -1,0 +1,130 @@
+//! What is refused at the door, and whether its connection may be used again.
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use warmline_gateway::{Auth, Limits, Options, Token};
+use warmline_testkit::Personality;
+
+use super::door_wire::{Reply, initialize, post, reply, send};
+use super::logbook::Logbook;
+use super::ops::{scraped, watched};
+use super::world::World;
+
+const PATH: &str = "/servers/ledger/mcp";
+const ALICE: (&str, &str) = ("Authorization", "Bearer alice");
+
+async fn world() -> World {
+    World::knowing(Personality::legacy(), |options, vault| {
+        watched(Options {
+            auth: Auth::tokens(vec![Token::of(vault, "alice", "alice")]),
+            max_request: 4 << 10,
+            limits: Limits {
+                head: 16 << 10,
+                ..Limits::default()
+            },
+            ..options
+        })
+    })
+    .await
+}
+
+/// A request that leaves its connection open.
+fn staying(headers: &[(&str, &str)]) -> String {
+    post(PATH, headers, &initialize()).replace("Connection: close\r\n", "")
+}
+
+/// Sends a text and reads one answer; the connection is left as it is.
+async fn one(socket: &mut TcpStream, text: &str) -> Reply {
+    socket.write_all(text.as_bytes()).await.unwrap();
+    let mut read = Vec::new();
+    loop {
+        let so_far = reply(&read);
+        let length = so_far.header("content-length");
+        let length: Option<usize> = length.and_then(|length| length.parse().ok());
+        if so_far.status > 0 && length == Some(so_far.body.len()) {
+            return so_far;
+        }
+        assert!(socket.read_buf(&mut read).await.unwrap() > 0, "{so_far:?}");
+    }
+}
+
+/// A refusal whose request came whole leaves its connection as it was.
+#[tokio::test]
+async fn a_connection_goes_on_after_a_refusal() {
+    let world = world().await;
+    let mut socket = TcpStream::connect(world.gateway.address()).await.unwrap();
+    let evil = [ALICE, ("Origin", "http://evil.example")];
+    let text = staying(&[ALICE]).replace("application/json\r\nAccept", "text/plain\r\nAccept");
+    for (text, status) in [
+        (staying(&[]), 401),
+        (staying(&evil), 403),
+        (text, 415),
+        (staying(&[ALICE]), 200),
+    ] {
+        let reply = one(&mut socket, &text).await;
+        assert_eq!((reply.status, reply.header("connection")), (status, None));
+    }
+    world.finish().await;
+}
+
+/// A refusal whose request is not read to its end says that its connection ends with it: no
+/// client takes it for a connection that can be used again.
+#[tokio::test]
+async fn a_refusal_that_leaves_something_unread_closes_its_connection_and_says_so() {
+    let world = world().await;
+    let unfinished = |headers: &[(&str, &str)], length: usize| {
+        let text = staying(headers);
+        let (head, _) = text.split_once("\r\n\r\n").unwrap();
+        let lines = head
+            .lines()
+            .filter(|line| !line.starts_with("Content-Length"));
+        let lines: Vec<_> = lines.collect();
+        format!(
+            "{}\r\nContent-Length: {length}\r\n\r\n{{",
+            lines.join("\r\n")
+        )
+    };
+    let evil = [ALICE, ("Origin", "http://evil.example")];
+    let expecting = [("Expect", "100-continue")];
+    for (text, status) in [
+        (unfinished(&[], 1000), 401),
+        (unfinished(&expecting, 1000), 401),
+        (unfinished(&evil, 1000), 403),
+        (unfinished(&[ALICE], 100_000_000), 413),
+        (unfinished(&[ALICE], 5 << 10), 413),
+    ] {
+        let reply = send(world.gateway.address(), &text).await;
+        let told = (reply.status, reply.header("connection"));
+        assert_eq!(told, (status, Some("close")), "{text}");
+        assert_eq!(reply.json()["error"]["code"], -32600, "{reply:?}");
+    }
+    world.finish().await;
+}
+
+/// The limit of a head is met to the byte, and whoever goes over it is told, counted and logged.
+#[tokio::test]
+async fn a_head_may_be_as_large_as_it_is_configured_and_no_larger() {
+    let (book, _guard) = Logbook::open();
+    let world = world().await;
+    let at = world.gateway.address();
+    let padded = |size: usize| {
+        let text = post(PATH, &[ALICE, ("X-Pad", "")], &initialize());
+        let head = text.find("\r\n\r\n").unwrap() + 4;
+        text.replace("X-Pad: ", &format!("X-Pad: {}", "a".repeat(size - head)))
+    };
+    assert_eq!(send(at, &padded(16 << 10)).await.status, 200);
+    let reply = send(at, &padded((16 << 10) + 1)).await;
+    assert_eq!(reply.status, 431);
+    assert_eq!(reply.json()["error"]["code"], -32600, "{reply:?}");
+    assert_eq!(reply.header("content-type"), Some("application/json"));
+    let page = scraped(&world.gateway).await;
+    let refused = page.number("warmline_gateway_refused_total", &[("reason", "head")]);
+    assert_eq!(refused, 1.0);
+    let labels = [("face", "none"), ("status", "4xx")];
+    assert_eq!(page.number("warmline_gateway_requests_total", &labels), 1.0);
+    let lines = book.lines();
+    let told = lines.iter().filter(|line| line.contains("request refused"));
+    let told: Vec<_> = told.filter(|line| line.contains("431")).collect();
+    assert_eq!(told.len(), 1, "{lines:?}");
+    world.finish().await;
+}
