@@ -8,6 +8,7 @@ use warmline_testkit::{Canned, Fault, LedgerServer, Rule};
 use crate::warmline::{Told, Warmline, against_demo};
 use crate::{servers, tells};
 
+/// P6: that a server works is shown by a real request, whose time is told.
 #[test]
 fn a_good_server_is_described() {
     let warmline = Warmline::new();
@@ -48,6 +49,10 @@ fn a_good_server_is_described() {
 
     10 questions · 1 to look at
     "#);
+    assert!(
+        server.ledger().received("tools/list") > 0,
+        "a real request is made"
+    );
     assert_eq!(
         server.ledger().received("tools/call"),
         0,

@@ -7,13 +7,13 @@ use futures_util::future::join_all;
 use http::HeaderValue;
 use http::header::AUTHORIZATION;
 use parking_lot::Mutex;
-use serde_json::json;
-use warmline::Server;
+use serde_json::{Value, json};
 use warmline::core::code::Code;
 use warmline::core::delivery::Delivery;
 use warmline::core::exchange::Trouble;
 use warmline::resolve::{Resolved, ServerResolver, unresolved};
-use warmline::store::{ServerCard, Stepping};
+use warmline::store::{MemoryStore, ServerCard, Stepping, by_server};
+use warmline::{Server, SessionStore, Vault, Warmline};
 use warmline_testkit::{Canned, Fault, Rule};
 
 use crate::scene::{count_in, engine, executed, guarded, stateful};
@@ -125,4 +125,42 @@ async fn a_resolver_that_fails_is_told_and_asked_again() {
     assert_eq!(count_in(&run).await, 1);
     assert_eq!(executed(&ledger, "counter").len(), 1);
     run.end().await;
+}
+
+/// A121, A157: a call by the name that a model knows looks the server up, meets it and calls it; a
+/// heal asks neither the resolver nor the store's factory again and opens no connection.
+#[tokio::test]
+async fn a_heal_asks_neither_resolver_nor_factory_again() {
+    let ledger = stateful();
+    let register = Register::default();
+    register.say(&ledger.url());
+    let chosen = Arc::new(AtomicUsize::new(0));
+    let choosing = Arc::clone(&chosen);
+    let stores = by_server(move |_: &ServerCard| {
+        choosing.fetch_add(1, Ordering::SeqCst);
+        Some(Arc::new(MemoryStore::new()) as Arc<dyn SessionStore>)
+    });
+    let builder = Warmline::builder().server(Server::resolved("lamp", register.clone()));
+    let builder = builder.vault(Vault::ephemeral().unwrap()).store(stores);
+    let warm = builder.build().unwrap();
+    let run = warm.begin();
+    let server = run.server("lamp").unwrap();
+    let counted = async || {
+        let counted = server.call_exposed("counter", json!({})).await.unwrap();
+        counted.structured::<Value>().unwrap()["count"].clone()
+    };
+    let asked = || {
+        let chosen = chosen.load(Ordering::SeqCst);
+        (register.asked(), chosen, ledger.counts().connections)
+    };
+    assert_eq!(counted().await, 1);
+    let before = asked();
+    assert_eq!(before.0, 1);
+    assert!(before.1 >= 1, "the factory was asked");
+    ledger.control().forget_sessions();
+    assert_eq!(counted().await, 1, "in a new session");
+    assert_eq!(ledger.ledger().received("initialize"), 2);
+    assert_eq!(asked(), before);
+    run.end().await;
+    warm.close().await;
 }

@@ -84,6 +84,7 @@ fn trusting(authority: &Authority, tls: Arc<ServerConfig>, era: Era) -> Setting 
     setting
 }
 
+/// A152: the certificates that a declaration names are the ones that count.
 #[tokio::test]
 async fn a_server_under_our_own_authority_is_reached_over_kept_connections() {
     let authority = Authority::named("ours");
@@ -103,7 +104,7 @@ async fn a_server_under_our_own_authority_is_reached_over_kept_connections() {
     }
 }
 
-/// A33: TLS that fails is told as such.
+/// A33, A152: TLS that fails is told as such.
 #[tokio::test]
 async fn a_certificate_that_does_not_hold_gives_no_session_and_says_why() {
     let (authority, other) = (Authority::named("ours"), Authority::named("theirs"));

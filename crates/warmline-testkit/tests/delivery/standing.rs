@@ -28,6 +28,26 @@ async fn a_call_that_can_be_asked_is_unsent_if_its_time_ends_before_it_is_connec
     is_unsent_where_nobody_accepts(setting, session).await;
 }
 
+/// A148, P91, P130: whatever a server without GET stream says to it, it is asked once, and calls
+/// work.
+#[tokio::test]
+async fn a_server_without_a_standing_stream_is_asked_for_it_once() {
+    for status in [405, 404, 406, 400] {
+        let setting = able(Personality::legacy());
+        let none = Fault::Reply(Canned::new(status, "no stream here"));
+        setting.server.inject(Rule::new(none).on("GET").always());
+        for number in 0..5 {
+            let account = format!("{status}, {number}");
+            let outcome = setting.pay(&account, &()).await;
+            assert_eq!(outcome.ended, Result, "{account}: {:?}", outcome.trouble);
+        }
+        let ledger = setting.server.ledger();
+        assert_eq!(ledger.received("GET"), 1, "{status}");
+        assert_eq!(ledger.received("initialize"), 1, "{status}");
+        setting.finish().await;
+    }
+}
+
 /// A146: calls do not depend on the standing stream.
 #[tokio::test]
 async fn a_standing_stream_that_does_not_begin_does_not_keep_a_call_from_being_sent() {

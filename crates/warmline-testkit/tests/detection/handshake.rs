@@ -209,16 +209,17 @@ async fn the_session_id_comes_from_a_successful_initialize_alone() {
 #[tokio::test]
 async fn a_server_without_sessions_is_sent_no_id_and_no_delete() {
     let streams = ReplyForm::Sse(SseForm::python());
+    let mut results = Vec::new();
     for form in [ReplyForm::Json, streams] {
         let scene = Scene::new(Personality::legacy_stateless().reply(form));
         let session = scene.open().await.unwrap();
         assert!(!session.facts().keeps_session, "{}", evidence(&session));
         let params = Params::of(&json!({"name": "counter", "arguments": {}})).unwrap();
         let ending = session.call(Request::new("tools/call", params), &()).await;
-        assert!(
-            matches!(ending, Ending::Answered(Reply::Result(_))),
-            "{ending:?}"
-        );
+        let Ending::Answered(Reply::Result(result)) = ending else {
+            panic!("{ending:?}");
+        };
+        results.push(serde_json::from_slice::<serde_json::Value>(&result).unwrap());
         session.close().await;
         let received = scene.ledger.ledger().entries();
         let received = received
@@ -229,6 +230,8 @@ async fn a_server_without_sessions_is_sent_no_id_and_no_delete() {
         drop(session);
         scene.ends("no sessions").await;
     }
+    assert_eq!(results[0]["structuredContent"]["count"], 1);
+    assert_eq!(results[0], results[1]);
 }
 
 /// A149, A187, P38: `DELETE` ends a session; 405 and worse are accepted.

@@ -178,13 +178,30 @@ async fn what_cannot_be_served_gets_its_status() {
 async fn a_greeting_with_a_stale_session_id_is_answered() {
     let world = World::new(Personality::legacy()).await;
     let client = Legacy::greet(&world, PATH, NEWEST, json!({})).await;
-    let mut again = client.post(&initialize(NEWEST, json!({}))).await;
-    assert_eq!(again.status, 200);
-    let ticket = again.header("mcp-session-id").unwrap().to_owned();
-    assert_ne!(ticket, client.ticket);
-    assert_eq!(again.answer().await["result"]["protocolVersion"], NEWEST);
+    let ended = Legacy::greet(&world, PATH, NEWEST, json!({})).await;
+    ended.delete().await;
+    for stale in [&client.ticket, &ended.ticket, "made-up", "\u{7f}"] {
+        let carried = [("Mcp-Session-Id", stale)];
+        let hello = initialize(NEWEST, json!({}));
+        let mut again = client.post_with(&carried, &hello).await;
+        if stale == "\u{7f}" {
+            // No header at all, so no request either.
+            assert_eq!(again.status, 400);
+            continue;
+        }
+        assert_eq!(again.status, 200, "{stale}");
+        let ticket = again.header("mcp-session-id").unwrap().to_owned();
+        assert_ne!(ticket, stale);
+        assert_eq!(again.answer().await["result"]["protocolVersion"], NEWEST);
+        let again = Legacy {
+            ticket,
+            ..client.clone()
+        };
+        assert_eq!(again.count().await, 1);
+        again.delete().await;
+    }
+    assert_eq!(client.count().await, 1, "it is as it was");
     client.delete().await;
-    Legacy { ticket, ..client }.delete().await;
     world.finish().await;
 }
 
@@ -305,7 +322,12 @@ async fn news_of_a_call_come_on_its_own_stream() {
     let mut asked = call(1, "progress", json!({ "steps": 3 }));
     asked["params"]["_meta"] = json!({ "progressToken": "mine" });
     let mut stream = client.post(&asked).await;
-    assert_eq!(stream.header("x-accel-buffering"), Some("no"));
+    for stream in [&stream, &client.get(None).await] {
+        assert_eq!(stream.header("content-type"), Some("text/event-stream"));
+        assert_eq!(stream.header("x-accel-buffering"), Some("no"));
+        let caching = stream.header("cache-control").unwrap();
+        assert!(caching.contains("no-cache"), "{caching}");
+    }
     for step in 1..=3 {
         let news = stream.message().await.unwrap();
         assert_eq!(news["method"], "notifications/progress");

@@ -210,7 +210,7 @@ async fn list_changes_for_many_come_from_one_stream() {
     world.finish().await;
 }
 
-/// P67: a server without a standing stream, or with one that says nothing, changes nothing for a client.
+/// P67, P91, P130: a server without a standing stream, or with one that says nothing, changes nothing for a client.
 #[tokio::test]
 async fn a_server_without_a_standing_stream_is_served_all_the_same() {
     for get in [GetStream::Refused, GetStream::Silent] {
@@ -222,6 +222,7 @@ async fn a_server_without_a_standing_stream_is_served_all_the_same() {
         for expected in 1..=2 {
             assert_eq!(client.count().await, expected);
         }
+        assert_eq!(world.server.ledger().received("GET"), 1, "asked once");
         client.delete().await;
         world.finish().await;
     }

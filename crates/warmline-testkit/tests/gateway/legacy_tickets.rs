@@ -211,3 +211,53 @@ async fn a_modern_server_tells_a_legacy_client_its_versions() {
     }
     world.finish().await;
 }
+
+/// P44, P47: what a client session belongs to is sealed into its id: of three gateways with the same
+/// secrets and the same store each serves it, in the same session, whichever one is asked.
+#[tokio::test]
+async fn every_gateway_of_several_serves_every_client_session() {
+    let folder = TempDir::new().unwrap();
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let start = || async {
+        let warm = Warmline::builder()
+            .server(Server::http(LEDGER, server.url()))
+            .vault(Vault::in_folder(folder.path()).unwrap())
+            .store(FileStore::in_folder(folder.path().join("sessions")))
+            .build()
+            .unwrap();
+        let options = Options {
+            listen: ([127, 0, 0, 1], 0).into(),
+            ..Options::default()
+        };
+        let gateway = Gateway::start(warm.clone(), options).await.unwrap();
+        (warm, gateway)
+    };
+    let gateways = [start().await, start().await, start().await];
+    let addresses = gateways.each_ref().map(|(_, gateway)| gateway.address());
+    let mut clients = Vec::new();
+    for number in 0..5 {
+        let at = addresses[number % 3];
+        clients.push(Legacy::greet_at(at, PATH, NEWEST, json!({}), Vec::new()).await);
+    }
+    // Round robin, over all clients.
+    let mut turn = addresses.iter().cycle();
+    for expected in 1..=10 {
+        for client in &mut clients {
+            client.address = *turn.next().unwrap();
+            assert_eq!(client.count().await, expected);
+        }
+    }
+    until("there is one session for each", || {
+        server.counts().open_sessions == clients.len() as u64
+    })
+    .await;
+    for client in &clients {
+        client.delete().await;
+    }
+    until("nothing is left", || server.counts().open_sessions == 0).await;
+    for (warm, gateway) in gateways {
+        gateway.stop().await;
+        warm.close().await;
+    }
+    assert_eq!(server.violations(), Vec::<String>::new());
+}

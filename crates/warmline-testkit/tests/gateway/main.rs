@@ -3,6 +3,11 @@
 #![cfg(test)]
 
 mod admin;
+#[path = "../stage/census.rs"]
+mod census;
+#[path = "../stories/child.rs"]
+#[expect(dead_code, reason = "the stories use more of it")]
+mod child;
 mod door;
 mod door_refusing;
 mod door_wire;
@@ -10,6 +15,8 @@ mod exposition;
 mod legacy;
 mod legacy_streams;
 mod legacy_tickets;
+#[path = "../stage/lives.rs"]
+mod lives;
 #[path = "../gleaning/logbook.rs"]
 mod logbook;
 mod merged;
@@ -19,6 +26,11 @@ mod modern;
 mod old_transport;
 mod ops;
 mod ops_leaving;
+mod ops_truth;
+#[path = "../stage/program.rs"]
+mod program;
+mod programs;
+mod resting;
 mod secrets;
 mod staying;
 mod straight;

@@ -344,3 +344,28 @@ async fn what_comes_down_during_a_call_is_the_calls_own() {
     client.delete().await;
     world.finish().await;
 }
+
+/// P3: of several servers behind one place one forgets its sessions: it is healed alone, the others
+/// keep theirs, and the id of the client stays good.
+#[tokio::test]
+async fn one_server_that_forgot_its_sessions_is_healed_alone() {
+    let legacy = Personality::legacy;
+    let world = Merged::new(vec![("alpha", legacy()), ("beta", legacy())]).await;
+    let client = world.greet("/mcp", json!({})).await;
+    for tool in ["alpha__counter", "beta__counter"] {
+        assert_eq!(counted(&client, tool).await, 1);
+    }
+    for round in 1..=3 {
+        world.server("alpha").control().forget_sessions();
+        assert_eq!(counted(&client, "alpha__counter").await, 1, "a new session");
+        assert_eq!(counted(&client, "beta__counter").await, round + 1);
+    }
+    let greeted = |name| world.server(name).ledger().received("initialize");
+    assert_eq!((greeted("alpha"), greeted("beta")), (4, 1));
+    assert_eq!(
+        client.delete().await.status,
+        204,
+        "its id was good to the end"
+    );
+    world.finish().await;
+}

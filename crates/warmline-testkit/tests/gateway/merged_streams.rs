@@ -1,6 +1,6 @@
 //! All servers in one: servers that hang, come late, change or go, and who hears of it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use warmline::Server;
@@ -178,6 +178,44 @@ async fn servers_that_come_and_go_by_configuration_are_announced() {
     world.finish().await;
 }
 
+/// P100: a tool that is denied is denied under every name: also under the one that was made for it
+/// where it was still allowed.
+#[tokio::test]
+async fn a_tool_that_is_denied_cannot_be_called_by_the_name_that_was_made_for_it() {
+    let odd = || vec![("alpha", Personality::legacy().more_tools(&["files.read"]))];
+    let world = Merged::new(odd()).await;
+    let client = world.greet("/mcp", json!({})).await;
+    let (names, _) = tools(&client).await;
+    let made = names
+        .into_iter()
+        .find(|name| name.starts_with("alpha__files_read"));
+    let made = made.unwrap();
+    let answer = client.call(&made, json!({})).await;
+    assert_eq!(answer["result"]["content"][0]["text"], "files.read ran");
+    client.delete().await;
+    world.finish().await;
+
+    let denied = ServerRules {
+        deny: vec![Rule {
+            whose: Whose::Everybody,
+            tools: Some(vec!["files.*".to_owned()]),
+        }],
+        ..ServerRules::default()
+    };
+    let rules = Rules::none().with("alpha", denied);
+    let world = Merged::beside(odd(), Vec::new(), |options| Options { rules, ..options }).await;
+    let client = world.greet("/mcp", json!({})).await;
+    for name in [&*made, "alpha__files.read"] {
+        let answer = client.call(name, json!({})).await;
+        assert!(answer["error"].is_object(), "{name}: {answer}");
+    }
+    assert_eq!(world.server("alpha").ledger().executions("files.read"), 0);
+    let (names, _) = tools(&client).await;
+    assert!(!names.contains(&made));
+    client.delete().await;
+    world.finish().await;
+}
+
 /// What the rules forbid is not in the list and cannot be called; a server that may not be used is
 /// like one that is not there.
 #[tokio::test]
@@ -268,22 +306,29 @@ async fn a_server_that_may_not_be_used_any_more_is_not_heard() {
     world.finish().await;
 }
 
-/// P80: a cancel reaches the one server that the call went to.
+/// P80: a cancel reaches the one server that the call went to, at once and not behind that call.
 #[tokio::test]
 async fn a_cancel_reaches_the_server_of_its_call() {
     let legacy = Personality::legacy;
     let world = Merged::new(vec![("alpha", legacy()), ("beta", legacy())]).await;
     let client = world.greet("/mcp", json!({})).await;
-    let other = client.clone();
-    let slow = call(5, "beta__slow", json!({ "ms": 60_000 }));
-    let waiting = tokio::spawn(async move { other.post(&slow).await.whole().await });
     let ledger = world.server("beta").ledger();
-    until("it is called", || ledger.begun("slow") == 1).await;
     let cancelled = "notifications/cancelled";
     let notice = json!({ "jsonrpc": "2.0", "method": cancelled, "params": { "requestId": 5 } });
-    assert_eq!(client.post(&notice).await.status, 202);
-    assert!(!waiting.await.unwrap().contains("took"));
-    until("it is cancelled", || ledger.received(cancelled) == 1).await;
+    let mut quickest = Duration::MAX;
+    // A machine that has much else to do may be late once, but not each time.
+    for round in 1..=5 {
+        let other = client.clone();
+        let slow = call(5, "beta__slow", json!({ "ms": 60_000 }));
+        let waiting = tokio::spawn(async move { other.post(&slow).await.whole().await });
+        until("it is called", || ledger.begun("slow") == round).await;
+        let begun = Instant::now();
+        assert_eq!(client.post(&notice).await.status, 202);
+        until("it is cancelled", || ledger.received(cancelled) == round).await;
+        quickest = quickest.min(begun.elapsed());
+        assert!(!waiting.await.unwrap().contains("took"));
+    }
+    assert!(quickest < Duration::from_millis(50), "{quickest:?}");
     assert_eq!(world.server("alpha").ledger().received(cancelled), 0);
     client.delete().await;
     world.finish().await;

@@ -28,7 +28,7 @@ async fn rest(mut stream: Response) -> Vec<Event> {
     events
 }
 
-/// P88, mcp-spec 3.2.5: one result is a stream where its server makes one of it. Its ids are ours,
+/// P88: one result is a stream where its server makes one of it. Its ids are ours,
 /// and those who know it are given one before anything is said.
 #[tokio::test]
 async fn a_stream_of_the_server_is_a_stream_for_its_client() {

@@ -13,7 +13,7 @@ use warmline::seal::Vault;
 use warmline::store::{FileStore, ServerCard, Stepping};
 use warmline::upstream::List;
 use warmline::{Server, Warmline};
-use warmline_testkit::{Fault, FaultProxy, LedgerServer, Personality, Rule};
+use warmline_testkit::{Canned, Fault, FaultProxy, LedgerServer, Personality, Rule};
 
 use super::world::{LEDGER, World, count};
 
@@ -277,4 +277,46 @@ async fn a_resolver_looks_a_server_up_by_its_slug_and_folder() {
 
 fn warm_without_a_resolver() -> warmline::Result<Warmline> {
     Warmline::builder().server(Server::http(LEDGER, "")).build()
+}
+
+/// A162: a modern server became a legacy one in the middle of a run: an answer that only the other era
+/// gives makes us look at it again, and nothing is executed twice.
+#[tokio::test]
+async fn an_answer_of_the_other_era_leads_to_another_look() {
+    let modern = LedgerServer::start(Personality::modern()).unwrap();
+    let legacy = LedgerServer::start(Personality::legacy()).unwrap();
+    let proxy = FaultProxy::start(modern.address()).unwrap();
+    let (address, url) = (proxy.address(), proxy.url(&modern.url()));
+    let declared = Server::http(LEDGER, url);
+    let warm = Warmline::builder().server(declared).build().unwrap();
+    let run = warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    let pay = |account: &str| ledger.call("pay", json!({ "amount": 1, "account": account }));
+    pay("modern").await.unwrap().ok().unwrap();
+    assert_eq!(ledger.facts().await.unwrap().era, Era::Modern);
+    // Inside a run a first contact asks for the other era as well.
+    let met = modern.ledger().received("initialize");
+    // What other errors say makes nobody look again.
+    for status in [404, 400, 500] {
+        let canned = Canned::new(status, "Session not found");
+        modern.inject(Rule::new(Fault::Reply(canned)).on_tool("get"));
+        let asked = ledger.call("get", json!({ "key": "a" })).not_repeatable();
+        asked.await.unwrap_err();
+    }
+    pay("still modern").await.unwrap().ok().unwrap();
+    assert_eq!(modern.ledger().received("initialize"), met, "not met anew");
+
+    drop(proxy);
+    let proxy = FaultProxy::start_on(address, legacy.address()).unwrap();
+    // Whoever finds it out may be refused, but nothing of theirs was executed.
+    if let Err(error) = pay("first").await {
+        assert!(error.delivery().is_safe(), "{error:?}");
+        assert_eq!(legacy.ledger().executions("pay"), 0);
+        pay("first").await.unwrap().ok().unwrap();
+    }
+    assert_eq!(legacy.ledger().executions("pay"), 1);
+    assert_eq!(ledger.facts().await.unwrap().era, Era::Legacy);
+    run.end().await;
+    warm.close().await;
+    drop(proxy);
 }

@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use bytes::Bytes;
+use serde_json::{Value, json};
 use warmline::core::code::Reason;
-use warmline::{Server, ToolResult};
-use warmline_testkit::{Canned, Fault, LedgerServer, Moment, Personality, Rule};
+use warmline::upstream::Asked;
+use warmline::{Answer, Declared, Listener, Question, Server, ToolResult, Warmline};
+use warmline_testkit::{Canned, End, Fault, FaultProxy, LedgerServer, Moment, Personality, Rule};
 
 use super::census::until;
+use super::old_server::OldServer;
 use super::world::{LEDGER, World, count, pass, secs};
 
 /// reliability P13: whatever was wrong, once it is over calls are served again by themselves, after
@@ -154,4 +157,90 @@ async fn a_server_with_one_session_is_freed_of_the_old_one_first() {
         world.server.control().clear_violations();
         world.finish().await;
     }
+}
+
+/// Knows where the program works.
+struct AtHome;
+
+impl Listener for AtHome {
+    fn question(&self, _: Question) -> Asked<'_> {
+        let roots = Bytes::from_static(br#"{"roots":[{"uri":"file:///home/ada"}]}"#);
+        Box::pin(std::future::ready(Answer::Result(roots)))
+    }
+}
+
+/// A129: what a client says of itself is said to the new session too: a server that asks for its
+/// roots is answered after a heal as before it.
+#[tokio::test]
+async fn the_new_session_is_told_the_same_roots() {
+    let declared = Declared {
+        capabilities: Bytes::from_static(br#"{"roots":{}}"#),
+        ..Declared::default()
+    };
+    let world = World::built(
+        Personality::legacy(),
+        |server| server,
+        |builder| builder.declared(declared),
+    );
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap().listener(AtHome);
+    let roots = async || {
+        let asked = ledger.call("ask_roots", json!({ "rounds": 1 })).await;
+        asked.unwrap().structured::<Value>().unwrap()["answers"].clone()
+    };
+    let at_home = json!([{ "roots": [{ "uri": "file:///home/ada" }] }]);
+    assert_eq!(roots().await, at_home);
+    world.server.control().forget_sessions();
+    assert_eq!(roots().await, at_home);
+    assert_eq!(world.handshakes(), 2);
+    let entries = world.server.ledger().entries().into_iter();
+    let greetings = entries.filter(|entry| entry.method == "initialize");
+    let said: Vec<Value> = greetings
+        .map(|entry| entry.arguments["capabilities"].clone())
+        .collect();
+    assert!(
+        said.len() >= 2 && said.iter().all(|one| *one == json!({ "roots": {} })),
+        "{said:?}"
+    );
+    run.end().await;
+    drop(ledger);
+    world.finish().await;
+}
+
+/// P8, P89: over HTTP+SSE the stream is the session; one that died at rest is replaced at the next
+/// call, and its caller sees a result.
+#[tokio::test]
+async fn a_stream_of_the_old_transport_that_died_at_rest_is_healed_at_the_next_call() {
+    let old = OldServer::start();
+    let address = old.url();
+    let address = address
+        .trim_start_matches("http://")
+        .trim_end_matches("/sse");
+    let proxy = FaultProxy::start(address.parse().unwrap()).unwrap();
+    let declared = Server::http("old", format!("http://{}/sse", proxy.address()));
+    let warm = Warmline::builder().server(declared).build().unwrap();
+    let run = warm.begin();
+    let handle = run.server("old").unwrap();
+    let greeted = || {
+        let heard = old.heard();
+        let greetings = heard.iter().filter(|method| *method == "initialize");
+        u32::try_from(greetings.count()).unwrap()
+    };
+    let mut met = None;
+    for generation in 1..=4 {
+        for _ in 0..2 {
+            let called = handle.call("echo", json!({ "n": generation })).await;
+            let called = called.unwrap();
+            assert_eq!(called.generation(), generation);
+            let said: Value = called.structured().unwrap();
+            assert_eq!(said["arguments"]["n"], generation);
+        }
+        // Meeting it for the first time may take another greeting.
+        let met = *met.get_or_insert_with(greeted);
+        assert_eq!(greeted(), met + generation - 1);
+        proxy.end_all(End::Rst);
+        pass(secs(300)).await;
+    }
+    run.end().await;
+    warm.close().await;
 }

@@ -35,7 +35,7 @@ fn place(server: &str, revision: u8, era: Era, transport: Transport) -> Place {
     }
 }
 
-/// reliability I1, A64: a key is made whole or not at all, and two that differ in any part are
+/// reliability I1, A64, A200: a key is made whole or not at all, and two that differ in any part are
 /// different keys: the transport among them.
 #[test]
 fn keys_that_differ_in_any_part_are_different() {

@@ -28,6 +28,8 @@ mod pages;
 mod programs;
 mod reuse;
 mod secrets;
+mod standing;
 mod streams;
 mod tools;
+mod unplugged;
 mod watching;

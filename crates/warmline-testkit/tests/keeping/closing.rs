@@ -107,7 +107,7 @@ async fn one_session_that_fails_to_close_keeps_no_other_open() {
     world.finish().await;
 }
 
-/// A45, A192: twenty sessions that are slow to end are ended side by side, each in its own time.
+/// A45, A149, A192: twenty sessions that are slow to end are ended side by side, each in its own time.
 #[tokio::test]
 async fn twenty_slow_closes_happen_at_the_same_time() {
     let names = names(20);

@@ -112,3 +112,23 @@ fn an_engine_that_is_dropped_outside_of_every_runtime_leaves_no_session() {
     });
     assert_eq!(server.violations(), Vec::<String>::new());
 }
+
+/// P75: a session does not depend on the runtime that opened it: when that is gone, another one goes
+/// on with it.
+#[test]
+fn a_session_outlives_the_runtime_that_opened_it() {
+    let world = World::new(Personality::legacy());
+    let opener = Runtime::new().unwrap();
+    let run = begun(&opener, &world);
+    drop(opener);
+    let next = Runtime::new().unwrap();
+    next.block_on(async {
+        let ledger = run.server(LEDGER).unwrap();
+        assert_eq!((count(&ledger).await, count(&ledger).await), (2, 3));
+        assert_eq!(world.handshakes(), 1);
+        run.end().await;
+        world.warm.close().await;
+    });
+    assert_eq!(world.server.counts().open_sessions, 0);
+    assert_eq!(world.server.violations(), Vec::<String>::new());
+}

@@ -127,7 +127,7 @@ async fn the_size_of_a_list_decides_nothing() {
     world.finish().await;
 }
 
-/// P61: a connection that died at rest and says nothing costs at most the time of a check.
+/// P14, P61: a connection that died at rest and says nothing costs at most the time of a check.
 #[tokio::test]
 async fn a_stale_connection_costs_at_most_a_check() {
     let server = LedgerServer::start(Personality::legacy()).unwrap();

@@ -11,6 +11,7 @@ use warmline::{Server, Warmline};
 use warmline_testkit::{Canned, Fault, LedgerServer, Moment, Personality, Rule};
 
 use super::census::until;
+use super::closing::{names, of_many_names};
 use super::program::Program;
 use super::world::{LEDGER, World, count, pass, payment, secs};
 
@@ -241,4 +242,38 @@ async fn an_opening_past_its_limit_leaves_nothing() {
         run.end().await;
         world.finish().await;
     }
+}
+
+/// A192: sessions with several servers are opened side by side, and kept alive side by side: none
+/// waits for another that takes its time.
+#[tokio::test]
+async fn many_sessions_are_opened_and_kept_alive_side_by_side() {
+    let names = names(20);
+    let world = of_many_names(&names);
+    let slow = Fault::Delay(2_000, Moment::BeforeExecuting);
+    world
+        .server
+        .inject(Rule::new(slow).on("initialize").times(20));
+    let run = world.warm.begin();
+    let handles: Vec<_> = names.iter().map(|name| run.server(name).unwrap()).collect();
+    let opening = handles.clone();
+    let opening = tokio::spawn(async move { join_all(opening.iter().map(count)).await });
+    let asked = |method: &str| world.server.ledger().received(method);
+    until("all are asked for", || asked("initialize") == 20).await;
+    assert_eq!(asked("notifications/initialized"), 0, "none is there yet");
+    assert_eq!(opening.await.unwrap(), vec![1; 20]);
+
+    // Each alone is waited for longer than all of them may take together.
+    let silence = Fault::Silence(Moment::BeforeExecuting);
+    world.server.inject(Rule::new(silence).on("ping").times(20));
+    for _ in 0..14 {
+        pass(secs(10)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(asked("ping") >= 20, "{} were asked", asked("ping"));
+    pass(secs(20)).await;
+    assert_eq!(join_all(handles.iter().map(count)).await, vec![2; 20]);
+    assert_eq!(world.handshakes(), 20);
+    run.end().await;
+    world.finish().await;
 }

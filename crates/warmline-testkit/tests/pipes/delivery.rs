@@ -1,5 +1,7 @@
 //! What is known of a call when its child fails it (rows D100, D104 to D107, D114, D115, D118).
 
+use std::time::{Duration, Instant};
+
 use rustix::process::Signal;
 use serde_json::json;
 use warmline::core::code::Reason;
@@ -56,10 +58,12 @@ async fn the_last_words_of_a_child_are_in_the_error() {
     child.ends().await;
 }
 
-/// P60: so is its signal.
+/// P60: so is its signal, within a tenth of a second.
 #[tokio::test]
 async fn a_child_that_is_killed_is_told_by_its_signal() {
-    for era in ERAS {
+    let mut quickest = Duration::MAX;
+    // A machine that has much else to do may be late once, but not each time.
+    for era in ERAS.into_iter().cycle().take(6) {
         let child = Child::ledger(era, &[]).await;
         let killing = async {
             child
@@ -68,8 +72,14 @@ async fn a_child_that_is_killed_is_told_by_its_signal() {
                 })
                 .await;
             child.signal(Signal::KILL);
+            Instant::now()
         };
-        let (ending, ()) = tokio::join!(child.call("slow", json!({"ms": 600_000})), killing);
+        let call = async {
+            let ending = child.call("slow", json!({"ms": 600_000})).await;
+            (ending, Instant::now())
+        };
+        let ((ending, ended), killed) = tokio::join!(call, killing);
+        quickest = quickest.min(ended.saturating_duration_since(killed));
         let failure = failed(ending, Delivery::Unknown, Reason::ChildExit);
         assert!(
             failure.trouble.what.contains("signal 9"),
@@ -78,6 +88,7 @@ async fn a_child_that_is_killed_is_told_by_its_signal() {
         );
         child.ends().await;
     }
+    assert!(quickest < Duration::from_millis(100), "{quickest:?}");
 }
 
 /// reliability P7: what no child took was not executed.

@@ -1,8 +1,9 @@
 //! A run goes on in the next life of its program.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use serde_json::json;
+use warmline::core::era::Version;
 use warmline::events::{Event, Heard, RunEnd};
 use warmline::metrics::OpenResult;
 use warmline::seal::Vault;
@@ -400,4 +401,61 @@ async fn a_name_that_was_taken_again_while_its_run_ended_is_found_after_a_restar
     run.end().await;
     second.close().await;
     assert_eq!(server.counts().open_sessions, 0);
+}
+
+/// A137: a factory sees all that is known of a server.
+#[tokio::test]
+async fn a_factory_sees_the_whole_description_of_a_server() {
+    let server = server();
+    let seen: Arc<Mutex<Option<ServerCard>>> = Arc::default();
+    let shown = Arc::clone(&seen);
+    let choose = move |card: &ServerCard| {
+        *shown.lock().unwrap() = Some(card.clone());
+        None
+    };
+    let declared = Server::http(LEDGER, server.url()).card(|card| {
+        card.id = Some("17".to_owned());
+        card.slug = Some("browser".to_owned());
+        card.folder = Some("Shared".to_owned());
+        card.labels.insert("team".to_owned(), "lamp".to_owned());
+    });
+    let builder = Warmline::builder().server(declared).vault(kept::vault());
+    let warm = builder.store(by_server(choose)).build().unwrap();
+    assert_eq!(count(&warm, "chat").await, 1);
+    let card = seen.lock().unwrap().take().unwrap();
+    let said = (&*card.name, card.id.as_deref(), card.slug.as_deref());
+    assert_eq!(said, (LEDGER, Some("17"), Some("browser")));
+    let place = (card.folder.as_deref(), card.url.as_deref());
+    assert_eq!(place, (Some("Shared"), Some(&*server.url())));
+    assert_eq!(card.label("team"), Some("lamp"));
+    warm.named("chat").unwrap().end().await;
+    warm.close().await;
+}
+
+/// A139: the version and the capabilities come from the record too, with nothing on the wire.
+#[tokio::test]
+async fn what_was_agreed_on_is_known_after_a_restart() {
+    let personality = Personality::legacy().legacy_versions(&["2025-06-18"]);
+    let server = LedgerServer::start(personality).unwrap();
+    let store = Kept::new();
+    let first = life(&server, &store);
+    assert_eq!(count(&first, "chat").await, 1);
+    let run = first.named("chat").unwrap();
+    let met = run.server(LEDGER).unwrap().facts().await.unwrap();
+    assert_eq!(met.version, Version::V2025_06_18);
+    run.detach();
+    first.close().await;
+    let before = server.counts().requests;
+    let second = life(&server, &store);
+    assert_eq!(count(&second, "chat").await, 2);
+    let run = second.named("chat").unwrap();
+    let known = run.server(LEDGER).unwrap().facts().await.unwrap();
+    assert_eq!(
+        (known.version, &known.capabilities, &known.server_info),
+        (met.version, &met.capabilities, &met.server_info)
+    );
+    assert_eq!(server.counts().requests, before + 1, "the call alone");
+    run.end().await;
+    second.close().await;
+    assert_eq!(server.violations(), Vec::<String>::new());
 }

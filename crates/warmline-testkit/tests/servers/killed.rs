@@ -73,7 +73,7 @@ async fn python_sdk_1_is_healed_after_kill_9() {
     heals_and_tells(&python("mcp1", "counter_mcp1.py").with("http"), "/mcp").await;
 }
 
-/// A48, A129: Python SDK 1 over two endpoints, whose session ends with its stream.
+/// A48, A129, P8: Python SDK 1 over two endpoints, whose session ends with its stream.
 #[tokio::test]
 async fn python_sdk_1_over_two_endpoints_is_healed_after_kill_9() {
     heals_and_tells(&python("mcp1", "counter_mcp1.py").with("sse"), "/sse").await;

@@ -433,8 +433,9 @@ async fn an_empty_body_names_the_url() {
         .server
         .inject(Rule::new(Fault::Reply(empty)).on_tool("pay"));
     let error = world.pay(&ledger, "empty").await.unwrap_err();
-    let words = format!("{error:?}");
-    assert!(words.contains("127.0.0.1"), "{words}");
+    let words = format!("{error} {error:?}");
+    assert!(words.contains(&world.server.url()), "{words}");
+    assert_eq!(error.code().word(), "bad-answer", "{error:?}");
     assert_eq!(error.delivery(), Delivery::Unknown);
     run.end().await;
     world.finish().await;

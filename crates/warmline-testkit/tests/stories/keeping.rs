@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use serde_json::json;
-use warmline::Server;
 use warmline::core::delivery::Delivery;
 use warmline::core::policy::{Calls, SessionPer};
+use warmline::{Server, ToolResult};
 use warmline_testkit::{Canned, Fault, Personality, Rule};
 
 use super::census::until;
@@ -313,6 +313,37 @@ async fn a_server_that_asks_for_a_pause_gets_it() {
     assert_eq!(paid.attempts(), 2);
     assert!(began.elapsed() >= Duration::from_millis(900));
     assert_eq!(world.payments("patient"), 1);
+    run.end().await;
+    world.finish().await;
+}
+
+/// P2: a server whose idle timer drops sessions after 2 s is called for an hour, after pauses that
+/// its timer survives and after pauses that it does not; no caller sees an error, and no payment is
+/// made twice.
+#[tokio::test]
+async fn an_hour_with_a_server_that_drops_idle_sessions_shows_no_error() {
+    let timer = secs(2);
+    let world = World::new(Personality::legacy());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    let pauses = [secs(1), secs(5)].into_iter().cycle().take(1200);
+    let (mut drops, mut hour) = (0, Duration::ZERO);
+    for (number, pause) in pauses.enumerate() {
+        let paid = world.pay(&ledger, &number.to_string()).await;
+        paid.and_then(ToolResult::ok)
+            .unwrap_or_else(|error| panic!("call {number}: {error:?}"));
+        pass(pause).await;
+        hour += pause;
+        if pause > timer {
+            world.server.control().forget_sessions();
+            drops += 1;
+        }
+    }
+    assert_eq!((hour, drops), (secs(3600), 600));
+    assert_eq!(world.handshakes(), drops);
+    for number in 0..1200 {
+        assert_eq!(world.payments(&number.to_string()), 1);
+    }
     run.end().await;
     world.finish().await;
 }

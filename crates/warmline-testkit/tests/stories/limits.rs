@@ -96,6 +96,36 @@ async fn calls_side_by_side_share_one_session() {
     world.finish().await;
 }
 
+/// P122: a server that mixes up its callers is `serial` and shared by all: it is never used by two
+/// at once, whoever they are, inside runs and outside.
+#[tokio::test]
+async fn a_serial_server_that_all_share_is_never_used_by_two_callers_at_once() {
+    let world = World::with(Personality::legacy(), |server| {
+        server.session_per(SessionPer::Server).serial()
+    });
+    let people = ["alice", "bob", "carol"].map(|name| world.warm.identity(name));
+    let runs = people.each_ref().map(|who| who.begin());
+    let inside = runs.iter().map(|run| run.server(LEDGER).unwrap());
+    let outside = people.iter().map(|who| who.server(LEDGER).unwrap());
+    let handles: Vec<_> = inside.chain(outside).collect();
+    let calls = handles.iter().cycle().take(24);
+    let calls = calls.map(|handle| async { handle.call("slow", json!({"ms": 5})).await.unwrap() });
+    join_all(calls).await;
+    let entries = world.server.ledger().entries().into_iter();
+    let done = entries.filter(|entry| entry.phase == Phase::Commit && entry.tool.is_some());
+    let sessions: Vec<_> = done.map(|entry| entry.session).collect();
+    assert_eq!(sessions.len(), 24);
+    assert!(
+        sessions.iter().all(|one| *one == sessions[0]),
+        "{sessions:?}"
+    );
+    assert_eq!(most_at_once(&world.server), 1);
+    for run in runs {
+        run.end().await;
+    }
+    world.finish().await;
+}
+
 /// A16, P108, P122: `serial` lets one call at a time on the session of a run.
 #[tokio::test]
 async fn serial_lets_one_call_at_a_time() {

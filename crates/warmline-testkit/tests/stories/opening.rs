@@ -58,7 +58,8 @@ async fn a_thousand_first_calls_of_many_threads_make_one_handshake() {
     world.finish().await;
 }
 
-/// A24, P107: a thousand first calls at the same moment start one process.
+/// A24, P107, P109: a thousand first calls at the same moment start one process, and none of them is
+/// sent before the handshake is over.
 #[tokio::test]
 async fn a_thousand_first_calls_start_one_process() {
     let program = Program::ledger(&["--personality", "legacy"]);
@@ -75,6 +76,19 @@ async fn a_thousand_first_calls_start_one_process() {
     run.end().await;
     program.gone().await;
     warm.close().await;
+    let lines = program.lives().concat();
+    let received = lines.iter().filter(|line| line["phase"] == "received");
+    let methods: Vec<&str> = received
+        .filter_map(|line| line["method"].as_str())
+        .collect();
+    let place = |method: &str| methods.iter().position(|one| *one == method).unwrap();
+    assert!(
+        place("notifications/initialized") < place("tools/call"),
+        "{:?}",
+        &methods[..5]
+    );
+    let calls = methods.iter().filter(|method| **method == "tools/call");
+    assert_eq!(calls.count(), 1000);
 }
 
 /// A25: a failed opening is told to all who waited for it, and the next call tries again.

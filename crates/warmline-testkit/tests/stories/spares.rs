@@ -277,3 +277,38 @@ async fn a_fresh_run_begins_on_a_process_that_runs_already() {
     assert_eq!(program.starts(), 3);
     agrees(&warm.snapshot());
 }
+
+/// P132: the death of one session delays its own calls alone: while its replacement is on its way
+/// others of the same server are served.
+#[tokio::test]
+async fn the_death_of_one_session_delays_its_own_calls_alone() {
+    let world = World::new(Personality::legacy());
+    let runs = [world.warm.begin(), world.warm.begin()];
+    let [dying, living] = runs.each_ref().map(|run| run.server(LEDGER).unwrap());
+    count(&dying).await;
+    count(&living).await;
+    let gone = Fault::Reply(warmline_testkit::Canned::new(404, "Session not found"));
+    world.server.inject(Rule::new(gone).on_tool("pay"));
+    let late = Fault::Delay(1_500, Moment::BeforeExecuting);
+    world.server.inject(Rule::new(late).on("initialize"));
+    let before = world.handshakes();
+    let waiting = dying.clone();
+    let waiting = tokio::spawn(async move { super::world::payment(&waiting, "late").await });
+    until("its session is replaced", || {
+        world.server.ledger().received("initialize") as u64 > before
+    })
+    .await;
+    for number in 2..12 {
+        assert_eq!(count(&living).await, number);
+    }
+    assert!(!waiting.is_finished(), "nobody waited for the replacement");
+    let paid = waiting.await.unwrap().unwrap();
+    assert_eq!((paid.attempts(), paid.generation()), (2, 2));
+    assert_eq!(world.payments("late"), 1);
+    for run in runs {
+        run.end().await;
+    }
+    // The one that was declared dead lives on at the server, for nobody.
+    world.server.control().forget_sessions();
+    world.finish().await;
+}

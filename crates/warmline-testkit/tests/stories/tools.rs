@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use warmline::Server;
 use warmline::core::delivery::Delivery;
 use warmline::tools::ModelProvider;
-use warmline_testkit::{Fault, Personality, Rule};
+use warmline_testkit::{Fault, LedgerServer, Personality, Rule};
 
 use super::census::until;
 use super::world::{LEDGER, World, count, pass, secs};
@@ -152,6 +152,113 @@ async fn the_hints_are_read_when_they_matter() {
     assert_eq!(got.attempts(), 2);
     assert_eq!(lists(&world), 1);
     until("nothing more is asked", || lists(&world) == 1).await;
+    run.end().await;
+    world.finish().await;
+}
+
+/// A128: that twice is once is believed of a tool that says so where the operator names it, and of
+/// no other.
+#[tokio::test]
+async fn a_tool_that_says_twice_is_once_is_believed_where_it_is_named() {
+    use warmline_testkit::{CutAt, End};
+    for named in [vec![], vec!["p*".to_owned()]] {
+        let is_named = !named.is_empty();
+        let world = World::with(Personality::legacy(), |server| {
+            server.with_policy(|policy| policy.trust_idempotent_hint = named)
+        });
+        let run = world.warm.begin();
+        let ledger = run.server(LEDGER).unwrap();
+        count(&ledger).await;
+        let cut = || Rule::new(Fault::Cut(CutAt::AfterExecuting, End::Rst));
+        world.server.inject(cut().on_tool("put"));
+        let put = ledger.call("put", json!({"key": "a", "value": 1})).await;
+        match put {
+            Ok(put) => assert_eq!((put.attempts(), is_named), (2, true)),
+            Err(error) => {
+                assert_eq!((error.attempts(), is_named), (1, false), "{error:?}");
+                assert_eq!(error.delivery(), Delivery::Unknown);
+            },
+        }
+        let times = world.server.ledger().executions("put");
+        assert_eq!(times, 1 + usize::from(is_named));
+        // A payment says that twice is twice, whoever is named.
+        world.server.inject(cut().on_tool("pay"));
+        let error = world.pay(&ledger, "once").await.unwrap_err();
+        assert_eq!(error.delivery(), Delivery::Unknown);
+        assert_eq!(world.payments("once"), 1);
+        run.end().await;
+        world.finish().await;
+    }
+}
+
+/// A153, A154: of several servers those that are switched on have a client each, and nothing is
+/// connected for it; all tools of one server go over one session.
+#[tokio::test]
+async fn clients_are_made_without_connecting_and_tools_of_a_server_share_one() {
+    let others = [(); 2].map(|()| LedgerServer::start(Personality::legacy()).unwrap());
+    let world = World::built(
+        Personality::legacy(),
+        |server| server,
+        |builder| {
+            let off = Server::http("off", others[1].url()).enabled(false);
+            builder
+                .server(Server::http("other", others[0].url()))
+                .server(off)
+        },
+    );
+    let run = world.warm.begin();
+    let names = world.warm.servers();
+    let clients: Vec<_> = names
+        .iter()
+        .filter_map(|name| run.server(name).ok())
+        .collect();
+    let mut made: Vec<&str> = clients.iter().map(|client| client.name()).collect();
+    made.sort_unstable();
+    assert_eq!(made, [LEDGER, "other"]);
+    for server in others.iter().chain([&world.server]) {
+        assert_eq!(server.counts().connections, 0);
+    }
+    let ledger = run.server(LEDGER).unwrap();
+    let tools = ledger.tools().await.unwrap();
+    for name in ["counter", "echo", "get", "counter"] {
+        let exposed = tools.find(name).unwrap().exposed_name().to_owned();
+        let called = ledger.call_exposed(&exposed, json!({"key": "a"})).await;
+        called.unwrap().ok().unwrap();
+    }
+    assert_eq!((world.handshakes(), world.server.counts().sessions), (1, 1));
+    assert_eq!(count(&ledger).await, 3);
+    for other in &others {
+        assert_eq!(other.counts().connections, 0);
+    }
+    run.end().await;
+    world.finish().await;
+}
+
+/// A158: results are checked against the schema that the list holds, however many there are: the
+/// list is read once.
+#[tokio::test]
+async fn results_are_checked_against_a_schema_that_was_read_once() {
+    let world = World::new(Personality::legacy());
+    let schema = json!({ "type": "object", "required": ["count"] });
+    let listed = json!({ "tools": [
+        { "name": "counter", "inputSchema": { "type": "object" }, "outputSchema": schema },
+    ] });
+    let listed = Rule::new(Fault::Result(listed)).on("tools/list");
+    world.server.inject(listed.always());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    for number in 1..=50 {
+        let said: Value = ledger
+            .call("counter", json!({}))
+            .await
+            .unwrap()
+            .structured()
+            .unwrap();
+        let known = ledger.tool("counter").await.unwrap().output_schema();
+        assert_eq!(known, Some(schema.clone()));
+        assert_eq!(said["count"], number);
+    }
+    assert_eq!(lists(&world), 1);
     run.end().await;
     world.finish().await;
 }

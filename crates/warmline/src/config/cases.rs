@@ -214,6 +214,33 @@ fn an_unknown_word_is_an_error_and_never_means_no() {
     assert_eq!(error.place.unwrap().file, Path::new("capabilities.json"));
 }
 
+/// A165: files say `auto`, `always` and `never`, and the seed's `true` and `false`, as words and as
+/// switches; without a word it is `auto`.
+#[test]
+fn whether_sessions_are_needed_is_said_by_words_and_by_switches() {
+    let meant = [
+        ("\"auto\"", Sessions::Auto),
+        ("\"always\"", Sessions::Always),
+        ("\"never\"", Sessions::Never),
+        ("\"true\"", Sessions::Always),
+        ("\"false\"", Sessions::Never),
+        ("true", Sessions::Always),
+        ("false", Sessions::Never),
+    ];
+    for (said, meant) in meant {
+        let in_toml = toml(&format!("[servers.a]\nurl = 'http://x'\nsessions = {said}"));
+        let sessions = in_toml.unwrap()[0].settings.policy.sessions;
+        assert_eq!(sessions, meant, "sessions = {said}");
+        let in_json = json(&format!(
+            r#"{{"mcp_metadata": {{"server_url": "http://x"}}, "mcp_requires_session": {said}}}"#
+        ));
+        let sessions = in_json.unwrap()[0].settings.policy.sessions;
+        assert_eq!(sessions, meant, "mcp_requires_session: {said}");
+    }
+    let without = toml("[servers.a]\nurl = 'http://x'").unwrap();
+    assert_eq!(without[0].settings.policy.sessions, Sessions::Auto);
+}
+
 /// A165, A174, S19, S20, S21, S22: a capability's declaration says what its server needs.
 #[test]
 fn a_capability_declares_its_server() {

@@ -42,9 +42,15 @@ impl Entry {
             return;
         }
         match looked {
-            Ok(()) => tracing::info!(server = %self.name, "the server answers again"),
+            Ok(()) => {
+                if !self.health.is_failing.load(Ordering::Relaxed) {
+                    self.forgive();
+                }
+                tracing::info!(server = %self.name, "the server answers again");
+            },
             Err(trouble) => {
-                self.note_failure(trouble);
+                // No opening failed: the next look that finds it is the end of this.
+                self.remember(trouble);
                 tracing::warn!(server = %self.name, %trouble, "the server does not answer");
             },
         }
@@ -53,6 +59,11 @@ impl Entry {
     /// Something went wrong with the server itself.
     pub(crate) fn note_failure(&self, trouble: &Trouble) {
         self.health.is_failing.store(true, Ordering::Relaxed);
+        self.remember(trouble);
+    }
+
+    /// Keeps what went wrong last, to be shown.
+    fn remember(&self, trouble: &Trouble) {
         let mut last = self.health.last.lock();
         let before = last.as_ref().map_or(0, |last| last.in_a_row);
         *last = Some(ServerFailure {
@@ -66,9 +77,14 @@ impl Entry {
 
     /// A session was opened: whatever went wrong before is over.
     pub(crate) fn note_opened(&self) {
-        if self.health.is_failing.swap(false, Ordering::Relaxed)
-            && let Some(last) = self.health.last.lock().as_mut()
-        {
+        if self.health.is_failing.swap(false, Ordering::Relaxed) {
+            self.forgive();
+        }
+    }
+
+    /// What went wrong last is over.
+    fn forgive(&self) {
+        if let Some(last) = self.health.last.lock().as_mut() {
             last.in_a_row = 0;
         }
     }

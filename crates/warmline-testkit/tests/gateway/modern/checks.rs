@@ -205,7 +205,8 @@ async fn an_unknown_version_is_answered_with_those_that_are_spoken() {
     world.finish().await;
 }
 
-/// mcp-spec 4.3, R1 to R12: which era a message is of, by its body first.
+/// P91: which era a message is of is told by its body first (mcp-spec 4.3, R1 to R12); where there is
+/// no stream a GET is answered with 405.
 #[tokio::test]
 async fn the_era_of_a_message_is_told_by_its_body_first() {
     let world = World::new(Personality::dual()).await;

@@ -54,7 +54,7 @@ async fn sweep<F>(
     panic!("it is never done");
 }
 
-/// A26, A85, P26, reliability I16: a lease that has to be opened first.
+/// A26, A85, reliability P26, reliability I16: a lease that has to be opened first.
 #[tokio::test(start_paused = true)]
 async fn a_lease_dropped_while_it_is_opened_leaves_nothing() {
     let operation = |world: Arc<World>| async move {
@@ -143,7 +143,7 @@ async fn a_single_call_dropped_at_any_point_leaves_nothing() {
     }
 }
 
-/// P26: ending and draining may be dropped too; what they began goes on.
+/// reliability P26: ending and draining may be dropped too; what they began goes on.
 #[tokio::test(start_paused = true)]
 async fn an_end_dropped_at_any_point_ends_all_the_same() {
     let operation = |world: Arc<World>| async move {

@@ -85,7 +85,7 @@ async fn waiters_are_told_when_their_run_ends() {
     );
 }
 
-/// A87, P25, reliability I37: a drain lets calls end, closes everything, and nothing is taken
+/// A87, reliability P25, reliability I37: a drain lets calls end, closes everything, and nothing is taken
 /// after it.
 #[tokio::test(start_paused = true)]
 async fn a_drain_ends_everything_in_time() {
@@ -140,7 +140,7 @@ async fn a_drain_ends_when_its_time_is_over() {
     world.settle().await;
 }
 
-/// P28: a reloaded server ends its shared sessions after use, and leaves those of runs.
+/// reliability P28: a reloaded server ends its shared sessions after use, and leaves those of runs.
 #[tokio::test(start_paused = true)]
 async fn a_reload_ends_the_shared_sessions_of_a_server() {
     let world = World::new();

@@ -103,7 +103,7 @@ async fn an_opening_that_waits_for_room_leaves_with_its_caller() {
     );
 }
 
-/// A83, A201, P5: one identity's limit stops that identity alone; a server's limit that server.
+/// A83, A201, reliability P5: one identity's limit stops that identity alone; a server's limit that server.
 #[tokio::test(start_paused = true)]
 async fn each_limit_stops_only_its_own() {
     let world = World::with(Ceilings {

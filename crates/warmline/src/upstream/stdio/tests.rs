@@ -271,6 +271,21 @@ async fn programs_that_do_not_start_are_errors_with_a_reason() {
     }
 }
 
+/// P29: a child that ends by itself is waited for within a second, though nobody closes its session.
+#[tokio::test]
+async fn a_child_that_ends_by_itself_is_no_zombie_a_second_later() {
+    let pipes = futures_util::future::join_all((0..10).map(|_| spawn("exit 0"))).await;
+    let pids: Vec<u32> = pipes.iter().map(|pipe| pipe.report().pid).collect();
+    let gone = async {
+        while pids.iter().any(|pid| is_alive(*pid)) {
+            clock::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let in_time = clock::timeout(Duration::from_secs(1), gone).await;
+    assert!(in_time.is_ok(), "a zombie is older than a second");
+    drop(pipes);
+}
+
 /// P29, reliability I33: every child is waited for.
 #[tokio::test]
 async fn a_thousand_quick_children_leave_no_zombie() {
