@@ -34,11 +34,15 @@ impl Signer {
 
     /// A token for somebody in these groups.
     fn sign(&self, subject: &str, groups: &[&str]) -> String {
+        self.claim(json!({ "sub": subject, "groups": groups }))
+    }
+
+    /// A token that claims this of somebody.
+    fn claim(&self, mut claims: Value) -> String {
         let now = warmline::clock::wall_seconds();
-        let claims = json!({
-            "iss": ISSUER, "aud": AUDIENCE, "sub": subject, "groups": groups,
-            "exp": now + 600,
-        });
+        claims["iss"] = json!(ISSUER);
+        claims["aud"] = json!(AUDIENCE);
+        claims["exp"] = json!(now + 600);
         let mut header = Header::new(Algorithm::ES256);
         header.kid = Some("k1".to_owned());
         encode(&header, &claims, &self.0).unwrap()
@@ -147,7 +151,35 @@ fn names(lines: &str) -> Vec<String> {
     tools.collect()
 }
 
-/// reliability F86: a proxy that a file trusts says who is calling; from anywhere else its header
+/// A71: the claim that says who is calling stands in the file; a token without it lets nobody in.
+#[test]
+fn the_claim_that_names_a_caller_stands_in_the_file() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let (warmline, signer) = (Warmline::new(), Signer::new());
+    warmline.write_user("keys.json", &signer.keys());
+    let keys = "keys_file = 'keys.json'";
+    let text = file(&server, "").replace(keys, &format!("{keys}\nidentity = 'email'"));
+    warmline.write_user("warmline.toml", &text);
+    let serving = Serving::start(&warmline, &[]);
+    let count = |claims: Value| {
+        let header = format!("Authorization: Bearer {}", signer.claim(claims));
+        let url = format!("{}/runs/trip/servers/ledger/mcp", serving.base());
+        let told = warmline.run(&["call", &url, "counter", "--header", &header]);
+        told.stdout.trim().to_owned()
+    };
+    let mail = "alice@example.com";
+    for (claims, counted) in [
+        (json!({ "sub": "a", "email": mail }), r#"{"count":1}"#),
+        (json!({ "sub": "b", "email": mail }), r#"{"count":2}"#),
+        (json!({ "sub": "a", "email": "bob" }), r#"{"count":1}"#),
+        (json!({ "sub": "a" }), ""),
+    ] {
+        assert_eq!(count(claims.clone()), counted, "{claims}");
+    }
+    serving.stop(&warmline);
+}
+
+/// A71, reliability F86: a proxy that a file trusts says who is calling; from anywhere else its header
 /// counts for nothing, and what it says is held to the rules.
 #[test]
 fn a_proxy_of_a_file_names_the_caller() {
@@ -209,7 +241,7 @@ fn a_token_that_expires_counts_until_then() {
     ");
 }
 
-/// What cannot be decided together is told with its place and what to write, and starts nothing.
+/// A71: what cannot be decided together is told with its place and what to write, and starts nothing.
 #[test]
 fn check_tells_what_callers_cannot_be_let_in_by() {
     let warmline = Warmline::new();
@@ -222,7 +254,9 @@ fn check_tells_what_callers_cannot_be_let_in_by() {
         (jwt("audiences = ['b']\nkeys_url = 'http://elsewhere/keys'\n"), 4, "keys cannot be fetched from `http://elsewhere/keys`"),
         (jwt("audiences = ['b']\nkeys_file = 'k'\nalgorithms = ['HS256']\n"), 5, "`HS256` is no way to sign that counts here"),
         (jwt("audiences = ['b']\nkeys_file = 'k'\nkey_url = 'x'\n"), 5, "did you mean `keys_url`?"),
+        (jwt("audiences = ['b']\nkeys_file = 'k'\nidentity = ''\n"), 5, "`gateway.jwt.identity` is not a text"),
         ("[gateway.jwt]\naudiences = ['b']\n".to_owned(), 2, "`gateway.jwt.issuer` is not"),
+        ("[gateway.jwt]\nidentity = 'email'\n".to_owned(), 2, "`gateway.jwt.issuer` is not"),
         ("[gateway]\nauth = 'jwt'\n".to_owned(), 2, "nobody's signed tokens count"),
         ("[gateway]\nauth = 'proxy'\n".to_owned(), 2, "no proxy is trusted"),
         ("[gateway]\ntrusted_proxies = ['10.0.0.0/8']\n".to_owned(), 2, "proxy_header"),

@@ -207,7 +207,7 @@ fn executions(server: &LedgerServer) -> HashMap<String, usize> {
     executions
 }
 
-/// reliability P29: calls that are not under way when the gateway is killed go on in their old
+/// A49, reliability P29: calls that are not under way when the gateway is killed go on in their old
 /// session, those that are see a cut, and nothing is sent twice.
 #[test]
 fn a_gateway_that_is_killed_under_load_goes_on_where_it_was() {

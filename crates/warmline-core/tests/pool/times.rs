@@ -11,6 +11,7 @@ use super::properties::side_by_side;
 use super::stories::{FINE, LEFT_STATE, checks, closed, leased, losses, opened, secs};
 use super::world::World;
 
+/// A52, A76, A77: a session that rested is checked, one that did not is not; a check that fails
 /// costs nobody an error.
 #[test]
 fn a_session_is_checked_after_a_rest_and_not_before() {

@@ -10,23 +10,37 @@ use crate::scene::{
     count, count_in, declared, engine, executed, saw_no_credential, sessions, shown, stateful,
 };
 
-/// A31: a secret header wins over a static one of the same name.
+/// A31: a secret header wins over a static one of the same name, and what was declared stays as it
+/// was.
 #[tokio::test]
 async fn a_secret_header_wins_over_a_static_one() {
     let ledger = stateful();
-    let server = declared(&ledger)
+    let plain = declared(&ledger)
         .header("Authorization", "Bearer static")
-        .header("X-Team", "lamp")
-        .bearer(Secret::new("secret"));
-    let warm = engine(server);
-    let run = warm.begin();
-    count_in(&run).await;
-    for line in ledger.ledger().entries() {
-        assert_eq!(line.credential.as_deref(), Some("Bearer secret"));
-        assert_eq!(line.extra["x-team"], "lamp");
+        .header("X-Team", "lamp");
+    let secret = Secret::first_of([Secret::env("WARMLINE_TEST_NOT_SET"), Secret::new("secret")]);
+    let none = Secret::env("WARMLINE_TEST_NOT_SET").optional();
+    let table = [
+        (plain.clone().bearer(secret), "Bearer secret"),
+        (plain.clone().bearer(none), "Bearer static"),
+        (plain, "Bearer static"),
+    ];
+    for (server, expected) in table {
+        let warm = engine(server.clone());
+        let shown = format!("{server:?}");
+        let before = ledger.ledger().entries().len();
+        let run = warm.begin();
+        count_in(&run).await;
+        run.end().await;
+        for line in &ledger.ledger().entries()[before..] {
+            assert_eq!(line.credential.as_deref(), Some(expected), "{shown}");
+            assert_eq!(line.extra["x-team"], "lamp");
+        }
+        assert_eq!(ledger.violations(), Vec::<String>::new(), "it comes once");
+        assert_eq!(format!("{server:?}"), shown);
+        assert!(!shown.contains("Bearer secret"), "{shown}");
+        warm.close().await;
     }
-    assert_eq!(ledger.violations(), Vec::<String>::new(), "it comes once");
-    run.end().await;
 }
 
 /// A178: no token, no header.

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use warmline::core::code::Reason;
+use warmline::core::code::{Code, Reason};
 use warmline::core::era::Era;
 use warmline::upstream::Session;
 use warmline_testkit::proxy::Gate;
@@ -74,6 +74,7 @@ async fn a_server_that_cannot_be_reached_gives_no_session_and_says_why() {
         setting.through(&url);
         let trouble = setting.try_open().await.unwrap_err();
         assert_eq!(trouble.reason, reason, "{row}: {trouble:?}");
+        assert_eq!(trouble.code, Code::CannotReach, "{row}: {trouble:?}");
         assert!(trouble.what.contains("`ledger`"), "{row}: {trouble}");
     }
     assert!(setting.server.ledger().entries().is_empty());

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio_rustls::TlsAcceptor;
-use warmline::core::code::Reason;
+use warmline::core::code::{Code, Reason};
 use warmline::core::era::Era;
 use warmline::upstream::Reach;
 use warmline_testkit::{LedgerServer, Personality};
@@ -125,6 +125,7 @@ async fn a_certificate_that_does_not_hold_gives_no_session_and_says_why() {
         let setting = trusting(&authority, tls, Era::Legacy);
         let trouble = setting.try_open().await.unwrap_err();
         assert_eq!(trouble.reason, Reason::Tls, "{case}: {trouble:?}");
+        assert_eq!(trouble.code, Code::CannotReach, "{case}: {trouble:?}");
         assert!(trouble.what.contains("`ledger`"), "{case}: {trouble}");
         let why = trouble.why.unwrap();
         assert!(why.contains(cause), "{case}: {why}");

@@ -205,7 +205,7 @@ async fn a_greeting_with_a_stale_session_id_is_answered() {
     world.finish().await;
 }
 
-/// P48, P119: a client that never sends the id back works by the run it names.
+/// A10, P48, P119: a client that never sends the id back works by the run it names.
 #[tokio::test]
 async fn a_client_without_the_session_id_works_by_its_run() {
     let world = World::new(Personality::legacy()).await;

@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use warmline::core::policy::SessionPer;
 use warmline::store::FileStore;
-use warmline::{Server, Vault, Warmline};
-use warmline_gateway::{Gateway, Options};
+use warmline::{Secret, Server, Vault, Warmline};
+use warmline_gateway::{Auth, Gateway, Options, Token};
 use warmline_testkit::{LedgerServer, Personality};
 
 use super::wire::{Legacy, initialize, request};
@@ -46,6 +47,11 @@ async fn an_id_that_does_not_fit_is_like_one_that_never_was() {
         ticket: "never".to_owned(),
         ..alice.clone()
     };
+    until("what was ended is ended", || {
+        world.server.counts().open_sessions == 1
+    })
+    .await;
+    let heard = world.server.ledger().entries().len();
     let mut answers = Vec::new();
     for client in [bob, elsewhere, ended, never] {
         let mut response = client.post(&list()).await;
@@ -62,10 +68,84 @@ async fn an_id_that_does_not_fit_is_like_one_that_never_was() {
             .all(|answer| *answer == (404, not_found.clone())),
         "{answers:?}"
     );
+    assert_eq!(
+        world.server.ledger().entries().len(),
+        heard,
+        "nothing of it reached the server"
+    );
     // It is good where it was given.
     assert_eq!(alice.count().await, 2);
     alice.delete().await;
     world.finish().await;
+}
+
+/// A server that all reach by one key, with sessions as it was decided, behind a gateway that knows
+/// these people; where it knows nobody it asks nobody.
+async fn behind_one_key(per: Option<SessionPer>, people: &[&str]) -> World {
+    let server = LedgerServer::start(Personality::legacy().token("key")).unwrap();
+    let declared = Server::http(LEDGER, server.url()).bearer(Secret::new("key"));
+    let declared = match per {
+        Some(per) => declared.session_per(per),
+        None => declared,
+    };
+    let warm = Warmline::builder().server(declared).build().unwrap();
+    let token = |name: &&str| Token::of(warm.vault(), name, &format!("token-of-{name}"));
+    let tokens: Vec<Token> = people.iter().map(token).collect();
+    let options = Options {
+        listen: ([127, 0, 0, 1], 0).into(),
+        auth: match people {
+            [] => Auth::None,
+            _ => Auth::tokens(tokens),
+        },
+        ..Options::default()
+    };
+    let gateway = Gateway::start(warm.clone(), options).await.unwrap();
+    World {
+        server,
+        warm,
+        gateway,
+    }
+}
+
+/// A67, A68, A70: two client sessions share no session of the server, be they of one person, of two
+/// behind one key, or of nobody; what is shared is said by name for the server.
+#[tokio::test]
+async fn client_sessions_are_apart_unless_sharing_is_said() {
+    let (known, nobody) = (["alice", "bob"], []);
+    let apart = [[1, 1, 1], [2, 2, 2]];
+    let shared = [[1, 2, 3], [4, 5, 6]];
+    #[rustfmt::skip]
+    let table = [
+        (None,                       &known[..],  apart),
+        (Some(SessionPer::Identity), &known[..],  [[1, 2, 1], [3, 4, 2]]),
+        (Some(SessionPer::Server),   &known[..],  shared),
+        (None,                       &nobody[..], apart),
+        (Some(SessionPer::Identity), &nobody[..], apart),
+        (Some(SessionPer::Server),   &nobody[..], shared),
+    ];
+    for (per, people, expected) in table {
+        let world = behind_one_key(per, people).await;
+        let mut clients = Vec::new();
+        for name in ["alice", "alice", "bob"] {
+            let shown = if people.is_empty() {
+                Vec::new()
+            } else {
+                bearer(name)
+            };
+            clients.push(Legacy::greet_with(&world, PATH, NEWEST, json!({}), shown).await);
+        }
+        for round in expected {
+            let mut counts = Vec::new();
+            for client in &clients {
+                counts.push(client.count().await);
+            }
+            assert_eq!(counts, round, "{per:?} {people:?}");
+        }
+        for client in clients {
+            client.delete().await;
+        }
+        world.finish().await;
+    }
 }
 
 /// P48: ids are opaque, of one size, and no two are alike.

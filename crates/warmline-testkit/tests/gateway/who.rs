@@ -199,13 +199,19 @@ async fn a_ticket_is_no_proof_of_who_somebody_is() {
     let ticket = opened.header("mcp-session-id").unwrap().to_owned();
     let list = request("tools/list", &json!({}));
     let (_, bob) = bearer("bob");
+    let heard = world.server.ledger().entries().len();
     let stolen = ask(at, &[(header, &bob), ("Mcp-Session-Id", &ticket)], &list).await;
     let never = ask(at, &[(header, &bob), ("Mcp-Session-Id", "never")], &list).await;
     assert_eq!((stolen.status, stolen.body), (404, never.body));
+    assert_eq!(
+        world.server.ledger().entries().len(),
+        heard,
+        "nothing of it reached the server"
+    );
     world.finish().await;
 }
 
-/// reliability F86: a header names somebody only where a trusted proxy sends it.
+/// A71, reliability F86: a header names somebody only where a trusted proxy sends it.
 #[tokio::test]
 async fn a_header_names_somebody_only_if_a_trusted_proxy_sends_it() {
     for (addresses, status) in [("127.0.0.0/8", 200), ("10.0.0.0/8", 401)] {

@@ -22,7 +22,7 @@ fn counted(reply: &Reply) -> i64 {
     count.as_i64().unwrap_or_else(|| panic!("{reply:?}"))
 }
 
-/// reliability T5: a header of the caller's request speaks for them where the server is
+/// A101, reliability T5: a header of the caller's request speaks for them where the server is
 /// declared so; another value is another session, and what was meant for us stays here.
 #[tokio::test]
 async fn a_header_of_the_caller_is_the_credential_where_it_is_declared_so() {

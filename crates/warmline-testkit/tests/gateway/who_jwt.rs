@@ -162,8 +162,8 @@ async fn a_signed_token_must_be_of_the_issuer_for_us_and_of_now() {
     world.finish().await;
 }
 
-/// Identity is issuer and subject: another token of the same person is the same person, and claims
-/// decide what they may call.
+/// A103: identity is issuer and subject: another token of the same person is the same person, whose
+/// session goes on, and claims decide what they may call.
 #[tokio::test]
 async fn a_refreshed_token_is_the_same_somebody() {
     let folder = tempfile::tempdir().unwrap();
@@ -191,9 +191,11 @@ async fn a_refreshed_token_is_the_same_somebody() {
     let ticket = first.header("mcp-session-id").unwrap().to_owned();
     let held = [("Mcp-Session-Id", ticket.as_str())];
     let count = call("counter", &json!({}));
+    let counted = ask(&world, &signer.sign(&finance), &held, &count).await;
+    assert_eq!(count_of(&counted), 1);
     let again = with(json!({ "groups": ["finance"], "jti": "another" }));
     let counted = ask(&world, &signer.sign(&again), &held, &count).await;
-    assert!(counted.json()["result"].is_object(), "{counted:?}");
+    assert_eq!(count_of(&counted), 2, "in the same session");
     let without = with(json!({ "jti": "without groups" }));
     let refused = ask(&world, &signer.sign(&without), &held, &count).await;
     assert_eq!(
@@ -203,6 +205,51 @@ async fn a_refreshed_token_is_the_same_somebody() {
     let list = request("tools/list", &json!({}));
     let other = ask(&world, &signer.sign(&good("bob")), &held, &list).await;
     assert_eq!(other.status, 404);
+    world.finish().await;
+}
+
+fn count_of(reply: &Reply) -> i64 {
+    let count = &reply.json()["result"]["structuredContent"]["count"];
+    count.as_i64().unwrap_or_else(|| panic!("{reply:?}"))
+}
+
+/// A71: which claim says who somebody is can be decided: whoever has the same one is the same
+/// somebody, and whoever has none is nobody.
+#[tokio::test]
+async fn the_claim_that_names_somebody_can_be_decided() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("keys.json");
+    let signer = Signer::new("k1");
+    fs::write(&file, set_of(&[&signer])).unwrap();
+    let world = World::with(Personality::legacy(), |options| Options {
+        auth: Auth::AnyOf(vec![Way::Jwt(Jwt {
+            identity_claim: "email".to_owned(),
+            ..Jwt::new(ISSUER, AUDIENCE, KeySource::File(file))
+        })]),
+        ..options
+    })
+    .await;
+    let of =
+        |subject: &str, email: Value| signer.sign(&with(json!({ "sub": subject, "email": email })));
+    let mail = "alice@example.com";
+    let first = ask(&world, &of("first", json!(mail)), &[], &initialize()).await;
+    let ticket = first.header("mcp-session-id").unwrap().to_owned();
+    let held = [("Mcp-Session-Id", ticket.as_str())];
+    let count = call("counter", &json!({}));
+    for (expected, subject) in (1..).zip(["first", "second"]) {
+        let counted = ask(&world, &of(subject, json!(mail)), &held, &count).await;
+        assert_eq!(count_of(&counted), expected, "{subject}");
+    }
+    for (email, status) in [
+        (json!("bob@example.com"), 404),
+        (json!("first"), 404),
+        (json!(null), 401),
+        (json!(""), 401),
+        (json!([mail]), 401),
+    ] {
+        let other = ask(&world, &of("first", email.clone()), &held, &count).await;
+        assert_eq!(other.status, status, "{email}");
+    }
     world.finish().await;
 }
 

@@ -1,7 +1,9 @@
 //! Reuse: what a warm call sends, and scopes of every kind around one session.
 
+use std::time::{Duration, Instant};
+
 use serde_json::json;
-use warmline::{Server, Warmline};
+use warmline::{Server, ServerHandle, Warmline};
 use warmline_testkit::{Fault, LedgerServer, Moment, Personality, Rule};
 
 use super::world::{LEDGER, World, count};
@@ -36,6 +38,40 @@ async fn a_warm_call_is_one_request() {
         run.end().await;
         world.finish().await;
     }
+}
+
+/// A105: where a handshake takes its time, a call that finds a session is more than ten times as
+/// fast as one that finds none, and that one takes about as long as the handshake.
+#[tokio::test]
+async fn a_hit_costs_less_than_a_tenth_of_a_miss() {
+    const HANDSHAKE: Duration = Duration::from_millis(100);
+    let world = World::new(Personality::legacy());
+    let late = Fault::Delay(100, Moment::BeforeExecuting);
+    world
+        .server
+        .inject(Rule::new(late).on("initialize").always());
+    let run = world.warm.begin();
+    let held = run.server(LEDGER).unwrap();
+    count(&held).await;
+    let median = async |handle: &ServerHandle, calls: usize| {
+        let mut times = Vec::new();
+        for _ in 0..calls {
+            let began = Instant::now();
+            count(handle).await;
+            times.push(began.elapsed());
+        }
+        times.sort_unstable();
+        times[calls / 2]
+    };
+    let miss = median(&world.ledger(), 5).await;
+    let hit = median(&held, 51).await;
+    assert!(
+        (HANDSHAKE..HANDSHAKE * 2).contains(&miss),
+        "a miss takes {miss:?}"
+    );
+    assert!(hit * 10 < miss, "a hit takes {hit:?}, a miss {miss:?}");
+    run.end().await;
+    world.finish().await;
 }
 
 /// P51: in one run a server that keeps sessions, one that keeps none and a modern one are each

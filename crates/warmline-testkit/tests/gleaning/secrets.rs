@@ -44,7 +44,7 @@ fn printed(error: &Error) -> String {
     format!("{error} {error:?}")
 }
 
-/// reliability P30, A66: neither tokens, headers, cookies, variables nor session ids stand in a line
+/// reliability P30, A31, A66: neither tokens, headers, cookies, variables nor session ids stand in a line
 /// of the log at any level, in an event, an error, a snapshot or anything that is printed; and no
 /// identity does.
 #[tokio::test]
@@ -54,6 +54,7 @@ async fn no_canary_is_heard_anywhere() {
     let program = Program::ledger(&["--personality", "legacy"]);
     let declared = Server::http("lamp", format!("{}?key=canary-query", server.url()))
         .header("X-Key", "canary-static-header")
+        .header("Authorization", "Bearer canary-static-header")
         .bearer(Secret::new("canary-token"));
     let child = program.declared("child").env("CANARY", "canary-variable");
     let mut told = format!("{declared:?} {child:?}");

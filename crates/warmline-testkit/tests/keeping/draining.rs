@@ -69,7 +69,8 @@ async fn going_down_is_bounded_whatever_servers_do() {
         pass(secs(1)).await;
         tokio::task::yield_now().await;
     }
-    closing.await.unwrap();
+    let closed = tokio::time::timeout(secs(2), closing).await;
+    closed.expect("24 seconds are enough").unwrap();
     for call in calls {
         let error = call.await.unwrap().unwrap_err();
         assert_eq!(error.delivery(), Delivery::Unknown, "{error:?}");

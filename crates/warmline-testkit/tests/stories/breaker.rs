@@ -1,6 +1,8 @@
 //! The breaker: openings that fail again and again are not tried for a while, and nobody else
 //! pays for it.
 
+use std::time::Duration;
+
 use futures_util::future::join_all;
 use serde_json::json;
 use warmline::core::delivery::Delivery;
@@ -31,9 +33,16 @@ fn asked(world: &World) -> usize {
 fn changes(events: &mut Subscription) -> Vec<String> {
     let mut changes = Vec::new();
     while let Some(Some(heard)) = futures_util::FutureExt::now_or_never(events.next()) {
-        if let Heard::Event(Event::BreakerChanged { scope, state, .. }) = heard {
-            let words = serde_json::json!([scope, state]);
-            changes.push(words.to_string());
+        if let Heard::Event(Event::BreakerChanged {
+            server,
+            scope,
+            state,
+            reason,
+            ..
+        }) = heard
+        {
+            let reason = reason.map(warmline::core::code::Reason::word);
+            changes.push(json!([server, scope, state, reason]).to_string());
         }
     }
     changes
@@ -78,12 +87,17 @@ async fn five_failures_stop_openings_for_a_while() {
     pass(secs(22)).await;
     let counts = join_all((0..20).map(|_| count(&ledger))).await;
     assert_eq!(counts.len(), 20);
-    let changes = changes(&mut events);
-    let state = |word: &str| format!("[\"server\",\"{word}\"]");
-    assert_eq!(
-        changes,
-        ["tripped", "probing", "tripped", "probing", "passing"].map(state)
-    );
+    let tripped = ("tripped", json!("server-error"));
+    let other = |word| (word, json!(null));
+    let expected = [
+        tripped.clone(),
+        other("probing"),
+        tripped,
+        other("probing"),
+        other("passing"),
+    ];
+    let line = |(state, reason)| json!([LEDGER, "server", state, reason]).to_string();
+    assert_eq!(changes(&mut events), expected.map(line));
     run.end().await;
     world.finish().await;
 }
@@ -147,7 +161,8 @@ async fn a_server_that_is_down_is_down_for_everybody() {
     world.finish().await;
 }
 
-/// A93, A94: what fails in a call does not count, and sessions that are open go on.
+/// A93, A94: what fails in a call, or is not answered in time, does not count, and sessions that are
+/// open go on.
 #[tokio::test]
 async fn open_sessions_go_on_while_openings_are_stopped() {
     let world = World::new(Personality::legacy());
@@ -157,7 +172,14 @@ async fn open_sessions_go_on_while_openings_are_stopped() {
         assert!(ledger.call("fail", json!({})).await.unwrap().is_error());
         let unknown = ledger.call("nobody", json!({})).await.unwrap_err();
         assert_eq!(unknown.delivery(), Delivery::Answered);
+        let late = ledger.call("slow", json!({"ms": 60_000}));
+        let late = late.timeout(Duration::from_millis(20)).await.unwrap_err();
+        assert_eq!(late.code().word(), "deadline", "{late:?}");
     }
+    assert_eq!(
+        world.number("breaker_changes_total", &["server", "tripped"]),
+        0
+    );
     assert_eq!(count(&world.ledger()).await, 1);
     refuse_openings(&world);
     let other = world.warm.begin();

@@ -6,10 +6,12 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 use warmline::core::delivery::Delivery;
+use warmline::events::{Event, Heard};
 use warmline::{Server, ServerHandle, Warmline};
 
 use super::census::until;
 use super::program::Program;
+use super::storm::kill_all;
 use super::world::{agrees, count, counted, nothing_left};
 
 fn engine(server: Server) -> Warmline {
@@ -60,8 +62,9 @@ async fn handles_of_a_modern_program_outlive_a_run() {
 /// A35, A28, P115: a program that dies during its start is told with its last words.
 #[tokio::test]
 async fn a_program_that_dies_at_its_start_is_told_with_its_last_words() {
-    let script = "echo 'no license found' >&2; exit 3";
+    let script = r"printf 'no license \377 found\n' >&2; exit 3";
     let warm = engine(Server::stdio("broken", ["sh", "-c", script]));
+    let mut events = warm.events();
     let error = warm
         .server("broken")
         .unwrap()
@@ -69,14 +72,41 @@ async fn a_program_that_dies_at_its_start_is_told_with_its_last_words() {
         .await
         .unwrap_err();
     let words = format!("{error:?}");
-    for word in ["broken", "3", "no license found"] {
+    for word in ["broken", "exit status 3", "no license \u{fffd} found"] {
         assert!(words.contains(word), "{words}");
     }
     assert_eq!(error.delivery(), Delivery::Unsent);
+    // Every event is a line of the log, with the name of its server.
+    let Some(Some(Heard::Event(Event::OpeningFailed { session, what, .. }))) =
+        events.next().now_or_never()
+    else {
+        panic!("an opening that failed is told");
+    };
+    assert_eq!(&*session.server, "broken");
+    assert!(what.contains("exit status 3"), "{what}");
+    drop(events);
     warm.close().await;
     agrees(&warm.snapshot());
     drop(warm);
     nothing_left().await;
+}
+
+/// A46: the end of a run whose program is dead already waits for nothing.
+#[tokio::test]
+async fn what_died_before_its_run_is_closed_at_once() {
+    let program = Program::ledger(&["--personality", "legacy"]);
+    let warm = engine(program.declared("child"));
+    let run = warm.begin();
+    count(&run.server("child").unwrap()).await;
+    kill_all(&program);
+    program.gone().await;
+    let began = std::time::Instant::now();
+    run.end().await;
+    // A program that lives has two seconds to end by itself.
+    assert!(began.elapsed() < Duration::from_millis(1_500));
+    assert_eq!(program.starts(), 1);
+    warm.close().await;
+    agrees(&warm.snapshot());
 }
 
 /// A29, E12: a program that is not named, or not there, is told before or at its first call.

@@ -13,17 +13,39 @@ use warmline_testkit::{Canned, Fault, LedgerServer, Moment, Personality, Rule};
 use super::census::until;
 use super::world::{LEDGER, World, count, nothing_left, pass, payment, secs};
 
-/// A38, A149: a run that ends closes its sessions, with DELETE, once each.
+/// Hears of everything, and does nothing about it.
+#[derive(Debug)]
+struct Ear;
+
+impl warmline::upstream::Notices for Ear {
+    fn notice(&self, _: &str, _: &[u8]) {}
+}
+
+/// A38, A149: a run that ends closes its sessions, with DELETE, once each, and the stream that was
+/// held for it.
 #[tokio::test]
 async fn the_end_of_a_run_closes_its_sessions() {
     let world = World::new(Personality::legacy());
-    world
+    let control = world.server.control();
+    let attending = world
         .warm
-        .run(async |run| count(&run.server(LEDGER).unwrap()).await)
+        .run(async |run| {
+            let ledger = run.server(LEDGER).unwrap();
+            count(&ledger).await;
+            ledger.log_level("info").await.unwrap();
+            let attending = ledger.attend(std::sync::Arc::new(Ear));
+            until("a stream is held", || control.standing_streams() == 1).await;
+            attending
+        })
         .await;
     assert_eq!(world.server.ledger().received("DELETE"), 1);
     assert_eq!(world.server.counts().open_sessions, 0);
     assert!(world.warm.snapshot().sessions.is_empty());
+    until("its stream has ended", || {
+        control.standing_streams() == 0 && world.server.counts().open_connections <= 1
+    })
+    .await;
+    drop(attending);
     world.finish().await;
 }
 
@@ -99,8 +121,16 @@ async fn exactly_the_sessions_of_the_run_are_closed() {
         builder = builder.server(Server::http(*name, server.url()));
     }
     let warm = builder.build().unwrap();
-    let names = ["b", "a-b", "x.b", "a", "-b"];
-    let runs = names.map(|name| warm.named(name).unwrap());
+    let names = [
+        ("a", "b"),
+        ("a:b", "b"),
+        ("a", "a-b"),
+        ("a:", "b"),
+        ("a", "x.b"),
+        ("b", "a"),
+        ("a-b", "-b"),
+    ];
+    let runs = names.map(|(who, name)| warm.identity(who).named(name).unwrap());
     for run in &runs {
         for (name, _) in &others {
             count(&run.server(name).unwrap()).await;
@@ -112,8 +142,8 @@ async fn exactly_the_sessions_of_the_run_are_closed() {
             let open = server.counts().open_sessions;
             assert_eq!(open, left as u64, "{name}");
         }
-        for name in &names[names.len() - left..] {
-            let run = warm.join(name).unwrap();
+        for (who, name) in &names[names.len() - left..] {
+            let run = warm.identity(who).join(name).unwrap();
             assert!(count(&run.server("a").unwrap()).await > 1);
         }
     }
@@ -165,6 +195,9 @@ async fn sessions_are_closed_side_by_side() {
     warm.close().await;
 }
 
+/// Less than a close has time for, and more than anything takes that nobody waits for.
+const AT_ONCE: Duration = Duration::from_millis(1_500);
+
 /// A46, P73: what is dead already is closed at once, by any task, any number of times.
 #[tokio::test]
 async fn what_is_dead_is_closed_at_once() {
@@ -173,6 +206,7 @@ async fn what_is_dead_is_closed_at_once() {
     count(&run.server(LEDGER).unwrap()).await;
     world.server.stop();
     world.server.control().forget_sessions();
+    let began = Instant::now();
     let ends = (0..5).map(|_| {
         let run = run.clone();
         tokio::spawn(async move { run.end().await })
@@ -181,6 +215,8 @@ async fn what_is_dead_is_closed_at_once() {
         ended.unwrap();
     }
     run.end().await;
+    let took = began.elapsed();
+    assert!(took < AT_ONCE, "{took:?}");
     world.server.start_again().unwrap();
     world.finish().await;
 }

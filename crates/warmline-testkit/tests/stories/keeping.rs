@@ -1,5 +1,7 @@
 //! Keeping: how long sessions are held, when they are looked at, and what ends them by itself.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
@@ -293,6 +295,43 @@ async fn a_long_call_lives_by_its_progress() {
     let error = total.timeout(Duration::from_millis(100)).await.unwrap_err();
     assert_eq!(error.code().word(), "deadline", "{error:?}");
     count(&ledger).await;
+    run.end().await;
+    world.finish().await;
+}
+
+/// A97: with nothing decided, a tool that works for longer than the idle limit and shows progress
+/// ends well, and one that shows none is given up after it.
+#[tokio::test]
+async fn a_tool_that_shows_progress_for_minutes_ends_well_by_default() {
+    const STEPS: u64 = 10;
+    let world = World::new(Personality::legacy());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    count(&ledger).await;
+    let heard = Arc::new(AtomicU64::new(0));
+    let hearing = Arc::clone(&heard);
+    let steps = json!({"steps": STEPS, "pause_ms": 100});
+    let call = ledger.call("progress", steps).on_news(move |_| {
+        hearing.fetch_add(1, Ordering::Relaxed);
+    });
+    let call = tokio::spawn(call.into_future());
+    for step in 1..=STEPS {
+        until("it shows progress", || {
+            heard.load(Ordering::Relaxed) >= step
+        })
+        .await;
+        pass(secs(40)).await;
+    }
+    let worked = call.await.unwrap().unwrap();
+    assert_eq!((worked.attempts(), worked.generation()), (1, 1));
+
+    let silent = ledger.call("slow", json!({"ms": 60_000}));
+    let silent = tokio::spawn(silent.into_future());
+    let book = world.server.ledger().clone();
+    until("it is under way", || book.begun("slow") == 1).await;
+    pass(secs(301)).await;
+    let error = silent.await.unwrap().unwrap_err();
+    assert_eq!(error.code().word(), "deadline", "{error:?}");
     run.end().await;
     world.finish().await;
 }

@@ -65,17 +65,16 @@ async fn each_server_and_each_run_has_its_own_session() {
         |server| server,
         |builder| builder.server(Server::http("other", other.url())),
     );
-    for _ in 0..2 {
-        world
-            .warm
-            .run(async |run| {
-                let (one, two) = (run.server(LEDGER).unwrap(), run.server("other").unwrap());
-                assert_eq!((count(&one).await, count(&one).await), (1, 2));
-                assert_eq!(count(&two).await, 1);
-                payment(&two, "other").await.unwrap().ok().unwrap();
-            })
-            .await;
-    }
+    let one_run = || {
+        world.warm.run(async |run| {
+            let (one, two) = (run.server(LEDGER).unwrap(), run.server("other").unwrap());
+            assert_eq!((count(&one).await, count(&one).await), (1, 2));
+            assert_eq!(count(&two).await, 1);
+            payment(&two, "other").await.unwrap().ok().unwrap();
+            run.name().to_owned()
+        })
+    };
+    assert_ne!(one_run().await, one_run().await);
     assert_eq!(world.server.counts().sessions, 2);
     assert_eq!(other.counts().sessions, 2);
     assert_eq!(world.server.ledger().executions("pay"), 0);
@@ -212,7 +211,8 @@ async fn an_error_is_the_same_inside_a_run_and_outside() {
                 error.reason(),
                 error.delivery(),
                 error.why().map(str::to_owned),
-                error.server_error().map(|error| error.code),
+                error.hint().map(str::to_owned),
+                error.server_error_raw().cloned(),
             ));
         }
         assert_eq!(told.first(), told.last());
@@ -264,7 +264,7 @@ async fn all_methods(ledger: &ServerHandle) -> u64 {
     14
 }
 
-/// A22, A175: a server that is declared nowhere is called the same way.
+/// A175: a server that is declared nowhere is called the same way.
 #[tokio::test]
 async fn call_with_session_needs_no_declaration() {
     let world = World::new(Personality::legacy());
@@ -275,6 +275,40 @@ async fn call_with_session_needs_no_declaration() {
     let error = bad.call("counter", json!({})).await.unwrap_err();
     assert_eq!(error.code().word(), "config-bad-value");
     assert_eq!(error.delivery(), Delivery::Unsent);
+    world.finish().await;
+}
+
+/// A22: whoever calls once and for all, outside any run, gets and sends the same while others have
+/// runs on the same engine.
+#[tokio::test]
+async fn a_single_call_is_the_same_while_others_have_runs() {
+    let world = World::new(Personality::legacy());
+    let single = async || {
+        let before = world.server.ledger().methods().len();
+        let undeclared = world.warm.once(Server::http("x", world.server.url()));
+        let mut told = Vec::new();
+        for handle in [world.ledger(), undeclared] {
+            let called = handle.call("counter", json!({})).await.unwrap();
+            told.push((called.raw().clone(), called.generation(), called.attempts()));
+        }
+        until("its sessions are closed", || {
+            let methods = world.server.ledger().methods();
+            let closed = methods.iter().skip(before).filter(|one| *one == "DELETE");
+            closed.count() == 2
+        })
+        .await;
+        let mut sent = world.server.ledger().methods().split_off(before);
+        sent.sort_unstable();
+        (told, sent)
+    };
+    // What is found out once about a server is no part of the comparison.
+    single().await;
+    let alone = single().await;
+    let run = world.warm.begin();
+    assert_eq!(count(&run.server(LEDGER).unwrap()).await, 1);
+    assert_eq!(single().await, alone);
+    assert_eq!(count(&run.server(LEDGER).unwrap()).await, 2);
+    run.end().await;
     world.finish().await;
 }
 

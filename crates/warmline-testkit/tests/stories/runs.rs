@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use warmline::core::delivery::Delivery;
-use warmline::{InCurrentRun, Run, Server, Warmline};
+use warmline::{IdentityHandle, InCurrentRun, Run, Server, Warmline};
 use warmline_testkit::{LedgerServer, Personality};
 
 use super::census::until;
@@ -75,29 +75,36 @@ async fn children_belong_to_the_run_of_their_parent() {
     warm.close().await;
 }
 
-/// A5, A57: a child that goes its own way changes nothing for the others.
+/// A5, A57: a child that goes its own way changes nothing for the others, and the scope closes what
+/// it began itself.
 #[tokio::test]
 async fn a_child_with_a_run_of_its_own_changes_nothing_for_others() {
-    let warm = engine();
-    warm.run(async |run| {
-        let other = warm.named("other").unwrap();
-        let inside = other.scope(async {
-            tokio::task::yield_now().await;
-            Run::current_name().unwrap()
-        });
-        let beside = async {
-            tokio::task::yield_now().await;
-            Run::current_name().unwrap()
-        };
-        let (inside, beside) = tokio::join!(inside, beside);
-        assert_eq!((inside.as_str(), beside.as_str()), ("other", run.name()));
-        assert!(other.is_root());
-        other.detach();
-    })
-    .await;
+    let world = World::new(Personality::legacy());
+    let warm = &world.warm;
+    let here = || async {
+        tokio::task::yield_now().await;
+        let counted = count(&world.ledger()).await;
+        (Run::current_name().unwrap(), counted)
+    };
+    let began = warm
+        .run(async |run| {
+            let other = warm.named("other").unwrap();
+            let (inside, beside) = tokio::join!(other.scope(here()), here());
+            assert_eq!(inside, ("other".to_owned(), 1));
+            assert_eq!(beside, (run.name().to_owned(), 1));
+            assert_eq!(here().await, (run.name().to_owned(), 2));
+            assert!(other.is_root());
+            other.detach();
+            run.name().to_owned()
+        })
+        .await;
     // The scope ended what it began, and not what was named inside of it.
-    assert!(warm.join("other").is_ok());
-    warm.close().await;
+    assert!(warm.join(&began).is_err());
+    assert_eq!(world.server.counts().open_sessions, 1);
+    let other = warm.join("other").unwrap();
+    assert_eq!(count(&other.server(LEDGER).unwrap()).await, 2);
+    drop(other);
+    world.finish().await;
 }
 
 /// A7, A56: only the outermost scope is the root; an inner one joins it and closes nothing.
@@ -130,8 +137,8 @@ async fn an_inner_scope_joins_the_outer_one() {
     world.finish().await;
 }
 
-/// A10: another process that names the run, by hand or by the environment, is in it. Here the other
-/// process is another engine: what is handed over is the name.
+/// A10: whoever knows the name of a run is in it, on a thread that knows of no run and in a pool of
+/// blocking work too, and uses its session. Other processes are told in the same way: by the name.
 #[tokio::test]
 async fn a_run_is_handed_over_by_its_name() {
     let world = World::new(Personality::legacy());
@@ -143,8 +150,24 @@ async fn a_run_is_handed_over_by_its_name() {
     assert_eq!(count(&joined.server(LEDGER).unwrap()).await, 2);
     let named = alice.named(&name).unwrap();
     assert!(!named.is_root());
-    let thread = std::thread::spawn(move || named.name().to_owned());
-    assert_eq!(thread.join().unwrap(), name);
+    drop(named);
+    let runtime = tokio::runtime::Handle::current();
+    let elsewhere = |alice: IdentityHandle, name: String| {
+        let runtime = runtime.clone();
+        move || {
+            assert_eq!(Run::current_name(), None);
+            let joined = alice.join(&name).unwrap();
+            runtime.block_on(async { count(&joined.server(LEDGER).unwrap()).await })
+        }
+    };
+    let blocking = tokio::task::spawn_blocking(elsewhere(alice.clone(), name.clone()));
+    assert_eq!(blocking.await.unwrap(), 3);
+    let (done, counted) = tokio::sync::oneshot::channel();
+    let in_thread = elsewhere(alice.clone(), name);
+    let thread = std::thread::spawn(move || done.send(in_thread()).unwrap());
+    assert_eq!(counted.await.unwrap(), 4);
+    thread.join().unwrap();
+    assert_eq!(world.handshakes(), 1);
     // Nothing is named in this environment.
     assert!(world.warm.run_from_env().unwrap().is_none());
     run.end().await;
@@ -222,12 +245,23 @@ async fn a_run_that_rests_too_long_ends() {
     world.finish().await;
 }
 
-/// Names that no run may have are errors, whoever gives them.
+/// A41: names that no run may have are errors, whoever gives them: what separates the parts of a
+/// key anywhere else is among them.
 #[tokio::test]
 async fn bad_names_are_errors() {
     let warm = engine();
     let long = "x".repeat(129);
-    for bad in ["", ".", "..", "a b", "a/b", "é", "a\n", long.as_str()] {
+    for bad in [
+        "",
+        ".",
+        "..",
+        "a b",
+        "a/b",
+        "x:b",
+        "é",
+        "a\n",
+        long.as_str(),
+    ] {
         for error in [warm.named(bad).unwrap_err(), warm.join(bad).unwrap_err()] {
             assert_eq!(error.delivery(), Delivery::Unsent);
             assert!(error.hint().unwrap().contains("128"), "{error:?}");

@@ -160,7 +160,7 @@ async fn pay(child: &ServerHandle, told: &Told, account: &str) {
 }
 
 /// Kills every process of a program.
-fn kill_all(program: &Program) {
+pub(crate) fn kill_all(program: &Program) {
     let place = program.place();
     for child in census::children(std::process::id()) {
         let environment = std::fs::read(format!("/proc/{}/environ", child.pid));

@@ -101,7 +101,7 @@ async fn a_healing_is_counted_by_its_cause() {
     world.finish().await;
 }
 
-/// M8, M7: who waits too long is counted, and so is a breaker that trips.
+/// M8, M7, A95: who waits too long is counted, and so is a breaker that trips.
 #[tokio::test]
 async fn waiting_and_breakers_are_counted() {
     let world = World::with(Personality::legacy(), |server| {

@@ -258,6 +258,7 @@ fn every_event_says_its_kind_in_json_and_shows_no_whole_session_id() {
     );
 }
 
+/// A35, A95: every event is logged once, with the name of its server.
 #[test]
 fn every_event_is_one_line_of_the_log_with_its_server_and_no_whole_session_id() {
     for event in one_of_each() {
@@ -271,6 +272,7 @@ fn every_event_is_one_line_of_the_log_with_its_server_and_no_whole_session_id() 
     }
 }
 
+/// A95: a breaker that changed is one line, with server, scope and reason.
 #[test]
 fn a_line_holds_the_fields_of_its_event() {
     let lines = lines_of(|| Events::default().tell(breaker(BreakerState::Tripped)));

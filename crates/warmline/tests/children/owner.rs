@@ -9,7 +9,7 @@ use crate::{on_runtime, tree};
 
 /// `HOLD mark count`: opens sessions to stubborn servers, says so, and waits to be killed.
 pub(crate) const HOLD: &str = "__hold";
-/// `FIND program`: opens a session to a program, and says how it was found.
+/// `FIND program`: opens two sessions to a program, and says how it was found.
 pub(crate) const FIND: &str = "__find";
 
 /// A legacy server as a shell script. `$after` runs after the handshake.
@@ -80,12 +80,13 @@ pub(crate) fn hold(mut arguments: impl Iterator<Item = String>) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Opens one session and tells about its program.
+/// Opens one session and then another, and tells about the program of the last.
 pub(crate) fn find(mut arguments: impl Iterator<Item = String>) -> ExitCode {
     let program = arguments.next().expect("a program");
     let found = on_runtime(async {
         let mut server = server("serve", "none");
         reach(&mut server).program = program;
+        open(&server).await?.close().await;
         let session = open(&server).await?;
         let report = session.child().ok_or("no child")?;
         session.close().await;

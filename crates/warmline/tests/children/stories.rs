@@ -363,7 +363,10 @@ fn found_by_login_shell() -> Result<(), String> {
     let told = |error: std::io::Error| error.to_string();
     std::fs::create_dir(&bin).map_err(told)?;
     std::os::unix::fs::symlink("/bin/sh", bin.join("only-in-the-profile")).map_err(told)?;
-    let profile = format!("echo welcome; PATH={}:/usr/bin:/bin", bin.display());
+    let profile = format!(
+        "echo welcome; echo asked >> \"$HOME/asked\"; PATH={}:/usr/bin:/bin",
+        bin.display()
+    );
     std::fs::write(folder.0.join(".profile"), profile).map_err(told)?;
     let mut command = this_binary();
     command
@@ -382,7 +385,9 @@ fn found_by_login_shell() -> Result<(), String> {
         program.display(),
         bin.display()
     );
-    expect(&format!("{said} is not {expected}"), said == expected)
+    expect(&format!("{said} is not {expected}"), said == expected)?;
+    let asked = std::fs::read_to_string(folder.0.join("asked")).map_err(told)?;
+    expect("the shell is asked once", asked == "asked\n")
 }
 
 /// A folder that is removed at the end.

@@ -90,6 +90,34 @@ async fn rests(server: &PlainServer) {
     }
 }
 
+/// A107: sessions that rest while time passes cost what they cost at first.
+#[tokio::test(flavor = "current_thread")]
+async fn what_sessions_cost_does_not_grow_with_time() {
+    const SESSIONS: usize = 2_000;
+    // So often the keeper looks around.
+    const ROUNDS: usize = 8;
+    let server = PlainServer::start();
+    let warm = engine(&server, 2_010);
+    let runs: Vec<Run> = (0..SESSIONS).map(|_| warm.begin()).collect();
+    for run in &runs {
+        call(run).await;
+    }
+    rests(&server).await;
+    let mut held = Vec::with_capacity(ROUNDS);
+    for _ in 0..ROUNDS {
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(10)).await;
+        tokio::time::resume();
+        rests(&server).await;
+        held.push(HELD.with(Cell::get));
+    }
+    println!("bytes that are held, round by round: {held:?}");
+    // What the first rounds keep for the next ones is there once.
+    let grown = held[ROUNDS - 1] - held[1];
+    assert!(grown < 1_024, "{grown} bytes more for {SESSIONS} sessions");
+    assert_eq!(warm.snapshot().sessions.len(), SESSIONS);
+}
+
 /// A107, reliability P20, reliability I26: a kibibyte each, no task, no connection.
 #[tokio::test(flavor = "current_thread")]
 async fn a_session_that_a_run_holds_costs_less_than_a_kibibyte() {

@@ -12,7 +12,7 @@ fn with_meta(wire: Wire, name: &str, value: serde_json::Value) -> Wire {
     wire.changed(|body| body["params"]["_meta"][name] = value)
 }
 
-/// A run is named by path, header, `_meta` or what the operator named, in this order; the server
+/// A10: a run is named by path, header, `_meta` or what the operator named, in this order; the server
 /// hears nothing of it.
 #[tokio::test]
 async fn a_run_is_named_by_path_header_meta_or_what_the_operator_named() {
