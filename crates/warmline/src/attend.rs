@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use warmline_core::code::Reason;
 use warmline_core::era::Era;
-use warmline_core::exchange::Question;
+use warmline_core::exchange::{Question, QuestionKind};
 use warmline_core::key::Identity;
 
 use crate::clock;
@@ -171,6 +171,10 @@ impl Notices for Told {
     fn question(&self, question: Question) -> Option<Asked<'static>> {
         self.telling().question(question)
     }
+
+    fn nobodys(&self, kind: QuestionKind) {
+        self.entry.question_refused(kind);
+    }
 }
 
 impl Notices for Setup {
@@ -184,6 +188,10 @@ impl Notices for Setup {
 
     fn question(&self, question: Question) -> Option<Asked<'static>> {
         Telling::of(self).question(question)
+    }
+
+    fn nobodys(&self, kind: QuestionKind) {
+        self.entry.question_refused(kind);
     }
 }
 
@@ -244,8 +252,12 @@ impl<'a> Telling<'a> {
         let audience = self.audience?;
         let place = match audience.places.lock().as_slice() {
             [only] => Arc::clone(only),
-            // Nobody, or several: whose question it is cannot be known.
-            _ => return None,
+            [] => return None,
+            // Whose question it is cannot be known.
+            [_, _, ..] => {
+                self.entry.question_refused(question.kind);
+                return None;
+            },
         };
         let open = OpenQuestion::begin(&audience)?;
         let asked = place.ear.question(question)?;

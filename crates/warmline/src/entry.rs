@@ -24,7 +24,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use warmline_core::budget::{Budget, Cooldown};
 use warmline_core::code::Reason;
 use warmline_core::era::{Era, Version};
-use warmline_core::exchange::Trouble;
+use warmline_core::exchange::{QuestionKind, Trouble};
 use warmline_core::key::{CredentialId, Identity, Place, Revision};
 use warmline_core::plan::Leg;
 use warmline_core::policy::{Policy, Sessions};
@@ -175,6 +175,15 @@ impl Entry {
         self.events.tell(Event::ListChanged {
             server: Arc::clone(&self.name),
             list,
+        });
+    }
+
+    /// The server asked something that could be of calls of several callers, and was refused.
+    pub(crate) fn question_refused(&self, kind: QuestionKind) {
+        self.metrics.questions_refused.one_more();
+        self.events.tell(Event::QuestionRefused {
+            server: Arc::clone(&self.name),
+            method: kind.method(),
         });
     }
 

@@ -360,6 +360,14 @@ pub enum Event {
         /// `tools`, `prompts` or `resources`.
         list: &'static str,
     },
+    /// A server asked something that could be of calls of several callers. It was refused, because
+    /// nobody can know whose it is; `serial = true` for the server lets one call in at a time.
+    QuestionRefused {
+        /// Which server.
+        server: Arc<str>,
+        /// The method that asks.
+        method: &'static str,
+    },
     /// Nothing new is taken from now on.
     Draining,
 }
@@ -392,6 +400,7 @@ impl Event {
             Self::LeaseHeldLong { .. } => "lease-held-long",
             Self::ChildExited { .. } => "child-exited",
             Self::ListChanged { .. } => "list-changed",
+            Self::QuestionRefused { .. } => "question-refused",
             Self::Draining => "draining",
         }
     }
@@ -419,6 +428,7 @@ impl Event {
             | Self::StoreWorks { server }
             | Self::SecretsReplaced { server }
             | Self::RecordRefused { server, .. }
+            | Self::QuestionRefused { server, .. }
             | Self::ListChanged { server, .. } => Some(server),
             Self::BrokenPromise { server, .. } => server.as_deref(),
             Self::RunBegan { .. } | Self::RunEnded { .. } | Self::Draining => None,

@@ -201,6 +201,8 @@ pub struct ServerMetrics {
     pub attempts: Counter,
     /// Attempts after the first of their call, by why.
     pub resends: CountBy<Reason>,
+    /// Questions that could be of calls of several callers, and were refused.
+    pub questions_refused: Counter,
     /// How long leases were held.
     pub lease_time: Spread,
     /// Leases held longer than anybody should.
@@ -253,6 +255,7 @@ impl ServerMetrics {
             failures: CountByTwo::default(),
             attempts: Counter::default(),
             resends: CountBy::default(),
+            questions_refused: Counter::default(),
             lease_time: Spread::of_time(),
             long_leases: Counter::default(),
             children: Level::default(),

@@ -23,6 +23,7 @@
 
 mod answer;
 mod answers;
+mod aside;
 mod calls;
 mod connections;
 mod contact;
@@ -57,6 +58,7 @@ mod verdicts;
 mod voice;
 pub mod warden;
 mod way;
+mod whose;
 mod wording;
 
 use std::sync::Arc;
@@ -83,6 +85,7 @@ pub use self::session::{Declared, Session};
 pub use self::stdio::{ChildEnded, ChildReport};
 pub use self::survey::{Leg, Survey};
 pub use self::verdicts::Verdict;
+pub use self::whose::Whose;
 pub use crate::net::{ByteStream, Destination, Dial, Dialed, Dialing};
 pub use warmline_core::key::Transport;
 

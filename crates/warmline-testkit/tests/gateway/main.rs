@@ -3,6 +3,7 @@
 #![cfg(test)]
 
 mod admin;
+mod asked;
 #[path = "../stage/census.rs"]
 mod census;
 #[path = "../stories/child.rs"]

@@ -94,29 +94,32 @@ async fn a_question_that_nobody_answers_is_declined_by_its_kind() {
     child.ends().await;
 }
 
+/// mcp-spec 4.4.5 Y4, Y5: what names no call is asked of the one who listens to all calls in
+/// flight; where several do, of nobody.
 #[tokio::test]
-async fn a_question_that_names_no_call_belongs_to_the_oldest() {
+async fn a_question_that_names_no_call_belongs_to_the_only_one_who_listens() {
     let child = Child::ledger(Era::Legacy, &[]).await;
-    let (oldest, asker) = (Person::default(), Person::default());
-    let slow = child
-        .session
-        .call(tool("slow", json!({"ms": 500})), &oldest);
-    let asking = async {
-        child
-            .until_line("the oldest runs", |line| {
-                line["phase"] == "begin" && line["tool"] == "slow"
-            })
-            .await;
-        child
+    let (one, other) = (Person::default(), Person::default());
+    for (ms, oldest, asker, action) in [(500, &one, &one, "accept"), (501, &one, &other, "cancel")]
+    {
+        let slow = child
             .session
-            .call(tool("ask_form", json!({})), &asker)
-            .await
-    };
-    let (slow, asked) = tokio::join!(slow, asking);
-    result(slow);
-    assert_eq!(answers(&result(asked))[0]["content"]["name"], "Ada");
-    assert_eq!(oldest.asked(), [QuestionKind::Elicitation]);
-    assert!(asker.asked().is_empty());
+            .call(tool("slow", json!({ "ms": ms })), oldest);
+        let asking = async {
+            child
+                .until_line("the oldest runs", |line| {
+                    line["phase"] == "begin" && line["arguments"]["ms"] == ms
+                })
+                .await;
+            let request = tool("ask_form", json!({}));
+            child.session.call(request, asker).await
+        };
+        let (slow, asked) = tokio::join!(slow, asking);
+        result(slow);
+        assert_eq!(answers(&result(asked))[0]["action"], action, "{ms}");
+    }
+    assert_eq!(one.asked(), [QuestionKind::Elicitation]);
+    assert!(other.asked().is_empty());
     child.ends().await;
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use warmline_core::delivery::Heard;
 use warmline_core::exchange::{Answer, News, Question};
 
-use crate::upstream::{Asked, Listener};
+use crate::upstream::{Asked, Listener, Whose};
 
 /// Notes whether anything reached the caller's listener.
 pub(super) struct Hearing<'a> {
@@ -47,6 +47,10 @@ impl Listener for Hearing<'_> {
             },
             None => Box::pin(std::future::ready(Answer::Declined)),
         }
+    }
+
+    fn whose(&self) -> Option<Whose> {
+        self.listener.and_then(Listener::whose)
     }
 
     // How an answer comes says nothing of what is in it.

@@ -20,15 +20,22 @@ use crate::metrics::{Acquired, BreakerState, ChildEnd, ClosedSet, RefreshResult}
 /// while; each single one stands among the lines for debugging.
 pub(super) fn write(event: &Event, often: &Often) {
     let mut line = line_of(event);
-    if let Event::CallFailed {
+    let about = if let Event::CallFailed {
         session,
         delivery,
         reason,
         ..
     } = event
+    {
+        Some((Arc::clone(&session.server), delivery.word(), reason.word()))
+    } else if let Event::QuestionRefused { server, method } = event {
+        Some((Arc::clone(server), event.kind(), *method))
+    } else {
+        None
+    };
+    if let Some(about) = about
         && line.level < Level::DEBUG
     {
-        let about = (Arc::clone(&session.server), delivery.word(), reason.word());
         match often.again(about) {
             Due::After(0) => {},
             Due::After(unsaid) => line.more = Some(unsaid),
@@ -279,6 +286,12 @@ fn line_of(event: &Event) -> Line<'_> {
             reason: reason.map(ClosedSet::word),
             took: *retry_in,
             ..Line::server(level_of_breaker(*state), "breaker changed", server).how(*state)
+        },
+        Event::QuestionRefused { server, method } => Line {
+            method: Some(method),
+            ..Line::server(L::WARN, "question refused", server).what(
+                "it could be of calls of several callers; `serial = true` lets one call in at a time",
+            )
         },
         Event::RunBegan { identity, run } => Line {
             identity: Some(*identity),

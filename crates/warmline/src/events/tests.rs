@@ -91,6 +91,10 @@ fn of_sessions() -> Vec<Event> {
             session: which(),
             found: CheckResult::Silent,
         },
+        Event::QuestionRefused {
+            server: "github".into(),
+            method: "roots/list",
+        },
         Event::SentAgain {
             session: which(),
             reason: Reason::SessionGone,

@@ -153,6 +153,11 @@ pub const METRICS: &[Metric] = &[
         &["reason"],
         "Attempts after the first of their call",
     ),
+    counter(
+        "questions_refused_total",
+        &[],
+        "Questions that could be of calls of several callers, and were refused",
+    ),
     histogram("lease_seconds", "How long leases were held"),
     counter(
         "leases_over_warn_total",

@@ -3,8 +3,8 @@
 //! Used by: [`legacy`](super::legacy) for the GET stream of a session, and by
 //! [`two_endpoints`](super::two_endpoints), where that stream is the session.
 //!
-//! Responses go by id. Progress goes to the call whose token it names; other notices and questions
-//! go to the oldest call (rows Y of `docs/reference/rows.md`); a question with no call in flight is refused at once.
+//! Responses go by id. Progress goes to the call whose token it names; other notices go to the
+//! oldest call. Whose question it is decides [`whose`]; one that is nobody's is refused at once.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use warmline_core::protocol::envelope::{Id, Kind, Message, RpcError};
 use super::listener::{self, Spoken};
 use super::notices::{Concerns, concerns};
 use super::stream::{MAX_STRAYS, token_of};
+use super::whose::{self, Belongs, Whose};
 use crate::sync::Mutex;
 
 /// So many messages wait for a slow caller; more notices are dropped, answers never.
@@ -57,6 +58,7 @@ struct Slot {
     waiting: VecDeque<Message>,
     bytes: usize,
     answered: bool,
+    whose: Option<Whose>,
     wake: Arc<Notify>,
 }
 
@@ -94,6 +96,10 @@ pub(crate) enum Routed {
     Answer(Bytes, Spoken),
     /// A question with no call in flight.
     Stray(Stray),
+    /// A question, by its raw id, that may be of calls of several callers.
+    Nobodys(Bytes, QuestionKind),
+    /// The server takes the question of this raw id back.
+    TakenBack(Bytes),
     TooManyStrays,
 }
 
@@ -129,12 +135,18 @@ impl Calls {
         calls
     }
 
-    pub(crate) fn register(self: &Arc<Self>, id: u64) -> Result<Call, Trouble> {
+    /// Notes a call, and whose it is.
+    pub(crate) fn register(
+        self: &Arc<Self>,
+        id: u64,
+        whose: Option<Whose>,
+    ) -> Result<Call, Trouble> {
         let mut state = self.0.lock();
         if let Some(trouble) = &state.ended {
             return Err(trouble.clone());
         }
         let slot = state.open.entry(id).or_default();
+        slot.whose = whose;
         Ok(Call {
             calls: Arc::clone(self),
             id,
@@ -201,6 +213,13 @@ impl State {
     }
 
     fn notice(&mut self, message: Message) -> Routed {
+        if let Some(id) = whose::taken_back(&message) {
+            // Whoever was asked knows it by its id.
+            for slot in self.open.values_mut().filter(|slot| slot.has_room()) {
+                slot.push(message.clone());
+            }
+            return Routed::TakenBack(id);
+        }
         let named = message.params().and_then(|params| token_of(&params));
         let id = named.or_else(|| self.open.keys().next().copied());
         let Some(slot) = id.and_then(|id| self.open.get_mut(&id)) else {
@@ -222,13 +241,22 @@ impl State {
             return Routed::Answer(id, Spoken::Result(Bytes::from_static(b"{}")));
         }
         let kind = QuestionKind::of(method);
-        match (self.open.values_mut().next(), kind) {
-            (Some(slot), _) if slot.has_room() => {
-                slot.push(message);
-                Routed::Done
+        let in_flight = self.open.iter().filter(|(_, slot)| !slot.answered);
+        let in_flight = in_flight.map(|(id, slot)| (*id, slot.whose));
+        let belongs = whose::question(&message, |id| self.late.contains(&id), in_flight);
+        match (belongs, kind) {
+            (Belongs::To(call), _) => match self.open.get_mut(&call) {
+                Some(slot) if slot.has_room() => {
+                    slot.push(message);
+                    Routed::Done
+                },
+                Some(_) | None => Routed::Answer(id, listener::refused(kind)),
             },
-            (None, Some(kind)) => Routed::Stray(Stray { kind, message }),
-            (Some(_) | None, _) => Routed::Answer(id, listener::refused(kind)),
+            (Belongs::ToSomebody, Some(kind)) => Routed::Nobodys(id, kind),
+            (Belongs::ToNoCall, Some(kind)) => Routed::Stray(Stray { kind, message }),
+            (Belongs::ToSomebody | Belongs::ToNoCall, None) => {
+                Routed::Answer(id, listener::refused(None))
+            },
         }
     }
 }

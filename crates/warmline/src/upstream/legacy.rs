@@ -200,7 +200,8 @@ impl LegacyHttp {
         watch.own = request.headers().to_vec();
         watch.hearing = self.hearing.clone();
         let sent = if self.questions == Questions::Expected {
-            let Ok(standing) = clock::timeout_at(limits.by(), self.listen(id)).await else {
+            let Ok(standing) = clock::timeout_at(limits.by(), self.listen(id, listener)).await
+            else {
                 return answer::lost(self.voice.way().endpoint.late(false), request);
             };
             watch.standing = standing;

@@ -9,6 +9,8 @@ use bytes::Bytes;
 use warmline_core::exchange::{Answer, News, Question, QuestionKind};
 use warmline_core::protocol::splice;
 
+use super::whose::Whose;
+
 /// A future on the heap, as questions need it.
 pub type Asked<'a> = Pin<Box<dyn Future<Output = Answer> + Send + 'a>>;
 
@@ -28,6 +30,12 @@ pub trait Listener: Send + Sync {
         Box::pin(std::future::ready(Answer::Declined))
     }
 
+    /// Whose call it is. A question that could be of calls of several is put to nobody. None:
+    /// nobody listens.
+    fn whose(&self) -> Option<Whose> {
+        Some(Whose::of(self))
+    }
+
     /// The server answers with a stream of events. Told before anything that comes on it, and
     /// again where the call is sent again.
     fn stream_begun(&self) {}
@@ -39,7 +47,11 @@ pub trait Listener: Send + Sync {
     }
 }
 
-impl Listener for () {}
+impl Listener for () {
+    fn whose(&self) -> Option<Whose> {
+        None
+    }
+}
 
 /// More questions than this are not asked at a time: nobody could answer them, and they would
 /// pile up.

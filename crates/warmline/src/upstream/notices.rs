@@ -11,6 +11,7 @@ use bytes::Bytes;
 use warmline_core::exchange::{Question, QuestionKind};
 use warmline_core::protocol::envelope::{Kind, Message};
 
+use super::aside::Aside;
 use super::listener::{self, Asked, Spoken};
 use crate::clock;
 
@@ -36,6 +37,11 @@ pub trait Notices: Send + Sync + fmt::Debug {
     fn question(&self, question: Question) -> Option<Asked<'static>> {
         drop(question);
         None
+    }
+
+    /// Something was asked that may be of calls of several callers: it was refused.
+    fn nobodys(&self, kind: QuestionKind) {
+        let _ = kind;
     }
 }
 
@@ -105,11 +111,20 @@ impl Hearing {
         }
     }
 
+    /// Tells that a question was refused because it is nobody's, and gives what it gets.
+    pub(crate) fn refuse(&self, kind: QuestionKind) -> Spoken {
+        if let Some(notices) = &self.0 {
+            notices.nobodys(kind);
+        }
+        listener::refused(Some(kind))
+    }
+
     /// Puts a question that belongs to no call to whoever is there, and gives what it gets to
-    /// `answer`: at once where nobody is, else when they have answered.
+    /// `answer`: at once where nobody is, else when they have answered. What the server takes back
+    /// gets nothing.
     pub(crate) fn ask(
         &self,
-        kind: QuestionKind,
+        (aside, kind): (&Arc<Aside>, QuestionKind),
         message: &Message,
         answer: impl FnOnce(&[u8], Spoken) + Send + 'static,
     ) {
@@ -117,12 +132,17 @@ impl Hearing {
         let params = message.params();
         let params = params.unwrap_or_else(|| Bytes::from_static(b"{}"));
         let question = Question { kind, params };
+        let open = aside.open(id.clone());
         let asked = self.0.as_ref().and_then(|it| it.question(question));
-        let Some(asked) = asked else {
+        let (Some(open), Some(asked)) = (open, asked) else {
             return answer(&id, listener::refused(Some(kind)));
         };
         clock::spawn_if_running("ask aside", async move {
-            let spoken = match clock::timeout(ANSWER_WITHIN, asked).await {
+            let given = tokio::select! {
+                given = clock::timeout(ANSWER_WITHIN, asked) => given,
+                () = open.taken_back() => return,
+            };
+            let spoken = match given {
                 Ok(given) => listener::spoken(kind, given),
                 Err(_) => listener::refused(Some(kind)),
             };

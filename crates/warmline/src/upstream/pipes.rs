@@ -76,7 +76,7 @@ impl Piped {
             call: if request.method() == LISTEN {
                 self.pipe.listen(id, line)
             } else {
-                self.pipe.request(id, line)
+                self.pipe.request_of(listener.whose(), id, line)
             },
         };
         let ending = self.follow(&mut call, request, &mut watch).await;

@@ -27,6 +27,7 @@ use super::path::FoundBy;
 pub use super::process::ChildEnded;
 use super::server::{Server, StdioReach};
 use super::stderr::{self, StderrTail};
+use super::whose::Whose;
 use super::{environment, path, process};
 use crate::clock;
 use desk::Desk;
@@ -192,17 +193,22 @@ impl Pipe {
         })
     }
 
-    /// Sends a request: one JSON message without a newline, whose id is `id`.
+    /// Sends a request of ours: one JSON message without a newline, whose id is `id`.
     pub(crate) fn request(&self, id: u64, line: Bytes) -> PipeCall {
-        self.ask(id, line, Waits::ForAnswer)
+        self.request_of(None, id, line)
+    }
+
+    /// The same for a caller.
+    pub(crate) fn request_of(&self, whose: Option<Whose>, id: u64, line: Bytes) -> PipeCall {
+        self.ask(id, line, (Waits::ForAnswer, whose))
     }
 
     /// The same for a request that stays open to hear news: only what names it is its own.
     pub(crate) fn listen(&self, id: u64, line: Bytes) -> PipeCall {
-        self.ask(id, line, Waits::ForNews)
+        self.ask(id, line, (Waits::ForNews, None))
     }
 
-    fn ask(&self, id: u64, line: Bytes, waits: Waits) -> PipeCall {
+    fn ask(&self, id: u64, line: Bytes, waits: (Waits, Option<Whose>)) -> PipeCall {
         let desk = &self.handle.desk;
         let (wake, refused) = match desk.register(id, one_line(line), waits) {
             Ok(wake) => (wake, None),

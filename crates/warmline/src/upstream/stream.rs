@@ -15,6 +15,7 @@ use super::http::{Arrival, Cut};
 use super::limits::Limits;
 use super::listener::{Listener, Open};
 use super::notices::Hearing;
+use super::whose;
 use crate::clock::{self, Instant};
 
 /// A stream with more stray responses than this is not trusted any more.
@@ -186,7 +187,9 @@ impl<'a> Watch<'a> {
                 (self.strays > MAX_STRAYS).then_some(Pause::Strays)
             },
             Kind::Notification => {
-                if !self.is_progress_of_another(&message) {
+                if let Some(id) = whose::taken_back(&message) {
+                    self.open.withdraw(&id);
+                } else if !self.is_progress_of_another(&message) {
                     self.before = Before::Something;
                     self.limits.sign_of_life();
                     self.notice(&message);
@@ -216,19 +219,13 @@ impl<'a> Watch<'a> {
                 .is_some_and(|token| token != self.id)
     }
 
-    fn notice(&mut self, message: &Message) {
+    fn notice(&self, message: &Message) {
         let params = message
             .params()
             .unwrap_or_else(|| Bytes::from_static(b"{}"));
         let news = match message.method().unwrap_or_default() {
             "notifications/progress" => News::Progress(params),
             "notifications/message" => News::Log(params),
-            "notifications/cancelled" => {
-                if let Some(id) = cancelled_id(&params) {
-                    self.open.withdraw(&id);
-                }
-                return;
-            },
             method => News::Other(method.to_owned(), params),
         };
         self.listener.news(news);
@@ -284,14 +281,4 @@ pub(crate) fn token_of(params: &[u8]) -> Option<u64> {
     let digits = digits.strip_suffix(".0").unwrap_or(digits);
     // What is no number of ours was never given out.
     Some(digits.parse().unwrap_or(u64::MAX))
-}
-
-fn cancelled_id(params: &[u8]) -> Option<Bytes> {
-    #[derive(serde::Deserialize)]
-    struct Cancelled<'a> {
-        #[serde(rename = "requestId", borrow)]
-        id: &'a serde_json::value::RawValue,
-    }
-    let cancelled: Cancelled<'_> = serde_json::from_slice(params).ok()?;
-    Some(Bytes::copy_from_slice(cancelled.id.get().as_bytes()))
 }

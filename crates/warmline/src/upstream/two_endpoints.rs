@@ -21,6 +21,7 @@ use warmline_core::protocol::envelope::Message;
 use warmline_core::protocol::sse::SseParser;
 
 use super::answer;
+use super::aside::Aside;
 use super::calls::{Calls, Heard, Routed, Stray};
 use super::http::{Arrival, BodyKind, Cut};
 use super::letterhead::{Form, Letterhead};
@@ -48,6 +49,8 @@ pub(crate) struct TwoEndpoints {
 struct Up {
     voice: Voice,
     hearing: Hearing,
+    /// Questions that belong to no call.
+    aside: Arc<Aside>,
     standing: Standing,
 }
 
@@ -80,6 +83,7 @@ impl TwoEndpoints {
         let up = Arc::new(Up {
             voice: Voice::new(head.by_way_of(way)),
             hearing,
+            aside: Arc::default(),
             standing: Standing::default(),
         });
         let calls = Arc::new(Calls::of_the_only_stream());
@@ -135,7 +139,7 @@ impl TwoEndpoints {
         let endpoint = &voice.way().endpoint;
         let mut watch = Watch::new(id, Limits::begin(request.patience()), listener);
         watch.own = request.headers().to_vec();
-        let mut call = match self.calls.register(id) {
+        let mut call = match self.calls.register(id, listener.whose()) {
             Ok(call) => call,
             Err(trouble) => return trouble.unsent(request),
         };
@@ -240,6 +244,10 @@ async fn read(up: Arc<Up>, calls: Arc<Calls>, mut stream: Arrival, mut parser: S
                     Routed::Unheard(notice) => up.hearing.tell(&notice),
                     Routed::Answer(id, spoken) => up.voice.answer(&id, spoken, &[]),
                     Routed::Stray(stray) => ask_aside(&up, &stray),
+                    Routed::Nobodys(id, kind) => {
+                        up.voice.answer(&id, up.hearing.refuse(kind), &[]);
+                    },
+                    Routed::TakenBack(id) => up.aside.take_back(&id),
                     Routed::TooManyStrays => break "it answers requests nobody sent".to_owned(),
                 }
                 continue;
@@ -267,12 +275,12 @@ async fn read(up: Arc<Up>, calls: Arc<Calls>, mut stream: Arrival, mut parser: S
 /// Puts a question that belongs to no call to whoever attends, else refuses it.
 fn ask_aside(up: &Arc<Up>, stray: &Stray) {
     let weak = Arc::downgrade(up);
-    up.hearing
-        .ask(stray.kind, &stray.message, move |id, spoken| {
-            if let Some(up) = weak.upgrade() {
-                up.voice.answer(id, spoken, &[]);
-            }
-        });
+    let asked = (&up.aside, stray.kind);
+    up.hearing.ask(asked, &stray.message, move |id, spoken| {
+        if let Some(up) = weak.upgrade() {
+            up.voice.answer(id, spoken, &[]);
+        }
+    });
 }
 
 /// The data of the first event, if it is the one that names the endpoint.

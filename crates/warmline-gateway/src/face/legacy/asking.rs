@@ -12,7 +12,7 @@ use warmline::Listener;
 use warmline::core::exchange::{Answer, News, Question};
 use warmline::core::protocol::envelope::{Kind, Message};
 use warmline::core::protocol::splice::{self, Edit};
-use warmline::upstream::{Asked, Notices};
+use warmline::upstream::{Asked, Notices, Whose};
 
 use super::client::Client;
 use crate::lane::Lane;
@@ -144,6 +144,10 @@ impl Listener for Ear {
 
     fn question(&self, question: Question) -> Asked<'_> {
         ask(&self.client, &question, &self.lane)
+    }
+
+    fn whose(&self) -> Option<Whose> {
+        Some(Whose::of(&*self.client))
     }
 
     fn stream_begun(&self) {

@@ -25,10 +25,11 @@ use warmline_core::protocol::sse::SseParser;
 use super::{LegacyHttp, spread};
 use crate::clock;
 use crate::sync::Mutex;
+use crate::upstream::aside::Aside;
 use crate::upstream::calls::{Call, Calls, Routed, Stray};
 use crate::upstream::http::{Arrival, BodyKind, Lost};
 use crate::upstream::letterhead::Form;
-use crate::upstream::listener;
+use crate::upstream::listener::{self, Listener};
 use crate::upstream::stream::{Pause, Watch, next_of};
 
 /// The stream gets this head start before the call that may need it. A server that sends no head
@@ -56,6 +57,8 @@ pub(super) struct Listening {
     last: Mutex<Option<HeaderValue>>,
     /// Told when a reader has ended.
     ended: Notify,
+    /// Questions that belong to no call.
+    aside: Arc<Aside>,
 }
 
 #[derive(Debug, Default)]
@@ -127,9 +130,9 @@ pub(super) enum Headed {
 
 impl LegacyHttp {
     /// Lets a call hear what comes on the standing stream, and sees that there is one.
-    pub(super) async fn listen(self: &Arc<Self>, id: u64) -> Option<Call> {
+    pub(super) async fn listen(self: &Arc<Self>, id: u64, listener: &dyn Listener) -> Option<Call> {
         let listening = self.listening.get_or_init(Box::default);
-        let call = listening.calls.register(id).ok()?;
+        let call = listening.calls.register(id, listener.whose()).ok()?;
         if let Some(begun) = self.begin_listening(Wanted::ByCall) {
             // Too late is no harm: the stream goes on beginning while the call runs.
             clock::timeout(HEAD_START, begun.notified()).await.ok();
@@ -233,12 +236,20 @@ impl LegacyHttp {
     /// Puts a question that belongs to no call to whoever attends, else refuses it.
     fn ask_aside(self: &Arc<Self>, stray: &Stray) {
         let session = Arc::downgrade(self);
-        self.hearing
-            .ask(stray.kind, &stray.message, move |id, spoken| {
-                if let Some(session) = session.upgrade() {
-                    session.voice.answer(id, spoken, &[]);
-                }
-            });
+        let aside = &self.listening.get_or_init(Box::default).aside;
+        let asked = (aside, stray.kind);
+        self.hearing.ask(asked, &stray.message, move |id, spoken| {
+            if let Some(session) = session.upgrade() {
+                session.voice.answer(id, spoken, &[]);
+            }
+        });
+    }
+
+    /// The server no longer wants to know what it asked outside any call.
+    fn take_back(&self, id: &[u8]) {
+        if let Some(listening) = self.listening.get() {
+            listening.aside.take_back(id);
+        }
     }
 
     /// Ends the standing stream, if there is one.
@@ -375,6 +386,11 @@ async fn read(
                 Routed::Unheard(notice) => session.hearing.tell(&notice),
                 Routed::Answer(id, spoken) => session.voice.answer(&id, spoken, &[]),
                 Routed::Stray(stray) => session.ask_aside(&stray),
+                Routed::Nobodys(id, kind) => {
+                    let spoken = session.hearing.refuse(kind);
+                    session.voice.answer(&id, spoken, &[]);
+                },
+                Routed::TakenBack(id) => session.take_back(&id),
                 Routed::TooManyStrays => return session.standing.retire(Reason::BadReply),
             }
         }

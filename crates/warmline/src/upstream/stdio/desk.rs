@@ -21,6 +21,7 @@ use super::{Abandoned, PipeNews, Questions, Waits};
 use crate::sync::Mutex;
 use crate::upstream::listener::Spoken;
 use crate::upstream::process::Exit;
+use crate::upstream::whose::Whose;
 
 /// What callers and the owner task share.
 #[derive(Debug)]
@@ -67,6 +68,7 @@ pub(super) struct Skipped {
 #[derive(Debug)]
 pub(super) struct Slot {
     waits: Waits,
+    whose: Option<Whose>,
     written: Written,
     inbox: VecDeque<PipeNews>,
     inbox_bytes: usize,
@@ -124,7 +126,7 @@ impl Desk {
         &self,
         id: u64,
         line: Bytes,
-        waits: Waits,
+        (waits, whose): (Waits, Option<Whose>),
     ) -> Result<Arc<Notify>, Trouble> {
         let mut state = self.state.lock();
         if let Some(trouble) = &state.ended {
@@ -148,7 +150,7 @@ impl Desk {
             );
             return Err(Trouble::new(Reason::LocalResources, what));
         }
-        let slot = Slot::new(waits);
+        let slot = Slot::new(waits, whose);
         let wake = Arc::clone(&slot.wake);
         state.calls.insert(id, slot);
         self.work.notify_one();
@@ -364,11 +366,21 @@ impl State {
             .map(|(id, _)| *id)
     }
 
-    /// The oldest call in flight that waits for its answer: what names no call is taken to be its.
+    /// The calls in flight that wait for their answers, oldest first, and whose they are.
+    pub(super) fn callers(&self) -> impl Iterator<Item = (u64, Option<Whose>)> + Clone + '_ {
+        let calls = self.calls.iter();
+        let waiting = calls.filter(|(_, s)| s.is_in_flight() && s.waits == Waits::ForAnswer);
+        waiting.map(|(id, slot)| (*id, slot.whose))
+    }
+
+    /// The same by their ids alone.
+    pub(super) fn waiting(&self) -> Vec<u64> {
+        self.callers().map(|(id, _)| id).collect()
+    }
+
+    /// The oldest of them: a notice that names no call is taken to be its.
     pub(super) fn oldest(&self) -> Option<u64> {
-        let mut waiting = self.calls.iter();
-        let oldest = waiting.find(|(_, s)| s.is_in_flight() && s.waits == Waits::ForAnswer);
-        oldest.map(|(id, _)| *id)
+        self.callers().next().map(|(id, _)| id)
     }
 
     pub(super) fn is_in_flight(&self, id: u64) -> bool {
@@ -406,9 +418,10 @@ impl State {
 }
 
 impl Slot {
-    fn new(waits: Waits) -> Self {
+    fn new(waits: Waits, whose: Option<Whose>) -> Self {
         Self {
             waits,
+            whose,
             written: Written::NotYet,
             inbox: VecDeque::new(),
             inbox_bytes: 0,

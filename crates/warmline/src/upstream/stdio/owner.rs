@@ -18,6 +18,7 @@ use warmline_core::protocol::lines::{Line, LineCodec};
 use super::desk::{Desk, Wish, Work};
 use super::routing::{self, Fed, Taken};
 use crate::clock;
+use crate::upstream::aside::Aside;
 use crate::upstream::notices::Hearing;
 use crate::upstream::process::{Exit, Process};
 use crate::upstream::server::Tether;
@@ -41,6 +42,8 @@ struct Output {
     line_limit: usize,
     chunk: Vec<u8>,
     hearing: Hearing,
+    /// Questions that belong to no call.
+    aside: Arc<Aside>,
     open: bool,
 }
 
@@ -67,6 +70,7 @@ impl Owner {
             line_limit,
             chunk: vec![0; CHUNK_BYTES],
             hearing: Hearing::default(),
+            aside: Arc::default(),
             open: true,
         };
         Self {
@@ -282,12 +286,18 @@ impl Output {
                     Some(Taken::Unheard(notice)) => self.hearing.tell(&notice),
                     Some(Taken::Stray(kind, question)) => {
                         let desk = Arc::downgrade(desk);
-                        self.hearing.ask(kind, &question, move |id, spoken| {
+                        let asked = (&self.aside, kind);
+                        self.hearing.ask(asked, &question, move |id, spoken| {
                             if let Some(desk) = desk.upgrade() {
                                 desk.answer(spoken, id);
                             }
                         });
                     },
+                    Some(Taken::Nobodys(kind, question)) => {
+                        let id = question.raw_id().unwrap_or(b"null");
+                        desk.answer(self.hearing.refuse(kind), id);
+                    },
+                    Some(Taken::Withdrawn(id)) => self.aside.take_back(&id),
                 }
                 Ok(())
             },

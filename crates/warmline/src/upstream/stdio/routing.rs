@@ -1,11 +1,9 @@
 //! Whose message is it? One line of a child's output in, its consequences out.
 //!
-//! Replies go by id. Notices and questions go to the call they name, else to the oldest call in
-//! flight (rows Y of `docs/reference/rows.md`); a question with no call in flight is refused here, at once.
+//! Replies go by id. Notices go to the call they name, else to the oldest call in flight. Whose
+//! question it is decides [`whose`]; one that is nobody's is refused at once.
 
 use bytes::Bytes;
-use serde::Deserialize;
-use serde_json::value::RawValue;
 use warmline_core::code::Reason;
 use warmline_core::delivery::Delivery;
 use warmline_core::exchange::{QuestionKind, Trouble};
@@ -17,6 +15,7 @@ use crate::upstream::calls::is_unread;
 use crate::upstream::listener::{Spoken, refused};
 use crate::upstream::notices::{Concerns, concerns};
 use crate::upstream::stderr;
+use crate::upstream::whose::{self, Belongs, named_call};
 
 /// Why a child that says such things is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +35,10 @@ pub(super) enum Taken {
     Unheard(Message),
     /// A question with no call in flight.
     Stray(QuestionKind, Message),
+    /// A question that may be of calls of several callers.
+    Nobodys(QuestionKind, Message),
+    /// The server takes the question of this raw id back.
+    Withdrawn(Bytes),
 }
 
 /// Takes in one line. What comes back is for whoever hears what belongs to no call.
@@ -128,12 +131,18 @@ fn reply(state: &mut State, message: Message) -> Result<(), Fed> {
 
 /// Gives a notice to its call; what it gives back concerns others, too or alone.
 fn notice(state: &mut State, message: Message) -> Option<Taken> {
+    let names_a_call = named_call(&message).is_some_and(|call| state.is_in_flight(call));
+    if let (Some(id), false) = (whose::taken_back(&message), names_a_call) {
+        // Whoever was asked knows it by its id.
+        for call in state.waiting() {
+            state.tell(call, message.clone(), PipeNews::Notice);
+        }
+        return Some(Taken::Withdrawn(id));
+    }
     let concerns = concerns(&message);
     let whose = match named_call(&message) {
-        Some(id) if state.is_in_flight(id) => Some(id),
-        // A server may cancel a question of its own, whose id means nothing to us.
-        Some(_) if message.method() != Some("notifications/cancelled") => None,
-        Some(_) | None => state.oldest(),
+        Some(id) => Some(id).filter(|id| state.is_in_flight(*id)),
+        None => state.oldest(),
     };
     let told = whose.is_some_and(|id| state.tell(id, message.clone(), PipeNews::Notice));
     state.skipped.unheard += u64::from(!told);
@@ -155,23 +164,24 @@ fn question(state: &mut State, message: Message) -> Option<Taken> {
         state.answer(Spoken::Result(Bytes::from_static(b"{}")), id);
         return None;
     }
-    let whose = match named_call(&message) {
-        Some(id) if state.is_in_flight(id) => Some(id),
-        Some(id) if state.late.contains(&id) => None,
-        // A token that is not ours: the server wants progress on its own question.
-        Some(_) | None => state.oldest(),
-    };
-    if whose.is_some_and(|id| state.tell(id, message.clone(), PipeNews::Question)) {
-        return None;
-    }
-    match QuestionKind::of(message.method().unwrap_or_default()) {
-        Some(kind) if whose.is_none() => Some(Taken::Stray(kind, message)),
-        kind => {
-            state.skipped.unheard += 1;
-            state.answer(refused(kind), id);
-            None
+    let kind = QuestionKind::of(message.method().unwrap_or_default());
+    let is_given_up = |id| state.late.contains(&id);
+    match (
+        whose::question(&message, is_given_up, state.callers()),
+        kind,
+    ) {
+        (Belongs::To(call), _) => {
+            if state.tell(call, message.clone(), PipeNews::Question) {
+                return None;
+            }
         },
+        (Belongs::ToNoCall, Some(kind)) => return Some(Taken::Stray(kind, message)),
+        (Belongs::ToSomebody, Some(kind)) => return Some(Taken::Nobodys(kind, message)),
+        (Belongs::ToNoCall | Belongs::ToSomebody, None) => {},
     }
+    state.skipped.unheard += 1;
+    state.answer(refused(kind), id);
+    None
 }
 
 impl State {
@@ -192,41 +202,6 @@ fn only_call(state: &State) -> Option<u64> {
     let mut running = state.in_flight();
     let first = running.next()?;
     running.next().is_none().then_some(first)
-}
-
-/// The call a message of the server names: by our progress token, by the request it cancels, or by
-/// the subscription it belongs to. All of them are ids of ours.
-fn named_call(message: &Message) -> Option<u64> {
-    let params = message.params()?;
-    let named: Named<'_> = serde_json::from_slice(&params).ok()?;
-    let meta = named.meta.unwrap_or_default();
-    [
-        named.progress_token,
-        named.request_id,
-        meta.subscription_id,
-        meta.progress_token,
-    ]
-    .into_iter()
-    .flatten()
-    .find_map(|raw| raw.get().parse().ok())
-}
-
-#[derive(Deserialize)]
-struct Named<'a> {
-    #[serde(borrow, default, rename = "progressToken")]
-    progress_token: Option<&'a RawValue>,
-    #[serde(borrow, default, rename = "requestId")]
-    request_id: Option<&'a RawValue>,
-    #[serde(borrow, default, rename = "_meta")]
-    meta: Option<NamedInMeta<'a>>,
-}
-
-#[derive(Default, Deserialize)]
-struct NamedInMeta<'a> {
-    #[serde(borrow, default, rename = "progressToken")]
-    progress_token: Option<&'a RawValue>,
-    #[serde(borrow, default, rename = "io.modelcontextprotocol/subscriptionId")]
-    subscription_id: Option<&'a RawValue>,
 }
 
 pub(super) const GARBAGE_LINES: usize = 100;

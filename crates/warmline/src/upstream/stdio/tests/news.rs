@@ -96,6 +96,27 @@ async fn a_question_goes_to_the_call_it_names_or_to_the_oldest() {
     );
 }
 
+/// mcp-spec 4.4.5 Y5: calls of two callers share a pipe, and the question names neither.
+#[tokio::test]
+async fn a_question_among_calls_of_several_callers_is_refused() {
+    let script = r#"read_id; a=$id; read_id; b=$id
+        printf '{"jsonrpc":"2.0","id":"q1","method":"elicitation/create","params":{}}\n'; IFS= read -r one
+        printf '{"jsonrpc":"2.0","id":"q2","method":"roots/list"}\n'; IFS= read -r two
+        reply $a "\"got\":[$one,$two]"; reply $b; read_id"#;
+    let pipe = spawn(script).await;
+    let callers = [1_u8, 2];
+    let [one, other] = callers.each_ref().map(|caller| Some(Whose::of(caller)));
+    let mut first = pipe.request_of(one, 1, line(1));
+    let mut second = pipe.request_of(other, 2, line(2));
+    let got = reply(&mut first).await;
+    reply(&mut second).await;
+    assert!(
+        got.contains(r#"{"jsonrpc":"2.0","id":"q1","result":{"action":"cancel"}}"#),
+        "{got}"
+    );
+    assert!(got.contains(r#""id":"q2","error":{"code":-32601"#), "{got}");
+}
+
 #[tokio::test]
 async fn without_a_call_a_ping_is_answered_and_questions_are_refused() {
     let script = r#"

@@ -1,0 +1,142 @@
+//! Whose question is it? What a server asks outside the streams of its calls, and what it takes
+//! back.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use warmline_testkit::{Entry, Personality};
+
+use super::wire::{Legacy, Response, call};
+use super::world::{LEDGER, World, until};
+
+const RUN: &str = "/runs/together/servers/ledger/mcp";
+const PATH: &str = "/servers/ledger/mcp";
+const NEWEST: &str = "2025-11-25";
+
+/// A call that lasts, and its response when it begins.
+fn lasting(client: &Legacy, id: i64) -> JoinHandle<Response> {
+    let client = client.clone();
+    tokio::spawn(async move {
+        let slow = call(id, "slow", json!({ "ms": 60_000 }));
+        client.post(&slow).await
+    })
+}
+
+fn refused(world: &World) -> u64 {
+    let snapshot = world.warm.snapshot();
+    let numbers = snapshot.server(LEDGER).unwrap();
+    numbers.count("questions_refused_total", &[])
+}
+
+async fn under_way(world: &World, calls: usize) {
+    let (ledger, control) = (world.server.ledger(), world.server.control());
+    until("all calls are under way on one session", || {
+        ledger.begun("slow") == calls
+            && control.standing_streams() == 1
+            && control.sessions().len() == 1
+    })
+    .await;
+}
+
+async fn answered(world: &World) {
+    let is_answer = |entries: &[Entry]| entries.iter().any(|entry| entry.method == "(response)");
+    let ledger = world.server.ledger();
+    assert!(ledger.wait_until(Duration::from_secs(5), is_answer).await);
+}
+
+/// P77, P78, mcp-spec 4.4.5 Y5: two clients of one named run share its session. What the server asks
+/// outside their calls could be of either, so it is put to neither and refused at once.
+#[tokio::test]
+async fn a_question_that_could_be_of_several_clients_is_nobodys() {
+    let world = World::new(Personality::legacy()).await;
+    let capabilities = || json!({ "elicitation": {}, "roots": {} });
+    let first = Legacy::greet(&world, RUN, NEWEST, capabilities()).await;
+    let second = Legacy::greet(&world, RUN, NEWEST, capabilities()).await;
+    let calls = [lasting(&first, 1), lasting(&second, 1)];
+    under_way(&world, 2).await;
+    let params = json!({ "message": "?", "requestedSchema": {} });
+    world.server.control().ask("elicitation/create", &params);
+    answered(&world).await;
+    assert_eq!(refused(&world), 1);
+    for call in calls {
+        assert!(!call.is_finished(), "somebody was asked");
+        call.abort();
+    }
+    first.delete().await;
+    second.delete().await;
+    world.finish().await;
+}
+
+/// P78, mcp-spec 4.4.5 Y4: several calls of one client are one client's; the oldest of them is asked.
+#[tokio::test]
+async fn a_question_among_several_calls_of_one_client_is_that_clients() {
+    let world = World::new(Personality::legacy()).await;
+    let client = Legacy::greet(&world, RUN, NEWEST, json!({ "roots": {} })).await;
+    let oldest = lasting(&client, 1);
+    under_way(&world, 1).await;
+    let other = lasting(&client, 2);
+    under_way(&world, 2).await;
+    world.server.control().ask("roots/list", &json!({}));
+    let mut stream = oldest.await.unwrap();
+    let question = stream.message().await.unwrap();
+    assert_eq!(question["method"], "roots/list");
+    let answer = json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "roots": [] } });
+    assert_eq!(client.post(&answer).await.status, 202);
+    answered(&world).await;
+    assert_eq!(refused(&world), 0);
+    other.abort();
+    drop(stream);
+    client.delete().await;
+    world.finish().await;
+}
+
+async fn heard(stream: &mut Response, method: &str) -> Value {
+    loop {
+        let message = stream.message().await.unwrap();
+        if message["method"] == method {
+            return message;
+        }
+    }
+}
+
+/// P80: a question that belongs to no call is taken back from the client that was asked, under the
+/// id by which the client knows it; what it says afterwards is nothing to anybody.
+#[tokio::test]
+async fn a_question_that_is_taken_back_is_taken_back_from_its_client() {
+    let world = World::new(Personality::legacy()).await;
+    let control = world.server.control();
+    let client = Legacy::greet(&world, PATH, NEWEST, json!({ "elicitation": {} })).await;
+    client.count().await;
+    let mut standing = client.get(None).await;
+    until("the server's stream is held", || {
+        control.standing_streams() == 1
+    })
+    .await;
+    let params = json!({ "message": "?", "requestedSchema": {} });
+    control.ask("elicitation/create", &params);
+    let question = heard(&mut standing, "elicitation/create").await;
+    // It was the server's first.
+    control.say(&json!({
+        "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 1 },
+    }));
+    let taken_back = heard(&mut standing, "notifications/cancelled").await;
+    assert_eq!(taken_back["params"]["requestId"], question["id"]);
+    let late = json!({
+        "jsonrpc": "2.0", "id": question["id"], "result": { "action": "decline" },
+    });
+    assert_eq!(client.post(&late).await.status, 202);
+    // The next question is another one.
+    control.ask("elicitation/create", &params);
+    let next = heard(&mut standing, "elicitation/create").await;
+    assert_ne!(next["id"], question["id"]);
+    let answer = json!({
+        "jsonrpc": "2.0", "id": next["id"], "result": { "action": "decline" },
+    });
+    assert_eq!(client.post(&answer).await.status, 202);
+    answered(&world).await;
+    assert_eq!(world.server.ledger().received("(response)"), 1);
+    client.delete().await;
+    drop(standing);
+    world.finish().await;
+}

@@ -1,0 +1,147 @@
+//! Whose call is it? What a server asks outside the stream of any call, on a stream or a pipe that
+//! calls share (rows Y of `docs/reference/rows.md`).
+//!
+//! Asked by: [`calls`](super::calls) for standing streams, and the routing of a child's pipe. It is
+//! decided here alone, because a guess would show one caller what another is asked.
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use warmline_core::protocol::envelope::Message;
+
+/// Whose calls are one caller's. Two are equal where the same one listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Whose(usize);
+
+impl Whose {
+    /// Those of this one, for as long as it lives.
+    pub fn of<T: ?Sized>(caller: &T) -> Self {
+        Self(std::ptr::from_ref(caller).cast::<()>().addr())
+    }
+}
+
+/// To whom a question belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Belongs {
+    /// To this call.
+    To(u64),
+    /// To some call of several callers: nobody can know to which.
+    ToSomebody,
+    /// To no call at all.
+    ToNoCall,
+}
+
+/// To whom a question belongs: to the call it names, else to the caller whose calls are in flight,
+/// if it is one. `in_flight` are the calls that wait for their answers, oldest first; those that
+/// nobody listens to count only where there are no others.
+pub(crate) fn question(
+    message: &Message,
+    is_given_up: impl FnOnce(u64) -> bool,
+    in_flight: impl Iterator<Item = (u64, Option<Whose>)> + Clone,
+) -> Belongs {
+    if let Some(named) = named_call(message) {
+        if in_flight.clone().any(|(id, _)| id == named) {
+            return Belongs::To(named);
+        }
+        if is_given_up(named) {
+            return Belongs::ToNoCall;
+        }
+        // A token that is not ours: the server wants progress on its own question.
+    }
+    let mut found = None;
+    for (id, whose) in in_flight {
+        match (found, whose) {
+            (None, _) | (Some((_, None)), Some(_)) => found = Some((id, whose)),
+            (Some((_, Some(first))), Some(other)) if first != other => return Belongs::ToSomebody,
+            (Some(_), _) => {},
+        }
+    }
+    found.map_or(Belongs::ToNoCall, |(id, _)| Belongs::To(id))
+}
+
+/// The call a message of the server names: by our progress token, by the request it cancels, or by
+/// the subscription it belongs to. All of them are ids of ours.
+pub(crate) fn named_call(message: &Message) -> Option<u64> {
+    let params = message.params()?;
+    let named: Named<'_> = serde_json::from_slice(&params).ok()?;
+    let meta = named.meta.unwrap_or_default();
+    [
+        named.progress_token,
+        named.request_id,
+        meta.subscription_id,
+        meta.progress_token,
+    ]
+    .into_iter()
+    .flatten()
+    .find_map(|raw| raw.get().parse().ok())
+}
+
+/// The raw id of the question that a server takes back, if that is what it says.
+pub(crate) fn taken_back(message: &Message) -> Option<Bytes> {
+    if message.method() != Some("notifications/cancelled") {
+        return None;
+    }
+    let params = message.params()?;
+    let named: Named<'_> = serde_json::from_slice(&params).ok()?;
+    let id = named.request_id?;
+    Some(Bytes::copy_from_slice(id.get().as_bytes()))
+}
+
+#[derive(Deserialize)]
+struct Named<'a> {
+    #[serde(borrow, default, rename = "progressToken")]
+    progress_token: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "requestId")]
+    request_id: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "_meta")]
+    meta: Option<NamedInMeta<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+struct NamedInMeta<'a> {
+    #[serde(borrow, default, rename = "progressToken")]
+    progress_token: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "io.modelcontextprotocol/subscriptionId")]
+    subscription_id: Option<&'a RawValue>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type InFlight = [(u64, Option<Whose>)];
+
+    fn asking(params: &str) -> Message {
+        let text = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"elicitation/create","params":{params}}}"#
+        );
+        Message::split(text.into()).unwrap()
+    }
+
+    /// mcp-spec 4.4.5: the first row that fits decides.
+    #[test]
+    fn a_question_belongs_to_the_call_it_names_or_to_the_only_caller() {
+        let (a, b) = (Some(Whose(1)), Some(Whose(2)));
+        let named = r#"{"_meta":{"progressToken":8}}"#;
+        let given_up = r#"{"_meta":{"progressToken":3}}"#;
+        let foreign = r#"{"_meta":{"progressToken":99}}"#;
+        let rows: [(&str, &InFlight, Belongs); 12] = [
+            ("{}", &[], Belongs::ToNoCall),
+            ("{}", &[(7, a)], Belongs::To(7)),
+            ("{}", &[(7, a), (8, a)], Belongs::To(7)),
+            ("{}", &[(7, a), (8, b)], Belongs::ToSomebody),
+            ("{}", &[(7, a), (8, a), (9, b)], Belongs::ToSomebody),
+            ("{}", &[(7, None)], Belongs::To(7)),
+            ("{}", &[(7, None), (8, b)], Belongs::To(8)),
+            ("{}", &[(7, a), (8, None)], Belongs::To(7)),
+            ("{}", &[(7, None), (8, a), (9, b)], Belongs::ToSomebody),
+            (named, &[(7, a), (8, b)], Belongs::To(8)),
+            (given_up, &[(7, a), (8, b)], Belongs::ToNoCall),
+            (foreign, &[(7, a), (8, a)], Belongs::To(7)),
+        ];
+        for (params, in_flight, expected) in rows {
+            let found = question(&asking(params), |id| id == 3, in_flight.iter().copied());
+            assert_eq!(found, expected, "{params} {in_flight:?}");
+        }
+    }
+}
