@@ -14,7 +14,7 @@ use warmline_testkit::Personality;
 use super::door_wire::initialize;
 use super::modern::wire::{Stream, request};
 use super::wire::{Legacy, Response};
-use super::world::World;
+use super::world::{World, until};
 
 const PATH: &str = "/servers/ledger/mcp";
 const SOON: Duration = Duration::from_secs(10);
@@ -106,6 +106,9 @@ async fn a_stream_ends_soon_after_its_token_counts_no_longer() {
         let world = world_of(Personality::legacy(), file.clone(), lasts).await;
         let of_bob = standing(&world, "bob").await;
         let of_alice = standing(&world, "alice").await;
+        // A stream that is only on its way would meet the end of its session.
+        let control = world.server.control();
+        until("both are held", || control.standing_streams() == 2).await;
         take(&world, &file, taken);
         end_of(of_alice).await;
         if taken == Taken::AskedOtherwise {
