@@ -105,7 +105,7 @@ impl Audit {
         let is_call = method == "tools/call";
         let tool = params.name().filter(|_| is_call);
         let mut said = Self::said(visit.subject.name());
-        put(&mut said, "client", client(visit.head, params));
+        put(&mut said, "client", client(visit.head, method, params));
         put(&mut said, "run", run(visit, params));
         put(&mut said, "server", Some(server));
         put(&mut said, "method", Some(method));
@@ -298,8 +298,10 @@ fn put(said: &mut Map<String, Value>, name: &str, value: Option<impl Into<String
 }
 
 /// What a client calls itself.
-fn client(head: &Parts, params: &Params) -> Option<String> {
-    let stated = params.meta_member(meta::CLIENT_INFO).and_then(|info| {
+fn client(head: &Parts, method: &str, params: &Params) -> Option<String> {
+    let greeting = (method == "initialize").then(|| params.member("clientInfo"));
+    let stated = params.meta_member(meta::CLIENT_INFO).or(greeting.flatten());
+    let stated = stated.and_then(|info| {
         let info: Map<String, Value> = serde_json::from_slice(info).ok()?;
         let name = info.get("name")?.as_str()?;
         Some(match info.get("version").and_then(Value::as_str) {

@@ -37,7 +37,7 @@ use self::limits::Connected;
 pub use self::limits::Limits;
 use self::pace::{Answering, Paced, Turns};
 use self::refusing::{
-    Refusal, foreign, not_for_them, not_let_in, not_read, parting, too_many_strangers, unreadable,
+    Refusal, foreign, not_let_in, not_read, not_there, parting, too_many_strangers, unreadable,
 };
 pub use self::resource::Resource;
 use self::socket::LocalListener;
@@ -331,10 +331,9 @@ async fn passed(
         },
     };
     if let Some(server) = target.server
-        && !terms.rules.may_use(&subject, server)
+        && let Some(refusal) = not_there(shared, &terms, head, (&subject, server))
     {
-        let response = not_for_them(shared, head, &subject);
-        return Err(TurnedAwayFor::NotAllowed.with(response));
+        return Err(refusal);
     }
     let visit = Visit {
         shared,

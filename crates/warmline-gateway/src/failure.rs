@@ -42,11 +42,13 @@ pub(crate) fn message(id: &[u8], error: &Error, candour: Candour) -> Bytes {
     error_message(Some(id), code.number(), &sentence, Some(&data))
 }
 
-/// The status of a modern answer that is an error of the server: some codes have one of their own.
-pub(crate) fn modern_status(error: &Error) -> StatusCode {
-    match error.server_error().map(|error| error.code) {
-        Some(-32601) => StatusCode::NOT_FOUND,
-        Some(-32022..=-32020) => StatusCode::BAD_REQUEST,
+/// The status of a modern answer that is an error of the server: some codes have one of their own,
+/// and some servers say 400 with each error of a request (mcp-spec 3.4.7). `heard` is theirs, 0
+/// where it is not known.
+pub(crate) fn modern_status(error: &Error, heard: u16) -> StatusCode {
+    match (error.server_error().map(|error| error.code), heard) {
+        (Some(-32601), _) => StatusCode::NOT_FOUND,
+        (Some(-32022..=-32020), _) | (Some(_), 400) => StatusCode::BAD_REQUEST,
         _ => StatusCode::OK,
     }
 }

@@ -88,6 +88,12 @@ impl Started {
         self.removed.lock().push((clock::now(), Arc::clone(entry)));
     }
 
+    /// Whether a server of that name was taken away, and its time is not over.
+    pub(crate) fn still_keeps(&self, name: &str) -> bool {
+        let removed = self.removed.lock();
+        removed.iter().any(|(_, entry)| *entry.name == *name)
+    }
+
     /// The servers whose time is over.
     fn put_away(&self, after: Duration) -> Vec<Arc<Entry>> {
         let now = clock::now();

@@ -163,8 +163,10 @@ impl RunShared {
             "{most} runs of this identity were live when run `{}` began",
             self.name
         );
-        Err(Trouble::new(Reason::Overloaded, what)
-            .hint("end runs that are over, or raise `runs_per_identity`"))
+        let mut trouble = Trouble::new(Reason::Overloaded, what)
+            .hint("end runs that are over, or raise `runs_per_identity`");
+        trouble.retry_after = Some(Duration::from_secs(1));
+        Err(trouble)
     }
 
     /// What is told when everything of this run is closed.

@@ -6,6 +6,7 @@
 //! process of their own, under another name.
 
 use std::fmt;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use warmline::config::{Handed, plain_name};
@@ -209,7 +210,8 @@ fn make_room(all: &mut Vec<Entered>, warm: &Warmline) -> Result<()> {
         return Ok(());
     }
     let what = format!("{MOST} servers are used by commands already");
-    let trouble =
+    let mut trouble =
         Trouble::new(Reason::Overloaded, what).hint("end runs that are over: `warmline ps`");
+    trouble.retry_after = Some(Duration::from_secs(1));
     Err(Error::unsent(trouble))
 }

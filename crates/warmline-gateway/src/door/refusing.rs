@@ -125,13 +125,22 @@ pub(super) fn not_let_in(terms: &Terms, head: &Parts, turned_away: TurnedAway) -
     why.with(response)
 }
 
-/// The rules keep somebody from a whole server.
-pub(super) fn not_for_them(shared: &Shared, head: &Parts, subject: &Subject) -> Response<Body> {
-    if let Some(audit) = &shared.audit {
-        audit.turned_away(head, subject.name(), "not-allowed");
+/// What somebody gets for a server that is not there. One that the rules keep from them is not
+/// there either: nobody finds out by asking, whatever they ask.
+pub(super) fn not_there(
+    shared: &Shared,
+    terms: &Terms,
+    head: &Parts,
+    (subject, server): (&Subject, &str),
+) -> Option<Refusal> {
+    if !terms.rules.may_use(subject, server) {
+        if let Some(audit) = &shared.audit {
+            audit.turned_away(head, subject.name(), "not-allowed");
+        }
+        return Some(TurnedAwayFor::NotAllowed.with(reply::nothing_here()));
     }
-    let what = "Forbidden: this server may not be used";
-    reply::error(StatusCode::FORBIDDEN, None, RpcCode::Invalid, what)
+    let is_known = shared.warm.knows_server(server);
+    (!is_known).then(|| TurnedAwayFor::Path.with(reply::nothing_here()))
 }
 
 pub(super) fn too_many_strangers() -> Response<Body> {

@@ -20,6 +20,7 @@ mod state;
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -93,11 +94,8 @@ async fn call(visit: &Visit<'_>, asked: Asked, method: Cow<'static, str>) -> Res
         Some(Headless) => call.relayed(),
         None => call.relayed_with(of_arguments(visit.head)),
     };
-    let call = call.listened_by(Arc::new(Ear {
-        lane: Arc::clone(&lane),
-        token: asked.token,
-        logs: asked.logs,
-    }));
+    let ear = Arc::new(Ear::new(&lane, asked.token, asked.logs));
+    let call = call.listened_by(Arc::<Ear>::clone(&ear));
     let (id, server, who) = (asked.id, asked.server, asked.who);
     let (shared, candour) = (Arc::clone(visit.shared), visit.candour());
     let calling: Calling = Box::pin(async move {
@@ -109,7 +107,9 @@ async fn call(visit: &Visit<'_>, asked: Asked, method: Cow<'static, str>) -> Res
             }
             .seal(result),
             Ok(result) => Ok(result),
-            Err(error) => return failed(&server, &id, (&error, candour)).await,
+            Err(error) => {
+                return failed(&server, &id, (&error, ear.heard()), candour).await;
+            },
         };
         Ended {
             status: StatusCode::OK,
@@ -132,7 +132,12 @@ async fn call(visit: &Visit<'_>, asked: Asked, method: Cow<'static, str>) -> Res
 
 /// How a request that failed ends for its client. Where the server does not speak this era, its
 /// client hears what such a server would say, and goes on from there.
-async fn failed(server: &ServerHandle, id: &[u8], (error, candour): (&Error, Candour)) -> Ended {
+async fn failed(
+    server: &ServerHandle,
+    id: &[u8],
+    (error, heard): (&Error, u16),
+    candour: Candour,
+) -> Ended {
     let is_ours = error.server_error().is_none();
     if is_ours && error.reason() == Reason::Version && server.lacks(Era::Modern).await {
         return Ended {
@@ -141,7 +146,7 @@ async fn failed(server: &ServerHandle, id: &[u8], (error, candour): (&Error, Can
         };
     }
     Ended {
-        status: failure::modern_status(error),
+        status: failure::modern_status(error, heard),
         message: failure::message(id, error, candour),
     }
 }
@@ -308,9 +313,30 @@ struct Ear {
     lane: Arc<Lane>,
     token: Option<Bytes>,
     logs: Logs,
+    /// The status of the server's answer, where it is another than 200.
+    status: AtomicU16,
+}
+
+impl Ear {
+    fn new(lane: &Arc<Lane>, token: Option<Bytes>, logs: Logs) -> Self {
+        Self {
+            lane: Arc::clone(lane),
+            token,
+            logs,
+            status: AtomicU16::new(0),
+        }
+    }
+
+    fn heard(&self) -> u16 {
+        self.status.load(Ordering::Relaxed)
+    }
 }
 
 impl Listener for Ear {
+    fn answered_with(&self, status: u16) {
+        self.status.store(status, Ordering::Relaxed);
+    }
+
     fn news(&self, news: News) {
         let (method, params) = match news {
             News::Progress(params) => {

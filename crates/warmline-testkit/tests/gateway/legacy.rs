@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use warmline_testkit::{Personality, Phase, ReplyForm, SseForm};
 
-use super::wire::{Legacy, call, initialize};
+use super::wire::{self, Legacy, call, initialize};
 use super::world::{LEDGER, World, count, until};
 
 const PATH: &str = "/servers/ledger/mcp";
@@ -41,6 +41,28 @@ async fn a_question_is_answered_in_the_clients_own_words() {
         assert_eq!(answers[0], *expected);
     }
     client.delete().await;
+    world.finish().await;
+}
+
+/// Bad input: what `initialize` says must be what it is called.
+#[tokio::test]
+async fn a_greeting_whose_parts_are_none_is_refused() {
+    let world = World::new(Personality::legacy()).await;
+    for capabilities in [json!("x"), json!([]), json!(7), Value::Null] {
+        let mut greeting = initialize(NEWEST, json!({}));
+        greeting["params"]["capabilities"] = capabilities;
+        let mut reply = wire::request(
+            world.gateway.address(),
+            "POST",
+            PATH,
+            &[("Content-Type", "application/json")],
+            &greeting.to_string(),
+        )
+        .await;
+        assert_eq!(reply.status, 400, "{greeting}");
+        assert_eq!(reply.json().await["error"]["code"], -32602, "{greeting}");
+    }
+    assert_eq!(world.server.ledger().entries().len(), 0);
     world.finish().await;
 }
 

@@ -39,6 +39,7 @@ mod streamed;
 mod tracing_context;
 mod who;
 mod who_handed;
+mod who_hidden;
 mod who_jwt;
 mod wire;
 mod world;

@@ -343,7 +343,7 @@ async fn rules_hold_in_lists_and_calls() {
         "nothing was sent"
     );
     let (_, eve) = bearer("eve");
-    assert_eq!(ask(at, &[(header, &eve)], &initialize()).await.status, 403);
+    assert_eq!(ask(at, &[(header, &eve)], &initialize()).await.status, 404);
     world.finish().await;
 }
 
@@ -427,6 +427,8 @@ fn audited(audit: &str) {
         assert_eq!(echoed[name], expected, "{name}");
     }
     assert!(echoed["duration_us"].is_u64() && echoed["time"].is_string());
+    let greeted = lines.iter().find(|line| line["method"] == "initialize");
+    assert_eq!(greeted.unwrap()["client"], "by-hand 1");
     let refused = lines.last().unwrap();
     assert_eq!(refused["refused"], "unknown-token");
     assert_eq!(refused["subject"], "nobody");

@@ -294,6 +294,7 @@ async fn an_identity_has_so_many_runs_at_a_time() {
     let error = call.await.unwrap_err();
     assert_eq!(error.code().word(), "overloaded", "{error:?}");
     assert_eq!(error.delivery(), Delivery::Unsent);
+    assert!(error.retry_after().is_some(), "{error:?}");
     fourth.end().await;
     let bob = world.warm.identity("bob").begin();
     count(&bob.server(LEDGER).unwrap()).await;

@@ -60,6 +60,12 @@ impl Listener for Hearing<'_> {
         }
     }
 
+    fn answered_with(&self, status: u16) {
+        if let Some(listener) = self.listener {
+            listener.answered_with(status);
+        }
+    }
+
     fn stream_paused(&self, come_back_after: Duration) {
         if let Some(listener) = self.listener {
             listener.stream_paused(come_back_after);

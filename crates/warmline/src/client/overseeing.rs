@@ -29,6 +29,12 @@ impl IdentityHandle {
 }
 
 impl Warmline {
+    /// Whether a server of that name is declared, or was a moment ago, so that live runs still
+    /// have it.
+    pub fn knows_server(&self, name: &str) -> bool {
+        self.engine.entries.load().contains_key(name) || self.engine.keeper.still_keeps(name)
+    }
+
     /// The live run of that fingerprint, whosever it is; none where it is over.
     pub fn run_by_fingerprint(&self, fingerprint: &str) -> Option<Run> {
         let is_meant = |run: &RunShared| Fingerprint::from(run.id).to_string() == fingerprint;

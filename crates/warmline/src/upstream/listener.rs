@@ -40,6 +40,11 @@ pub trait Listener: Send + Sync {
     /// again where the call is sent again.
     fn stream_begun(&self) {}
 
+    /// The server answers with another status of HTTP than 200. Told before the answer is read.
+    fn answered_with(&self, status: u16) {
+        let _ = status;
+    }
+
     /// The server closed that stream in the middle of the call, and wants the rest to be asked
     /// for after this long. The call goes on by itself.
     fn stream_paused(&self, come_back_after: Duration) {

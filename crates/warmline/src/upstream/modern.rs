@@ -157,6 +157,9 @@ impl ModernHttp {
             // On the heap, so that the usual call, which has no stream, stays small.
             return Box::pin(self.follow(arrival, &mut watch)).await;
         }
+        if arrival.status != StatusCode::OK {
+            watch.listener.answered_with(arrival.status.as_u16());
+        }
         answer::ending(self.sent(watch.id), arrival, request, watch.limits.by()).await
     }
 

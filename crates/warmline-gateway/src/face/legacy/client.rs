@@ -11,7 +11,7 @@ use http::header::HeaderValue;
 use http::{Response, StatusCode};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use warmline::core::code::Reason;
+use warmline::core::code::{Code, Reason};
 use warmline::core::era::Version;
 use warmline::core::exchange::Trouble;
 use warmline::core::key::Digest;
@@ -117,6 +117,7 @@ impl Refusal {
         match self {
             Self::NoSession => reply::no_such_session(id),
             Self::BadRun(bad) => bad.response(id),
+            Self::Failed(error) if error.code() == Code::ServerUnknown => reply::nothing_here(),
             Self::Wrong(..) | Self::Failed(_) => {
                 reply::json(StatusCode::OK, self.message(id, candour))
             },

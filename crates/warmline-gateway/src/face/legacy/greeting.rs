@@ -31,6 +31,10 @@ pub(super) async fn greet(visit: Visit<'_>, message: Message, params: Params) ->
         return reply::error(StatusCode::BAD_REQUEST, Some(id), RpcCode::Params, what);
     };
     let capabilities = params.member("capabilities").unwrap_or(b"{}");
+    if !capabilities.starts_with(b"{") {
+        let what = "Invalid params: `capabilities` are an object";
+        return reply::error(StatusCode::BAD_REQUEST, Some(id), RpcCode::Params, what);
+    }
     let answers = Answers::of(capabilities);
     let begun = match Client::begin_session(&visit, &params, answers, offered) {
         Ok(begun) => begun,

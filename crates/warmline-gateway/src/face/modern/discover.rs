@@ -34,7 +34,7 @@ pub(super) async fn answer(visit: &Visit<'_>, asked: Asked) -> Response<Body> {
         },
         Err(error) => error,
     };
-    let ended = failed(&asked.server, &asked.id, (&error, visit.candour())).await;
+    let ended = failed(&asked.server, &asked.id, (&error, 0), visit.candour()).await;
     match not_met(&error) {
         Some(status) => later(reply::json(status, ended.message), &error),
         None => reply::json(ended.status, ended.message),

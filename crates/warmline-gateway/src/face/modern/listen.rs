@@ -123,7 +123,7 @@ async fn stay(
         let is_final = error.server_error().is_some() || !ear.is_acknowledged();
         if is_final || tries == MAX_TRIES {
             ear.note(Err(error.clone()));
-            return failed(server, &ear.id, (&error, candour)).await;
+            return failed(server, &ear.id, (&error, 0), candour).await;
         }
         let pause = FIRST_PAUSE * 2_u32.saturating_pow(tries);
         clock::sleep(pause.min(LONGEST_PAUSE)).await;

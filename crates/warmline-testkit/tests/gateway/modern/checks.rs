@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use warmline_gateway::{Auth, Options, Token};
-use warmline_testkit::Personality;
+use warmline_testkit::{Canned, Fault, Personality, Rule};
 
 use super::wire::{Wire, call, request};
 use crate::world::World;
@@ -295,6 +295,19 @@ async fn errors_of_the_server_pass_with_the_status_of_their_code() {
     let back = call("ask_form", json!({})).send(&world).await;
     let needed = &back.json()["error"]["data"]["requiredCapabilities"];
     assert_eq!(*needed, json!({ "elicitation": { "form": {} } }));
+    let error = r#"{"jsonrpc":"2.0","id":$ID,"error":{"code":-32602,"message":"no"}}"#;
+    for status in [200, 400] {
+        let refusal = Fault::Reply(Canned::new(status, error).json());
+        world
+            .server
+            .inject(Rule::new(refusal).on_tool("echo").times(1));
+        let back = call("echo", json!({})).send(&world).await;
+        assert_eq!(
+            back.refusal(),
+            (status, -32602),
+            "as the server has it: {back:?}"
+        );
+    }
     let nowhere = call("echo", json!({})).at("/servers/nobody/mcp");
     assert_eq!(nowhere.send(&world).await.status, 404);
     world.finish().await;
