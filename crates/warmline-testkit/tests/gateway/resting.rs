@@ -130,7 +130,7 @@ async fn a_refused_request_makes_nothing() {
             &hello,
             401,
         ),
-        ("/servers/nobody/mcp", &[json_body, alice], "{", 400),
+        ("/servers/nobody/mcp", &[json_body, alice], "{", 404),
         (PATH, &[json_body, alice], "{", 400),
         (PATH, &[("Content-Type", "text/plain"), alice], &hello, 415),
         (
