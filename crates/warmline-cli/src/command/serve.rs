@@ -28,6 +28,8 @@ pub(super) async fn run(typed: &args::Serve, report: &Report) -> Outcome<u8> {
     let source = Source::of(&typed.served)?
         .listening(typed.listen, typed.auth)
         .watched(typed.ops, typed.admin.clone());
+    // From before it is read, so that what changes meanwhile is seen.
+    let files = Watch::over(source.places());
     let (wanted, cautions) = source.read()?;
     let log_lost = log::start_by(&wanted.gateway);
     for caution in cautions {
@@ -48,7 +50,8 @@ pub(super) async fn run(typed: &args::Serve, report: &Report) -> Outcome<u8> {
         token: kept.tokens.local_file(),
     };
     announced.tell(report);
-    kept.follow(&gateway, &source, &fixed, &mut signals).await;
+    kept.follow(&gateway, &source, &fixed, files, &mut signals)
+        .await;
     Ok(stopping::stop(gateway, drain, &mut signals).await)
 }
 
@@ -90,12 +93,13 @@ impl Kept {
         gateway: &Gateway,
         source: &Source,
         fixed: &Fixed,
+        files: Watch,
         signals: &mut Signals,
     ) {
-        let mut files = Watch::over(match self.settings.watch {
-            true => source.places(),
-            false => Vec::new(),
-        });
+        let mut files = match self.settings.watch {
+            true => files,
+            false => Watch::over(Vec::new()),
+        };
         loop {
             tokio::select! {
                 told = signals.next() => match told {

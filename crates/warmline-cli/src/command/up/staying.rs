@@ -26,6 +26,8 @@ const IDLE: Duration = Duration::from_secs(30 * 60);
 pub(super) async fn stay(typed: &args::Up, state: &Path, home: &Home) -> Outcome<u8> {
     let mut signals = Signals::hear();
     let source = Source::of_user(typed.config.clone())?;
+    // From before it is read, so that what changes meanwhile is seen.
+    let files = Watch::over(source.places());
     let (wanted, _) = source.read()?;
     let log_lost = log::start_by(&wanted.gateway);
     // Held to the end: whoever has it may put a socket of a gateway that died out of the way.
@@ -50,7 +52,7 @@ pub(super) async fn stay(typed: &args::Up, state: &Path, home: &Home) -> Outcome
     })?;
     tracing::info!(socket = %home.socket().display(), "up");
     let idle = typed.idle.unwrap_or(IDLE);
-    let why = follow(&gateway, &source, &fixed, &mut signals, idle).await;
+    let why = follow(&gateway, &source, &fixed, files, &mut signals, idle).await;
     tracing::info!(why, "going down");
     let exit = stopping::stop(gateway, ceilings, &mut signals).await;
     drop(claim);
@@ -92,10 +94,10 @@ async fn follow(
     gateway: &Gateway,
     source: &Source,
     fixed: &Fixed,
+    mut files: Watch,
     signals: &mut Signals,
     idle: Duration,
 ) -> &'static str {
-    let mut files = Watch::over(source.places());
     loop {
         tokio::select! {
             told = signals.next() => match told {
