@@ -97,6 +97,8 @@ words!(OnStateLoss: Tell = "tell", Continue = "continue", Fail = "fail", EndRun 
 pub struct Policy {
     /// Whether the server may be used at all.
     pub enabled: bool,
+    /// Whether a gateway is of no use without the server, and does not start.
+    pub required: bool,
     /// Whether it needs sessions.
     pub sessions: Sessions,
     /// What one session is held for; none leaves it to what the server turns out to be.
@@ -198,6 +200,7 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             enabled: true,
+            required: false,
             sessions: Sessions::Auto,
             session_per: None,
             serial: false,

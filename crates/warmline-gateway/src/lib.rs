@@ -178,11 +178,12 @@ impl Gateway {
     ///
     /// # Errors
     /// It cannot listen there, or may not: others can reach the address, and nobody would be
-    /// asked who they are.
+    /// asked who they are. Or a server that is required does not answer.
     pub async fn start(warm: Warmline, options: Options) -> Result<Self, NotStarted> {
         if matches!(options.auth, Auth::None) && !options.listen.ip().is_loopback() {
             return Err(NotStarted::Unguarded(options.listen));
         }
+        starting::meet_required(&warm).await?;
         let listening = listener_at(options.listen).await;
         let (listener, address) = listening.map_err(NotStarted::Address)?;
         let acceptor = options.tls.clone().map(Acceptor::new).transpose();

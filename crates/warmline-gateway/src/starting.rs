@@ -1,9 +1,12 @@
-//! Why a gateway did not start.
+//! Why a gateway did not start, and the servers without which it does not.
 
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+
+use futures_util::future::try_join_all;
+use warmline::{ServerHandle, Warmline};
 
 /// Why a gateway did not start.
 #[derive(Debug)]
@@ -21,6 +24,8 @@ pub enum NotStarted {
     Tls(String),
     /// The audit cannot be written.
     Audit(PathBuf, io::Error),
+    /// A server that is required does not answer.
+    Required(Box<warmline::Error>),
 }
 
 impl fmt::Display for NotStarted {
@@ -44,6 +49,7 @@ impl fmt::Display for NotStarted {
                     path.display()
                 )
             },
+            Self::Required(error) => write!(f, "a server that is required: {error}"),
         }
     }
 }
@@ -58,7 +64,21 @@ impl From<NotStarted> for io::Error {
             | NotStarted::Socket(_, error)
             | NotStarted::Audit(_, error) => error.kind(),
             NotStarted::Unguarded(_) | NotStarted::Tls(_) => io::ErrorKind::InvalidInput,
+            NotStarted::Required(_) => io::ErrorKind::NotConnected,
         };
         Self::new(kind, not_started)
     }
+}
+
+/// Meets every server that is required, all at the same time. Others may be dead: they are met when
+/// somebody calls them.
+pub(crate) async fn meet_required(warm: &Warmline) -> Result<(), NotStarted> {
+    let servers = warm.servers().into_iter();
+    let required = servers
+        .filter_map(|name| warm.server(&name).ok())
+        .filter(ServerHandle::is_required);
+    let meeting = required.map(|server| async move { server.facts().await.map(drop) });
+    let met = try_join_all(meeting).await;
+    met.map(drop)
+        .map_err(|error| NotStarted::Required(Box::new(error)))
 }

@@ -90,6 +90,14 @@ impl ServerHandle {
         }
     }
 
+    /// Whether a gateway is of no use without it, and does not start.
+    pub fn is_required(&self) -> bool {
+        match &self.entry {
+            Entered::Known(entry) => entry.policy().required,
+            Entered::Bad(_) => false,
+        }
+    }
+
     /// Whether its credential is declared as a header of the caller's request.
     pub fn is_of_caller(&self) -> bool {
         match &self.entry {

@@ -8,7 +8,7 @@ use warmline::core::code::Code;
 use warmline::core::delivery::Delivery;
 use warmline::{Run, Warmline};
 use warmline_gateway::tokens::{self, LOCAL};
-use warmline_gateway::{Auth, Gateway, Options, Token, settings};
+use warmline_gateway::{Auth, Gateway, NotStarted, Options, Token, settings};
 
 use crate::args;
 use crate::gate::{Kept, Source};
@@ -82,6 +82,9 @@ async fn listen(kept: &Kept, token: &str) -> Outcome<Gateway> {
     };
     let started = Gateway::start(kept.warm.clone(), options).await;
     started.map_err(|error| {
+        if let NotStarted::Required(error) = &error {
+            return Problem::of_trouble(error.trouble(), error.delivery());
+        }
         Problem::new(
             Code::OpenFailed,
             "no port of this machine can be listened on",

@@ -72,6 +72,9 @@ impl Kept {
             started => started,
         };
         started.map_err(|error| {
+            if let NotStarted::Required(error) = &error {
+                return Problem::of_trouble(error.trouble(), error.delivery());
+            }
             if let NotStarted::Socket(..) = error {
                 let hint = "another gateway may listen there, or the folder is not there";
                 return Problem::new(Code::ConfigBadValue, "a socket cannot be listened on")

@@ -474,3 +474,15 @@ fn begun(server: &LedgerServer) {
             .any(|entry| entry.phase == Phase::Begin && entry.tool.as_deref() == Some("slow"))
     });
 }
+
+/// P101: whoever serves a server that is required hears that it is dead, and nothing is served.
+#[test]
+fn it_does_not_start_without_a_server_that_is_required() {
+    let warmline = Warmline::new();
+    let file = "[servers.dead]\nurl = 'http://127.0.0.1:1/mcp'\nrequired = true\n";
+    warmline.write_user("warmline.toml", file);
+    let told = warmline.run(&["serve", "--listen", "127.0.0.1:0"]);
+    assert_eq!(told.exit, 3, "{told}");
+    assert!(told.stderr.contains("error[cannot-reach]"), "{told}");
+    assert!(told.stderr.contains("`dead`"), "{told}");
+}

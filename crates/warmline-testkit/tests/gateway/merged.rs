@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use warmline::Server;
-use warmline_testkit::Personality;
+use warmline::{Server, Warmline};
+use warmline_gateway::{Gateway, NotStarted, Options};
+use warmline_testkit::{LedgerServer, Personality};
 
 use super::merged_world::{Merged, NEWEST, ask, each, list};
 use super::wire::{Legacy, call, initialize};
@@ -368,4 +369,36 @@ async fn one_server_that_forgot_its_sessions_is_healed_alone() {
         "its id was good to the end"
     );
     world.finish().await;
+}
+
+/// P101: a server that is required and dead lets no gateway start, and is named; one that answers
+/// does, whatever others are dead.
+#[tokio::test]
+async fn a_required_server_that_is_dead_lets_no_gateway_start() {
+    let required = |server: Server| server.with_policy(|policy| policy.required = true);
+    let alive = LedgerServer::start(Personality::legacy()).unwrap();
+    let start = async |servers: Vec<Server>| {
+        let warm = Warmline::builder().servers(servers).build().unwrap();
+        let options = Options {
+            listen: ([127, 0, 0, 1], 0).into(),
+            ..Options::default()
+        };
+        (warm.clone(), Gateway::start(warm, options).await)
+    };
+    let here = || required(Server::http("here", alive.url()));
+    let dead = nobody().await;
+    let (warm, started) = start(vec![here(), required(Server::http("dead", &dead))]).await;
+    let Err(NotStarted::Required(error)) = started else {
+        panic!("it started");
+    };
+    assert_eq!(error.server(), Some("dead"));
+    assert_eq!(error.code().word(), "cannot-reach");
+    warm.close().await;
+    let (warm, started) = start(vec![here(), Server::http("dead", &dead)]).await;
+    let gateway = started.unwrap();
+    let client = Legacy::greet_at(gateway.address(), "/mcp", NEWEST, json!({}), Vec::new()).await;
+    assert_eq!(counted(&client, "here__counter").await, 1);
+    client.delete().await;
+    gateway.stop().await;
+    warm.close().await;
 }

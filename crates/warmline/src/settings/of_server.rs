@@ -109,6 +109,12 @@ pub(crate) const TABLE: &[Of] = &[
         plain!(Switch, policy.enabled),
     )
     .row("S32"),
+    Of::new(
+        "required",
+        Kind::switch(),
+        "whether `serve` starts only if the server answers",
+        plain!(Switch, policy.required),
+    ),
     // Health
     Of::new(
         "check_after",
