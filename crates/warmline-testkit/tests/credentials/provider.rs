@@ -6,6 +6,9 @@ use futures_util::future::join_all;
 use serde_json::json;
 use warmline::core::code::Code;
 use warmline::core::delivery::Delivery;
+use warmline::core::exchange::Trouble;
+use warmline::credentials::{Asked, CredentialProvider, Stepping, Token};
+use warmline::identity::IdentityName;
 use warmline_testkit::{Canned, Fault, Rule};
 
 use crate::scene::{
@@ -162,4 +165,47 @@ async fn headers_of_a_call_reach_the_server_with_that_call_alone() {
         );
     }
     run.end().await;
+}
+
+const PEOPLE: [&str; 3] = ["alice", "bob", "carol"];
+
+/// Gives everybody a token that says whose it is.
+#[derive(Debug)]
+struct ForEach;
+
+impl CredentialProvider for ForEach {
+    fn fetch<'a>(&'a self, asked: Asked<'a>) -> Stepping<'a, Result<Token, Trouble>> {
+        let is_whose = |name: &&str| asked.identity == Some(&IdentityName::named(name));
+        let whose = PEOPLE.into_iter().find(is_whose).unwrap();
+        let token = Token::new(format!("token-of-{whose}"));
+        Box::pin(std::future::ready(Ok(token)))
+    }
+
+    fn label(&self) -> String {
+        "for each".to_owned()
+    }
+
+    fn splits_by_identity(&self) -> bool {
+        true
+    }
+}
+
+/// P20: users who each show a token of their own have a session each, which is kept: no call opens
+/// another.
+#[tokio::test]
+async fn users_with_tokens_of_their_own_keep_a_session_each() {
+    let ledger = stateful();
+    let warm = engine(declared(&ledger).provider(ForEach));
+    let runs = PEOPLE.map(|name| warm.identity(name).begin());
+    for expected in 1..=5 {
+        for run in &runs {
+            assert_eq!(count_in(run).await, expected);
+        }
+    }
+    assert_eq!(sessions(&ledger, "counter").len(), 3);
+    assert_eq!(shown(&ledger, "counter").len(), 3);
+    assert_eq!(ledger.ledger().received("initialize"), 3);
+    for run in runs {
+        run.end().await;
+    }
 }

@@ -255,7 +255,7 @@ async fn a_session_is_deleted_when_it_is_closed_and_what_that_gets_does_not_matt
                 .inject(warmline_testkit::Rule::new(fault).on("DELETE"));
         }
         session.close().await;
-        assert!(scene.ledger.ledger().received("DELETE") >= 1, "{story}");
+        assert_eq!(scene.ledger.ledger().received("DELETE"), 1, "{story}");
         drop(session);
         scene.ends(&story).await;
     }

@@ -45,7 +45,7 @@ async fn answered(world: &World) {
     assert!(ledger.wait_until(Duration::from_secs(5), is_answer).await);
 }
 
-/// P77, P78, mcp-spec 4.4.5 Y5: two clients of one named run share its session. What the server asks
+/// P77, P78: two clients of one named run share its session. What the server asks
 /// outside their calls could be of either, so it is put to neither and refused at once.
 #[tokio::test]
 async fn a_question_that_could_be_of_several_clients_is_nobodys() {
@@ -68,7 +68,7 @@ async fn a_question_that_could_be_of_several_clients_is_nobodys() {
     world.finish().await;
 }
 
-/// P78, mcp-spec 4.4.5 Y4: several calls of one client are one client's; the oldest of them is asked.
+/// P78: several calls of one client are one client's; the oldest of them is asked.
 #[tokio::test]
 async fn a_question_among_several_calls_of_one_client_is_that_clients() {
     let world = World::new(Personality::legacy()).await;
