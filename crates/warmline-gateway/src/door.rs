@@ -37,7 +37,8 @@ use self::limits::Connected;
 pub use self::limits::Limits;
 use self::pace::{Answering, Paced, Turns};
 use self::refusing::{
-    Refusal, foreign, not_let_in, not_read, not_there, parting, too_many_strangers, unreadable,
+    Refusal, closing, foreign, not_let_in, not_read, not_there, parting, too_many_strangers,
+    unreadable,
 };
 pub use self::resource::Resource;
 use self::socket::LocalListener;
@@ -269,7 +270,11 @@ async fn answer_behind(
         Opens::Mcp | Opens::Both => answer(shared, &head, body, peer).await,
         Opens::Admin => reply::nothing_here(),
     };
-    reply::headed(response, head.headers)
+    let mut response = reply::headed(response, head.headers);
+    if shared.departure.has_begun() {
+        closing(&mut response);
+    }
+    response
 }
 
 /// Answers one request: every one is counted here, and what is wrong with it is told once.

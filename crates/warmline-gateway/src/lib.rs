@@ -64,6 +64,7 @@ pub use crate::face::stdio::Pipe;
 use crate::merge::absent::Absences;
 use crate::metrics::Counts;
 use crate::ops::Ops;
+use crate::ops::departure::Departure;
 use crate::ops::vitals::{self, Vitals};
 pub use crate::rules::{Rule, Rules, ServerRules, Whose};
 pub use crate::starting::NotStarted;
@@ -167,6 +168,7 @@ pub(crate) struct Shared {
     pub(crate) counts: Arc<Counts>,
     pub(crate) faults: Faults,
     pub(crate) vitals: Vitals,
+    pub(crate) departure: Departure,
     /// What whoever looks after the gateway did, and asked for.
     pub(crate) desk: Desk,
     /// Whether nothing new is taken any more.
@@ -299,6 +301,13 @@ impl Gateway {
         self.shared.desk.idle_for(&self.shared.warm)
     }
 
+    /// Says that it is about to go: `/readyz` says no, and every answer closes its connection. So
+    /// long connections should still be taken, for whoever watches it to notice; not at all where
+    /// nobody does.
+    pub fn leave(&self) -> Duration {
+        self.shared.departure.begin()
+    }
+
     /// Takes no new connection and closes those that rest; what is under way goes on.
     pub fn drain(&self) {
         self.stop.send_replace(true);
@@ -360,6 +369,7 @@ impl Shared {
             counts: Arc::default(),
             faults: Faults::default(),
             vitals: Vitals::default(),
+            departure: Departure::default(),
             desk: Desk::new(options.handing),
             stopping,
             warm,

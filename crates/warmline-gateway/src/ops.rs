@@ -3,6 +3,7 @@
 //! Asked by: probes, scrapers, people.  They ask nobody who they are, and so show no identity, no
 //! run and no argument. A watcher that hangs takes one of a few places and nothing else.
 
+pub(crate) mod departure;
 mod exposition;
 mod page;
 pub(crate) mod vitals;
@@ -139,7 +140,10 @@ impl Watched {
         match request.uri().path() {
             "/livez" if self.shared.vitals.are_good() => plain(StatusCode::OK, "ok\n"),
             "/livez" => plain(StatusCode::SERVICE_UNAVAILABLE, "the loop does not turn\n"),
-            "/readyz" => self.page(About::Readiness).await,
+            "/readyz" => {
+                self.shared.departure.asked();
+                self.page(About::Readiness).await
+            },
             "/metrics" => self.page(About::Metrics).await,
             "/servers" => self.page(About::Servers).await,
             _ => {

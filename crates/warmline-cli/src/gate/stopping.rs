@@ -24,10 +24,10 @@ pub(crate) async fn stop(gateway: Gateway, ceilings: Ceilings, signals: &mut Sig
     let warm = gateway.warm().clone();
     let under_way = calls_under_way(&warm);
     tracing::info!(under_way, "stopping: calls under way may end");
-    gateway.drain();
+    let notice = gateway.leave();
     let unknown = calls_unknown(&warm);
     let stopped = tokio::select! {
-        () = ended(&gateway, &warm, &ceilings) => "stopped",
+        () = ended(&gateway, &warm, &ceilings, notice) => "stopped",
         () = signals.stop() => "stopped at once",
         () = gateway.asked_to_end_at_once() => "stopped at once, as asked",
     };
@@ -36,10 +36,14 @@ pub(crate) async fn stop(gateway: Gateway, ceilings: Ceilings, signals: &mut Sig
     if cut == 0 { 0 } else { CUT }
 }
 
-/// Waits for calls, then closes everything, within the limit in all.
-async fn ended(gateway: &Gateway, warm: &Warmline, ceilings: &Ceilings) {
+/// Waits until it was noticed and for calls, then closes everything, within the limit in all.
+async fn ended(gateway: &Gateway, warm: &Warmline, ceilings: &Ceilings, notice: Duration) {
     let closing = ceilings.grace + TO_CLOSE;
     let waiting = ceilings.drain.saturating_sub(closing + TO_LEAVE);
+    let notice = notice.min(waiting / 2);
+    clock::sleep(notice).await;
+    gateway.drain();
+    let waiting = waiting.saturating_sub(notice);
     let quiet = async {
         while calls_under_way(warm) > 0 {
             clock::sleep(LOOK_EVERY).await;

@@ -452,6 +452,25 @@ fn a_second_signal_ends_at_once_and_says_that_calls_were_cut() {
     assert_eq!(calling.exit, 4, "{calling}");
 }
 
+/// reliability O1: whoever asks whether it is ready hears no before nobody is let in any more; a
+/// second signal does not wait for that.
+#[test]
+fn a_gateway_that_is_watched_says_no_before_it_takes_nobody() {
+    let (warmline, _server, serving) = busy();
+    assert!(serving.page("/readyz").starts_with("HTTP/1.1 200"));
+    serving.tell(Signal::TERM);
+    until("it is not ready", || {
+        serving.page("/readyz").starts_with("HTTP/1.1 503")
+    });
+    let url = format!("{}/servers/busy/mcp", serving.base());
+    let told = warmline.run(&["call", &url, "counter"]);
+    assert_eq!(told.exit, 0, "{told}");
+    serving.tell(Signal::TERM);
+    let told = serving.ended(&warmline);
+    assert_eq!(told.exit, 0, "{told}");
+    assert!(told.stderr.contains("stopped at once"), "{told}");
+}
+
 fn busy() -> (Warmline, LedgerServer, Serving) {
     let server = LedgerServer::start(Personality::legacy()).unwrap();
     let warmline = Warmline::new();

@@ -54,7 +54,7 @@ pub(super) async fn parting(
 }
 
 /// Says that the connection ends with this response.
-fn closing(response: &mut Response<Body>) {
+pub(super) fn closing(response: &mut Response<Body>) {
     let close = HeaderValue::from_static("close");
     response.headers_mut().insert(CONNECTION, close);
 }

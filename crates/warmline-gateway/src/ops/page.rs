@@ -29,7 +29,7 @@ impl NotReady {
     }
 
     fn of(shared: &Shared) -> Option<Self> {
-        if *shared.stopping.borrow() {
+        if shared.departure.has_begun() || *shared.stopping.borrow() {
             Some(Self::Draining)
         } else if shared.gate.is_full() {
             Some(Self::Overloaded)
@@ -96,7 +96,7 @@ fn number(page: &mut Page, metric: &'static Metric, shared: &Shared) {
             lines.number(lost.map_or(0, |lost| lost.count()));
         },
         "reload_total" => lines.by(&counts.reloads),
-        "draining" => lines.number(u8::from(*shared.stopping.borrow())),
+        "draining" => lines.number(u8::from(NotReady::of(shared) == Some(NotReady::Draining))),
         _ => of_process(&mut lines, metric.name, shared),
     }
 }

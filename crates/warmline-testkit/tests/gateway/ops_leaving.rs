@@ -126,3 +126,27 @@ async fn a_reply_that_a_slow_reader_never_took_is_counted() {
     drop(asked);
     world.finish().await;
 }
+
+/// reliability O1, reliability O7: a gateway that is about to go says so before it takes nobody any
+/// more: who watches it has three seconds to send requests elsewhere, and those that still come are
+/// answered on connections that end with them.
+#[tokio::test]
+async fn who_watches_a_gateway_that_goes_has_time_to_notice() {
+    let world = world(Personality::legacy()).await;
+    let (at, ops) = (
+        world.gateway.address(),
+        world.gateway.ops_address().unwrap(),
+    );
+    let ready = async || wire::request(ops, "GET", "/readyz", &[], "").await.status;
+    assert_eq!(ready().await, 200);
+    assert_eq!(world.gateway.leave(), Duration::from_secs(3));
+    assert_eq!(ready().await, 503);
+    let greeting = super::door_wire::post(PATH, &[], &super::door_wire::initialize());
+    let greeting = greeting.replace("Connection: close\r\n", "");
+    let reply = super::door_wire::send(at, &greeting).await;
+    assert_eq!(
+        (reply.status, reply.header("connection")),
+        (200, Some("close"))
+    );
+    world.finish().await;
+}
