@@ -226,6 +226,13 @@ impl Limits {
             .any(|limit| self.taken_of(&limit) > self.most(&limit, claim))
     }
 
+    /// The limit that leaves no room for this claim now, and how much it allows.
+    pub fn full(&self, claim: &Claim) -> Option<(Limit, u32)> {
+        let full = self.stops(claim)?;
+        let most = self.most(&full, claim);
+        Some((full, most))
+    }
+
     /// How many rooms of a kind are taken.
     pub fn taken(&self, kind: Kind) -> u32 {
         self.taken_of(&Limit::All(kind))

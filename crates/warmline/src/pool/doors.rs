@@ -163,7 +163,10 @@ impl<C: Connector> Pool<C> {
                 let came = clock::timeout_at(by, InLine::room(&mut line)).await;
                 let waited = clock::now().saturating_duration_since(since);
                 let server = &key.place().server;
-                let room = came.map_err(|_| wording::no_room(server, waited))?;
+                let room = came.map_err(|_| {
+                    let full = self.ground.rooms.full(key, most);
+                    wording::no_room(server, waited, full.as_ref())
+                })?;
                 room.map(Some).ok_or_else(|| wording::closed(server))
             },
         }

@@ -294,8 +294,8 @@ impl<C: Connector> Permit<C> {
         let too_much = |room: &Room| room.is_too_much(most);
         if arrived.room.as_ref().is_some_and(too_much) {
             // Limits were lowered while it was opened.
-            let (policy, (counts, ..)) = (cell.policy(), cell.counts());
-            let trouble = wording::pool_full(cell.server(), took, &policy, &counts);
+            let full = ground.rooms.full(cell.any_key(), most);
+            let trouble = wording::no_room(cell.server(), took, full.as_ref());
             self.end_unheld(arrived);
             return self.fail(trouble);
         }

@@ -107,6 +107,12 @@ impl Rooms {
         Claim::of(key, None).is_some_and(|claim| self.book.lock().limits.is_needed(&claim))
     }
 
+    /// The limit that leaves no room for a session of this key now, and how much it allows.
+    pub(super) fn full(&self, key: &Key, server_max: Option<u32>) -> Option<(Limit, u32)> {
+        let claim = Claim::of(key, server_max)?;
+        self.book.lock().limits.full(&claim)
+    }
+
     /// How many are taken, sessions and processes.
     pub(super) fn taken(&self) -> (u32, u32) {
         let book = self.book.lock();

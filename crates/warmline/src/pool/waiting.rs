@@ -47,11 +47,15 @@ impl<C: Connector> Waiting<C> {
     /// The time is over. An answer that came in the same moment counts.
     fn too_late(&mut self, waited: Duration) -> Answer<C> {
         let server = self.cell.server();
+        // Asked before the cell is entered: locks are never held two at once.
+        let most = self.cell.connector().max_sessions(self.cell.setup());
+        let full = self.cell.ground.rooms.full(self.cell.any_key(), most);
         let trouble = self.cell.enter(|inside, _, _| {
             if inside.flights().iter().any(|one| one.stage == Stage::Wire) {
                 wording::too_slow(server, waited)
             } else {
-                wording::pool_full(server, waited, inside.core.policy(), &inside.core.counts())
+                let (policy, counts) = (inside.core.policy(), inside.core.counts());
+                wording::pool_full((server, waited), policy, &counts, full.as_ref())
             }
         });
         self.leave();

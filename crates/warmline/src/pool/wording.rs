@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use warmline_core::code::Reason;
 use warmline_core::exchange::Trouble;
+use warmline_core::pool::limits::{Kind, Limit};
 use warmline_core::pool::{CellPolicy, Counts, Sharing, Why};
 
 /// Opening pauses.
@@ -19,10 +20,10 @@ pub(super) fn breaker_open(server: &str, pause: Duration) -> Trouble {
 
 /// No session came free in time.
 pub(super) fn pool_full(
-    server: &str,
-    took: Duration,
+    (server, took): (&str, Duration),
     policy: &CellPolicy,
     counts: &Counts,
+    full: Option<&(Limit, u32)>,
 ) -> Trouble {
     let waited = seconds(took);
     let in_use = counts.leased + counts.retiring;
@@ -42,19 +43,36 @@ pub(super) fn pool_full(
             Trouble::new(Reason::PoolFull, what)
                 .hint("let those who hold it alone end sooner, or wait longer")
         },
-        Sharing::OneEach | Sharing::SideBySide | Sharing::Serial => no_room(server, took),
+        Sharing::OneEach | Sharing::SideBySide | Sharing::Serial => no_room(server, took, full),
     }
 }
 
-/// No room came free in time.
-pub(super) fn no_room(server: &str, waited: Duration) -> Trouble {
+/// No room came free in time: the limit that is full, where one still is.
+pub(super) fn no_room(server: &str, waited: Duration, full: Option<&(Limit, u32)>) -> Trouble {
     let waited = seconds(waited);
-    let what = format!(
-        "no room for a session of `{server}` within {waited} s: a limit of sessions or processes \
-         is reached"
-    );
-    Trouble::new(Reason::PoolFull, what)
-        .hint("let runs end sooner, or raise `limits.sessions` or `limits.processes`")
+    let none = format!("no room for a session of `{server}` within {waited} s");
+    let Some((limit, most)) = full else {
+        let what = format!("{none}: others were first");
+        return Trouble::new(Reason::PoolFull, what).hint("call less at once, or wait longer");
+    };
+    let (taken, setting) = match limit {
+        Limit::Server(_) => ("sessions of the server", "max_sessions"),
+        Limit::Identity(_, Kind::Session) => {
+            ("sessions of one identity", "limits.sessions_per_identity")
+        },
+        Limit::Identity(_, Kind::Process) => {
+            ("programs of one identity", "limits.processes_per_identity")
+        },
+        Limit::All(Kind::Session) => ("sessions", "limits.sessions"),
+        Limit::All(Kind::Process) => ("programs", "limits.processes"),
+    };
+    Trouble::new(
+        Reason::PoolFull,
+        format!("{none}: all {most} {taken} are taken"),
+    )
+    .hint(format!(
+        "let runs end sooner, or raise `{setting}` (now {most})"
+    ))
 }
 
 /// The opening was not done in time.

@@ -120,27 +120,23 @@ async fn each_limit_stops_only_its_own() {
     let full = |cell: Arc<CellOf<Fake>>| async move {
         let by = clock::after(Duration::from_millis(100));
         let trouble = pool.lease(&cell, Want::Shared, by).await.err();
-        trouble.map(|trouble| trouble.code)
+        let trouble = trouble.unwrap();
+        assert_eq!(trouble.code, Code::PoolFull);
+        // Whoever could do something about it is told which limit it is.
+        let hint = trouble.hint.unwrap();
+        let (_, setting) = hint.split_once('`').unwrap();
+        setting.to_owned()
     };
     assert_eq!(
         full(world.run("c", 1)).await,
-        Some(Code::PoolFull),
-        "two of this identity"
+        "limits.sessions_per_identity` (now 2)"
     );
     held.push(world.lease(&world.run("small", 2)).await.unwrap());
-    assert_eq!(
-        full(world.run("small", 3)).await,
-        Some(Code::PoolFull),
-        "one of this server"
-    );
+    assert_eq!(full(world.run("small", 3)).await, "max_sessions` (now 1)");
     let process = |who| world.cell(&key("p", who, SCOPE, Transport::Stdio), fake::SHARED);
     held.push(world.lease(&process(1)).await.unwrap());
     let other = world.cell(&key("q", 1, SCOPE, Transport::Stdio), fake::SHARED);
-    assert_eq!(
-        full(other).await,
-        Some(Code::PoolFull),
-        "one process of this identity"
-    );
+    assert_eq!(full(other).await, "limits.processes_per_identity` (now 1)");
     held.push(world.lease(&process(2)).await.unwrap());
     let census = world.pool.census();
     assert_eq!((census.rooms, census.processes), (3, 2));
