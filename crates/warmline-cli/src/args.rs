@@ -476,6 +476,9 @@ pub(crate) enum TokenWhat {
 pub(crate) struct Check {
     /// The file; nothing takes those in the usual places
     pub(crate) file: Option<PathBuf>,
+    /// The same, as other commands have it
+    #[arg(long, value_name = "FILE", conflicts_with = "file")]
+    pub(crate) config: Option<PathBuf>,
 }
 
 /// `warmline init`.
@@ -516,7 +519,8 @@ pub(crate) struct Add {
 /// `warmline explain`.
 #[derive(Debug, Args)]
 pub(crate) struct Explain {
-    /// The word in `error[…]`; nothing lists them all
+    /// The word in `error[…]`, or the number of a JSON-RPC error; nothing lists them all
+    #[arg(allow_negative_numbers = true)]
     pub(crate) code: Option<String>,
 }
 

@@ -1,8 +1,9 @@
-//! What the rules of a server let a single command do.
+//! What the rules of a server let a single command do, and what they say in words.
 //!
-//! Asked by: `call`, `request` and whoever lists tools.  Told by: the settings of the server. A run
+//! Asked by: `call`, `request` and whoever lists tools or rules.  Told by: the settings of the server. A run
 //! asks the engine, which knows the same rules.
 
+use warmline::config::{AccessRule, Caller};
 use warmline::core::code::Reason;
 use warmline::core::delivery::Delivery;
 use warmline::core::exchange::{Patience, Trouble};
@@ -40,4 +41,18 @@ pub(crate) fn patience(settings: &ServerSettings, usual: Patience, tool: &str) -
         },
         None => usual,
     }
+}
+
+/// A rule about callers, in words.
+pub(crate) fn sentence(rule: &AccessRule) -> String {
+    let tools = match &rule.tools {
+        Some(tools) => tools.join(", "),
+        None => "every tool".to_owned(),
+    };
+    let whose = match &rule.caller {
+        Caller::Named(name) => format!("for {name}"),
+        Caller::WithClaim { claim, has } => format!("where {claim} has {has}"),
+        Caller::Everybody => "for everybody".to_owned(),
+    };
+    format!("{tools} {whose}")
 }

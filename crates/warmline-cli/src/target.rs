@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use warmline::config::{
-    Config, ConfigFile, Declaration, Folders, Origin, header, parse_url, plain_name, public_url,
+    Access, Config, ConfigFile, Declaration, Folders, Origin, header, parse_url, plain_name,
+    public_url,
 };
 use warmline::core::code::Code;
 use warmline::core::era::Era;
@@ -29,6 +30,8 @@ pub(crate) struct Target {
     pub(crate) patience: Patience,
     /// What is decided about it, each value with its origin.
     pub(crate) settings: ServerSettings,
+    /// What its declaration says about callers of a gateway.
+    pub(crate) access: Access,
     /// What is decided for all servers together.
     pub(crate) engine: EngineSettings,
     pub(crate) source: TargetSource,
@@ -190,6 +193,7 @@ impl Target {
             server: configured.server,
             patience: Patience::default(),
             settings: configured.settings,
+            access: declaration.access.clone(),
             engine: config.engine(&store),
             source: TargetSource::Configured {
                 place: declaration.place.to_string(),
@@ -214,6 +218,7 @@ impl Target {
             server,
             patience: Patience::default(),
             settings: ServerSettings::default(),
+            access: Access::default(),
             engine: EngineSettings::default(),
             source: TargetSource::Typed,
             notes: Vec::new(),

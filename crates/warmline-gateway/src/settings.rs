@@ -47,16 +47,21 @@ impl Options {
             socket: settings.socket.clone(),
             admin: settings.admin.clone(),
             ops: settings.ops.address(settings.listen),
-            audit: settings.audit.clone().map(|file| AuditOptions {
-                file,
-                arguments: settings.audit_arguments.clone(),
-            }),
+            audit: audit(settings),
             sse: if settings.sse { Sse::On } else { Sse::Off },
             list_share: settings.list_share,
             limits: limits(settings),
             ..Self::default()
         })
     }
+}
+
+/// Where these settings want an audit.
+pub fn audit(settings: &GatewaySettings) -> Option<AuditOptions> {
+    settings.audit.clone().map(|file| AuditOptions {
+        file,
+        arguments: settings.audit_arguments.clone(),
+    })
 }
 
 fn limits(settings: &GatewaySettings) -> Limits {

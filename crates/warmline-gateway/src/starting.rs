@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use futures_util::future::try_join_all;
-use warmline::{ServerHandle, Warmline};
+use warmline::{Code, ServerHandle, Warmline};
 
 /// Why a gateway did not start.
 #[derive(Debug)]
@@ -77,7 +77,13 @@ pub(crate) async fn meet_required(warm: &Warmline) -> Result<(), NotStarted> {
     let required = servers
         .filter_map(|name| warm.server(&name).ok())
         .filter(ServerHandle::is_required);
-    let meeting = required.map(|server| async move { server.facts().await.map(drop) });
+    let meeting = required.map(|server| async move {
+        match server.facts().await {
+            // It wants to know who is calling, and nobody is yet.
+            Err(error) if error.code() == Code::CredentialUnavailable => Ok(()),
+            met => met.map(drop),
+        }
+    });
     let met = try_join_all(meeting).await;
     met.map(drop)
         .map_err(|error| NotStarted::Required(Box::new(error)))

@@ -27,6 +27,11 @@ where
     K: Clone + Eq + Hash + Send + Sync + 'static,
     T: Clone + Send + Sync + 'static,
 {
+    /// Whether any work is under way.
+    pub(crate) fn is_anything_under_way(&self) -> bool {
+        !self.0.lock().is_empty()
+    }
+
     /// The result of the work for a key: of the work that is under way, or of this.
     ///
     /// None if the work died; nothing is known of its result then.

@@ -454,6 +454,13 @@ impl Server {
         self.decide("enabled", |policy| policy.enabled = enabled)
     }
 
+    /// Whether a gateway is of no use without it: it does not start where the server cannot be
+    /// met, and is not ready while it fails.
+    #[must_use]
+    pub fn required(self, required: bool) -> Self {
+        self.decide("required", |policy| policy.required = required)
+    }
+
     /// How long its calls may take: without a sign of life, and in all.
     #[must_use]
     pub fn patience(self, idle: Duration, total: Duration) -> Self {

@@ -247,8 +247,8 @@ Examples:
 pub(super) const CHECK: &str = "\
 Look whether configuration files are right, and execute nothing.
 
-Nothing is started, contacted or filled in: what stands in the file is looked at, and what the
-environment says of settings. An error names file, line and column, and the nearest right word.
+Nothing is started or contacted: what stands in the file is looked at, and what the environment
+says of settings; a variable that is named in ${NAME} has to be there. An error names file, line and column, and the nearest right word.
 Exit 2 if there is one.";
 
 pub(super) const CHECK_EXAMPLES: &str = "\
@@ -282,6 +282,7 @@ Examples:
 pub(super) const EXPLAIN_EXAMPLES: &str = "\
 Examples:
   warmline explain answer-lost
+  warmline explain 7503
   warmline explain";
 
 pub(super) const TRUST: &str = "\

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use warmline::config::{AccessRule, Caller, Config, ConfigFile, Origin};
-use warmline::settings::{Effective, Origin as Decided};
+use warmline::config::{Config, ConfigFile, Origin};
+use warmline::settings::{Effective, Origin as Decided, ProcessVariables};
 use warmline::trust::TrustStore;
 use warmline_gateway::settings::{self, Accesses};
 
@@ -11,13 +11,14 @@ use crate::args;
 use crate::problem::{Outcome, Problem};
 use crate::report::text::count;
 use crate::report::{Fields, Report, style};
+use crate::rules;
 use crate::target::folders;
 
 /// Looks at each file; every one that is wrong is told.
 pub(super) fn run(typed: &args::Check, report: &Report) -> Outcome<u8> {
     let folders = folders()?;
     let store = TrustStore::in_state_folder(folders.state.as_deref());
-    let files: Vec<(PathBuf, Origin)> = match &typed.file {
+    let files: Vec<(PathBuf, Origin)> = match typed.file.as_ref().or(typed.config.as_ref()) {
         Some(file) => vec![(file.clone(), Origin::Given)],
         None => folders.files(),
     };
@@ -61,19 +62,21 @@ fn settled(config: &Config, store: &TrustStore) -> Outcome<Understood> {
     let mut gateway = config.gateway(store);
     gateway.take_process_environment()?;
     gateway.settle()?;
-    let (mut accesses, mut rules) = (Accesses::new(), Vec::new());
+    let (mut accesses, mut said) = (Accesses::new(), Vec::new());
     for file in config.files() {
         let trusted = file.trusted(store)?;
         for declaration in file.declarations() {
             let mut settings = trusted.settings(declaration)?;
             settings.take_process_environment()?;
             settings.settle()?;
+            // A variable that is named and not there is told here, and not when it is too late.
+            trusted.served(declaration, &ProcessVariables, &None)?;
             let access = &declaration.access;
             accesses.insert(declaration.name.clone(), access.clone());
-            let said = ["allow", "deny"].iter().zip([&access.allow, &access.deny]);
-            let said = said.flat_map(|(word, list)| list.iter().map(move |rule| (word, rule)));
-            rules.extend(said.map(|(word, rule)| {
-                let sentence = format!("{word} {}", sentence(rule));
+            let lists = ["allow", "deny"].iter().zip([&access.allow, &access.deny]);
+            let all = lists.flat_map(|(word, list)| list.iter().map(move |rule| (word, rule)));
+            said.extend(all.map(|(word, rule)| {
+                let sentence = format!("{word} {}", rules::sentence(rule));
                 (declaration.name.clone(), sentence)
             }));
         }
@@ -83,22 +86,8 @@ fn settled(config: &Config, store: &TrustStore) -> Outcome<Understood> {
     let decided = all.filter(|one| matches!(one.origin, Decided::File { .. }));
     Ok(Understood {
         settings: decided.collect(),
-        rules,
+        rules: said,
     })
-}
-
-/// A rule about callers, in words.
-fn sentence(rule: &AccessRule) -> String {
-    let tools = match &rule.tools {
-        Some(tools) => tools.join(", "),
-        None => "every tool".to_owned(),
-    };
-    let whose = match &rule.caller {
-        Caller::Named(name) => format!("for {name}"),
-        Caller::WithClaim { claim, has } => format!("where {claim} has {has}"),
-        Caller::Everybody => "for everybody".to_owned(),
-    };
-    format!("{tools} {whose}")
 }
 
 impl Understood {

@@ -4,15 +4,21 @@ use warmline::config::nearest;
 use warmline::core::code::Code;
 use warmline::core::delivery::Delivery;
 
+use self::numbers::Number;
 use crate::args;
 use crate::problem::{Outcome, Problem};
 use crate::report::text::padded;
 use crate::report::{Fields, Report, style};
 
+mod numbers;
+
 /// Prints the page of a code, or the list of all of them.
 pub(super) fn run(typed: &args::Explain, report: &Report) -> Outcome<u8> {
     match &typed.code {
-        Some(word) => page(find(word)?, report),
+        Some(word) => match Number::find(word) {
+            Some(number) => number.page(report),
+            None => page(find(word)?, report),
+        },
         None => list(report),
     }
     Ok(0)

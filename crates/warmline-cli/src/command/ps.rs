@@ -26,6 +26,8 @@ struct ServerLine {
     sessions: u64,
     calls: u64,
     last_failure: Option<Failure>,
+    /// Why it was left out of the list of all servers lately.
+    left_out: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -107,13 +109,19 @@ fn tell_people(hello: &Hello, held: &Held, report: &Report) {
         count(held.sessions.len(), "session"),
     ));
     let now = warmline::clock::wall_seconds();
-    let servers: Rows = held.servers.iter().map(ServerLine::row).collect();
+    let mut servers: Rows = held.servers.iter().map(ServerLine::row).collect();
+    let mut head = ServerLine::HEAD;
+    if held.servers.iter().all(|line| line.left_out.is_none()) {
+        // Most are never left out, and the column is of no use then.
+        head = &head[..head.len() - 1];
+        servers.iter_mut().for_each(|row| row.truncate(head.len()));
+    }
     let runs: Rows = held.runs.iter().map(|line| line.row(now)).collect();
     let sessions: Rows = held.sessions.iter().map(|line| line.row(now)).collect();
     let tables: [(&[&str], Rows); 3] = [
         (RunLine::HEAD, runs),
         (SessionLine::HEAD, sessions),
-        (ServerLine::HEAD, servers),
+        (head, servers),
     ];
     for (head, rows) in tables.iter().filter(|(_, rows)| !rows.is_empty()) {
         report.data("");
@@ -134,6 +142,7 @@ impl ServerLine {
         "SESSIONS",
         "CALLS NOW",
         "FAILS WITH",
+        "LEFT OUT",
     ];
 
     fn row(&self) -> Vec<String> {
@@ -147,6 +156,7 @@ impl ServerLine {
             self.sessions.to_string(),
             self.calls.to_string(),
             or_none(fails.map(|last| format!("{} ({}x)", last.code, last.in_a_row))),
+            or_none(self.left_out.clone()),
         ]
     }
 }
@@ -217,7 +227,8 @@ fn tell_programs(hello: &Hello, held: &Held, report: &Report) {
             .put(
                 "fails_with",
                 line.last_failure.as_ref().map(|last| &last.code),
-            );
+            )
+            .put("left_out", &line.left_out);
         report.object("server", &fields);
     }
     for line in &held.runs {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use warmline::config::ConfigError;
 use warmline::core::code::Code;
-use warmline::metrics::Counter;
+use warmline::metrics::{Counter, ServerState};
 use warmline::settings::OpsListen;
 use warmline_gateway::reload::{Fixed, NotReloaded, Wanted, Watch};
 use warmline_gateway::{Gateway, NotStarted, Options};
@@ -45,7 +45,8 @@ pub(super) async fn run(typed: &args::Serve, report: &Report) -> Outcome<u8> {
         address: gateway.address(),
         ops: gateway.ops_address(),
         admin: kept.settings.admin.clone(),
-        servers: gateway.warm().servers(),
+        servers: standing(&gateway, |state| state != ServerState::Off),
+        switched_off: standing(&gateway, |state| state == ServerState::Off),
         auth: kept.settings.auth,
         token: kept.tokens.local_file(),
     };
@@ -53,6 +54,13 @@ pub(super) async fn run(typed: &args::Serve, report: &Report) -> Outcome<u8> {
     kept.follow(&gateway, &source, &fixed, files, &mut signals)
         .await;
     Ok(stopping::stop(gateway, drain, &mut signals).await)
+}
+
+/// The names of servers that stand so.
+fn standing(gateway: &Gateway, so: impl Fn(ServerState) -> bool) -> Vec<String> {
+    let standing = gateway.warm().snapshot().standing.into_iter();
+    let meant = standing.filter(|line| so(line.state));
+    meant.map(|line| line.server.to_string()).collect()
 }
 
 impl Kept {
@@ -73,7 +81,8 @@ impl Kept {
         };
         started.map_err(|error| {
             if let NotStarted::Required(error) = &error {
-                return Problem::of_trouble(error.trouble(), error.delivery());
+                return Problem::of_trouble(error.trouble(), error.delivery())
+                    .hint("`required = true` says that nothing starts without it");
             }
             if let NotStarted::Socket(..) = error {
                 let hint = "another gateway may listen there, or the folder is not there";

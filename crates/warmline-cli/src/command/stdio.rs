@@ -1,5 +1,6 @@
 //! `warmline stdio`: an MCP server over stdio, in front of others.
 
+use warmline::core::code::Code;
 use warmline::{Run, clock};
 use warmline_gateway::{Auth, Options, Pipe, settings};
 
@@ -37,6 +38,13 @@ pub(super) async fn run(typed: &args::Stdio, report: &Report) -> Outcome<u8> {
         ..Options::default()
     };
     let mut pipe = Pipe::new(kept.warm.clone(), options);
+    if let Some(audit) = settings::audit(&kept.settings) {
+        pipe = pipe.audited(audit).map_err(|error| {
+            Problem::new(Code::ConfigBadValue, "the audit cannot be written")
+                .because(error.to_string())
+                .hint("decide another `audit.file`, or none")
+        })?;
+    }
     if let [server] = kept.warm.servers().as_slice() {
         pipe = pipe.to(server);
     }

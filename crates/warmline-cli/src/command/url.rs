@@ -2,7 +2,8 @@
 
 use warmline::Run;
 use warmline::config::{Config, nearest, parse_url};
-use warmline::settings::{AuthWord, GatewaySettings};
+use warmline::core::code::Code;
+use warmline::settings::{AuthWord, GatewaySettings, Origin};
 use warmline::trust::TrustStore;
 use warmline_gateway::tokens::TokenStore;
 
@@ -31,13 +32,9 @@ pub(super) fn run(typed: &args::Url, report: &Report) -> Outcome<u8> {
     let config = Config::read(typed.config.as_deref(), &folders)?;
     let mut settings = config.gateway(&store);
     settings.take_process_environment()?;
-    if let Some(caution) = typed
-        .name
-        .as_deref()
-        .and_then(|name| unknown(name, &config))
-    {
-        report.caution(&caution);
-    }
+    // Who says where the gateway is may mean one that goes by other files.
+    let name = typed.name.as_deref().filter(|_| typed.at.is_none());
+    name.map_or(Ok(()), |name| known(name, &config))?;
     let token = token(&settings, typed)?;
     let place = place(typed, &settings, token)?;
     match (typed.client, report.is_json()) {
@@ -58,29 +55,45 @@ pub(super) fn run(typed: &args::Url, report: &Report) -> Outcome<u8> {
             }
         },
     }
+    if typed.at.is_none() && !report.is_json() {
+        report.note(&format!(
+            "`{}` is where it listens by {}; if `serve` was told another address, say it: --at http://HOST:PORT",
+            settings.listen,
+            said_by(&settings.origin("gateway.listen"))
+        ));
+    }
     if typed.client == Some(Client::Claude) && typed.name.is_none() {
         report.note("this is all servers in one; `warmline url NAME` is one of them");
     }
     Ok(0)
 }
 
-/// What to say of a name that no file declares: it may have been typed at `serve`.
-fn unknown(name: &str, config: &Config) -> Option<String> {
+/// Whether a name is one that the files declare. Where they declare none, it may have been typed
+/// at `serve`.
+fn known(name: &str, config: &Config) -> Outcome<()> {
     let names: Vec<&str> = config
         .declarations()
-        .map(|(_, d)| d.name.as_str())
+        .map(|(_, declaration)| declaration.name.as_str())
         .collect();
     if names.is_empty() || names.contains(&name) {
-        return None;
+        return Ok(());
     }
-    let more = match nearest(name, names) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => "`warmline doctor` lists those that are".to_owned(),
-    };
-    Some(format!(
-        "no server is configured as `{}`; {more}",
-        name.escape_debug()
-    ))
+    let what = format!("no server is configured as `{}`", name.escape_debug());
+    Err(
+        Problem::new(Code::ServerUnknown, what).hint(match nearest(name, names) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => "`warmline doctor` lists those that are; `--at URL` names another gateway"
+                .to_owned(),
+        }),
+    )
+}
+
+/// Who decided where it listens.
+fn said_by(origin: &Origin) -> String {
+    match origin {
+        Origin::Default | Origin::Builder | Origin::Machine => "default".to_owned(),
+        Origin::Environment(_) | Origin::File { .. } => origin.to_string(),
+    }
 }
 
 /// What lets callers in.

@@ -65,5 +65,28 @@ fn check_names_the_place_and_the_right_word_and_executes_nothing() {
     ----- stdout -----
     {"kind":"check","file":"warmline.toml","servers":1,"trusted":true}
     "#);
+    let again = warmline.run(&["check", "--config", "warmline.toml"]);
+    assert_eq!((again.exit, again.stderr.as_str()), (0, ""), "{again}");
     assert!(!warmline.work().join("executed").exists());
+}
+
+/// What a file of another program wants filled in has to be there: `serve` would not start.
+#[test]
+fn check_names_a_variable_that_is_not_there() {
+    let declared = r#"{"mcpServers": {"a": {"url": "https://example.com/mcp",
+        "headers": {"Authorization": "Bearer ${NO_SUCH_TOKEN}"}}}}"#;
+    let warmline = Warmline::new();
+    warmline.write("mcp.json", declared);
+    tells!(warmline.run(&["check", "mcp.json"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[config-bad-value]: a variable of `a` cannot be filled in
+      where: mcp.json:1:22
+      why: `NO_SUCH_TOKEN` is not set
+    ");
+    let warmline = Warmline::new().with("NO_SUCH_TOKEN", "secret-of-a-test");
+    warmline.write("mcp.json", declared);
+    let told = warmline.run(&["check", "mcp.json"]);
+    assert_eq!(told.exit, 0, "{told}");
+    assert!(!told.everything().contains("secret-of-a-test"), "{told}");
 }

@@ -265,6 +265,24 @@ fn explain_prints_the_page_of_a_code() {
     ----- stdout -----
     {"kind":"code","code":"answer-lost","meaning":"The request was sent, and no answer to it arrived.","party":"network","delivery":"unknown","causes":["the connection closed after the request was sent","the server, or a gateway before it, failed while it worked","the answer came, and could not be written to where the output goes"],"try":["check whether it was executed before calling again"]}
     "#);
+    tells!(warmline.run(&["explain", "7503"]), @r"
+    exit: 0
+    ----- stdout -----
+    7503, in a JSON-RPC error
+      no answer came: the call may have been executed
+
+      what to try:
+      - see the word in `error.data.warmline.code`: `warmline explain WORD`
+    ");
+    for number in [
+        "7501", "7502", "-32700", "-32600", "-32601", "-32602", "-32603", "-32002", "-32020",
+        "-32022",
+    ] {
+        let told = warmline.run(&["explain", number]);
+        assert_eq!(told.exit, 0, "{told}");
+        assert!(told.stdout.starts_with(number), "{told}");
+    }
+    assert_eq!(warmline.run(&["explain", "7504"]).exit, 2);
     let all = warmline.run(&["explain"]);
     assert_eq!(
         all.stdout.lines().count(),

@@ -222,6 +222,48 @@ fn people_are_told_where_it_listens_and_how_to_be_let_in() {
     }
 }
 
+/// S32: what is switched off is named, and not as something that can be called.
+#[test]
+fn servers_that_are_switched_off_are_not_announced_as_served() {
+    let warmline = Warmline::new();
+    let (on, off) = (
+        "[servers.on]\nurl = 'http://127.0.0.1:1/mcp'\n",
+        "[servers.off]\ncommand = ['sh']\nenabled = false\n",
+    );
+    warmline.write_user("warmline.toml", &format!("{on}{off}"));
+    let serving = Serving::start(&warmline, &[]);
+    assert_eq!(serving.said["servers"].as_array().unwrap().len(), 1);
+    assert_eq!(serving.said["servers"][0]["name"], "on");
+    assert_eq!(serving.said["switched_off"][0], "off");
+    serving.stop(&warmline);
+}
+
+/// P101: one dead server stops nobody, unless it is said to be required.
+#[test]
+fn a_gateway_does_not_start_without_a_server_that_is_required() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let warmline = Warmline::new();
+    let declared = |dead: &str, alive: &str| {
+        let url = server.url();
+        let dead = format!("[servers.dead]\nurl = 'http://127.0.0.1:1/mcp'\n{dead}");
+        let text = format!("{dead}[servers.alive]\nurl = '{url}'\n{alive}");
+        warmline.write_user("warmline.toml", &text);
+    };
+    declared("", "required = true\n");
+    let serving = Serving::start(&warmline, &[]);
+    assert!(serving.page("/readyz").starts_with("HTTP/1.1 200"));
+    serving.stop(&warmline);
+    declared("required = true\n", "");
+    let told = warmline.run(&["serve", "--listen", "127.0.0.1:0"]);
+    assert_eq!((told.exit, told.stdout.as_str()), (3, ""), "{told}");
+    for said in [
+        "error[cannot-reach]: `dead` could not be reached",
+        "hint: `required = true` says that nothing starts without it",
+    ] {
+        assert!(told.stderr.contains(said), "{said} is missing: {told}");
+    }
+}
+
 /// A72: a gateway that asks nobody says so at its start (above), and `doctor` does.
 #[test]
 fn doctor_tells_of_a_gateway_that_asks_nobody() {
@@ -492,16 +534,4 @@ fn begun(server: &LedgerServer) {
             .iter()
             .any(|entry| entry.phase == Phase::Begin && entry.tool.as_deref() == Some("slow"))
     });
-}
-
-/// P101: whoever serves a server that is required hears that it is dead, and nothing is served.
-#[test]
-fn it_does_not_start_without_a_server_that_is_required() {
-    let warmline = Warmline::new();
-    let file = "[servers.dead]\nurl = 'http://127.0.0.1:1/mcp'\nrequired = true\n";
-    warmline.write_user("warmline.toml", file);
-    let told = warmline.run(&["serve", "--listen", "127.0.0.1:0"]);
-    assert_eq!(told.exit, 3, "{told}");
-    assert!(told.stderr.contains("error[cannot-reach]"), "{told}");
-    assert!(told.stderr.contains("`dead`"), "{told}");
 }

@@ -56,6 +56,24 @@ fn doctor_shows_every_decision_with_its_origin() {
     assert!(all.stdout.contains("limits.processes"), "{all}");
 }
 
+/// A111: rules about callers stand among the settings in words, and are not shown as none.
+#[test]
+fn doctor_shows_rules_about_callers() {
+    let warmline = Warmline::new();
+    let rules = "allow = [{ identity = 'alice' }, 'balance']\ndeny = [{ tools = ['delete_*'] }]\n";
+    let declared = format!("[servers.bank]\ncommand = ['sh']\n{rules}");
+    warmline.write_user("warmline.toml", &declared);
+    for words in [&["doctor", "bank", "--offline"][..], &["doctor"]] {
+        let told = warmline.run(words);
+        for said in [
+            "every tool for alice; balance for everybody",
+            "delete_* for everybody",
+        ] {
+            assert!(told.stdout.contains(said), "{said} is missing: {told}");
+        }
+    }
+}
+
 /// A111: a variable that cannot be used ends every command before anything is sent.
 #[test]
 fn a_bad_variable_is_named_before_anything_is_sent() {

@@ -109,6 +109,49 @@ fn a_legacy_client_has_a_run_of_its_own() {
     assert_eq!(server.violations(), Vec::<String>::new());
 }
 
+/// Where an audit is configured, calls by a pipe stand in it as those of every other client.
+#[test]
+fn calls_by_a_pipe_stand_in_the_audit() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let warmline = Warmline::new();
+    let file = warmline.work().join("audit.jsonl");
+    let declared = format!(
+        "[audit]\nfile = '{}'\n[servers.ledger]\nurl = '{}'\n",
+        file.display(),
+        server.url()
+    );
+    warmline.write_user("warmline.toml", &declared);
+    let mut client = Client::start(&warmline, &[]);
+    client.greet();
+    assert_eq!(client.count(&json!(1)), 1);
+    assert_eq!(client.leave(), Some(0));
+    let written = std::fs::read_to_string(&file).unwrap();
+    let lines = written
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let calls: Vec<Value> = lines
+        .filter(|line| line["method"] == "tools/call")
+        .collect();
+    assert_eq!(calls.len(), 1, "{written}");
+    for (key, value) in [
+        ("subject", "local"),
+        ("server", "ledger"),
+        ("tool", "counter"),
+    ] {
+        assert_eq!(calls[0][key], value, "{written}");
+    }
+    let missing = warmline.work().join("no/such/folder/audit.jsonl");
+    let declared = declared.replace(&*file.to_string_lossy(), &missing.to_string_lossy());
+    warmline.write_user("warmline.toml", &declared);
+    let told = warmline.run(&["stdio"]);
+    assert!(
+        told.stderr
+            .starts_with("error[config-bad-value]: the audit cannot"),
+        "{told}"
+    );
+    assert_eq!((told.exit, told.stdout.as_str()), (2, ""), "{told}");
+}
+
 /// P120: a run that was named outlives its client, and the next one goes on with it.
 #[test]
 fn a_named_run_goes_on_with_the_next_client() {

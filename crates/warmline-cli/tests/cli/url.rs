@@ -23,7 +23,11 @@ fn a_url_is_printed_with_what_to_paste() {
         "curl",
     ] {
         let told = warmline.run(&["url", "github", "--for", client]);
-        assert_eq!((told.exit, told.stderr.as_str()), (0, ""), "{told}");
+        assert_eq!(told.exit, 0, "{told}");
+        assert!(
+            told.stderr.contains("if `serve` was told another"),
+            "{told}"
+        );
         let token = local_token(&warmline.state());
         assert!(told.stdout.contains(&format!("Bearer {token}")), "{told}");
         assert!(told.stdout.contains("/servers/github/mcp"), "{told}");
@@ -42,6 +46,8 @@ fn a_url_is_printed_with_what_to_paste() {
         }
     })
     tools = await client.get_tools()
+    ----- stderr -----
+    `127.0.0.1:[PORT]` is where it listens by default; if `serve` was told another address, say it: --at http://HOST:PORT
     "#);
     tells!(warmline.run(&["url", "github", "--for", "cursor", "--run", "trip"]), @r#"
     exit: 0
@@ -56,14 +62,14 @@ fn a_url_is_printed_with_what_to_paste() {
         }
       }
     }
+    ----- stderr -----
+    `127.0.0.1:[PORT]` is where it listens by default; if `serve` was told another address, say it: --at http://HOST:PORT
     "#);
     tells!(warmline.run(&["url", "githup"]), @r"
-    exit: 0
-    ----- stdout -----
-    http://127.0.0.1:[PORT]/servers/githup/mcp
-    Authorization: Bearer [TOKEN]
+    exit: 2
     ----- stderr -----
-    no server is configured as `githup`; did you mean `github`?
+    error[server-unknown]: no server is configured as `githup`
+      hint: did you mean `github`?
     ");
     tells!(warmline.run(&["url", "--at", "https://mcp.example.com/"]), @r"
     exit: 0
@@ -71,4 +77,28 @@ fn a_url_is_printed_with_what_to_paste() {
     https://mcp.example.com/mcp
     Authorization: Bearer [TOKEN]
     ");
+    let elsewhere = warmline.run(&["url", "githup", "--at", "https://mcp.example.com/"]);
+    assert_eq!(elsewhere.exit, 0, "it may know other servers: {elsewhere}");
+}
+
+/// Where the gateway is said to listen is told with who says so: it may have been started otherwise.
+#[test]
+fn a_url_says_by_what_the_gateway_listens_there() {
+    let warmline = Warmline::new();
+    let told = warmline.run(&["url", "typed-at-serve"]);
+    tells!(told, @r"
+    exit: 0
+    ----- stdout -----
+    http://127.0.0.1:[PORT]/servers/typed-at-serve/mcp
+    Authorization: Bearer [TOKEN]
+    ----- stderr -----
+    `127.0.0.1:[PORT]` is where it listens by default; if `serve` was told another address, say it: --at http://HOST:PORT
+    ");
+    warmline.write_user("warmline.toml", "[gateway]\nlisten = '127.0.0.1:9484'\n");
+    let told = warmline.run(&["url"]);
+    assert!(
+        told.stderr
+            .contains("/.config/warmline/warmline.toml:2; if"),
+        "{told}"
+    );
 }

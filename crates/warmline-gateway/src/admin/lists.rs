@@ -12,7 +12,18 @@ use crate::Shared;
 use crate::who::{self, Split, Subject};
 
 pub(super) fn servers(shared: &Shared) -> Value {
-    json!({ "servers": shared.warm.snapshot().standing })
+    let left_out = shared.absences.now();
+    let standing = shared.warm.snapshot().standing.into_iter();
+    let lines = standing.map(|line| {
+        let left_out = left_out.get(&*line.server);
+        // Texts and numbers can always be written.
+        let mut said = serde_json::to_value(line).unwrap_or_default();
+        if let (Some(word), Some(said)) = (left_out, said.as_object_mut()) {
+            said.insert("left_out".to_owned(), json!(word));
+        }
+        said
+    });
+    json!({ "servers": lines.collect::<Vec<Value>>() })
 }
 
 pub(super) fn runs(shared: &Shared) -> Value {

@@ -32,11 +32,12 @@ use warmline::{Warmline, clock};
 use self::lines::{Line, Lines};
 use super::Visit;
 use super::passing::pass;
+use crate::audit::Audit;
 use crate::path::Target;
 use crate::reply::{self, RpcCode};
 use crate::tokens::LOCAL;
 use crate::who::{Peer, Subject};
-use crate::{Options, Shared, face};
+use crate::{AuditOptions, NotStarted, Options, Shared, face};
 
 /// So many requests of a client may be under way; more are read when one has ended.
 const MAX_UNDER_WAY: usize = 1024;
@@ -44,6 +45,9 @@ const MAX_UNDER_WAY: usize = 1024;
 const MAX_WAITING: usize = 64;
 /// How long calls may go on after a client closed its end.
 const AFTER_THE_END: Duration = Duration::from_secs(24);
+
+/// How long the audit may take to be written whole.
+const TO_WRITE_DOWN: Duration = Duration::from_secs(1);
 
 /// A client on a pair of pipes: the user of this machine.
 pub struct Pipe {
@@ -93,6 +97,19 @@ impl Pipe {
         }
     }
 
+    /// With a line in the audit for every call.
+    ///
+    /// # Errors
+    /// The audit cannot be written.
+    pub fn audited(mut self, audit: AuditOptions) -> Result<Self, NotStarted> {
+        // Nobody else has it before it serves.
+        if let Some(shared) = Arc::get_mut(&mut self.shared) {
+            let counts = Arc::clone(&shared.counts.audit);
+            shared.audit = Some(Audit::start(audit, counts)?);
+        }
+        Ok(self)
+    }
+
     /// In front of one server.
     #[must_use]
     pub fn to(mut self, server: impl Into<String>) -> Self {
@@ -129,7 +146,11 @@ impl Pipe {
             drop(talk);
             Ok(())
         };
-        tokio::try_join!(reading, write(output, lines)).map(drop)
+        let spoke = tokio::try_join!(reading, write(output, lines)).map(drop);
+        if let Some(audit) = &self.shared.audit {
+            audit.flush(TO_WRITE_DOWN).await;
+        }
+        spoke
     }
 
     fn visit<'a>(&'a self, head: &'a Parts) -> Visit<'a> {

@@ -98,6 +98,16 @@ enum Kind {
     Failed,
 }
 
+impl Kind {
+    const fn word(&self) -> &'static str {
+        match self {
+            Self::Late => "late",
+            Self::OtherEra(_) => "other-era",
+            Self::Failed => "failed",
+        }
+    }
+}
+
 impl Absences {
     /// How long a list waits for a server, where it waits for `most` at most; or why it is left out
     /// without being asked.
@@ -160,6 +170,17 @@ impl Absences {
             };
             tracing::warn!(server, %code, what, "left out of the list of all servers");
         }
+    }
+
+    /// The servers that were left out of somebody's list lately, each with a word for why.
+    pub(crate) fn now(&self) -> HashMap<String, &'static str> {
+        let known = self.known.lock();
+        let lately = known
+            .iter()
+            .filter(|(_, absent)| absent.since.elapsed() < LATE_FOR);
+        lately
+            .map(|((.., server), absent)| (server.clone(), absent.why.word()))
+            .collect()
     }
 
     /// Whether a server said lately that it speaks the modern era alone.

@@ -4,7 +4,7 @@
 //! ask nobody who they are.
 
 use serde_json::{Value, json};
-use warmline::metrics::{Metric, ServerLine};
+use warmline::metrics::{Metric, ServerLine, ServerState};
 
 use super::exposition::{Lines, Page};
 use super::vitals::Process;
@@ -18,6 +18,8 @@ enum NotReady {
     Draining,
     /// There is no room for another request.
     Overloaded,
+    /// A server fails that this gateway is of no use without.
+    Required,
 }
 
 impl NotReady {
@@ -25,25 +27,32 @@ impl NotReady {
         match self {
             Self::Draining => "draining",
             Self::Overloaded => "overloaded",
+            Self::Required => "required",
         }
     }
 
-    fn of(shared: &Shared) -> Option<Self> {
+    fn of(shared: &Shared, standing: &[ServerLine]) -> Option<Self> {
+        let fails = |line: &ServerLine| {
+            let fails = matches!(line.state, ServerState::Degraded | ServerState::BreakerOpen);
+            line.required && fails
+        };
         if shared.departure.has_begun() || *shared.stopping.borrow() {
             Some(Self::Draining)
         } else if shared.gate.is_full() {
             Some(Self::Overloaded)
+        } else if standing.iter().any(fails) {
+            Some(Self::Required)
         } else {
             None
         }
     }
 }
 
-/// Whether we are ready, and how the servers stand. Only what is ours decides: a dead server makes
-/// nobody unready.
+/// Whether we are ready, and how the servers stand. Only what is ours decides, and servers that
+/// were said to be required: any other that is dead makes nobody unready.
 pub(super) fn readiness(shared: &Shared) -> (bool, Value) {
-    let not_ready = NotReady::of(shared);
     let standing = shared.warm.snapshot().standing;
+    let not_ready = NotReady::of(shared, &standing);
     let servers: Vec<Value> = standing
         .iter()
         .map(|line| json!({ "server": line.server, "state": line.state }))
@@ -96,7 +105,9 @@ fn number(page: &mut Page, metric: &'static Metric, shared: &Shared) {
             lines.number(lost.map_or(0, |lost| lost.count()));
         },
         "reload_total" => lines.by(&counts.reloads),
-        "draining" => lines.number(u8::from(NotReady::of(shared) == Some(NotReady::Draining))),
+        "draining" => lines.number(u8::from(
+            NotReady::of(shared, &[]) == Some(NotReady::Draining),
+        )),
         _ => of_process(&mut lines, metric.name, shared),
     }
 }

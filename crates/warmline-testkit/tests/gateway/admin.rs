@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use warmline::Server;
 use warmline_gateway::local::{Happenings, LocalGateway};
 use warmline_gateway::{Auth, Ending, Options, Token};
 use warmline_testkit::Personality;
@@ -108,6 +109,34 @@ async fn servers_runs_and_sessions_are_listed_without_secrets_or_identities() {
         .filter(|run| run["run_name"] == "trip")
         .collect();
     assert_eq!((runs.len(), named.len()), (2, 1), "{runs:?}");
+    looked.world.finish().await;
+}
+
+/// A server that hangs is said to be tried, and left out of the lists where it is missed.
+#[tokio::test]
+async fn a_server_that_hangs_is_seen_to_hang() {
+    let looked = LookedAfter::with(|options| Options {
+        list_share: Duration::from_millis(100),
+        ..options
+    })
+    .await;
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/mcp", silent.local_addr().unwrap());
+    looked.world.warm.add(Server::http("hung", url)).unwrap();
+    let hung = async || looked.look("servers").await[0].clone();
+    assert_eq!(hung().await["state"], "untried");
+    let alice = looked.world.greet_as_alice("/mcp").await;
+    let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
+    alice.post(&list).await.whole().await;
+    let said = hung().await;
+    assert_eq!(
+        (&said["state"], &said["left_out"]),
+        (&json!("trying"), &json!("late")),
+        "{said}"
+    );
+    let other = looked.look("servers").await[1].clone();
+    assert!(other["left_out"].is_null(), "{other}");
+    drop(silent);
     looked.world.finish().await;
 }
 

@@ -8,7 +8,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use warmline::metrics::{METRICS, Value as Counted};
 use warmline::{Server, Warmline};
-use warmline_gateway::{Auth, Gateway, Options, Token};
+use warmline_gateway::{Auth, Gateway, NotStarted, Options, Token};
 use warmline_testkit::{CutAt, End, Fault, Personality, Rule};
 
 use super::exposition::Scraped;
@@ -266,6 +266,40 @@ async fn no_caller_makes_a_series() {
         );
     }
     world.finish().await;
+}
+
+/// P101: while a server fails that is required, nothing more should be sent here; any other one
+/// makes nobody unready.
+#[tokio::test]
+async fn a_required_server_that_fails_makes_the_gateway_unready() {
+    let server = warmline_testkit::LedgerServer::start(Personality::legacy()).unwrap();
+    let needed = Server::http(LEDGER, server.url()).required(true);
+    let warm = Warmline::builder().server(needed).build().unwrap();
+    let listening = Options {
+        listen: ([127, 0, 0, 1], 0).into(),
+        ..Options::default()
+    };
+    let gateway = Gateway::start(warm.clone(), watched(listening.clone()))
+        .await
+        .unwrap();
+    let met = server.ledger().received("initialize");
+    assert_eq!(met, 1, "it was met before anybody called");
+    let (status, ready) = json_of(&gateway, "/readyz").await;
+    assert_eq!((status, &ready["ready"]), (200, &json!(true)), "{ready}");
+    drop(server);
+    let run = warm.named("trip").unwrap();
+    let tried = run.server(LEDGER).unwrap().call("counter", json!({})).await;
+    assert!(tried.is_err());
+    let (status, ready) = json_of(&gateway, "/readyz").await;
+    assert_eq!(
+        (status, &ready["why"]),
+        (503, &json!("required")),
+        "{ready}"
+    );
+    gateway.stop().await;
+    let refused = Gateway::start(warm.clone(), listening).await.unwrap_err();
+    assert!(matches!(refused, NotStarted::Required(ref error) if error.server() == Some(LEDGER)));
+    warm.close().await;
 }
 
 /// reliability O8, A95: each server with what it is, how it stands, what went wrong last and when

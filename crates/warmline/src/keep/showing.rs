@@ -197,11 +197,14 @@ impl Tally {
                 ServerState::BreakerOpen
             } else if !entry.does_well() {
                 ServerState::Degraded
+            } else if is_untried && entry.contacting.is_anything_under_way() {
+                ServerState::Trying
             } else if is_untried {
                 ServerState::Untried
             } else {
                 ServerState::Ok
             },
+            required: entry.policy().required,
             transport: legs.first().map(|leg| leg.transport.word()),
             eras,
             keeps_session: legs.iter().map(|leg| leg.keeps_session).max(),

@@ -13,6 +13,8 @@ closed_set! {
     ServerState {
         /// Nobody has called it yet.
         Untried = "untried",
+        /// It is being called for the first time, and has not answered yet.
+        Trying = "trying",
         /// It works.
         Ok = "ok",
         /// It does not answer, or the last opening failed.
@@ -32,6 +34,9 @@ pub struct ServerLine {
     pub server: Arc<str>,
     /// How it stands.
     pub state: ServerState,
+    /// Whether a gateway is of no use without it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub required: bool,
     /// How its bytes travel, where that was found out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transport: Option<&'static str>,

@@ -112,7 +112,7 @@ pub(crate) const TABLE: &[Of] = &[
     Of::new(
         "required",
         Kind::switch(),
-        "whether `serve` starts only if the server answers",
+        "whether `serve` needs it: does not start where it cannot be met, and is not ready while it fails",
         plain!(Switch, policy.required),
     ),
     // Health

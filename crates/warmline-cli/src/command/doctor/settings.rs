@@ -1,6 +1,6 @@
 //! The settings that count, each with its origin, and variables that nobody reads.
 
-use warmline::config::Config;
+use warmline::config::{Access, AccessRule, Config};
 use warmline::settings::{Effective, Origin, RETIRED, ServerSettings, stray_variables};
 use warmline::trust::TrustStore;
 use warmline_gateway::settings::NOBODY_IS_ASKED;
@@ -9,6 +9,7 @@ use super::Finding;
 use crate::problem::Outcome;
 use crate::report::text::{one_line, padded};
 use crate::report::{Fields, Report};
+use crate::rules;
 use crate::target::Target;
 
 /// A setting, and the server it is of; none for all servers together.
@@ -20,7 +21,7 @@ pub(super) struct Row {
 
 /// Everything that is decided about a target.
 pub(super) fn of_target(target: &Target) -> Vec<Row> {
-    let server = of_server(None, &target.settings);
+    let server = of_server(None, &target.settings, &target.access);
     server.chain(of_engine(target.engine.effective())).collect()
 }
 
@@ -43,7 +44,8 @@ pub(super) fn of_all(config: &Config, store: &TrustStore) -> Outcome<Vec<Row>> {
             let mut settings = trusted.settings(declaration)?;
             settings.take_process_environment()?;
             settings.settle()?;
-            rows.extend(of_server(Some(&declaration.name), &settings));
+            let access = &declaration.access;
+            rows.extend(of_server(Some(&declaration.name), &settings, access));
         }
     }
     Ok(rows)
@@ -62,11 +64,31 @@ pub(super) fn asks_nobody(rows: &[Row]) -> Option<Finding> {
     ))
 }
 
-fn of_server(name: Option<&str>, settings: &ServerSettings) -> impl Iterator<Item = Row> {
+fn of_server(
+    name: Option<&str>,
+    settings: &ServerSettings,
+    access: &Access,
+) -> impl Iterator<Item = Row> {
     let server = name.map(str::to_owned);
-    settings.effective().into_iter().map(move |setting| Row {
-        server: server.clone(),
-        setting,
+    let sentences = |rules: &[AccessRule]| {
+        let sentences: Vec<String> = rules.iter().map(rules::sentence).collect();
+        (!sentences.is_empty()).then(|| sentences.join("; "))
+    };
+    let (allow, deny) = (sentences(&access.allow), sentences(&access.deny));
+    settings.effective().into_iter().map(move |mut setting| {
+        let about_callers = match setting.key {
+            "allow" => &allow,
+            "deny" => &deny,
+            _ => &None,
+        };
+        // Rules about callers say more than the tools that anybody at all may call.
+        if let Some(sentences) = about_callers {
+            setting.value.clone_from(sentences);
+        }
+        Row {
+            server: server.clone(),
+            setting,
+        }
     })
 }
 

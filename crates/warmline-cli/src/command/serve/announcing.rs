@@ -19,6 +19,8 @@ pub(super) struct Announced {
     /// Where its user sees what runs in it.
     pub(super) admin: Option<PathBuf>,
     pub(super) servers: Vec<String>,
+    /// Servers that are configured and not used.
+    pub(super) switched_off: Vec<String>,
     pub(super) auth: AuthWord,
     pub(super) token: PathBuf,
 }
@@ -45,6 +47,10 @@ impl Announced {
             padded("in a run", widest),
             format!("{base}/runs/RUN/servers/NAME/mcp"),
         ));
+        if !self.switched_off.is_empty() {
+            let off = self.switched_off.join(", ");
+            lines.push((padded("switched off", widest), off));
+        }
         if let Some(ops) = self.ops {
             let pages = format!("http://{ops}/metrics /livez /readyz /servers");
             lines.push((padded("watched at", widest), pages));
@@ -93,6 +99,10 @@ impl Announced {
             .put("url", self.base())
             .put("all_in_one", format!("{}/mcp", self.base()))
             .put("servers", servers)
+            .put(
+                "switched_off",
+                Some(&self.switched_off).filter(|off| !off.is_empty()),
+            )
             .put("admin", &self.admin)
             .put("ops", self.ops.map(|ops| format!("http://{ops}")))
             .put("auth", self.auth.word())
