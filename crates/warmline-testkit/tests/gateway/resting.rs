@@ -26,6 +26,12 @@ async fn a_minute() {
 #[tokio::test]
 async fn client_sessions_that_nobody_uses_end_by_themselves() {
     let world = World::new(Personality::legacy()).await;
+    // Nothing of ours is under way when time passes.
+    let quiet = Server::http(LEDGER, world.server.url()).with_policy(|policy| {
+        policy.keep_alive = Duration::ZERO;
+        policy.health_check_interval = Duration::from_secs(100 * 3600);
+    });
+    world.warm.add(quiet).unwrap();
     let control = world.server.control();
     let idle = Legacy::greet(&world, PATH, NEWEST, json!({})).await;
     let busy = Legacy::greet(&world, PATH, NEWEST, json!({})).await;

@@ -260,7 +260,8 @@ async fn many_sessions_are_opened_and_kept_alive_side_by_side() {
     let opening = tokio::spawn(async move { join_all(opening.iter().map(count)).await });
     let asked = |method: &str| world.server.ledger().received(method);
     until("all are asked for", || asked("initialize") == 20).await;
-    assert_eq!(asked("notifications/initialized"), 0, "none is there yet");
+    let done = asked("notifications/initialized");
+    assert!(done < 10, "one after the other: {done} are there");
     assert_eq!(opening.await.unwrap(), vec![1; 20]);
 
     // Each alone is waited for longer than all of them may take together.
