@@ -58,6 +58,7 @@ use crate::door::limits::Gate;
 pub use crate::door::{Limits, Resource, TlsFiles};
 use crate::face::legacy::clients::{self, Clients};
 use crate::face::modern::listen::Listens;
+use crate::face::modern::together::Together;
 pub use crate::face::sse::Sse;
 use crate::face::sse::Talks;
 pub use crate::face::stdio::Pipe;
@@ -164,6 +165,7 @@ pub(crate) struct Shared {
     pub(crate) clients: Clients,
     pub(crate) talks: Talks,
     pub(crate) listens: Listens,
+    pub(crate) together: Together,
     pub(crate) absences: Absences,
     pub(crate) counts: Arc<Counts>,
     pub(crate) faults: Faults,
@@ -365,6 +367,7 @@ impl Shared {
             clients: Clients::default(),
             talks: Talks::default(),
             listens: Listens::default(),
+            together: Together::default(),
             absences: Absences::default(),
             counts: Arc::default(),
             faults: Faults::default(),

@@ -4,6 +4,7 @@
 
 mod building;
 mod listening;
+mod lists;
 mod result;
 
 use std::borrow::Cow;
@@ -30,6 +31,7 @@ use crate::upstream::{Declared, Facts, List, Listener, Notices};
 pub(crate) use building::named_params;
 pub use building::{Call, Outcome};
 pub use listening::{CallEvent, CallEvents, Responder};
+pub use lists::ListsOf;
 pub use result::{ToolOutput, ToolResult};
 
 /// A server, as one identity calls it, inside a run or outside.

@@ -75,8 +75,8 @@ pub use client::{Builder, IdentityHandle, Warmline};
 pub use credentials::{CredentialProvider, CredentialSource, Secret};
 pub use error::{Error, Result};
 pub use handle::{
-    Call, CallEvent, CallEvents, HeldSession, Outcome, Responder, ServerHandle, ToolOutput,
-    ToolResult,
+    Call, CallEvent, CallEvents, HeldSession, ListsOf, Outcome, Responder, ServerHandle,
+    ToolOutput, ToolResult,
 };
 pub use identity::IdentityExtractor;
 pub use lease::Leased;

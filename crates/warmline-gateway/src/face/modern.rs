@@ -7,7 +7,7 @@
 //! |---|---|
 //! | What must a request say, and what is told first where it does not? | `check.rs` |
 //! | What does the server say of itself? | `discover.rs` |
-//! | How is a client told what changes? | `listen.rs` |
+//! | How is a client told what changes? | `listen.rs`; of lists, many by one: `together.rs` |
 //! | Whose is a request at the place of all servers? | `merged.rs`, `gathered.rs` |
 //! | Whose is the state of a request that asked something? | `state.rs` |
 
@@ -17,6 +17,7 @@ mod gathered;
 pub(crate) mod listen;
 mod merged;
 mod state;
+pub(crate) mod together;
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -21,9 +21,10 @@ use warmline::{Listener, News, ServerHandle, clock};
 
 use super::Way;
 use super::listen::{
-    ACKNOWLEDGED, Ear, FIRST_PAUSE, LONGEST_PAUSE, METHOD, STAYS, STOOD, no_room, not_as_json,
+    ACKNOWLEDGED, Ear, FIRST_PAUSE, LONGEST_PAUSE, METHOD, STOOD, hear, no_room, not_as_json,
     stopped,
 };
+use super::together::Together;
 use crate::Shared;
 use crate::body::Body;
 use crate::face::{self, Visit};
@@ -178,7 +179,8 @@ impl Place {
         let staying = members().into_iter().filter_map(|member| {
             let uris = uris.remove(&member.name).unwrap_or_default();
             let params = self.wanted.for_server(&self.params, &uris);
-            Some(stay_with(member.reached.ok()?, params, &self.ear))
+            let together = &self.shared.together;
+            Some(stay_with(together, member.reached.ok()?, params, &self.ear))
         });
         join_all(staying).await;
         // Nobody is left who could tell anything; other servers may come.
@@ -187,7 +189,7 @@ impl Place {
 }
 
 /// Stays with one server; ends where it knows no such thing.
-async fn stay_with(server: ServerHandle, params: Params, ear: &Arc<Ear>) {
+async fn stay_with(together: &Together, server: ServerHandle, params: Params, ear: &Arc<Ear>) {
     let ear = Arc::new(MemberEar {
         ear: Arc::clone(ear),
         is_again: AtomicBool::new(false),
@@ -195,16 +197,9 @@ async fn stay_with(server: ServerHandle, params: Params, ear: &Arc<Ear>) {
     let mut pause = FIRST_PAUSE;
     loop {
         let began = clock::now();
-        let heard = server
-            .request_raw(METHOD, params.clone())
-            .relayed()
-            .timeout(STAYS)
-            .idle_timeout(STAYS)
-            .listened_by(Arc::<MemberEar>::clone(&ear));
-        if heard
-            .await
-            .is_err_and(|error| error.server_error().is_some())
-        {
+        let listener = Arc::<MemberEar>::clone(&ear);
+        let heard = hear(together, &server, &params, listener).await;
+        if heard.is_err_and(|error| error.server_error().is_some()) {
             return;
         }
         ear.is_again.store(true, Ordering::Release);

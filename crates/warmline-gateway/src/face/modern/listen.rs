@@ -1,7 +1,8 @@
 //! `subscriptions/listen`: a stream on which a client hears what changes, for as long as it stays.
 //!
-//! Asked by: the modern face.  Each is passed on to the server as one of its own, under the
-//! client's id. When the server's stream breaks it is opened anew, and whatever may have changed
+//! Asked by: the modern face.  One that wants to hear of lists alone shares a stream of the server
+//! with others ([`together`](super::together)); any other is passed on to the server as it is. What
+//! is told is told under the client's id. When the server's stream breaks it is opened anew, and whatever may have changed
 //! meanwhile is said to have changed.
 
 use std::collections::HashMap;
@@ -22,6 +23,7 @@ use warmline::core::protocol::params::Params;
 use warmline::core::protocol::splice::Edit;
 use warmline::{Error, Listener, News, ServerHandle, clock};
 
+use super::together::{Lists, Together};
 use super::{Asked, failed, notification};
 use crate::audit::Line;
 use crate::body::Body;
@@ -61,9 +63,10 @@ pub(super) async fn answer(visit: &Visit<'_>, asked: Asked) -> Response<Body> {
     let mut stopping = shared.stopping.clone();
     let (turned_out, candour) = (visit.turned_out(), visit.candour());
     let (server, params) = (asked.server, asked.params);
+    let together = shared.together.clone();
     let calling: Calling = Box::pin(async move {
         let ended = tokio::select! {
-            ended = stay(&server, &params, (&ear, candour)) => ended,
+            ended = stay((&together, &server), &params, (&ear, candour)) => ended,
             () = stopped(&mut stopping) => ear.ended(b"{\"resultType\":\"complete\"}"),
             () = turned_out => ear.ended(b"{\"resultType\":\"complete\"}"),
         };
@@ -100,20 +103,15 @@ pub(super) async fn stopped(stopping: &mut watch::Receiver<bool>) {
 
 /// Stays with the server until it ends the stream in good order, or cannot be had any more.
 async fn stay(
-    server: &ServerHandle,
+    (together, server): (&Together, &ServerHandle),
     params: &Params,
     (ear, candour): (&Arc<Ear>, Candour),
 ) -> Ended {
     let mut tries = 0;
     loop {
         let began = clock::now();
-        let heard = server
-            .request_raw(METHOD, params.clone())
-            .relayed()
-            .timeout(STAYS)
-            .idle_timeout(STAYS)
-            .listened_by(Arc::<Ear>::clone(ear));
-        let error = match heard.await {
+        let listener = Arc::<Ear>::clone(ear);
+        let error = match hear(together, server, params, listener).await {
             Ok(result) => return ear.ended(&result),
             Err(error) => error,
         };
@@ -129,6 +127,26 @@ async fn stay(
         clock::sleep(pause.min(LONGEST_PAUSE)).await;
         tries += 1;
     }
+}
+
+/// Hears one stream of a server to its end: one for many where lists alone are wanted, else its
+/// own.
+pub(super) async fn hear(
+    together: &Together,
+    server: &ServerHandle,
+    params: &Params,
+    ear: Arc<dyn Listener>,
+) -> Result<Bytes, Error> {
+    if let (Some(lists), Some(of_lists)) = (Lists::alone(params), server.of_lists()) {
+        return together.listen(of_lists, lists, ear).await;
+    }
+    server
+        .request_raw(METHOD, params.clone())
+        .relayed()
+        .timeout(STAYS)
+        .idle_timeout(STAYS)
+        .listened_by(ear)
+        .await
 }
 
 /// Hears one stream of a server for one listen of a client.

@@ -74,6 +74,82 @@ async fn whoever_listens_hears_what_changes_under_its_own_id() {
     world.finish().await;
 }
 
+/// A listen of somebody for lists alone, at this path.
+async fn for_lists(world: &World, who: &str, path: &str, id: &Value, kinds: Value) -> Stream {
+    let wanted = request("subscriptions/listen", json!({ "notifications": kinds }));
+    let wanted = wanted.changed(|body| body["id"] = id.clone()).at(path);
+    let token = format!("Bearer token-of-{who}");
+    let mut stream = wanted.with("Authorization", &token).begin(world).await;
+    let first = next(&mut stream, id).await;
+    assert_eq!(first["method"], "notifications/subscriptions/acknowledged");
+    assert_eq!(first["params"]["notifications"], kinds, "{first}");
+    stream
+}
+
+/// P82: one listen at the server is enough for the lists of all clients of an identity, whatever
+/// their runs; each hears what it asked for under its own id. It ends with the last of them.
+#[tokio::test]
+async fn list_changes_for_many_come_from_one_listen() {
+    let world = World::of_alice(Personality::modern()).await;
+    let tools = || json!({ "toolsListChanged": true });
+    let all = json!({ "toolsListChanged": true, "promptsListChanged": true });
+    let prompts = json!({ "promptsListChanged": true });
+    let place = "/servers/ledger/mcp";
+    let (one, two, three) = (json!("one"), json!(2), json!("three"));
+    let mut first = for_lists(&world, "alice", place, &one, tools()).await;
+    let in_run = "/runs/r/servers/ledger/mcp";
+    let mut second = for_lists(&world, "alice", in_run, &two, all).await;
+    let mut quiet = for_lists(&world, "alice", place, &three, prompts).await;
+    open(&world, 1).await;
+    let mut of_bob = for_lists(&world, "bob", place, &one, tools()).await;
+    open(&world, 2).await;
+    world.server.control().change_tools();
+    for (stream, id) in [(&mut first, &one), (&mut second, &two), (&mut of_bob, &one)] {
+        let told = next(stream, id).await;
+        assert_eq!(told["method"], "notifications/tools/list_changed");
+    }
+    drop((first, of_bob));
+    open(&world, 1).await;
+    world.server.control().change_tools();
+    let told = next(&mut second, &two).await;
+    assert_eq!(told["method"], "notifications/tools/list_changed");
+    // Whoever did not ask hears of the end alone.
+    world.server.control().end_listens();
+    for (stream, id) in [(&mut second, &two), (&mut quiet, &three)] {
+        let last = next(stream, id).await;
+        assert_eq!(last["result"]["resultType"], "complete", "{last}");
+        assert_eq!(last["id"], *id);
+    }
+    let again = for_lists(&world, "alice", place, &one, tools()).await;
+    open(&world, 1).await;
+    drop(again);
+    open(&world, 0).await;
+    world.finish().await;
+}
+
+/// P82: one that breaks is opened once for all of them, and all hear that something may have changed.
+#[tokio::test]
+async fn a_listen_for_many_that_breaks_is_opened_anew_once() {
+    let world = World::of_alice(Personality::modern()).await;
+    let place = "/servers/ledger/mcp";
+    let mut streams = Vec::new();
+    for id in [json!(1), json!(2), json!(3)] {
+        let tools = json!({ "toolsListChanged": true });
+        let stream = for_lists(&world, "alice", place, &id, tools).await;
+        streams.push((stream, id));
+    }
+    open(&world, 1).await;
+    world.server.restart().unwrap();
+    for (stream, id) in &mut streams {
+        let told = next(stream, id).await;
+        assert_eq!(told["method"], "notifications/tools/list_changed");
+    }
+    assert_eq!(world.server.ledger().received("subscriptions/listen"), 2);
+    drop(streams);
+    open(&world, 0).await;
+    world.finish().await;
+}
+
 /// mcp-spec 6.6.4: an end in good order is told, by the server or by us.
 #[tokio::test]
 async fn an_end_in_good_order_is_told() {
