@@ -209,7 +209,7 @@ async fn serve<I>(
 ) where
     I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let limits = *shared.gate.limits();
+    let limits = shared.gate.limits();
     let counts = Arc::clone(&shared.counts);
     let turns = Arc::new(Turns::default());
     let socket = Stalling::new(socket, limits.stalled_after).telling(move || {

@@ -283,7 +283,9 @@ impl Gateway {
     ) -> Result<T, E> {
         let shared = &self.shared;
         let (terms, warm) = (&shared.terms, &shared.warm);
-        terms.replace(options, self.address, warm, meanwhile)
+        let done = terms.replace(options, self.address, warm, meanwhile)?;
+        shared.gate.hold_to(options.limits);
+        Ok(done)
     }
 
     /// Ends when somebody asks by the admin socket that the gateway ends, and says how.

@@ -43,13 +43,23 @@ pub struct Fixed {
 /// Settings of the gateway that count at once when a file changed; tables end in a dot.
 const AT_ONCE: &[&str] = &[
     "gateway.auth",
+    "gateway.body_timeout",
+    "gateway.head_timeout",
     "gateway.hosts",
+    "gateway.idle_timeout",
     "gateway.jwt.",
+    "gateway.max_connections",
+    "gateway.max_connections_per_address",
+    "gateway.max_head",
     "gateway.max_request",
+    "gateway.max_request_bytes",
+    "gateway.max_requests",
+    "gateway.max_strangers_per_minute",
     "gateway.origins",
     "gateway.proxy_header",
     "gateway.resource.",
     "gateway.run_from",
+    "gateway.stall_timeout",
     "gateway.trusted_proxies",
 ];
 

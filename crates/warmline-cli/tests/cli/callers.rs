@@ -317,3 +317,31 @@ fn check_shows_what_it_understood() {
         assert!(told.stdout.lines().any(|told| told == line), "{told}");
     }
 }
+
+/// Limits of the door count as soon as their file is read again; an address waits for the next
+/// start, and that is said.
+#[test]
+fn limits_of_the_door_count_when_the_file_changed() {
+    let warmline = Warmline::new();
+    let declared = "[servers.one]\nurl = 'http://127.0.0.1:1/mcp'\n";
+    let with = |lines: &str| format!("[gateway]\n{lines}\n{declared}");
+    let file = warmline.write_user("warmline.toml", &with("max_connections = 100"));
+    let serving = Serving::start(&warmline, &[]);
+    let limit = |number: u32| format!("\nwarmline_gateway_connections_limit {number}\n");
+    assert!(serving.page("/metrics").contains(&limit(100)));
+    std::fs::write(
+        &file,
+        with("max_connections = 50\nsocket = 'elsewhere.sock'"),
+    )
+    .unwrap();
+    until("the other limit counts", || {
+        serving.page("/metrics").contains(&limit(50))
+    });
+    let log = serving.stop(&warmline);
+    for told in [
+        r#""at_once":"gateway.max_connections""#,
+        r#""at_next_start":"gateway.socket""#,
+    ] {
+        assert!(log.contains(told), "{told} is missing: {log}");
+    }
+}

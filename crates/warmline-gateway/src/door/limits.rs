@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use warmline::clock::{self, Instant};
 
 /// What the door holds at a time, and for how long.
@@ -58,28 +58,34 @@ impl Default for Limits {
 
 /// What is held at the door now.
 pub(crate) struct Gate {
-    limits: Limits,
+    /// Replaced when the configuration was read again. What is held stays held.
+    limits: ArcSwap<Limits>,
     connections: AtomicUsize,
     by_address: Mutex<HashMap<IpAddr, usize>>,
     requests: AtomicUsize,
-    bytes: Arc<Semaphore>,
+    bytes: AtomicUsize,
     strangers: Strangers,
 }
 
 impl Gate {
     pub(crate) fn new(limits: Limits) -> Self {
         Self {
-            limits,
+            limits: ArcSwap::from_pointee(limits),
             connections: AtomicUsize::new(0),
             by_address: Mutex::default(),
             requests: AtomicUsize::new(0),
-            bytes: Arc::new(Semaphore::new(limits.request_bytes.div_ceil(1 << 10))),
+            bytes: AtomicUsize::new(0),
             strangers: Strangers::default(),
         }
     }
 
-    pub(crate) const fn limits(&self) -> &Limits {
-        &self.limits
+    pub(crate) fn limits(&self) -> Limits {
+        **self.limits.load()
+    }
+
+    /// Holds to other limits from now on: requests at once, connections as they come.
+    pub(crate) fn hold_to(&self, limits: Limits) {
+        self.limits.store(Arc::new(limits));
     }
 
     /// Connections there are.
@@ -94,25 +100,26 @@ impl Gate {
 
     /// Bytes that are held of requests.
     pub(crate) fn bytes(&self) -> usize {
-        let free = self.bytes.available_permits() << 10;
-        self.limits.request_bytes.saturating_sub(free)
+        self.bytes.load(Ordering::Relaxed)
     }
 
     /// Whether there is no room for another connection or request.
     pub(crate) fn is_full(&self) -> bool {
-        self.connections() >= self.limits.connections
-            || self.requests() >= self.limits.requests
-            || self.bytes.available_permits() == 0
+        let limits = self.limits.load();
+        self.connections() >= limits.connections
+            || self.requests() >= limits.requests
+            || self.bytes() >= limits.request_bytes
     }
 
     /// A place for a connection, until it is dropped; none where there are too many.
     pub(crate) fn connection(self: &Arc<Self>, from: Option<IpAddr>) -> Option<Connected> {
-        let place = Counted::take(&self.connections, self.limits.connections)?;
+        let limits = self.limits.load();
+        let place = Counted::take(&self.connections, limits.connections)?;
         let address = from.map(network_of);
         if let Some(address) = address {
             let mut by_address = self.by_address.lock();
             let held = by_address.entry(address).or_default();
-            if *held >= self.limits.connections_per_address {
+            if *held >= limits.connections_per_address {
                 return None;
             }
             *held += 1;
@@ -126,22 +133,26 @@ impl Gate {
 
     /// A place for a request, until it is dropped; none where there are too many.
     pub(crate) fn request(&self) -> Option<Counted<'_>> {
-        Counted::take(&self.requests, self.limits.requests)
+        Counted::take(&self.requests, self.limits.load().requests)
     }
 
     /// Room for a body of so many bytes; none where too much is held already.
-    pub(crate) fn room(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
-        let bytes = bytes.min(self.limits.request_bytes);
-        let kibibytes = u32::try_from(bytes.div_ceil(1 << 10)).ok()?;
-        Arc::clone(&self.bytes)
-            .try_acquire_many_owned(kibibytes)
-            .ok()
+    pub(crate) fn room(self: &Arc<Self>, bytes: usize) -> Option<Room> {
+        let most = self.limits.load().request_bytes;
+        let bytes = bytes.min(most);
+        let room = Room {
+            gate: Arc::clone(self),
+            bytes,
+        };
+        let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        // Given back by dropping it, also where there is none.
+        (before.saturating_add(bytes) <= most).then_some(room)
     }
 
     /// Whether too many came from there without being let in.
     pub(crate) fn is_tired_of(&self, from: IpAddr) -> bool {
         self.strangers
-            .are_many(network_of(from), self.limits.strangers_per_minute)
+            .are_many(network_of(from), self.limits.load().strangers_per_minute)
     }
 
     /// Somebody from there was not let in.
@@ -171,6 +182,18 @@ impl Drop for Counted<'_> {
         if let Some(number) = self.0 {
             number.fetch_sub(1, Ordering::Relaxed);
         }
+    }
+}
+
+/// Room for the bytes of a request, until it is dropped.
+pub(crate) struct Room {
+    gate: Arc<Gate>,
+    bytes: usize,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.gate.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -299,6 +322,29 @@ mod tests {
             drop(request);
         }
         assert!(gate.by_address.lock().is_empty());
+    }
+
+    #[test]
+    fn other_limits_count_at_once_and_what_is_held_stays_held() {
+        let gate = gate(|limits| limits.request_bytes = 100);
+        let room = gate.room(60).unwrap();
+        assert!(gate.room(60).is_none(), "no room");
+        assert_eq!(gate.bytes(), 60);
+        gate.hold_to(Limits {
+            request_bytes: 150,
+            requests: 0,
+            ..Limits::default()
+        });
+        let more = gate.room(60).unwrap();
+        assert!(gate.request().is_none() && gate.is_full());
+        gate.hold_to(Limits {
+            request_bytes: 100,
+            ..Limits::default()
+        });
+        assert!(gate.room(1).is_none(), "more is held than may be");
+        drop((room, more));
+        assert_eq!(gate.bytes(), 0);
+        assert!(gate.room(1_000).is_some(), "one may have all there is");
     }
 
     #[tokio::test(start_paused = true)]
