@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -218,10 +218,12 @@ impl Drop for Connected {
 }
 
 /// Addresses from which requests came that nobody was let in with.
-#[derive(Default)]
 struct Strangers {
+    begun: Instant,
     /// How many there are, so that most requests need no lock.
     known: AtomicUsize,
+    /// When all of them are over, in milliseconds since the beginning.
+    over_at: AtomicU64,
     by_address: RwLock<HashMap<IpAddr, Seen>>,
 }
 
@@ -234,15 +236,42 @@ const MINUTE: Duration = Duration::from_mins(1);
 /// So many addresses are remembered.
 const MAX_ADDRESSES: usize = 10_000;
 
+impl Default for Strangers {
+    fn default() -> Self {
+        Self {
+            begun: clock::now(),
+            known: AtomicUsize::new(0),
+            over_at: AtomicU64::new(0),
+            by_address: RwLock::default(),
+        }
+    }
+}
+
 impl Strangers {
     fn are_many(&self, from: IpAddr, most: u32) -> bool {
         if self.known.load(Ordering::Relaxed) == 0 {
             return false;
         }
+        if self.millis(Duration::ZERO) >= self.over_at.load(Ordering::Relaxed) {
+            self.sweep();
+        }
         let by_address = self.by_address.read();
         by_address
             .get(&from)
             .is_some_and(|seen| !seen.is_over() && seen.times >= most)
+    }
+
+    /// Forgets those that are over.
+    fn sweep(&self) {
+        let mut by_address = self.by_address.write();
+        by_address.retain(|_, seen| !seen.is_over());
+        self.known.store(by_address.len(), Ordering::Relaxed);
+    }
+
+    /// What the clock will show after this time.
+    fn millis(&self, after: Duration) -> u64 {
+        let age = clock::now().saturating_duration_since(self.begun) + after;
+        u64::try_from(age.as_millis()).unwrap_or(u64::MAX)
     }
 
     fn note(&self, from: IpAddr) {
@@ -260,6 +289,7 @@ impl Strangers {
         }
         seen.times = seen.times.saturating_add(1);
         self.known.store(by_address.len(), Ordering::Relaxed);
+        self.over_at.store(self.millis(MINUTE), Ordering::Relaxed);
     }
 }
 
@@ -357,6 +387,8 @@ mod tests {
         assert!(!gate.is_tired_of(IpAddr::from([192, 0, 2, 2])));
         tokio::time::advance(MINUTE).await;
         assert!(!gate.is_tired_of(HERE));
+        let known = gate.strangers.known.load(Ordering::Relaxed);
+        assert_eq!(known, 0, "nobody takes a lock for those who are over");
     }
 
     #[tokio::test]
