@@ -12,6 +12,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
+use warmline::core::code::Reason;
 use warmline::core::exchange::Trouble;
 use warmline::core::key::Digest;
 use warmline::core::protocol::params::Params;
@@ -67,9 +68,14 @@ impl Binding<'_> {
         if memchr::memmem::find(&result, b"\"input_required\"").is_none() {
             return Ok(result);
         }
-        let asking = serde_json::from_slice::<Asking<'_>>(&result).ok();
-        let asks = asking.filter(|asking| asking.kind.as_deref() == Some("input_required"));
-        let Some(state) = asks.and_then(|asking| asking.state) else {
+        // What cannot be read could hold a state that anybody would see.
+        let unreadable = || {
+            let what = "the server's question cannot be read";
+            Trouble::new(Reason::Internal, what)
+        };
+        let asking = serde_json::from_slice::<Asking<'_>>(&result).map_err(|_| unreadable())?;
+        let asks = asking.kind.as_deref() == Some("input_required");
+        let Some(state) = asking.state.filter(|_| asks) else {
             return Ok(result);
         };
         // The very bytes of the server, quotes and all.
@@ -82,10 +88,8 @@ impl Binding<'_> {
         let text = format!("\"{}\"", URL_SAFE_NO_PAD.encode(sealed));
         let mut out = Vec::with_capacity(result.len() + text.len());
         let edits = [Edit::Set(MEMBER, text.as_bytes())];
-        match splice::edit_object(&result, &edits, &mut out) {
-            Ok(()) => Ok(out.into()),
-            Err(_) => Ok(result),
-        }
+        splice::edit_object(&result, &edits, &mut out).map_err(|_| unreadable())?;
+        Ok(out.into())
     }
 
     /// The server's own state, raw, where the parameters hold one.
@@ -168,6 +172,14 @@ mod tests {
         ] {
             let same = mine.seal_until(result.into(), 1).unwrap();
             assert_eq!(same, result);
+        }
+        for unreadable in [
+            r#"{"resultType":"input_required","requestState":"a","requestState":"b"}"#,
+            r#"{"resultType":"input_required","requestState":"a","resultType":"complete"}"#,
+            r#"{"resultType":["input_required"],"requestState":"a"}"#,
+        ] {
+            let sealed = mine.seal_until(unreadable.into(), 1);
+            assert!(sealed.is_err(), "{unreadable}");
         }
         assert_eq!(mine.open_at(&Params::empty(), 1), Ok(None));
         for (state, what) in [("", "empty"), ("état", "not ours")] {
