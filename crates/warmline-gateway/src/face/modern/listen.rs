@@ -21,7 +21,7 @@ use warmline::core::key::Digest;
 use warmline::core::protocol::meta;
 use warmline::core::protocol::params::Params;
 use warmline::core::protocol::splice::Edit;
-use warmline::{Error, Listener, News, ServerHandle, clock};
+use warmline::{Code, Error, Listener, News, ServerHandle, clock};
 
 use super::together::{Lists, Together};
 use super::{Asked, failed, notification};
@@ -41,10 +41,9 @@ const MAX_ALL: u32 = 1024;
 const MAX_OF_ONE: u32 = 64;
 /// A server may stay silent on such a stream for as long as nothing changes.
 pub(super) const STAYS: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-/// A stream that breaks is opened again after a pause that doubles, so often in a row.
+/// A stream that breaks is opened again after a pause that doubles.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(500);
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-const MAX_TRIES: u32 = 12;
 /// A stream that stood for so long was a good one.
 pub(super) const STOOD: Duration = Duration::from_secs(60);
 
@@ -101,13 +100,14 @@ pub(super) async fn stopped(stopping: &mut watch::Receiver<bool>) {
     }
 }
 
-/// Stays with the server until it ends the stream in good order, or cannot be had any more.
+/// Stays with the server until it ends the stream in good order, or is there no more. One that
+/// cannot be reached is tried for as long as somebody listens.
 async fn stay(
     (together, server): (&Together, &ServerHandle),
     params: &Params,
     (ear, candour): (&Arc<Ear>, Candour),
 ) -> Ended {
-    let mut tries = 0;
+    let mut pause = FIRST_PAUSE;
     loop {
         let began = clock::now();
         let listener = Arc::<Ear>::clone(ear);
@@ -116,16 +116,15 @@ async fn stay(
             Err(error) => error,
         };
         if began.elapsed() >= STOOD {
-            tries = 0;
+            pause = FIRST_PAUSE;
         }
-        let is_final = error.server_error().is_some() || !ear.is_acknowledged();
-        if is_final || tries == MAX_TRIES {
+        let is_gone = matches!(error.code(), Code::ServerUnknown | Code::Closed);
+        if is_gone || error.server_error().is_some() || !ear.is_acknowledged() {
             ear.note(Err(error.clone()));
             return failed(server, &ear.id, (&error, 0), candour).await;
         }
-        let pause = FIRST_PAUSE * 2_u32.saturating_pow(tries);
-        clock::sleep(pause.min(LONGEST_PAUSE)).await;
-        tries += 1;
+        clock::sleep(pause).await;
+        pause = LONGEST_PAUSE.min(pause * 2);
     }
 }
 
