@@ -21,7 +21,7 @@ use warmline::clock::{self, Instant};
 use warmline::core::protocol::headers::SESSION_ID;
 use warmline::core::protocol::meta;
 use warmline::core::protocol::params::Params;
-use warmline::{Delivery, Error};
+use warmline::{Code, Delivery, Error};
 
 use self::file::Output;
 use crate::NotStarted;
@@ -108,8 +108,8 @@ impl Audit {
         put(&mut said, "client", client(visit.head, method, params));
         put(&mut said, "run", run(visit, params));
         put(&mut said, "server", Some(server));
-        put(&mut said, "method", Some(method));
-        put(&mut said, "tool", tool);
+        put(&mut said, "method", Some(cut(method)));
+        put(&mut said, "tool", tool.as_deref().map(cut));
         put(&mut said, "trace", trace::id(visit.head, params));
         if is_call && let Some(arguments) = self.named(params) {
             said.insert("arguments".to_owned(), arguments);
@@ -125,10 +125,22 @@ impl Audit {
 
     /// Somebody was not let in.
     pub(crate) fn turned_away(&self, head: &Parts, subject: &str, why: &'static str) {
+        self.turned_away_after(head, (subject, why), 0);
+    }
+
+    /// The same, after so many others for whom no line was written.
+    pub(crate) fn turned_away_after(
+        &self,
+        head: &Parts,
+        (subject, why): (&str, &'static str),
+        left_out: u64,
+    ) {
         let mut said = Self::said(subject);
-        let path: String = head.uri.path().chars().take(MAX_TEXT).collect();
-        put(&mut said, "path", Some(path));
+        put(&mut said, "path", Some(cut(head.uri.path())));
         put(&mut said, "refused", Some(why));
+        if left_out > 0 {
+            said.insert("more".to_owned(), json!(left_out));
+        }
         tell(&self.lines, &self.dropped, said);
     }
 
@@ -197,6 +209,12 @@ impl Line {
     pub(crate) fn refused(mut self, why: &str) {
         put(&mut self.said, "refused", Some(why));
         self.over(Delivery::Unsent);
+    }
+
+    /// It was sent, and nobody answered in time.
+    pub(crate) fn late(mut self) {
+        put(&mut self.said, "code", Some(Code::Deadline.word()));
+        self.over(Delivery::Unknown);
     }
 
     fn over(&mut self, delivery: Delivery) {
@@ -297,6 +315,11 @@ fn put(said: &mut Map<String, Value>, name: &str, value: Option<impl Into<String
     }
 }
 
+/// A text of a client, no longer than a line can bear.
+fn cut(text: &str) -> String {
+    text.chars().take(MAX_TEXT).collect()
+}
+
 /// What a client calls itself.
 fn client(head: &Parts, method: &str, params: &Params) -> Option<String> {
     let greeting = (method == "initialize").then(|| params.member("clientInfo"));
@@ -314,7 +337,7 @@ fn client(head: &Parts, method: &str, params: &Params) -> Option<String> {
         Some(agent.to_owned())
     };
     let name = stated.or_else(agent)?;
-    Some(name.chars().take(MAX_TEXT).collect())
+    Some(cut(&name))
 }
 
 /// The run that the request is in.

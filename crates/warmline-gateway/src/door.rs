@@ -418,8 +418,11 @@ async fn let_in(
     if let Peer::Address(address) = peer {
         shared.gate.stranger(address);
     }
-    if let Some(audit) = &shared.audit {
-        audit.turned_away(head, "nobody", turned_away.word());
+    if let Some(audit) = &shared.audit
+        && let Some(left_out) = shared.faults.due_in_audit(turned_away)
+    {
+        let said = ("nobody", turned_away.word());
+        audit.turned_away_after(head, said, left_out);
     }
     if is_tired {
         return Err(TurnedAwayFor::Strangers.with(too_many_strangers()));

@@ -399,6 +399,9 @@ impl Shared {
                 reply::empty(StatusCode::NO_CONTENT)
             },
             Err(error) => {
+                if let Some(audit) = &self.audit {
+                    audit.turned_away(head, subject.name(), error.code().word());
+                }
                 let status = if error.code() == Code::RunUnknown {
                     StatusCode::NOT_FOUND
                 } else {

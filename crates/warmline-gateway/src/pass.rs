@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use warmline::core::code::Reason;
+use warmline::core::code::{Code, Reason};
 use warmline::core::exchange::Trouble;
 use warmline::core::protocol::params::Params;
 use warmline::{Error, ServerHandle};
@@ -84,6 +84,30 @@ impl Visit<'_> {
         self.audit_line(server, method, params)
     }
 
+    /// Notes a request that goes to no server, and why.
+    pub(crate) fn turned_down(&self, method: &str, params: &Params, why: &str) {
+        if let Some(line) = self.noted(method, params) {
+            line.refused(why);
+        }
+    }
+
+    /// The same where the engine said why.
+    pub(crate) fn failed(&self, method: &str, params: &Params, error: &Error) {
+        // What the rules forbid was noted when they were asked.
+        if error.code() != Code::NotAllowed
+            && let Some(line) = self.noted(method, params)
+        {
+            line.ended(&Err(error.clone()));
+        }
+    }
+
+    /// The same of a request without a message.
+    pub(crate) fn sent_away(&self, why: &'static str) {
+        if let Some(audit) = &self.shared.audit {
+            audit.turned_away(self.head, self.subject.name(), why);
+        }
+    }
+
     fn audit_line(&self, server: &str, method: &str, params: &Params) -> Option<Line> {
         let audit = self.shared.audit.as_ref()?;
         Some(audit.line(self, server, method, params))
@@ -106,7 +130,8 @@ impl Pass {
         };
         let terms = shared.terms.load();
         outcome.map(|list| {
-            rules::strike(list, |tool| {
+            let shown = terms.rules.shown(server.name());
+            rules::strike(list, shown, |tool| {
                 server.may_call(tool) && terms.rules.may_call(&subject, server.name(), tool)
             })
         })

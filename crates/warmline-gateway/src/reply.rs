@@ -91,12 +91,31 @@ pub(crate) fn error(
     code: RpcCode,
     message: &str,
 ) -> Response<Body> {
-    let mut response = json(status, error_message(id, code.number(), message, None));
+    error_with(status, id, (code, message), None)
+}
+
+/// The same with more for programs to read.
+pub(crate) fn error_with(
+    status: StatusCode,
+    id: Option<&[u8]>,
+    (code, message): (RpcCode, &str),
+    data: Option<&serde_json::Value>,
+) -> Response<Body> {
+    let mut response = json(status, error_message(id, code.number(), message, data));
     let told = Told {
         code: code.number(),
         what: message.chars().take(MAX_TOLD).collect(),
+        matter: Matter::Message,
     };
     response.extensions_mut().insert(told);
+    response
+}
+
+/// The same response, of which the log says that its client spoke another era than the server.
+pub(crate) fn about_era(mut response: Response<Body>) -> Response<Body> {
+    if let Some(told) = response.extensions_mut().get_mut::<Told>() {
+        told.matter = Matter::Era;
+    }
     response
 }
 
@@ -105,6 +124,16 @@ pub(crate) fn error(
 pub(crate) struct Told {
     pub(crate) code: i64,
     pub(crate) what: String,
+    pub(crate) matter: Matter,
+}
+
+/// What was wrong with a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Matter {
+    /// Something in it.
+    Message,
+    /// Nothing, but that its server speaks another era.
+    Era,
 }
 
 /// More of it does not stand in the log.
@@ -144,8 +173,24 @@ pub(crate) fn response_message(id: Option<&[u8]>, member: &str, value: &[u8]) ->
 /// server, so that its client goes on with `initialize`. None of the errors that modern servers
 /// give may stand here.
 pub(crate) fn only_legacy(id: &[u8]) -> Bytes {
-    let what = "Bad Request: this server begins with initialize";
-    error_message(Some(id), RpcCode::Invalid.number(), what, None)
+    error_message(Some(id), RpcCode::Invalid.number(), ONLY_LEGACY, None)
+}
+
+const ONLY_LEGACY: &str = "Bad Request: this server begins with initialize";
+
+/// A response of the modern face, of which the log hears if it is one of these.
+pub(crate) fn told_if_only_legacy(mut response: Response<Body>) -> Response<Body> {
+    let is_said = |said: &Bytes| memchr::memmem::find(said, ONLY_LEGACY.as_bytes()).is_some();
+    if response.status() == StatusCode::BAD_REQUEST
+        && matches!(response.body(), Body::Whole(Some(said)) if is_said(said))
+    {
+        response.extensions_mut().insert(Told {
+            code: RpcCode::Invalid.number(),
+            what: ONLY_LEGACY.to_owned(),
+            matter: Matter::Era,
+        });
+    }
+    response
 }
 
 /// A message in a form that is none.

@@ -100,6 +100,15 @@ impl Rules {
         all.all(|rules| rules.may_call(subject, tool))
     }
 
+    /// Whether what is seen of a server depends on who looks.
+    pub(crate) fn shown(&self, server: &str) -> Shown {
+        if self.servers.contains_key(server) {
+            Shown::ByCaller
+        } else {
+            Shown::Alike
+        }
+    }
+
     /// The same for the tool that a call names. A call that names none is its server's to refuse.
     pub(crate) fn may_call_named(&self, subject: &Subject, server: &str, call: &Params) -> bool {
         if !self.servers.contains_key(server) {
@@ -165,11 +174,23 @@ fn holds(claim: &str, said: &Value, text: &str) -> bool {
     }
 }
 
+/// To whom a list is shown as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// To everybody.
+    Alike,
+    /// To whom the rules allow it.
+    ByCaller,
+}
+
 /// The result of `tools/list`, as far as it has to be read.
 #[derive(Deserialize)]
 struct Listed<'a> {
     #[serde(borrow, default)]
     tools: Option<Vec<&'a RawValue>>,
+    /// Who may keep the list for whom.
+    #[serde(borrow, default, rename = "cacheScope")]
+    scope: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -178,18 +199,33 @@ struct Named<'a> {
     name: Cow<'a, str>,
 }
 
-/// A list of no tools.
-const NOTHING: &[u8] = b"{\"tools\":[]}";
+/// What a list says that no two callers may share.
+const PRIVATE: &str = "\"private\"";
+
+/// A list of no tools, in the era of what is not shown.
+fn nothing(result: &[u8]) -> Bytes {
+    let is_modern = memchr::memmem::find(result, b"\"resultType\"").is_some();
+    Bytes::from_static(if is_modern {
+        b"{\"tools\":[],\"resultType\":\"complete\",\"ttlMs\":0,\"cacheScope\":\"private\"}"
+    } else {
+        b"{\"tools\":[]}"
+    })
+}
 
 /// A list without the tools that may not be seen. What stays is as the server wrote it; a list
-/// from which nothing goes is the very same bytes.
-pub(crate) fn strike(result: Bytes, may_be_seen: impl Fn(&str) -> bool) -> Bytes {
-    let tools = match serde_json::from_slice::<Listed<'_>>(&result) {
-        Ok(Listed { tools: Some(tools) }) => tools,
-        Ok(Listed { tools: None }) => return result,
+/// from which nothing goes is the very same bytes, but that it is no longer for everybody where
+/// others may see less.
+pub(crate) fn strike(result: Bytes, shown: Shown, may_be_seen: impl Fn(&str) -> bool) -> Bytes {
+    let (tools, scope) = match serde_json::from_slice::<Listed<'_>>(&result) {
+        Ok(Listed { tools: None, .. }) => return result,
+        Ok(Listed {
+            tools: Some(tools),
+            scope,
+        }) => (tools, scope),
         // What cannot be read cannot be struck out, and is not shown.
-        Err(_) => return Bytes::from_static(NOTHING),
+        Err(_) => return nothing(&result),
     };
+    let is_told_wrongly = scope.is_some_and(|scope| scope.get() != PRIVATE);
     let mut stays = Vec::with_capacity(result.len());
     let mut number = 0;
     for tool in &tools {
@@ -201,18 +237,22 @@ pub(crate) fn strike(result: Bytes, may_be_seen: impl Fn(&str) -> bool) -> Bytes
             number += 1;
         }
     }
-    if number == tools.len() {
-        return result;
-    }
     if number == 0 {
         stays.push(b'[');
     }
     stays.push(b']');
+    let is_struck = number < tools.len();
+    let becomes_private = is_told_wrongly && (is_struck || shown == Shown::ByCaller);
+    let mut edits: SmallVec<[Edit<'_>; 2]> = SmallVec::new();
+    edits.extend(is_struck.then_some(Edit::Set("tools", &stays)));
+    edits.extend(becomes_private.then_some(Edit::Set("cacheScope", PRIVATE.as_bytes())));
+    if edits.is_empty() {
+        return result;
+    }
     let mut out = Vec::with_capacity(result.len());
-    let edits = [Edit::Set("tools", &stays)];
     match splice::edit_object(&result, &edits, &mut out) {
         Ok(()) => out.into(),
-        Err(_) => Bytes::from_static(NOTHING),
+        Err(_) => nothing(&result),
     }
 }
 

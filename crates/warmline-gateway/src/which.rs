@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use http::request::Parts;
 use http::{HeaderName, Response, StatusCode};
 use warmline::core::protocol::params::Params;
+use warmline::core::protocol::splice::Edit;
 use warmline::seal::Purpose;
 use warmline::{Run, Vault};
 
@@ -94,6 +95,17 @@ pub(crate) fn run<'a>(
         let digest = vault.digest(Purpose::Run, &[b"found", text.as_bytes()]);
         Cow::Owned(format!("found_{}", digest.hex()))
     }))
+}
+
+/// The parameters without the name of a run, which was said to us alone.
+pub(crate) fn without_run(params: Params) -> Params {
+    if params.meta_member(RUN_META).is_none() {
+        return params;
+    }
+    let mut raw = Vec::with_capacity(params.raw().len());
+    params.write_with(&mut raw, &[], &[Edit::Remove(RUN_META)]);
+    // Edits of a checked object make a checked object.
+    Params::parse(raw.into()).unwrap_or(params)
 }
 
 fn checked<'a>(name: Cow<'a, str>, place: &'static str) -> Result<Cow<'a, str>, BadName> {

@@ -11,6 +11,8 @@ use http::{HeaderValue, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 
+use warmline::core::protocol::headers::SESSION_ID;
+
 use super::resource;
 use crate::Shared;
 use crate::body::{self, Body, Rest, Unread};
@@ -98,6 +100,17 @@ pub(super) fn foreign(terms: &Terms, head: &Parts) -> Option<Refusal> {
     if !terms.hosts.may_be_called(host) {
         let what = "Forbidden: this Host is not one of ours";
         return Some(refused(TurnedAwayFor::Host, StatusCode::FORBIDDEN, what));
+    }
+    for (why, name) in [
+        (TurnedAwayFor::Origin, ORIGIN),
+        (TurnedAwayFor::Head, SESSION_ID),
+    ] {
+        if head.headers.get_all(&name).iter().nth(1).is_some() {
+            let what = format!("Bad Request: `{name}` stands there twice");
+            let mut refusal = refused(why, StatusCode::BAD_REQUEST, &what);
+            closing(&mut refusal.response);
+            return Some(refusal);
+        }
     }
     let origin = head.headers.get(ORIGIN)?;
     if terms.hosts.may_come_from(origin) {

@@ -7,14 +7,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use http::{Response, StatusCode};
+use http::Response;
 use warmline::clock::{self, Instant};
 use warmline::metrics::ClosedSet;
 
 use crate::body::Body;
 use crate::metrics::TurnedAwayFor;
-use crate::reply::Told;
-use crate::who::Peer;
+use crate::reply::{Matter, Told};
+use crate::who::{Peer, TurnedAway};
 
 /// So long the same reason is not told again.
 const QUIET: Duration = Duration::from_secs(10);
@@ -23,8 +23,10 @@ const QUIET: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Faults {
     begun: Instant,
-    /// One for each reason of the door, and one for messages that a face refused.
+    /// One for each reason of the door, and two for messages that a face refused.
     lately: Box<[Lately]>,
+    /// The same for lines of the audit.
+    audited: [Lately; 2],
 }
 
 #[derive(Debug, Default)]
@@ -36,25 +38,28 @@ struct Lately {
 
 impl Default for Faults {
     fn default() -> Self {
-        let places = TurnedAwayFor::ALL.len() + 1;
+        let places = TurnedAwayFor::ALL.len() + 2;
         Self {
             begun: clock::now(),
+            audited: [Lately::default(), Lately::default()],
             lately: (0..places).map(|_| Lately::default()).collect(),
         }
     }
 }
 
 impl Faults {
-    /// Tells of a request that got this answer. A client that is answered well, and one that is
-    /// told what a server of its era would say, did nothing wrong.
+    /// Tells of a request that got this answer. A client that is answered well did nothing wrong;
+    /// one that only tried another era than its server's has a reason of its own, and hides no
+    /// other.
     pub(crate) fn tell(&self, why: Option<TurnedAwayFor>, peer: Peer, response: &Response<Body>) {
         let status = response.status();
         let told = response.extensions().get::<Told>();
-        if why.is_none() && (told.is_none() || status < StatusCode::BAD_REQUEST) {
-            return;
-        }
-        let reason = why.map_or("message", TurnedAwayFor::word);
-        let place = why.map_or(TurnedAwayFor::ALL.len(), ClosedSet::place);
+        let (reason, place) = match (why, told.map(|told| told.matter)) {
+            (Some(why), _) => (why.word(), why.place()),
+            (None, Some(Matter::Message)) => ("message", TurnedAwayFor::ALL.len()),
+            (None, Some(Matter::Era)) => ("era", TurnedAwayFor::ALL.len() + 1),
+            (None, None) => return,
+        };
         let line = Line {
             reason,
             status: status.as_u16(),
@@ -62,10 +67,19 @@ impl Faults {
             what: told.map(|told| &*told.what),
             from: peer.shown(),
         };
-        match self.due(place) {
+        match self.due(self.lately.get(place)) {
             None => line.write_for_debugging(),
             Some(unsaid) => line.write(why, (unsaid > 0).then_some(unsaid)),
         }
+    }
+
+    /// How many strangers of this kind the audit was not told of before, if it is told now.
+    pub(super) fn due_in_audit(&self, why: TurnedAway) -> Option<u64> {
+        let [missing, unknown] = &self.audited;
+        self.due(Some(match why {
+            TurnedAway::Missing => missing,
+            TurnedAway::Unknown => unknown,
+        }))
     }
 
     /// Somebody was left out before there was a request.
@@ -77,15 +91,15 @@ impl Faults {
             what: Some(what),
             from: peer.shown(),
         };
-        match self.due(why.place()) {
+        match self.due(self.lately.get(why.place())) {
             None => line.write_for_debugging(),
             Some(unsaid) => line.write(Some(why), (unsaid > 0).then_some(unsaid)),
         }
     }
 
     /// How often it was not told before, if it is told now.
-    fn due(&self, place: usize) -> Option<u64> {
-        let lately = self.lately.get(place)?;
+    fn due(&self, lately: Option<&Lately>) -> Option<u64> {
+        let lately = lately?;
         let age = clock::now().saturating_duration_since(self.begun);
         let now = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
         let next = now.saturating_add(u64::try_from(QUIET.as_millis()).unwrap_or(u64::MAX));
@@ -158,4 +172,25 @@ fn is_worth_a_look(why: Option<TurnedAwayFor>) -> bool {
                 | For::NotAllowed
         )
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Strangers cannot fill the audit: of many that come alike one has a line, and the next line
+    /// says how many had none.
+    #[tokio::test(start_paused = true)]
+    async fn strangers_that_are_left_out_of_the_audit_are_counted() {
+        let faults = Faults::default();
+        let due = |why| faults.due_in_audit(why);
+        assert_eq!(due(TurnedAway::Missing), Some(0));
+        for _ in 0..1000 {
+            assert_eq!(due(TurnedAway::Missing), None);
+        }
+        assert_eq!(due(TurnedAway::Unknown), Some(0), "another kind");
+        tokio::time::advance(QUIET).await;
+        assert_eq!(due(TurnedAway::Missing), Some(1000));
+        assert_eq!(due(TurnedAway::Missing), None);
+    }
 }

@@ -22,30 +22,41 @@ use warmline::core::protocol::envelope::{Kind, Message};
 use warmline::core::protocol::headers::{PROTOCOL_VERSION, SESSION_ID};
 use warmline::core::protocol::params::Params;
 
-use self::client::{Client, Refusal};
+use self::client::{Client, NO_SESSION, Refusal};
 use super::{Visit, accepts};
 use crate::body::Body;
 use crate::reply::{self, RpcCode};
+use crate::which;
 
 pub(crate) use self::standing::stream;
 
 /// Answers a message of a legacy client.
 pub(crate) async fn message(visit: Visit<'_>, message: Message, params: Params) -> Response<Body> {
+    if let Some(refusal) = two_versions(visit.head, message.raw_id()) {
+        return refusal;
+    }
     if message.kind() == Kind::Request && message.method() == Some("initialize") {
         return Box::pin(greeting::greet(visit, message, params)).await;
     }
     if let Some(refusal) = wrong_version(visit.head, message.raw_id()) {
         return refusal;
     }
+    let method = message.method().unwrap_or_default();
     let client = match Client::of(&visit) {
         Ok(client) => client,
-        Err(refusal) => return refusal.response(message.raw_id(), visit.candour()),
+        Err(refusal) => {
+            refusal.note(&visit, method, &params);
+            return refusal.response(message.raw_id(), visit.candour());
+        },
     };
     match message.kind() {
         Kind::Request => request::answer(&visit, client, &message, params).await,
         Kind::Notification => match notified(&visit, &client, &message, &params).await {
             Ok(()) => reply::empty(StatusCode::ACCEPTED),
-            Err(refusal) => refusal.response(None, visit.candour()),
+            Err(refusal) => {
+                refusal.note(&visit, method, &params);
+                refusal.response(None, visit.candour())
+            },
         },
         Kind::Result | Kind::Error => {
             client.questions.answered(&message);
@@ -70,9 +81,9 @@ async fn notified(
         },
         _ => {},
     }
-    let raw = message.params();
     let method = message.method().unwrap_or_default();
-    let raw = raw.as_deref().unwrap_or(b"{}");
+    let for_server = which::without_run(params.clone());
+    let raw = for_server.raw();
     if visit.target.server.is_none() {
         return merged::notified(visit, client, method, (params, raw)).await;
     }
@@ -83,8 +94,21 @@ async fn notified(
     Ok(())
 }
 
+/// Two versions are none: two readers would see two requests.
+fn two_versions(head: &Parts, id: Option<&[u8]>) -> Option<Response<Body>> {
+    let mut stated = head.headers.get_all(PROTOCOL_VERSION).iter();
+    let second = stated.nth(1);
+    second.map(|_| {
+        let what = "Bad Request: `MCP-Protocol-Version` stands there twice";
+        reply::error(StatusCode::BAD_REQUEST, id, RpcCode::Invalid, what)
+    })
+}
+
 /// A version in the header that is none of this era. A greeting says its version itself.
 fn wrong_version(head: &Parts, id: Option<&[u8]>) -> Option<Response<Body>> {
+    if let Some(refusal) = two_versions(head, id) {
+        return Some(refusal);
+    }
     let stated = head.headers.get(PROTOCOL_VERSION)?;
     let known = stated.to_str().ok().and_then(Version::parse);
     if known.is_some_and(|version| version.era() == Era::Legacy) {
@@ -120,7 +144,10 @@ pub(crate) async fn end(visit: Visit<'_>) -> Response<Body> {
     };
     let client = match Client::of(&visit) {
         Ok(client) => client,
-        Err(refusal) => return refusal.response(None, visit.candour()),
+        Err(refusal) => {
+            visit.sent_away(NO_SESSION);
+            return refusal.response(None, visit.candour());
+        },
     };
     if let Some(name) = client.name() {
         visit.shared.clients.end(ticket, name);

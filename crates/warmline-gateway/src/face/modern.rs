@@ -49,6 +49,10 @@ use crate::who::{self, Split, Subject};
 
 /// Answers a message of a modern client.
 pub(crate) async fn message(visit: Visit<'_>, message: Message, params: Params) -> Response<Body> {
+    reply::told_if_only_legacy(answered(visit, message, params).await)
+}
+
+async fn answered(visit: Visit<'_>, message: Message, params: Params) -> Response<Body> {
     if let Err(refusal) = check::check(visit.head, &message, &params) {
         return refusal.response(message.raw_id());
     }
@@ -59,9 +63,15 @@ pub(crate) async fn message(visit: Visit<'_>, message: Message, params: Params) 
     if visit.target.server.is_none() {
         return Box::pin(merged::message(visit, message, params)).await;
     }
+    let said = visit.shared.audit.is_some().then(|| params.clone());
     let asked = match Asked::of(&visit, &message, params) {
         Ok(asked) => asked,
-        Err(refused) => return refused.response(message.raw_id(), visit.candour()),
+        Err(refused) => {
+            if let Some(said) = said {
+                refused.note(&visit, message.method().unwrap_or_default(), &said);
+            }
+            return refused.response(message.raw_id(), visit.candour());
+        },
     };
     match message.method() {
         Some("server/discover") => Box::pin(discover::answer(&visit, asked)).await,
@@ -280,10 +290,27 @@ enum NotPassed {
     OnlyLegacy,
     /// What it asks for is not to be had here.
     Wrong(RpcCode, String),
+    /// The rules keep it from its caller, who hears the same as of what is not there.
+    Hidden(String),
     Failed(Error),
 }
 
 impl NotPassed {
+    /// Tells the audit of a request that goes to no server for this.
+    fn note(&self, visit: &Visit<'_>, method: &str, params: &Params) {
+        let why = match self {
+            Self::Failed(error) => return visit.failed(method, params, error),
+            Self::NoServer => Code::ServerUnknown.word(),
+            Self::BadRun(_) => "bad-run",
+            Self::BadState => "bad-state",
+            Self::OnlyLegacy => Code::EraUnknown.word(),
+            Self::Wrong(RpcCode::Method, _) => "unknown-method",
+            Self::Wrong(..) => "bad-params",
+            Self::Hidden(_) => Code::NotAllowed.word(),
+        };
+        visit.turned_down(method, params, why);
+    }
+
     fn response(&self, id: Option<&[u8]>, candour: Candour) -> Response<Body> {
         match self {
             Self::NoServer => reply::nothing_here(),
@@ -300,6 +327,7 @@ impl NotPassed {
                 reply::error(StatusCode::NOT_FOUND, id, RpcCode::Method, what)
             },
             Self::Wrong(code, what) => reply::error(StatusCode::OK, id, *code, what),
+            Self::Hidden(what) => reply::error(StatusCode::OK, id, RpcCode::Params, what),
             Self::Failed(error) if error.code() == Code::ServerUnknown => reply::nothing_here(),
             Self::Failed(error) => {
                 let message = failure::message(id.unwrap_or(b"null"), error, candour);

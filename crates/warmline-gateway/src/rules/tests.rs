@@ -76,20 +76,51 @@ fn what_is_denied_is_denied_and_what_is_allowed_is_all_there_is() {
 fn a_list_keeps_what_may_be_seen_byte_for_byte() {
     let list = |text: &'static str| Bytes::from_static(text.as_bytes());
     let whole = list(r#"{ "x":1, "tools": [ {"name":"a","n":1.0} , { "name" : "b" } ],"y":[]}"#);
-    assert_eq!(strike(whole.clone(), |_| true), whole);
+    assert_eq!(strike(whole.clone(), Shown::Alike, |_| true), whole);
     for (shown, expected) in [
         ("a", r#"{ "x":1, "tools": [{"name":"a","n":1.0}],"y":[]}"#),
         ("b", r#"{ "x":1, "tools": [{ "name" : "b" }],"y":[]}"#),
         ("c", r#"{ "x":1, "tools": [],"y":[]}"#),
     ] {
-        let struck = strike(whole.clone(), |name| name == shown);
+        let struck = strike(whole.clone(), Shown::Alike, |name| name == shown);
         assert_eq!(struck, list(expected), "{shown}");
     }
     let twice = list(r#"{"tools":[{"name":"a"}],"tools":[{"name":"b"}]}"#);
-    assert_eq!(strike(twice, |_| true), list(r#"{"tools":[]}"#));
+    assert_eq!(
+        strike(twice, Shown::Alike, |_| true),
+        list(r#"{"tools":[]}"#)
+    );
     let without = list(r#"{"x":1}"#);
-    assert_eq!(strike(without.clone(), |_| false), without);
+    assert_eq!(strike(without.clone(), Shown::ByCaller, |_| false), without);
     let escaped = list(r#"{"tools":[{"name":"\u0061"},{"name":1},{}]}"#);
-    let struck = strike(escaped, |name| name == "a");
+    let struck = strike(escaped, Shown::Alike, |name| name == "a");
     assert_eq!(struck, list(r#"{"tools":[{"name":"\u0061"}]}"#));
+}
+
+/// mcp-spec G7, reliability T18: what one caller sees of a list nobody may keep for another. How
+/// long it holds is still the server's word.
+#[test]
+fn a_list_that_depends_on_its_caller_is_private() {
+    let list = |text: &'static str| Bytes::from_static(text.as_bytes());
+    let public = r#"{"tools":[{"name":"a"},{"name":"b"}],"ttlMs":60,"cacheScope":"public"}"#;
+    let kept = r#"{"tools":[{"name":"a"},{"name":"b"}],"ttlMs":60,"cacheScope":"private"}"#;
+    let struck = r#"{"tools":[{"name":"a"}],"ttlMs":60,"cacheScope":"private"}"#;
+    for (given, shown, sees_all, expected) in [
+        (public, Shown::Alike, true, public),
+        (public, Shown::ByCaller, true, kept),
+        (public, Shown::Alike, false, struck),
+        (public, Shown::ByCaller, false, struck),
+        (kept, Shown::ByCaller, true, kept),
+        (kept, Shown::ByCaller, false, struck),
+    ] {
+        let seen = strike(list(given), shown, |name| sees_all || name == "a");
+        assert_eq!(seen, list(expected), "{given} {shown:?} {sees_all}");
+    }
+    let unreadable = list(r#"{"resultType":"complete","tools":1,"cacheScope":"public"}"#);
+    let nothing = strike(unreadable, Shown::Alike, |_| true);
+    let nothing: Value = serde_json::from_slice(&nothing).unwrap();
+    let expected = json!({
+        "tools": [], "resultType": "complete", "ttlMs": 0, "cacheScope": "private",
+    });
+    assert_eq!(nothing, expected);
 }

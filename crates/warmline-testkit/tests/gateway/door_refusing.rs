@@ -101,6 +101,27 @@ async fn a_refusal_that_leaves_something_unread_closes_its_connection_and_says_s
     world.finish().await;
 }
 
+/// Two readers of a header that stands there twice would see two requests.
+#[tokio::test]
+async fn a_header_that_counts_stands_there_once() {
+    let world = world().await;
+    let at = world.gateway.address();
+    for (name, value, other) in [
+        ("Origin", "http://localhost", "http://evil.example"),
+        ("Mcp-Session-Id", "one", "two"),
+        ("MCP-Protocol-Version", "2025-11-25", "2026-07-28"),
+    ] {
+        for second in [value, other] {
+            let headers = [ALICE, (name, value), (name, second)];
+            let reply = send(at, &post(PATH, &headers, &initialize())).await;
+            assert_eq!(reply.status, 400, "{name}: {reply:?}");
+            assert_eq!(reply.json()["error"]["code"], -32600, "{name}");
+        }
+    }
+    assert_eq!(world.server.ledger().received("initialize"), 0);
+    world.finish().await;
+}
+
 /// The limit of a head is met to the byte, and whoever goes over it is told, counted and logged.
 #[tokio::test]
 async fn a_head_may_be_as_large_as_it_is_configured_and_no_larger() {

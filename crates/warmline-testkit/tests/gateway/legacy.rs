@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use warmline_testkit::{Personality, Phase, ReplyForm, SseForm};
+use warmline_testkit::{Entry, Personality, Phase, ReplyForm, SseForm};
 
 use super::wire::{self, Legacy, call, initialize};
 use super::world::{LEDGER, World, count, until};
@@ -14,7 +14,7 @@ const NEWEST: &str = "2025-11-25";
 /// Headers, a message, and the status it gets.
 type Case<'a> = (&'a [(&'a str, &'a str)], &'a Value, u16);
 
-fn asked_for(method: &'static str) -> impl Fn(&[warmline_testkit::Entry]) -> bool {
+fn asked_for(method: &'static str) -> impl Fn(&[Entry]) -> bool {
     move |entries| entries.iter().any(|entry| entry.method == method)
 }
 
@@ -102,7 +102,7 @@ async fn a_cancelled_call_ends_without_an_answer() {
             (response.status, response.whole().await)
         });
         let ledger = world.server.ledger();
-        let begun = |entries: &[warmline_testkit::Entry]| {
+        let begun = |entries: &[Entry]| {
             entries
                 .iter()
                 .any(|entry| entry.phase == Phase::Begin && entry.tool.as_deref() == Some("slow"))
@@ -246,7 +246,38 @@ async fn a_client_without_the_session_id_works_by_its_run() {
     world.finish().await;
 }
 
-/// mcp-spec T23: a client of the one version that knows batches gets its answers together.
+/// A run is named to the gateway: no server hears its name, and everything else stays.
+#[tokio::test]
+async fn the_name_of_a_run_goes_no_further() {
+    let world = World::new(Personality::legacy()).await;
+    let client = Legacy::greet(&world, PATH, NEWEST, json!({})).await;
+    let meta = json!({ "dev.warmline/run": "trip", "x": 1 });
+    let mut asked = call(1, "counter", json!({}));
+    asked["params"]["_meta"] = meta.clone();
+    for expected in 1..=2 {
+        let answer = client.post(&asked).await.answer().await;
+        assert_eq!(answer["result"]["structuredContent"]["count"], expected);
+    }
+    let told = json!({
+        "jsonrpc": "2.0", "method": "notifications/made/up", "params": { "_meta": meta },
+    });
+    assert_eq!(client.post(&told).await.status, 202);
+    let entries = world.server.ledger().entries();
+    let heard = |entry: &&Entry| {
+        entry.tool.as_deref() == Some("counter") || entry.method == "notifications/made/up"
+    };
+    let heard: Vec<_> = entries.iter().filter(heard).collect();
+    assert!(heard.len() >= 3, "{heard:?}");
+    for entry in heard {
+        assert_eq!(entry.meta["x"], 1, "{entry:?}");
+        assert!(entry.meta.get("dev.warmline/run").is_none(), "{entry:?}");
+    }
+    client.delete().await;
+    world.finish().await;
+}
+
+/// mcp-spec T23, mcp-spec R9: a client of the one version that knows batches gets its answers
+/// together. A notice that is not taken keeps no call from its answer.
 #[tokio::test]
 async fn a_batch_is_split_and_answered_as_one() {
     let world = World::new(Personality::legacy()).await;
@@ -265,8 +296,20 @@ async fn a_batch_is_split_and_answered_as_one() {
     let answers = answers.as_array().unwrap();
     let ids: Vec<_> = answers.iter().map(|answer| answer["id"].clone()).collect();
     assert_eq!(ids, [json!(1), json!(2), json!("p")]);
+    let nowhere = json!({
+        "jsonrpc": "2.0", "method": "notifications/made/up",
+        "params": { "_meta": { "dev.warmline/run": "no name" } },
+    });
+    let mut modern = call(3, "counter", json!({}));
+    modern["params"]["_meta"] = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
     let cases = [
         (json!([notice]), 202),
+        (json!([nowhere]), 400),
+        (json!([ping, nowhere]), 200),
+        (json!([ping, modern]), 400),
         (json!([]), 400),
         (json!([1]), 400),
         (json!([initialize("2025-03-26", json!({}))]), 400),

@@ -31,6 +31,7 @@ mod ops_truth;
 #[path = "../stage/program.rs"]
 mod program;
 mod programs;
+mod refused;
 mod resting;
 mod secrets;
 mod staying;

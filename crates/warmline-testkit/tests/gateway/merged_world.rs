@@ -25,9 +25,17 @@ impl Merged {
 
     /// The same, of servers that are declared to speak the modern era.
     pub(crate) async fn modern(personalities: Vec<(&'static str, Personality)>) -> Self {
+        Self::modern_with(personalities, |options| options).await
+    }
+
+    /// The same with a gateway that is told more.
+    pub(crate) async fn modern_with(
+        personalities: Vec<(&'static str, Personality)>,
+        decide: impl FnOnce(Options) -> Options,
+    ) -> Self {
         let declare =
             |name: &str, server: &LedgerServer| Server::http(name, server.url()).era(Era::Modern);
-        Self::declaring(personalities, Vec::new(), declare, |options| options).await
+        Self::declaring(personalities, Vec::new(), declare, decide).await
     }
 
     /// The same beside others that are no servers of ours, with a gateway that is told more.

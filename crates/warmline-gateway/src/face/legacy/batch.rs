@@ -11,6 +11,7 @@ use http::{Response, StatusCode};
 use serde_json::value::RawValue;
 use warmline::core::era::Version;
 use warmline::core::protocol::envelope::{Kind, Message};
+use warmline::core::protocol::meta;
 use warmline::core::protocol::params::Params;
 
 use super::client::Client;
@@ -52,20 +53,24 @@ pub(crate) async fn answer(visit: Visit<'_>, body: Bytes) -> Response<Body> {
         stream: Some(client.new_number()),
     };
     let lane = Arc::new(Lane::new(flow::keep_for(&manner)));
-    let mut asked = Vec::new();
+    let (mut asked, mut refused) = (Vec::new(), None);
     for (message, params) in messages {
         match message.kind() {
             Kind::Request => asked.push(ask(&visit, &client, &message, params, &lane).await),
             Kind::Notification => {
                 if let Err(refusal) = notified(&visit, &client, &message, &params).await {
-                    return refusal.response(None, visit.candour());
+                    refusal.note(&visit, message.method().unwrap_or_default(), &params);
+                    refused = Some(refusal);
                 }
             },
             Kind::Result | Kind::Error => client.questions.answered(&message),
         }
     }
-    if asked.is_empty() {
-        return reply::empty(StatusCode::ACCEPTED);
+    // A notice has no answer of its own; beside calls these are what is answered.
+    match (asked.is_empty(), refused) {
+        (true, Some(refusal)) => return refusal.response(None, visit.candour()),
+        (true, None) => return reply::empty(StatusCode::ACCEPTED),
+        (false, _) => {},
     }
     let together = together(asked, Arc::clone(&lane));
     request::respond(&visit, &client, together, lane, manner).await
@@ -145,6 +150,9 @@ fn one(body: &Bytes, part: &RawValue) -> Result<(Message, Params), String> {
         .params()
         .map_or_else(|| Ok(Params::empty()), Params::parse);
     let params = params.map_err(|error| format!("Invalid params: {error}"))?;
+    if params.meta_member(meta::PROTOCOL_VERSION).is_some() {
+        return Err("Invalid Request: a message of the modern era stands alone".to_owned());
+    }
     Ok((message, params))
 }
 

@@ -99,6 +99,9 @@ struct UnderWay {
     lane: Arc<Lane>,
 }
 
+/// The word of the audit for a session that is not known, or somebody else's.
+pub(super) const NO_SESSION: &str = "session-unknown";
+
 /// Why a client is not served.
 #[derive(Debug)]
 pub(crate) enum Refusal {
@@ -108,6 +111,8 @@ pub(crate) enum Refusal {
     BadRun(BadName),
     /// What it asks for is not to be had here.
     Wrong(RpcCode, String),
+    /// The rules keep it from its client, who hears the same as of what is not there.
+    Hidden(String),
     /// The engine said why.
     Failed(Error),
 }
@@ -118,10 +123,23 @@ impl Refusal {
             Self::NoSession => reply::no_such_session(id),
             Self::BadRun(bad) => bad.response(id),
             Self::Failed(error) if error.code() == Code::ServerUnknown => reply::nothing_here(),
-            Self::Wrong(..) | Self::Failed(_) => {
-                reply::json(StatusCode::OK, self.message(id, candour))
-            },
+            Self::Failed(_) => reply::json(StatusCode::OK, self.message(id, candour)),
+            Self::Wrong(code, what) => reply::error(StatusCode::OK, id, *code, what),
+            Self::Hidden(what) => reply::error(StatusCode::OK, id, RpcCode::Params, what),
         }
+    }
+
+    /// Tells the audit of a request that is not served for this.
+    pub(super) fn note(&self, visit: &Visit<'_>, method: &str, params: &Params) {
+        let why = match self {
+            Self::Failed(error) => return visit.failed(method, params, error),
+            Self::NoSession => NO_SESSION,
+            Self::BadRun(_) => "bad-run",
+            Self::Wrong(RpcCode::Method, _) => "unknown-method",
+            Self::Wrong(..) => "bad-params",
+            Self::Hidden(_) => "not-allowed",
+        };
+        visit.turned_down(method, params, why);
     }
 
     /// The same where there is no response of its own for it.
@@ -129,6 +147,7 @@ impl Refusal {
         match self {
             Self::Failed(error) => failure::message(id.unwrap_or(b"null"), error, candour),
             Self::Wrong(code, what) => reply::error_message(id, code.number(), what, None),
+            Self::Hidden(what) => reply::error_message(id, RpcCode::Params.number(), what, None),
             Self::BadRun(bad) => {
                 reply::error_message(id, RpcCode::Params.number(), &bad.sentence(), None)
             },

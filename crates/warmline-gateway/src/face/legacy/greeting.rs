@@ -12,7 +12,7 @@ use warmline::core::protocol::params::Params;
 use warmline::upstream::Facts;
 use warmline::{Error, ServerHandle};
 
-use super::client::{Begun, Client};
+use super::client::{Begun, Client, Refusal};
 use super::merged;
 use crate::Shared;
 use crate::audit::Line;
@@ -38,17 +38,16 @@ pub(super) async fn greet(visit: Visit<'_>, message: Message, params: Params) ->
     let answers = Answers::of(capabilities);
     let begun = match Client::begin_session(&visit, &params, answers, offered) {
         Ok(begun) => begun,
-        Err(refusal) => return refusal.response(Some(id), visit.candour()),
+        Err(refusal) => return turned_down(&visit, &refusal, id, &params),
     };
-    let line = visit.noted("initialize", &params);
     if visit.target.server.is_none() {
-        note(line, &Ok(Bytes::new()));
-        return greet_for_all(&visit, begun, id, offered).await;
+        return greet_for_all(&visit, begun, (id, &params), offered).await;
     }
     let way = match begun.way(&visit) {
         Ok(way) => way,
-        Err(refusal) => return refusal.response(Some(id), visit.candour()),
+        Err(refusal) => return turned_down(&visit, &refusal, id, &params),
     };
+    let line = visit.noted("initialize", &params);
     let facts = match way.server.greeting().await {
         Ok(facts) => facts,
         Err(error) => {
@@ -58,6 +57,12 @@ pub(super) async fn greet(visit: Visit<'_>, message: Message, params: Params) ->
     };
     note(line, &Ok(Bytes::new()));
     admitted(visit.shared, begun, id, facts.version, &result(&facts))
+}
+
+/// Nothing is begun, and the audit says so.
+fn turned_down(visit: &Visit<'_>, refusal: &Refusal, id: &[u8], params: &Params) -> Response<Body> {
+    refusal.note(visit, "initialize", params);
+    refusal.response(Some(id), visit.candour())
 }
 
 fn note(line: Option<Line>, outcome: &Result<Bytes, Error>) {
@@ -70,12 +75,13 @@ fn note(line: Option<Line>, outcome: &Result<Bytes, Error>) {
 async fn greet_for_all(
     visit: &Visit<'_>,
     begun: Begun,
-    id: &[u8],
+    (id, params): (&[u8], &Params),
     version: Version,
 ) -> Response<Body> {
     if let Err(refusal) = begun.begin_run(visit) {
-        return refusal.response(Some(id), visit.candour());
+        return turned_down(visit, &refusal, id, params);
     }
+    note(visit.noted("initialize", params), &Ok(Bytes::new()));
     let reach = |server: &str| {
         let way = begun.way(&visit.to(server));
         way.map(|way| way.server.clone()).map_err(merged::unreached)
@@ -129,10 +135,14 @@ async fn not_greeted(
         "supported": [modern],
         "requested": requested,
     });
-    let code = RpcCode::Version.number();
     let what = "Unsupported protocol version";
-    let message = reply::error_message(Some(id), code, what, Some(&data));
-    reply::json(StatusCode::BAD_REQUEST, message)
+    let (status, code) = (StatusCode::BAD_REQUEST, RpcCode::Version);
+    reply::about_era(reply::error_with(
+        status,
+        Some(id),
+        (code, what),
+        Some(&data),
+    ))
 }
 
 /// The version to open the server's session in: the client's own, else the newest there is.

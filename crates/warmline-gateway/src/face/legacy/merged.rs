@@ -7,7 +7,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::StreamExt as _;
 use futures_util::future::join_all;
+use futures_util::stream::FuturesOrdered;
 use http::StatusCode;
 use serde_json::json;
 use warmline::core::code::Reason;
@@ -26,6 +28,7 @@ use crate::merge::lists::{self, From, Listing};
 use crate::merge::owner::{Found, Seeker};
 use crate::merge::{self, About, Errand, Member};
 use crate::reply::{self, RpcCode};
+use crate::which;
 
 /// So much is shown of a name that nobody knows.
 const MAX_SHOWN: usize = 128;
@@ -83,7 +86,6 @@ fn listing(
         let what = "Invalid params: this cursor is none of this list".to_owned();
         Refusal::Wrong(RpcCode::Params, what)
     })?;
-    let line = visit.noted(list.method(), params);
     let listing = Listing {
         shared: Arc::clone(visit.shared),
         subject: visit.subject.clone(),
@@ -92,6 +94,7 @@ fn listing(
         from,
         members: members(visit, client, Some(params))?,
     };
+    let line = visit.noted(list.method(), params);
     let (client, candour) = (Arc::clone(client), visit.candour());
     Ok(Box::pin(async move {
         let page = listing.read().await;
@@ -113,15 +116,16 @@ fn way_by_name(
     (list, name): (List, &str),
     params: &Params,
 ) -> Result<(String, Arc<Way>), Refusal> {
-    let unknown = || {
+    let what = || {
         let name: String = name.chars().take(MAX_SHOWN).collect();
-        let what = format!("Unknown {}: {name}", merge::word_for_one(list));
-        Refusal::Wrong(RpcCode::Params, what)
+        format!("Unknown {}: {name}", merge::word_for_one(list))
     };
+    let unknown = || Refusal::Wrong(RpcCode::Params, what());
+    let server = merge::server_of(name).ok_or_else(unknown)?;
     let terms = visit.shared.terms.load();
-    let may_use = |server: &&str| terms.rules.may_use(&visit.subject, server);
-    let server = merge::server_of(name).filter(may_use);
-    let server = server.ok_or_else(unknown)?;
+    if !terms.rules.may_use(&visit.subject, server) {
+        return Err(Refusal::Hidden(what()));
+    }
     match client.way(&visit.to(server), Some(params)) {
         Ok(way) => Ok((server.to_owned(), way)),
         Err(Refusal::Failed(error)) if error.code() == Code::ServerUnknown => Err(unknown()),
@@ -148,10 +152,11 @@ async fn by_uri(
             owner: Some(owner), ..
         } => calling_one(&visit.to(&owner), client, method, params, seat),
         // A tool may have handed it out without a list to say so. To read it changes nothing.
-        Found { others, .. } if method == "resources/read" => {
+        Found { others, .. } if method == "resources/read" && !others.is_empty() => {
             Ok(reading_anywhere(visit, others, uri, params, seat))
         },
         Found { .. } => {
+            visit.turned_down(method, &params, "unknown-resource");
             let (id, ..) = seat;
             let message = no_such_resource(&id, uri);
             Ok(Box::pin(std::future::ready(Ended {
@@ -162,7 +167,8 @@ async fn by_uri(
     }
 }
 
-/// Reads a resource from the first server that has it.
+/// Reads a resource from the first server that has it. All are asked at once: one that hangs
+/// takes no more than its share, however many do.
 fn reading_anywhere(
     visit: &Visit<'_>,
     servers: Vec<(String, ServerHandle)>,
@@ -173,23 +179,28 @@ fn reading_anywhere(
     let line = visit.noted("resources/read", &params);
     let share = visit.shared.options.list_share;
     let (uri, candour) = (uri.to_owned(), visit.candour());
+    let params = which::without_run(params);
     Box::pin(async move {
-        let mut read = None;
-        for (_, server) in servers {
+        let asked = servers.into_iter().map(|(_, server)| {
             let reading = server.request_raw("resources/read", params.clone());
-            let Ok(answered) = clock::timeout(share, reading.into_future()).await else {
-                continue;
-            };
+            clock::timeout(share, reading.into_future())
+        });
+        let mut asked: FuturesOrdered<_> = asked.collect();
+        let mut read = None;
+        while let Some(answered) = asked.next().await {
+            let Ok(answered) = answered else { continue };
             let is_there = answered.is_ok();
             read = Some(answered);
             if is_there {
                 break;
             }
         }
-        if let (Some(line), Some(read)) = (line, &read) {
-            line.ended(read);
+        match (line, &read) {
+            (Some(line), Some(read)) => line.ended(read),
+            (Some(line), None) => line.late(),
+            (None, _) => {},
         }
-        drop(present);
+        drop((asked, present));
         match read {
             Some(Ok(result)) => ended(&id, Ok(result), candour),
             Some(Err(_)) | None => Ended {
@@ -218,7 +229,7 @@ fn tell_all(
     let members = members(visit, client, Some(params))?;
     let line = visit.noted(method, params);
     let (share, candour) = (visit.shared.options.list_share, visit.candour());
-    let (method, params) = (method.to_owned(), params.clone());
+    let (method, params) = (method.to_owned(), which::without_run(params.clone()));
     Ok(Box::pin(async move {
         let servers = members.into_iter().filter_map(|member| member.reached.ok());
         let told = servers.map(|server| {
@@ -291,7 +302,7 @@ pub(super) fn members(
 pub(super) fn unreached(refusal: Refusal) -> Error {
     match refusal {
         Refusal::Failed(error) => error,
-        Refusal::NoSession | Refusal::BadRun(_) | Refusal::Wrong(..) => {
+        Refusal::NoSession | Refusal::BadRun(_) | Refusal::Wrong(..) | Refusal::Hidden(_) => {
             Error::unsent(Trouble::new(Reason::Internal, "this run cannot be entered"))
         },
     }

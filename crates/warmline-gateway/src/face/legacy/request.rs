@@ -23,6 +23,7 @@ use crate::flow::{self, Begun, Calling, Ended, Flow, Leaving, Manner, Prime};
 use crate::lane::Lane;
 use crate::reply;
 use crate::trace;
+use crate::which;
 
 /// Answers a request.
 pub(super) async fn answer(
@@ -97,10 +98,16 @@ pub(super) async fn calling(
     seat: Seat<'_>,
 ) -> Result<Calling, Refusal> {
     let method = message.method().unwrap_or_default();
-    if visit.target.server.is_none() {
-        return Box::pin(merged::calling(visit, client, method, params, seat)).await;
+    let said = visit.shared.audit.is_some().then(|| params.clone());
+    let calling = if visit.target.server.is_none() {
+        Box::pin(merged::calling(visit, client, method, params, seat)).await
+    } else {
+        calling_one(visit, client, method, params, seat)
+    };
+    if let (Err(refusal), Some(said)) = (&calling, &said) {
+        refusal.note(visit, method, said);
     }
-    calling_one(visit, client, method, params, seat)
+    calling
 }
 
 /// The call of a request to one server.
@@ -118,6 +125,7 @@ pub(super) fn calling_one(
     let ear = Ear::new(client, lane, token.map(Bytes::copy_from_slice));
     let trace = trace::passed_on(visit.head, &params);
     let candour = visit.candour();
+    let params = which::without_run(params);
     let call = way
         .server
         .request_raw(method, params)

@@ -11,7 +11,7 @@ use warmline::core::key::Digest;
 use warmline::core::protocol::headers::LAST_EVENT_ID;
 
 use super::asking::StandingEar;
-use super::client::{AtTheStream, Client};
+use super::client::{AtTheStream, Client, NO_SESSION};
 use super::gathering::Gathering;
 use super::request::prime;
 use super::streams::Kind;
@@ -32,7 +32,10 @@ pub(crate) async fn stream(visit: Visit<'_>) -> Response<Body> {
     }
     let client = match Client::of(&visit) {
         Ok(client) => client,
-        Err(refusal) => return refusal.response(None, visit.candour()),
+        Err(refusal) => {
+            visit.sent_away(NO_SESSION);
+            return refusal.response(None, visit.candour());
+        },
     };
     let Some(whose) = client.name() else {
         // Nothing could be told to a client that is another one with each request.

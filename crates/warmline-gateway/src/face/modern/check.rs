@@ -33,13 +33,12 @@ impl Refusal {
     }
 
     pub(super) fn response(&self, id: Option<&[u8]>) -> Response<Body> {
-        let message = reply::error_message(id, self.code.number(), &self.what, self.data.as_ref());
         let status = if self.code == RpcCode::Method {
             StatusCode::NOT_FOUND
         } else {
             StatusCode::BAD_REQUEST
         };
-        reply::json(status, message)
+        reply::error_with(status, id, (self.code, &self.what), self.data.as_ref())
     }
 }
 

@@ -5,7 +5,9 @@
 //! with `initialize`.
 
 use bytes::Bytes;
+use futures_util::StreamExt as _;
 use futures_util::future::join_all;
+use futures_util::stream::FuturesOrdered;
 use http::{Response, StatusCode};
 use serde_json::json;
 use std::sync::Arc;
@@ -48,9 +50,12 @@ pub(super) async fn message(visit: Visit<'_>, message: Message, params: Params) 
     let refused = match answered {
         Ok(response) => return response,
         // What a modern server would say may only be said where this era is spoken.
-        Err(wrong @ NotPassed::Wrong(..)) => members(&visit, &said).await.err().unwrap_or(wrong),
+        Err(wrong @ (NotPassed::Wrong(..) | NotPassed::Hidden(_))) => {
+            members(&visit, &said).await.err().unwrap_or(wrong)
+        },
         Err(refused) => refused,
     };
+    refused.note(&visit, message.method().unwrap_or_default(), &said);
     refused.response(message.raw_id(), visit.candour())
 }
 
@@ -121,7 +126,6 @@ async fn listed(
         let what = "Invalid params: this cursor is none of this list".to_owned();
         NotPassed::Wrong(RpcCode::Params, what)
     })?;
-    let line = visit.noted(list.method(), params);
     let listing = Listing {
         shared: Arc::clone(visit.shared),
         subject: visit.subject.clone(),
@@ -130,6 +134,7 @@ async fn listed(
         from,
         members: members(visit, params).await?,
     };
+    let line = visit.noted(list.method(), params);
     let result = listing.read().await.modern_result();
     if let Some(line) = line {
         line.ended(&Ok(result.clone()));
@@ -154,10 +159,13 @@ async fn by_name(
 
 /// The server that a name is of, if somebody may use it.
 fn server_of<'n>(visit: &Visit<'_>, list: List, name: &'n str) -> Result<&'n str, NotPassed> {
+    let server = merge::server_of(name).ok_or_else(|| unknown(list, name))?;
     let terms = visit.shared.terms.load();
-    let may_use = |server: &&str| terms.rules.may_use(&visit.subject, server);
-    let server = merge::server_of(name).filter(may_use);
-    server.ok_or_else(|| unknown(list, name))
+    if terms.rules.may_use(&visit.subject, server) {
+        Ok(server)
+    } else {
+        Err(NotPassed::Hidden(unknown_name(list, name)))
+    }
 }
 
 /// The same as at the server's own place. One that is not there is no name that is known.
@@ -176,9 +184,12 @@ fn asked(
 }
 
 fn unknown(list: List, name: &str) -> NotPassed {
+    NotPassed::Wrong(RpcCode::Params, unknown_name(list, name))
+}
+
+fn unknown_name(list: List, name: &str) -> String {
     let name: String = name.chars().take(MAX_SHOWN).collect();
-    let what = format!("Unknown {}: {name}", merge::word_for_one(list));
-    NotPassed::Wrong(RpcCode::Params, what)
+    format!("Unknown {}: {name}", merge::word_for_one(list))
 }
 
 async fn passed(there: &Visit<'_>, message: &Message, asked: Asked) -> Response<Body> {
@@ -227,11 +238,14 @@ async fn by_uri(
         let asked = Asked::of(&there, message, params)?;
         return Ok(passed(&there, message, asked).await);
     }
-    if message.method() == Some("resources/read") {
+    if message.method() == Some("resources/read") && !found.others.is_empty() {
         // A tool may have handed it out without a list to say so. To read it changes nothing.
         if let Some(result) = read_anywhere(visit, message, &found, &params).await {
             return Ok(answer(message, &result));
         }
+    } else {
+        let method = message.method().unwrap_or_default();
+        visit.turned_down(method, &params, "unknown-resource");
     }
     let (code, data) = (RpcCode::Params.number(), json!({ "uri": uri }));
     let id = message.raw_id();
@@ -239,7 +253,8 @@ async fn by_uri(
     Ok(reply::json(StatusCode::OK, message))
 }
 
-/// Reads a resource from the first server that has it. A state that it gave is its own alone.
+/// Reads a resource from the first server that has it. All are asked at once: one that hangs
+/// takes no more than its share, however many do. A state that a server gave is its own alone.
 async fn read_anywhere(
     visit: &Visit<'_>,
     message: &Message,
@@ -247,21 +262,33 @@ async fn read_anywhere(
     params: &Params,
 ) -> Option<Bytes> {
     let share = visit.shared.options.list_share;
-    for (name, _) in &found.others {
-        let there = visit.to(name);
-        let Ok(asked) = Asked::of(&there, message, params.clone()) else {
-            continue;
+    let line = visit.noted("resources/read", params);
+    let asked = found.others.iter().filter_map(|(name, _)| {
+        let asked = Asked::of(&visit.to(name), message, params.clone()).ok()?;
+        let binding = Binding {
+            vault: visit.shared.warm.vault(),
+            who: asked.who,
+            server: name,
         };
         let reading = asked.server.request_raw("resources/read", asked.params);
-        let reading = clock::timeout(share, reading.relayed().into_future()).await;
-        if let Ok(Ok(result)) = reading {
-            let binding = Binding {
-                vault: visit.shared.warm.vault(),
-                who: asked.who,
-                server: name,
-            };
-            return binding.seal(result).ok();
+        let reading = clock::timeout(share, reading.relayed().into_future());
+        Some(async move { (binding, reading.await) })
+    });
+    let mut asked: FuturesOrdered<_> = asked.collect();
+    let mut read = None;
+    while let Some((binding, answered)) = asked.next().await {
+        let Ok(answered) = answered else { continue };
+        let is_there = answered.is_ok();
+        read = Some((binding, answered));
+        if is_there {
+            break;
         }
     }
-    None
+    match (line, &read) {
+        (Some(line), Some((_, read))) => line.ended(read),
+        (Some(line), None) => line.late(),
+        (None, _) => {},
+    }
+    let (binding, read) = read?;
+    read.ok().and_then(|result| binding.seal(result).ok())
 }

@@ -1,0 +1,275 @@
+//! What the log and the audit say of requests that are refused.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use warmline_gateway::{AuditOptions, Options, Rule as Allowing, Rules, ServerRules, Whose};
+use warmline_testkit::{Fault, Moment, Personality, Rule};
+
+use super::logbook::Logbook;
+use super::merged_world::{Merged, ask};
+use super::modern::wire::{Wire, call as modern_call, request as modern};
+use super::wire::{self, Legacy, call, initialize};
+use super::world::World;
+
+const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+
+/// A request by hand that the legacy face reads.
+fn greeting() -> Wire {
+    let body = initialize("2025-11-25", json!({})).to_string();
+    modern("initialize", json!({}))
+        .without("MCP-Protocol-Version")
+        .without("Mcp-Method")
+        .body(&body)
+}
+
+/// Every message that a face refuses, each with the kind of its server and what the log says.
+fn refused() -> Vec<(Personality, Wire, &'static str)> {
+    let list = || modern("tools/list", json!({}));
+    let of_params = |change: fn(&mut Value)| list().changed(|body| change(&mut body["params"]));
+    vec![
+        (
+            Personality::modern(),
+            list().without("Mcp-Method"),
+            "reason=\"message\" status=400 code=-32020",
+        ),
+        (
+            Personality::modern(),
+            of_params(|params| params["_meta"][CAPABILITIES] = json!(1)),
+            "reason=\"message\" status=400 code=-32602",
+        ),
+        (
+            Personality::modern(),
+            of_params(|params| params["_meta"][VERSION] = json!("2099-01-01"))
+                .set("MCP-Protocol-Version", "2099-01-01"),
+            "reason=\"message\" status=400 code=-32022",
+        ),
+        (
+            Personality::modern(),
+            modern("ping", json!({})),
+            "reason=\"message\" status=404 code=-32601",
+        ),
+        (
+            Personality::modern(),
+            greeting(),
+            "reason=\"era\" status=400 code=-32022",
+        ),
+        (
+            Personality::legacy(),
+            list(),
+            "reason=\"era\" status=400 code=-32600",
+        ),
+        (
+            Personality::legacy(),
+            list().at("/mcp"),
+            "reason=\"era\" status=400 code=-32600",
+        ),
+        (
+            Personality::legacy(),
+            greeting().at("/mcp").changed(|body| {
+                *body = call(1, "nobody__echo", json!({}));
+            }),
+            "reason=\"message\" status=200 code=-32602",
+        ),
+    ]
+}
+
+/// reliability O25: what a face refuses is one line of the log, whatever its status; the same
+/// again is only counted.
+#[tokio::test]
+async fn a_message_that_a_face_refuses_is_one_line() {
+    let (book, _guard) = Logbook::open();
+    for (personality, wire, said) in refused() {
+        let world = World::new(personality).await;
+        let before = book.lines().len();
+        for _ in 0..3 {
+            wire.clone().send(&world).await;
+        }
+        let lines = book.lines().split_off(before);
+        let told = |level: &str| {
+            let of_level = lines.iter().filter(|line| line.starts_with(level));
+            let told: Vec<_> = of_level
+                .filter(|line| line.contains("request refused"))
+                .collect();
+            assert!(told.iter().all(|line| line.contains(said)), "{told:#?}");
+            told.len()
+        };
+        assert_eq!((told("INFO"), told("DEBUG")), (1, 2), "{said}: {lines:#?}");
+        world.finish().await;
+    }
+}
+
+fn audited(options: Options, file: &Path) -> Options {
+    let deny = vec![Allowing {
+        whose: Whose::Everybody,
+        tools: None,
+    }];
+    let rules = ServerRules {
+        allow: Vec::new(),
+        deny,
+    };
+    Options {
+        rules: Rules::none().with("b", rules),
+        audit: Some(AuditOptions {
+            file: file.to_owned(),
+            arguments: Vec::new(),
+        }),
+        list_share: SHARE,
+        ..options
+    }
+}
+
+/// So long a server may take that is asked among others.
+const SHARE: Duration = Duration::from_secs(2);
+
+/// A file for the audit, in a folder that goes with the story.
+fn file() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("audit.jsonl");
+    (folder, file)
+}
+
+/// What stands in the audit of each line: its method or path, and how it ended.
+fn outcomes(file: &Path) -> Vec<(String, String)> {
+    let text = fs::read_to_string(file).unwrap();
+    let lines = text.lines().map(|line| {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let word = |names: [&str; 3]| {
+            let said = names.iter().find_map(|name| line[*name].as_str());
+            said.unwrap_or_else(|| panic!("{line}")).to_owned()
+        };
+        (
+            word(["tool", "method", "path"]),
+            word(["refused", "code", "delivery"]),
+        )
+    });
+    lines.collect()
+}
+
+fn expected(said: &[(&str, &str)]) -> Vec<(String, String)> {
+    let said = said.iter();
+    said.map(|(what, how)| ((*what).to_owned(), (*how).to_owned()))
+        .collect()
+}
+
+/// DESIGN 7: one line for each call and each refusal, also for what is refused before any server is
+/// asked. What is hidden from a client is not hidden from the audit.
+#[tokio::test]
+async fn every_refusal_at_the_place_of_all_servers_is_in_the_audit() {
+    let (_folder, file) = file();
+    let servers = ["a", "b", "c"].map(|name| (name, Personality::legacy()));
+    let to = file.clone();
+    let world = Merged::beside(servers.to_vec(), Vec::new(), |options| {
+        audited(options, &to)
+    })
+    .await;
+    let client = world.greet("/mcp", json!({})).await;
+    let hidden = client.call("b__echo", json!({})).await;
+    let missing = client.call("d__echo", json!({})).await;
+    assert_eq!(hidden["error"]["code"], missing["error"]["code"]);
+    client.call("echo", json!({})).await;
+    ask(&client, "tools/list", json!({ "cursor": "zz" })).await;
+    ask(&client, "resources/subscribe", json!({ "uri": "zzz://q" })).await;
+    client.call("a__echo", json!({})).await;
+    let forged = Legacy {
+        ticket: "forged".to_owned(),
+        ..client.clone()
+    };
+    for response in [
+        forged.post(&call(1, "a__echo", json!({}))).await,
+        forged.get(None).await,
+        forged.delete().await,
+        wire::request(client.address, "DELETE", "/runs/nope", &[], "").await,
+    ] {
+        assert_eq!(response.status, 404);
+    }
+    world.finish().await;
+    let said = [
+        ("initialize", "answered"),
+        ("b__echo", "not-allowed"),
+        ("d__echo", "bad-params"),
+        ("echo", "bad-params"),
+        ("tools/list", "bad-params"),
+        ("resources/subscribe", "unknown-resource"),
+        ("echo", "answered"),
+        ("a__echo", "session-unknown"),
+        ("/mcp", "session-unknown"),
+        ("/mcp", "session-unknown"),
+        ("/runs/nope", "run-unknown"),
+    ];
+    assert_eq!(outcomes(&file), expected(&said));
+}
+
+/// The same for a modern client; what it reads from whoever has it is in the audit as well.
+#[tokio::test]
+async fn every_refusal_of_a_modern_client_is_in_the_audit() {
+    let (_folder, file) = file();
+    let servers = ["a", "b", "c"].map(|name| (name, Personality::modern()));
+    let to = file.clone();
+    let world = Merged::modern_with(servers.to_vec(), |options| audited(options, &to)).await;
+    let at = world.gateway.address();
+    for wire in [
+        modern_call("b__echo", json!({})),
+        modern_call("d__echo", json!({})),
+        modern("tools/list", json!({ "cursor": "zz" })),
+        modern("made/up", json!({})),
+        modern("resources/read", json!({ "uri": "zzz://q" })),
+        modern_call("a__echo", json!({})),
+    ] {
+        wire.at("/mcp").send_to(at).await;
+    }
+    world.finish().await;
+    let said = [
+        ("b__echo", "not-allowed"),
+        ("d__echo", "bad-params"),
+        ("tools/list", "bad-params"),
+        ("made/up", "unknown-method"),
+        ("resources/read", "answered"),
+        ("echo", "answered"),
+    ];
+    assert_eq!(outcomes(&file), expected(&said));
+}
+
+/// A resource that nobody lists is looked for at all servers at once: however many of them hang,
+/// their client waits for one share, and the audit says that nobody knows.
+#[tokio::test]
+async fn servers_that_hang_are_asked_together_and_called_late() {
+    let names = ["a", "c", "d", "e"];
+    let hang = |world: &Merged| {
+        for name in names {
+            let silent = Rule::new(Fault::Silence(Moment::BeforeExecuting));
+            let silent = silent.on("resources/read").always();
+            world.server(name).inject(silent);
+        }
+    };
+    let uri = || json!({ "uri": "zzz://q" });
+    let kind = |personality: fn() -> Personality| names.map(|name| (name, personality())).to_vec();
+    let late = || Some(("resources/read".to_owned(), "deadline".to_owned()));
+
+    let (_folder, to) = file();
+    let legacy = kind(Personality::legacy);
+    let world = Merged::beside(legacy, Vec::new(), |options| audited(options, &to)).await;
+    hang(&world);
+    let client = world.greet("/mcp", json!({})).await;
+    let begun = Instant::now();
+    let answer = ask(&client, "resources/read", uri()).await;
+    assert_eq!(answer["error"]["code"], -32002);
+    assert!(begun.elapsed() < SHARE * 3, "{:?}", begun.elapsed());
+    world.finish().await;
+    assert_eq!(outcomes(&to).pop(), late());
+
+    let (_folder, to) = file();
+    let modern_ones = kind(Personality::modern);
+    let world = Merged::modern_with(modern_ones, |options| audited(options, &to)).await;
+    hang(&world);
+    let begun = Instant::now();
+    let read = modern("resources/read", uri()).at("/mcp");
+    let answer = read.send_to(world.gateway.address()).await;
+    assert_eq!(answer.refusal(), (200, -32602));
+    assert!(begun.elapsed() < SHARE * 3, "{:?}", begun.elapsed());
+    world.finish().await;
+    assert_eq!(outcomes(&to).pop(), late());
+}
