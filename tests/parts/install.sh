@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-readonly python_parts=(mcp1 mcp2 fastmcp3 fastmcp4 langchain agents)
+readonly python_parts=(mcp1 mcp2 fetch fastmcp2 fastmcp3 fastmcp4 langchain agents)
 readonly stamps=.installed
 only_check=${1:-}
 

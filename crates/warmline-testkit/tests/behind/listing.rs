@@ -111,6 +111,11 @@ async fn time_and_git_list_the_same_in_both_eras() {
 }
 
 #[tokio::test]
+async fn fetch_lists_the_same_in_both_eras() {
+    over_pipes(&python_command("fetch", "mcp-server-fetch"), &[], BOTH).await;
+}
+
+#[tokio::test]
 async fn a_server_in_go_lists_the_same_over_pipes_and_http() {
     over_pipes(&kubernetes(), &[], BOTH).await;
     let running = Running::on_port(|port| {
@@ -143,6 +148,8 @@ async fn servers_on_the_python_sdks_list_the_same() {
 
 #[tokio::test]
 async fn servers_on_fastmcp_list_the_same() {
+    let running = Running::announced(&python("fastmcp2", "hello_fastmcp2.py"));
+    over_http(&running.url, LEGACY).await;
     let running = Running::announced(&python("fastmcp3", "counter_fastmcp.py").with("http"));
     over_http(&running.url, LEGACY).await;
     let running = Running::announced(&python("fastmcp4", "counter_fastmcp.py").with("http"));
