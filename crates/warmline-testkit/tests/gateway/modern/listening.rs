@@ -203,6 +203,40 @@ async fn a_stream_that_breaks_is_opened_anew_and_the_client_stays() {
     world.finish().await;
 }
 
+/// Lets so much time pass at once as lies between two tries at most, and a try be made.
+async fn one_try() {
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(31)).await;
+    tokio::time::resume();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+}
+
+/// A server that is away for long finds whoever listened still there when it comes back.
+#[tokio::test]
+async fn a_listen_outlasts_a_server_that_is_away_for_long() {
+    let world = World::new(Personality::modern()).await;
+    let id = json!("one");
+    let mut stream = listen(id.clone()).begin(&world).await;
+    acknowledged(&mut stream, &id).await;
+    open(&world, 1).await;
+    world.server.stop();
+    for _ in 0..20 {
+        one_try().await;
+    }
+    world.server.start_again().unwrap();
+    for _ in 0..20 {
+        if world.server.control().listens() == 1 {
+            break;
+        }
+        one_try().await;
+    }
+    let list = next(&mut stream, &id).await;
+    assert_eq!(list["method"], "notifications/tools/list_changed");
+    drop(stream);
+    open(&world, 0).await;
+    world.finish().await;
+}
+
 /// mcp-spec 6.6.3: what changes comes as events and in no other form.
 #[tokio::test]
 async fn a_client_that_reads_no_events_cannot_listen() {
