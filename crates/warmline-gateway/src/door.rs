@@ -175,6 +175,14 @@ fn no_room(shared: &Shared, peer: Peer) {
     shared.faults.tell_of_connection(why, peer, what);
 }
 
+/// Somebody speaks another language from the first word on, and would not read an answer.
+fn no_http(shared: &Shared, peer: Peer) {
+    let why = TurnedAwayFor::Head;
+    shared.counts.turned_away.one_more(why);
+    let what = "a connection does not speak HTTP/1.1";
+    shared.faults.tell_of_connection(why, peer, what);
+}
+
 async fn welcome(
     shared: Arc<Shared>,
     socket: TcpStream,
@@ -218,8 +226,12 @@ async fn serve<I>(
         tracing::info!(from, "a client that reads nothing was left");
     });
     let socket = Paced::new(socket, Arc::clone(&turns), &limits);
-    let refused = Arc::clone(&shared);
-    let socket = Worded::new(socket, move |status| unreadable(&refused, peer, status));
+    let (refusing, refused) = (Arc::clone(&shared), Arc::clone(&turns));
+    let socket = Worded::new(socket, move |status| {
+        refused.refuse();
+        unreadable(&refusing, peer, status)
+    });
+    let (telling, told) = (Arc::clone(&shared), Arc::clone(&turns));
     let service = service_fn(move |request| {
         let (shared, turn) = (Arc::clone(&shared), turns.begin());
         async move {
@@ -244,6 +256,9 @@ async fn serve<I>(
         },
     };
     if let Err(error) = ended {
+        if error.is_parse() && !told.was_refused() {
+            no_http(&telling, peer);
+        }
         tracing::debug!(?peer, %error, "a connection ended badly");
     }
 }

@@ -1,7 +1,7 @@
 //! The trace that a request belongs to, passed on to its server.
 //!
-//! Asked by: the faces, for every request that goes to a server, and the audit.  We make no spans,
-//! so what a client says is passed on as it is: its headers as headers, its `_meta` as `_meta`, and
+//! Asked by: the faces, for every request that goes to a server, and the audit.  We make no spans
+//! (`docs/adr/0013-a-trace-is-passed-on.md`), so what a client says is passed on as it is: its headers as headers, its `_meta` as `_meta`, and
 //! what stands only in `_meta` as headers too. A program gets what stands only in headers in its
 //! `_meta`. What is malformed is left out.
 

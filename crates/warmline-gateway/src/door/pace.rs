@@ -10,7 +10,7 @@ use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -28,6 +28,8 @@ use crate::body::Body;
 pub(crate) struct Turns {
     came: AtomicUsize,
     open: AtomicUsize,
+    /// Whether one was refused before its head could be read.
+    refused: AtomicBool,
 }
 
 impl Turns {
@@ -36,6 +38,15 @@ impl Turns {
         self.came.fetch_add(1, Ordering::Relaxed);
         self.open.fetch_add(1, Ordering::Relaxed);
         Turn(Arc::clone(self))
+    }
+
+    /// The head of a request could not be read, and its client was told.
+    pub(crate) fn refuse(&self) {
+        self.refused.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn was_refused(&self) -> bool {
+        self.refused.load(Ordering::Relaxed)
     }
 }
 

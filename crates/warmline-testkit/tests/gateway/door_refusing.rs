@@ -143,6 +143,14 @@ async fn a_head_may_be_as_large_as_it_is_configured_and_no_larger() {
     assert_eq!(refused, 1.0);
     let labels = [("face", "none"), ("status", "4xx")];
     assert_eq!(page.number("warmline_gateway_requests_total", &labels), 1.0);
+    let preface = send(at, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
+    assert_eq!(
+        preface.status, 0,
+        "who speaks HTTP/2 would not read an answer"
+    );
+    let page = scraped(&world.gateway).await;
+    let refused = page.number("warmline_gateway_refused_total", &[("reason", "head")]);
+    assert_eq!(refused, 2.0);
     let lines = book.lines();
     let told = lines.iter().filter(|line| line.contains("request refused"));
     let told: Vec<_> = told.filter(|line| line.contains("431")).collect();
