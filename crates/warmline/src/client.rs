@@ -5,7 +5,7 @@
 
 mod overseeing;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 
@@ -29,6 +29,7 @@ use crate::keep;
 use crate::lease::{Leased, Register};
 use crate::metrics::{Metrics, Snapshot};
 use crate::pool::Pool;
+use crate::run::places::{RunPlaces, all_taken};
 use crate::run::{self, Role, Run, RunShared};
 use crate::seal::{Vault, random_bytes};
 use crate::server::Server;
@@ -183,6 +184,7 @@ impl Builder {
             declared: watch::Sender::default(),
             runs: Mutex::default(),
             runs_to_join: papaya::HashMap::new(),
+            run_places: RunPlaces::default(),
             pool: Pool::new(Arc::clone(&connect), ceilings),
             connect,
             extractor: self.extractor.unwrap_or_else(|| Arc::new(rule)),
@@ -424,10 +426,16 @@ impl IdentityHandle {
         output
     }
 
-    /// Begins a run of its own; it ends when the handle is ended or dropped.
+    /// Begins a run of its own; it ends when the handle is ended or dropped. Where as many of this
+    /// identity are live as may be, its calls are refused until one of those ends.
     pub fn begin(&self) -> Run {
         let name = run::fresh_name();
-        self.enter(&name, Coming::Now)
+        // Without a place it begins all the same, and asks for one with its first call.
+        let has_place = self.take_place();
+        let mut runs = self.engine.runs.lock();
+        let shared = self.enlist(&mut runs, &name, (has_place, Coming::Now));
+        drop(runs);
+        self.began(shared)
     }
 
     /// Begins the run of that name, or joins it where it is live: for work that has a name
@@ -451,10 +459,10 @@ impl IdentityHandle {
     /// ```
     ///
     /// # Errors
-    /// `bad-message`, for a name that no run may have.
+    /// `bad-message`, for a name that no run may have; `overloaded`, where the run is to begin and
+    /// as many of this identity are live as may be.
     pub fn named(&self, name: &str) -> Result<Run> {
-        run::check_name(name)?;
-        Ok(self.enter(name, Coming::Now))
+        self.begin_or_join(name, Coming::Now)
     }
 
     /// The same for somebody who was there before: where the run is over and its sessions left no
@@ -463,8 +471,7 @@ impl IdentityHandle {
     /// # Errors
     /// As [`IdentityHandle::named`].
     pub fn rejoin(&self, name: &str) -> Result<Run> {
-        run::check_name(name)?;
-        Ok(self.enter(name, Coming::Back))
+        self.begin_or_join(name, Coming::Back)
     }
 
     /// Joins a run that must be live already.
@@ -483,40 +490,70 @@ impl IdentityHandle {
         }
     }
 
-    fn enter(&self, name: &str, coming: Coming) -> Run {
+    fn begin_or_join(&self, name: &str, coming: Coming) -> Result<Run> {
+        run::check_name(name)?;
         let named = self.engine.run_id(&self.who, name);
         if let Some(live) = self.engine.live_run(named) {
-            return Run::new(Arc::clone(&self.engine), live, Role::Joined);
+            return Ok(Run::new(Arc::clone(&self.engine), live, Role::Joined));
         }
         let mut runs = self.engine.runs.lock();
+        if let Some(live) = runs.get(&named).filter(|run| run.is_live()) {
+            return Ok(Run::new(
+                Arc::clone(&self.engine),
+                Arc::clone(live),
+                Role::Joined,
+            ));
+        }
+        if !self.take_place() {
+            return Err(Error::unsent(all_taken(self.most_runs())));
+        }
+        let shared = self.enlist(&mut runs, name, (true, coming));
+        drop(runs);
+        Ok(self.began(shared))
+    }
+
+    fn most_runs(&self) -> u32 {
+        self.engine.ceilings().runs_per_identity
+    }
+
+    fn take_place(&self) -> bool {
+        let most = self.most_runs();
+        self.engine.run_places.take(self.who.id, most)
+    }
+
+    /// Puts the run of a name that no live run has among the others.
+    fn enlist(
+        &self,
+        runs: &mut HashMap<RunId, Arc<RunShared>>,
+        name: &str,
+        (has_place, coming): (bool, Coming),
+    ) -> Arc<RunShared> {
+        let named = self.engine.run_id(&self.who, name);
         let (id, after) = match runs.get(&named) {
-            Some(live) if live.is_live() => {
-                return Run::new(Arc::clone(&self.engine), Arc::clone(live), Role::Joined);
-            },
             // The old one is closing, and what it had must not become the new one's. Where records
             // are kept, a later process finds the new one's by its name alone: it waits.
             Some(closing) if self.engine.shared.stores.is_some() => (named, Some(closing.over())),
             Some(_) => (RunId(Digest::new(random_bytes())), None),
             None => (named, None),
         };
-        let most = self.engine.ceilings().runs_per_identity as usize;
-        let mine = |run: &&Arc<RunShared>| run.who.id == self.who.id && run.is_live();
-        let too_many = runs.len() >= most && runs.values().filter(mine).count() >= most;
         let shared = RunShared::new(
             (named, id, after),
             Arc::from(name),
             Arc::clone(&self.who),
-            (too_many, coming == Coming::Back),
+            (has_place, coming == Coming::Back),
             &self.engine,
         );
         runs.insert(named, Arc::clone(&shared));
         let to_join = &self.engine.runs_to_join;
         to_join.pin().insert(named, Arc::clone(&shared));
-        drop(runs);
+        shared
+    }
+
+    fn began(&self, shared: Arc<RunShared>) -> Run {
         self.engine.shared.metrics.engine.runs.up();
         self.engine.shared.events.tell(Event::RunBegan {
             identity: Fingerprint::from(self.who.id),
-            run: Fingerprint::from(id),
+            run: Fingerprint::from(shared.id),
         });
         Run::new(Arc::clone(&self.engine), shared, Role::Began)
     }

@@ -32,6 +32,7 @@ use crate::keep;
 use crate::lease::Register;
 use crate::metrics::{Metrics, ServerMetrics, Snapshot};
 use crate::pool::Pool;
+use crate::run::places::RunPlaces;
 use crate::run::{self, Cut, Presence, RunShared};
 use crate::seal::{Purpose, Vault, random_bytes};
 use crate::server::Server;
@@ -59,6 +60,8 @@ pub(crate) struct Engine {
     pub(crate) runs: Mutex<HashMap<RunId, Arc<RunShared>>>,
     /// The same runs for those who only look: calls that name their run take no lock for it.
     pub(crate) runs_to_join: papaya::HashMap<RunId, Arc<RunShared>>,
+    /// How many of them each identity has.
+    pub(crate) run_places: RunPlaces,
     pub(crate) pool: Pool<Connect>,
     pub(crate) connect: Arc<Connect>,
     pub(crate) shared: Arc<Shared>,

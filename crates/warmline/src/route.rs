@@ -125,7 +125,8 @@ async fn find(
 ) -> Result<Route, Trouble> {
     let shared = caller.engine.shared();
     if let Some(run) = &caller.run {
-        run.check_place(caller.engine.ceilings().runs_per_identity)?;
+        let most = caller.engine.ceilings().runs_per_identity;
+        run.check_place(&caller.engine.run_places, most)?;
         run.has_its_id().await;
     }
     let as_whom = speaking(caller, entry).await?;

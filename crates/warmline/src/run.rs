@@ -8,6 +8,7 @@
 //! through [`InCurrentRun::in_current_run`] where a future is handed to another task.
 
 mod ending;
+pub(crate) mod places;
 mod presence;
 pub(crate) mod routes;
 
@@ -74,8 +75,8 @@ pub(crate) struct RunShared {
     pub(crate) id: RunId,
     /// What its name alone comes to: two runs of one name, one of them closing, share it.
     pub(crate) named: RunId,
-    /// Whether it began beyond the limit of its identity.
-    too_many: bool,
+    /// Whether it is counted among the runs of its identity. Written while `life` is locked.
+    has_place: AtomicBool,
     /// Whether somebody came back to it, and found it over.
     pub(crate) was_there: bool,
     pub(crate) name: Arc<str>,
@@ -133,13 +134,13 @@ impl RunShared {
         (named, id, after): (RunId, RunId, Option<Arc<Cut>>),
         name: Arc<str>,
         who: Arc<Who>,
-        (too_many, was_there): (bool, bool),
+        (has_place, was_there): (bool, bool),
         engine: &Engine,
     ) -> Arc<Self> {
         Arc::new(Self {
             id,
             named,
-            too_many,
+            has_place: AtomicBool::new(has_place),
             was_there,
             name,
             who,
@@ -152,21 +153,6 @@ impl RunShared {
             over: Arc::default(),
             after,
         })
-    }
-
-    /// Whether it may open sessions: the newest of too many runs may not.
-    pub(crate) fn check_place(&self, most: u32) -> Result<(), Trouble> {
-        if !self.too_many {
-            return Ok(());
-        }
-        let what = format!(
-            "{most} runs of this identity were live when run `{}` began",
-            self.name
-        );
-        let mut trouble = Trouble::new(Reason::Overloaded, what)
-            .hint("end runs that are over, or raise `runs_per_identity`");
-        trouble.retry_after = Some(Duration::from_secs(1));
-        Err(trouble)
     }
 
     /// What is told when everything of this run is closed.
@@ -407,8 +393,8 @@ impl Drop for Run {
         }
         let (engine, run) = (Arc::clone(&self.engine), Arc::clone(&self.shared));
         // Asked for at once: whoever names the run from here on begins another.
-        let asked = run.life.lock().end();
-        if let EndAsked::Yours { .. } = asked {
+        let asked = run.ask_end(&engine.run_places, |life| Some(life.end()));
+        if let Some(EndAsked::Yours { .. }) = asked {
             let owed = OwedEnd::new(engine, run, (RunEnd::Dropped, Why::RunEnded));
             clock::spawn_if_running("run-end", owed.carry_out(Duration::ZERO));
         }

@@ -9,6 +9,7 @@ mod census;
 #[path = "../stories/child.rs"]
 #[expect(dead_code, reason = "the stories use more of it")]
 mod child;
+mod crowded;
 mod door;
 mod door_refusing;
 mod door_wire;

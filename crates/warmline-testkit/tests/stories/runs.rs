@@ -295,10 +295,20 @@ async fn an_identity_has_so_many_runs_at_a_time() {
     assert_eq!(error.code().word(), "overloaded", "{error:?}");
     assert_eq!(error.delivery(), Delivery::Unsent);
     assert!(error.retry_after().is_some(), "{error:?}");
-    fourth.end().await;
+    // A name begins no more of them, and still joins those that live.
+    let named = alice.named("by-name").unwrap_err();
+    assert_eq!(named.code().word(), "overloaded", "{named:?}");
+    drop(alice.named(runs[0].name()).unwrap());
     let bob = world.warm.identity("bob").begin();
     count(&bob.server(LEDGER).unwrap()).await;
     bob.end().await;
+    // Where one ends, who was refused before is not any more.
+    runs.remove(0).end().await;
+    count(&fourth.server(LEDGER).unwrap()).await;
+    assert!(alice.named("by-name").is_err());
+    drop(runs.remove(0));
+    alice.named("by-name").unwrap().end().await;
+    fourth.end().await;
     for run in runs {
         run.end().await;
     }

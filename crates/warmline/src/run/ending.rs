@@ -16,7 +16,8 @@ use crate::events::RunEnd;
 
 /// Ends a run if it rested too long.
 pub(crate) fn end_if_idle(engine: &Arc<Engine>, run: Arc<RunShared>, limit: Duration) {
-    let asked = run.life.lock().end_if_idle(engine.tick(), limit);
+    let places = &engine.run_places;
+    let asked = run.ask_end(places, |life| life.end_if_idle(engine.tick(), limit));
     if let Some(EndAsked::Yours { .. }) = asked {
         let why = (RunEnd::IdleTooLong, Why::RunEnded);
         let owed = OwedEnd::new(Arc::clone(engine), run, why);
@@ -52,8 +53,8 @@ pub(super) async fn end(
     why: (RunEnd, Why),
     grace: Duration,
 ) {
-    let asked = run.life.lock().end();
-    if let EndAsked::Yours { .. } = asked {
+    let asked = run.ask_end(&engine.run_places, |life| Some(life.end()));
+    if let Some(EndAsked::Yours { .. }) = asked {
         let owed = OwedEnd::new(engine, Arc::clone(&run), why);
         drop(clock::spawn("run-end", owed.carry_out(grace)));
     }

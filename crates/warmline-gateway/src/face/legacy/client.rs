@@ -194,6 +194,13 @@ impl Begun {
         enter(&identity, Coming::ByName(run.unwrap_or(&own))).map(drop)
     }
 
+    /// Nobody gets the ticket, so nobody comes back to the run that was begun for it alone.
+    pub(super) async fn leave(&self, way: &Way) {
+        if self.run.is_none() {
+            way.end_run().await;
+        }
+    }
+
     /// The ticket for the client, now that the version is known. From here on it is served.
     pub(crate) fn admit(
         mut self,

@@ -52,7 +52,9 @@ pub(super) async fn greet(visit: Visit<'_>, message: Message, params: Params) ->
         Ok(facts) => facts,
         Err(error) => {
             note(line, &Err(error.clone()));
-            return not_greeted(&way.server, id, &params, (&error, visit.candour())).await;
+            let told = not_greeted(&way.server, id, &params, (&error, visit.candour())).await;
+            begun.leave(&way).await;
+            return told;
         },
     };
     note(line, &Ok(Bytes::new()));

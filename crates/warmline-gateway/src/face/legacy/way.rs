@@ -31,6 +31,12 @@ impl Way {
     fn is_good(&self) -> bool {
         self.run.as_ref().is_none_or(Run::is_live)
     }
+
+    pub(super) async fn end_run(&self) {
+        if let Some(run) = &self.run {
+            run.clone().end().await;
+        }
+    }
 }
 
 /// A way, by the run that was named for it.
