@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use warmline::Server;
 use warmline_gateway::{AuditOptions, Options};
-use warmline_testkit::Personality;
+use warmline_testkit::{CutAt, End, Fault, Personality, Rule};
 
 use super::wire::{Stream, Wire, call, request};
 use crate::world::World;
@@ -211,21 +211,30 @@ async fn one_try() {
     tokio::time::sleep(Duration::from_millis(20)).await;
 }
 
-/// A server that is away for long finds whoever listened still there when it comes back.
+/// A server on which no stream holds for long finds whoever listened still there when one does.
 #[tokio::test]
-async fn a_listen_outlasts_a_server_that_is_away_for_long() {
+async fn a_listen_outlasts_many_streams_that_break() {
     let world = World::new(Personality::modern()).await;
     let id = json!("one");
     let mut stream = listen(id.clone()).begin(&world).await;
     acknowledged(&mut stream, &id).await;
     open(&world, 1).await;
-    world.server.stop();
-    for _ in 0..20 {
+    let control = world.server.control();
+    let breaks = Rule::new(Fault::Cut(CutAt::BeforeExecuting, End::Fin));
+    control.inject(breaks.on("subscriptions/listen").always());
+    world.server.restart().unwrap();
+    let tried = || world.server.ledger().received("subscriptions/listen");
+    let before = tried();
+    for _ in 0..200 {
+        if tried() > before + 100 {
+            break;
+        }
         one_try().await;
     }
-    world.server.start_again().unwrap();
+    assert!(tried() > before + 100, "{}", tried());
+    control.clear();
     for _ in 0..20 {
-        if world.server.control().listens() == 1 {
+        if control.listens() == 1 {
             break;
         }
         one_try().await;
