@@ -28,6 +28,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -316,9 +317,10 @@ async fn passed(
     body: &mut Option<Incoming>,
     peer: Peer,
 ) -> Result<(Face, Response<Body>), Refusal> {
-    let Some(_counted) = shared.gate.request() else {
+    let Some(burden) = shared.gate.request() else {
         return Err(TurnedAwayFor::Overloaded.with(reply::overloaded()));
     };
+    let burden = Mutex::new(burden);
     let terms = shared.terms.hold();
     if let Some(refusal) = foreign(&terms, head) {
         return Err(refusal);
@@ -360,6 +362,7 @@ async fn passed(
         subject,
         target,
         head,
+        burden: &burden,
     };
     if let Place::Sse(_) = place {
         return Ok((Face::Legacy, sse::listen(&visit)));
@@ -381,9 +384,10 @@ async fn said(
     let stated = unread.as_ref().and_then(|body| body.size_hint().exact());
     let stated = stated.and_then(|stated| usize::try_from(stated).ok());
     let gate = &visit.shared.gate;
-    let Some(_room) = gate.room(stated.map_or(most, |stated| stated.min(most))) else {
+    let Some(room) = gate.room(stated.map_or(most, |stated| stated.min(most))) else {
         return Err(TurnedAwayFor::Overloaded.with(reply::overloaded()));
     };
+    visit.burden.lock().takes(room);
     let body = match unread {
         None => Bytes::new(),
         Some(body) => {

@@ -16,6 +16,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::request::Parts;
 use http::{Response, StatusCode};
+use parking_lot::Mutex;
 use warmline::core::era::{Era, Version};
 use warmline::core::protocol::envelope::{Kind, Message};
 use warmline::core::protocol::headers::PROTOCOL_VERSION;
@@ -26,6 +27,7 @@ use warmline::core::protocol::params::Params;
 
 use crate::Shared;
 use crate::body::Body;
+use crate::door::limits::Burden;
 use crate::failure::Candour;
 use crate::flow::Accepts;
 use crate::metrics::Face;
@@ -40,6 +42,8 @@ pub(crate) struct Visit<'a> {
     pub(crate) subject: Subject,
     pub(crate) target: Target<'a>,
     pub(crate) head: &'a Parts,
+    /// What the request takes up at the door, until somebody takes it over with the call.
+    pub(crate) burden: &'a Mutex<Burden>,
 }
 
 impl<'a> Visit<'a> {
@@ -53,7 +57,13 @@ impl<'a> Visit<'a> {
                 server: Some(server),
             },
             head: self.head,
+            burden: self.burden,
         }
+    }
+
+    /// What the request takes up, for as long as its call is under way.
+    pub(crate) fn take_burden(&self) -> Burden {
+        std::mem::take(&mut *self.burden.lock())
     }
 
     /// How much the client is told of what goes wrong behind us.

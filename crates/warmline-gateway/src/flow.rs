@@ -18,6 +18,7 @@ use tokio::time::Sleep;
 use warmline::clock;
 
 use crate::body::Body;
+use crate::door::limits::Burden;
 use crate::lane::{Keep, Lane, Next, Pausing};
 use crate::metrics::{Counts, LeftCall, Undelivered};
 use crate::reply;
@@ -42,6 +43,12 @@ pub(crate) struct Ended {
 
 /// A call that is driven by its response.
 pub(crate) type Calling = Pin<Box<dyn Future<Output = Ended> + Send>>;
+
+/// A call, with what its request takes up until it is over.
+struct Borne {
+    call: Calling,
+    burden: Burden,
+}
 
 /// What becomes of a call whose client leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +90,7 @@ pub(crate) enum Prime {
 
 /// A stream of events, and the call behind it.
 pub(crate) struct Flow {
-    call: Option<Calling>,
+    call: Option<Borne>,
     lane: Arc<Lane>,
     /// As whom it reads the lane.
     reader: u64,
@@ -120,8 +127,13 @@ pub(crate) enum Begun {
 }
 
 /// Drives a call, and answers its client.
-pub(crate) async fn respond(call: Calling, lane: Arc<Lane>, manner: Manner) -> Response<Body> {
-    match Flow::of(call, lane, manner).begin().await {
+pub(crate) async fn respond(
+    call: Calling,
+    lane: Arc<Lane>,
+    manner: Manner,
+    burden: Burden,
+) -> Response<Body> {
+    match Flow::of(call, lane, manner, burden).begin().await {
         Begun::Alone(ended) => reply::json(ended.status, ended.message),
         Begun::Events(flow) => flow.response(),
         Begun::GivenUp => reply::empty(StatusCode::ACCEPTED),
@@ -137,8 +149,8 @@ enum First {
 
 impl Flow {
     /// A call that nobody has driven yet.
-    pub(crate) fn of(call: Calling, lane: Arc<Lane>, manner: Manner) -> Self {
-        Self::new(Some(call), lane, 1, manner)
+    pub(crate) fn of(call: Calling, lane: Arc<Lane>, manner: Manner, burden: Burden) -> Self {
+        Self::new(Some(Borne { call, burden }), lane, 1, manner)
     }
 
     /// A stream that goes on after the message of that number.
@@ -146,7 +158,7 @@ impl Flow {
         Self::new(None, lane, number.saturating_add(1), manner)
     }
 
-    fn new(call: Option<Calling>, lane: Arc<Lane>, next: u64, manner: Manner) -> Self {
+    fn new(call: Option<Borne>, lane: Arc<Lane>, next: u64, manner: Manner) -> Self {
         Self {
             call,
             reader: lane.attach(),
@@ -206,10 +218,10 @@ impl Flow {
         cx: &mut Context<'_>,
         commit: Pin<&mut impl Future<Output = ()>>,
     ) -> Poll<First> {
-        let Some(call) = &mut self.call else {
+        let Some(borne) = &mut self.call else {
             return Poll::Ready(First::Events);
         };
-        let ended = call.as_mut().poll(cx);
+        let ended = borne.call.as_mut().poll(cx);
         let told = self.lane.has_begun(self.next, self.reader, cx);
         let streams = self.manner.accepts != Accepts::Json;
         match ended {
@@ -234,8 +246,8 @@ impl Flow {
 
     /// The next events, ready to be written; none at the end of the stream.
     pub(crate) fn poll_events(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        if let Some(call) = &mut self.call
-            && let Poll::Ready(ended) = call.as_mut().poll(cx)
+        if let Some(borne) = &mut self.call
+            && let Poll::Ready(ended) = borne.call.as_mut().poll(cx)
         {
             self.call = None;
             self.lane.end(Some(ended.message));
@@ -318,6 +330,7 @@ pub(crate) fn events(body: Body) -> Response<Body> {
 /// A client left. What it asked for goes on where its era says so.
 impl Drop for Flow {
     fn drop(&mut self) {
+        self.lane.leave(self.reader);
         let Some(call) = self.call.take() else { return };
         // Whoever gave the call up cancels it; dropping it does.
         if self.manner.leaving == Leaving::GoesOn && !self.lane.is_cancelled() {
@@ -330,22 +343,26 @@ impl Drop for Flow {
     }
 }
 
-/// Drives a call that nobody waits for at this moment to its end.
-fn go_on(call: Calling, lane: Arc<Lane>, counts: Option<Arc<Counts>>) {
+/// Drives a call that nobody waits for at this moment to its end. Until then its request takes up
+/// what it took up before.
+fn go_on(borne: Borne, lane: Arc<Lane>, counts: Option<Arc<Counts>>) {
     if tokio::runtime::Handle::try_current().is_err() {
         return;
     }
     clock::spawn("call-goes-on", async move {
+        let Borne { call, burden } = borne;
         tokio::select! {
             ended = call => {
                 lane.end(Some(ended.message));
-                if let (Some(counts), 1) = (counts, Arc::strong_count(&lane)) {
-                    // It is held for nobody.
+                if let Some(counts) = counts
+                    && lane.is_for_nobody()
+                {
                     counts.undelivered.one_more(Undelivered::Left);
                 }
             },
             () = std::future::poll_fn(|cx| lane.poll_cancelled(cx)) => {},
         }
+        drop(burden);
     });
 }
 

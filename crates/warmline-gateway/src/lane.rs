@@ -5,6 +5,8 @@
 //! that takes a broken stream up.
 
 use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -14,7 +16,8 @@ use smallvec::SmallVec;
 use warmline::clock::{self, Instant};
 
 /// More is not held for a client that does not read, or may come back. What is too much is left
-/// out, oldest first, but never a question nor the end of the call.
+/// out, oldest first, but never a question nor the end of the call. What these weigh is bounded by
+/// who holds the lane.
 const MAX_BYTES: usize = 256 << 10;
 
 /// Whether what was written is held for a client that may ask for it again.
@@ -33,6 +36,24 @@ pub(crate) enum Pausing {
     Yes,
     /// It stays.
     No,
+}
+
+/// Who holds lanes for clients that may come back. It is told whatever is put into one of them, and
+/// lets lanes go where all of them are too heavy together.
+pub(crate) trait Holder: fmt::Debug + Send + Sync {
+    /// A lane grew by so many bytes. Asked under its lock.
+    fn grew(&self, bytes: usize) -> Load;
+    /// A lane lost so many bytes. Told under its lock.
+    fn shrank(&self, bytes: usize);
+    /// Lets lanes go. Asked under no lock.
+    fn lighten(&self);
+}
+
+/// What all lanes of a holder weigh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Load {
+    Fine,
+    TooHeavy,
 }
 
 /// One stream of messages to a client.
@@ -54,10 +75,25 @@ struct State {
     pause: Option<Duration>,
     /// Who reads it: whoever came last.
     reader: u64,
+    presence: Presence,
+    /// Who holds it for a client that may come back.
+    holder: Option<Weak<dyn Holder>>,
     /// Since when nothing comes and nobody reads.
     resting: Option<Instant>,
     /// Who reads it, and who drives the call behind it.
     wakers: SmallVec<[Waker; 2]>,
+}
+
+/// Whether whoever came last to read is still there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Presence {
+    /// Nobody came yet.
+    Awaited,
+    Reads,
+    /// They left, and may come back while somebody holds the lane.
+    Left,
+    /// They left, and nobody can come back.
+    Gone,
 }
 
 #[derive(Debug)]
@@ -116,6 +152,8 @@ impl Lane {
             form: Form::Any,
             pause: None,
             reader: 0,
+            presence: Presence::Awaited,
+            holder: None,
             resting: None,
             wakers: SmallVec::new(),
         }))
@@ -124,7 +162,14 @@ impl Lane {
     /// One more message, that a client who does not read can do without. Says whether anybody can
     /// still hear it.
     pub(crate) fn tell(&self, message: Bytes) -> bool {
-        self.0.lock().push(message, Need::Spare)
+        self.put(message, Need::Spare)
+    }
+
+    fn put(&self, message: Bytes, need: Need) -> bool {
+        let mut state = self.0.lock();
+        let pushed = state.push(message, need);
+        drop(state);
+        pushed.settle()
     }
 
     /// The server answers with a stream.
@@ -143,16 +188,16 @@ impl Lane {
 
     /// One more message, that no client can do without.
     pub(crate) fn ask(&self, message: Bytes) -> bool {
-        self.0.lock().push(message, Need::Sure)
+        self.put(message, Need::Sure)
     }
 
     /// The last message, and the end. None: the end alone.
     pub(crate) fn end(&self, message: Option<Bytes>) {
         let mut state = self.0.lock();
-        if let Some(message) = message {
-            state.push(message, Need::Sure);
-        }
+        let pushed = message.map(|message| state.push(message, Need::Sure));
         state.over(Phase::Over);
+        drop(state);
+        pushed.map(Pushed::settle);
     }
 
     /// The client gave the call up.
@@ -164,6 +209,7 @@ impl Lane {
     pub(crate) fn attach(&self) -> u64 {
         let mut state = self.0.lock();
         state.reader += 1;
+        state.presence = Presence::Reads;
         // Whoever has just come does not leave at once.
         state.pause = None;
         if state.phase == Phase::Open {
@@ -173,10 +219,51 @@ impl Lane {
         state.reader
     }
 
-    /// A reader left, and nothing drives it meanwhile.
+    /// A reader left.
+    pub(crate) fn leave(&self, reader: u64) {
+        let mut state = self.0.lock();
+        if state.reader == reader {
+            state.presence = Presence::Left;
+            state.forget_if_for_nobody();
+        }
+    }
+
+    /// Nothing drives it from now on, unless somebody reads it.
     pub(crate) fn rest(&self) {
         let mut state = self.0.lock();
-        state.resting.get_or_insert_with(clock::now);
+        if state.presence != Presence::Reads {
+            state.resting.get_or_insert_with(clock::now);
+        }
+    }
+
+    /// Somebody holds it from now on, and is told what it weighs.
+    pub(crate) fn held_by(&self, holder: Weak<dyn Holder>) {
+        let mut state = self.0.lock();
+        if let Some(holder) = holder.upgrade() {
+            holder.grew(state.bytes);
+        }
+        state.holder = Some(holder);
+    }
+
+    /// Nobody holds it any more. Whoever reads it gets the rest.
+    pub(crate) fn let_go(&self) {
+        let mut state = self.0.lock();
+        if let Some(holder) = state.holder.take().and_then(|holder| holder.upgrade()) {
+            holder.shrank(state.bytes);
+        }
+        state.forget_what_was_read();
+        state.forget_if_for_nobody();
+    }
+
+    /// What was read is not held any more, nor what will be.
+    pub(crate) fn forget_what_was_read(&self) {
+        self.0.lock().forget_what_was_read();
+    }
+
+    /// Whether nobody reads it, and nobody can come back to it.
+    pub(crate) fn is_for_nobody(&self) -> bool {
+        let state = self.0.lock();
+        state.presence != Presence::Reads && state.holder.is_none()
     }
 
     /// How many bytes are held.
@@ -184,9 +271,12 @@ impl Lane {
         self.0.lock().bytes
     }
 
-    /// Whether something is held that nobody has read.
-    pub(crate) fn has_unread(&self) -> bool {
+    /// Whether something is held that nobody has read, and nobody reads at this moment.
+    pub(crate) fn is_left_unread(&self) -> bool {
         let state = self.0.lock();
+        if state.presence == Presence::Reads {
+            return false;
+        }
         let held = u64::try_from(state.held.len()).unwrap_or(u64::MAX);
         state.unread < state.first.saturating_add(held)
     }
@@ -272,9 +362,9 @@ impl State {
         Poll::Pending
     }
 
-    fn push(&mut self, message: Bytes, need: Need) -> bool {
-        if self.phase != Phase::Open {
-            return false;
+    fn push(&mut self, message: Bytes, need: Need) -> Pushed {
+        if self.phase != Phase::Open || self.presence == Presence::Gone {
+            return Pushed::Unheard;
         }
         let length = message.len();
         while self.bytes + length > MAX_BYTES && self.can_forget_first() {
@@ -282,12 +372,31 @@ impl State {
         }
         let is_too_much = self.bytes + length > MAX_BYTES && !self.held.is_empty();
         if is_too_much && need == Need::Spare {
-            return true;
+            return Pushed::Heard;
         }
         self.bytes += length;
         self.held.push_back(Held { message, need });
         self.wake();
-        true
+        match self.holder() {
+            Some(holder) if holder.grew(length) == Load::TooHeavy => Pushed::TooMuchFor(holder),
+            Some(_) | None => Pushed::Heard,
+        }
+    }
+
+    fn holder(&self) -> Option<Arc<dyn Holder>> {
+        self.holder.as_ref()?.upgrade()
+    }
+
+    fn forget_what_was_read(&mut self) {
+        self.keep = Keep::Nothing;
+        while self.first < self.unread && self.forget_first() {}
+    }
+
+    fn forget_if_for_nobody(&mut self) {
+        if self.presence == Presence::Left && self.holder.is_none() {
+            self.presence = Presence::Gone;
+            while self.forget_first() {}
+        }
     }
 
     fn over(&mut self, phase: Phase) {
@@ -307,7 +416,11 @@ impl State {
         let Some(held) = self.held.pop_front() else {
             return false;
         };
-        self.bytes = self.bytes.saturating_sub(held.message.len());
+        let length = held.message.len();
+        self.bytes = self.bytes.saturating_sub(length);
+        if let Some(holder) = self.holder() {
+            holder.shrank(length);
+        }
         self.first += 1;
         true
     }
@@ -325,110 +438,25 @@ impl State {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// What became of a message.
+enum Pushed {
+    /// Somebody can hear it.
+    Heard,
+    /// The same, and now all lanes of that holder are too heavy.
+    TooMuchFor(Arc<dyn Holder>),
+    /// Nobody ever will.
+    Unheard,
+}
 
-    fn read(lane: &Lane, number: u64) -> Poll<Next> {
-        let mut cx = Context::from_waker(Waker::noop());
-        lane.next(number, 0, &mut cx, Pausing::No)
-    }
-
-    #[test]
-    fn messages_come_in_order_and_then_it_is_over() {
-        for keep in [Keep::Nothing, Keep::Written] {
-            let lane = Lane::new(keep);
-            assert!(read(&lane, 1).is_pending());
-            assert!(lane.tell("a".into()));
-            lane.end(Some("b".into()));
-            assert!(!lane.tell("late".into()));
-            assert_eq!(read(&lane, 1), Poll::Ready(Next::Message(1, "a".into())));
-            assert_eq!(read(&lane, 2), Poll::Ready(Next::Message(2, "b".into())));
-            assert_eq!(read(&lane, 3), Poll::Ready(Next::Over));
-            let again = read(&lane, 1);
-            let expected = match keep {
-                Keep::Nothing => Next::Over,
-                Keep::Written => Next::Message(1, "a".into()),
-            };
-            assert_eq!(again, Poll::Ready(expected), "{keep:?}");
+impl Pushed {
+    /// Whether anybody can hear it. Asked under no lock.
+    fn settle(self) -> bool {
+        if let Self::TooMuchFor(holder) = &self {
+            holder.lighten();
         }
-    }
-
-    #[test]
-    fn what_is_too_much_is_left_out_but_never_the_end() {
-        let lane = Lane::new(Keep::Written);
-        for _ in 0..100 {
-            lane.tell(Bytes::from(vec![b'x'; 10 << 10]));
-        }
-        lane.end(Some(Bytes::from(vec![b'y'; MAX_BYTES + 1])));
-        let Poll::Ready(Next::Message(number, last)) = read(&lane, 1) else {
-            panic!("nothing is held");
-        };
-        assert_eq!((number, last.len()), (101, MAX_BYTES + 1));
-        assert!(lane.can_go_on_after(100));
-        assert!(!lane.can_go_on_after(1));
-        assert!(!lane.can_go_on_after(102));
-    }
-
-    #[test]
-    fn a_reader_that_can_come_back_is_let_go_once() {
-        let lane = Lane::new(Keep::Written);
-        let mut cx = Context::from_waker(Waker::noop());
-        let pause = Duration::from_millis(7);
-        let first = lane.attach();
-        lane.tell("a".into());
-        lane.pause(pause);
-        let mut next = |number, reader, pausing| lane.next(number, reader, &mut cx, pausing);
-        let a = Next::Message(1, "a".into());
-        assert_eq!(next(1, first, Pausing::Yes), Poll::Ready(a));
-        assert!(next(2, first, Pausing::No).is_pending());
-        assert_eq!(
-            next(2, first, Pausing::Yes),
-            Poll::Ready(Next::Pause(pause))
-        );
-        let second = lane.attach();
-        assert!(next(2, second, Pausing::Yes).is_pending());
-    }
-
-    #[test]
-    fn a_question_waits_for_a_client_that_does_not_read() {
-        let lane = Lane::new(Keep::Written);
-        lane.ask("?".into());
-        for _ in 0..100 {
-            lane.tell(Bytes::from(vec![b'x'; 10 << 10]));
-        }
-        assert_eq!(read(&lane, 1), Poll::Ready(Next::Message(1, "?".into())));
-        let held: usize = lane
-            .0
-            .lock()
-            .held
-            .iter()
-            .map(|held| held.message.len())
-            .sum();
-        assert!(held <= MAX_BYTES, "{held}");
-    }
-
-    #[test]
-    fn a_call_that_was_given_up_has_no_end() {
-        let lane = Lane::new(Keep::Nothing);
-        lane.tell("a".into());
-        lane.cancel();
-        lane.end(Some("b".into()));
-        assert_eq!(read(&lane, 1), Poll::Ready(Next::Cancelled));
-    }
-
-    #[test]
-    fn whoever_comes_last_reads_the_rest() {
-        let lane = Lane::new(Keep::Written);
-        let first = lane.attach();
-        lane.tell("a".into());
-        let second = lane.attach();
-        let mut cx = Context::from_waker(Waker::noop());
-        assert_eq!(
-            lane.next(1, first, &mut cx, Pausing::No),
-            Poll::Ready(Next::Over)
-        );
-        let a = Next::Message(1, "a".into());
-        assert_eq!(lane.next(1, second, &mut cx, Pausing::No), Poll::Ready(a));
+        !matches!(self, Self::Unheard)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -163,7 +163,7 @@ pub const METRICS: &[Metric] = &[
         Kind::Gauge,
         "gateway_requests_under_way",
         &[],
-        "Requests of clients that have no answer yet",
+        "Requests of clients that have no answer yet, also where their clients left",
     ),
     Metric::of(
         Kind::Gauge,
@@ -199,13 +199,13 @@ pub const METRICS: &[Metric] = &[
         Kind::Gauge,
         "buffer_bytes",
         &["kind"],
-        "Bytes that are held of requests",
+        "Bytes that are held: of requests until their calls are over, of streams for clients that may come back",
     ),
     Metric::of(
         Kind::Gauge,
         "buffer_limit_bytes",
         &["kind"],
-        "Bytes of requests that may be held",
+        "Bytes that may be held",
     ),
     Metric::of(
         Kind::Counter,

@@ -20,7 +20,7 @@ pub struct Limits {
     pub connections: usize,
     /// Connections of one address (of one /64 of IPv6).
     pub connections_per_address: usize,
-    /// Requests in all that have no answer yet.
+    /// Requests in all that have no answer yet, also where their client left and the call goes on.
     pub requests: usize,
     /// Bytes of all requests that are being read or answered.
     pub request_bytes: usize,
@@ -131,9 +131,11 @@ impl Gate {
         })
     }
 
-    /// A place for a request, until it is dropped; none where there are too many.
-    pub(crate) fn request(&self) -> Option<Counted<'_>> {
-        Counted::take(&self.requests, self.limits.load().requests)
+    /// A place for a request, until its burden is dropped; none where there are too many.
+    pub(crate) fn request(self: &Arc<Self>) -> Option<Burden> {
+        Counted::take(&self.requests, self.limits.load().requests)?.keep();
+        let place = Some(Placed(Arc::clone(self)));
+        Some(Burden { place, room: None })
     }
 
     /// Room for a body of so many bytes; none where too much is held already.
@@ -194,6 +196,42 @@ pub(crate) struct Room {
 impl Drop for Room {
     fn drop(&mut self) {
         self.gate.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// What a request takes up until its call is over, whether or not its client is still there: a
+/// place among those under way, and room for its bytes.
+#[derive(Default)]
+pub(crate) struct Burden {
+    place: Option<Placed>,
+    room: Option<Room>,
+}
+
+/// What a request takes up that did not come by the door.
+pub(crate) static NO_BURDEN: Mutex<Burden> = Mutex::new(Burden {
+    place: None,
+    room: None,
+});
+
+impl Burden {
+    /// There is room for its bytes.
+    pub(crate) fn takes(&mut self, room: Room) {
+        self.room = Some(room);
+    }
+
+    /// Its bytes alone: a stream that stands is no call under way.
+    pub(crate) fn bytes_alone(mut self) -> Self {
+        self.place = None;
+        self
+    }
+}
+
+/// A place among the requests under way.
+struct Placed(Arc<Gate>);
+
+impl Drop for Placed {
+    fn drop(&mut self) {
+        self.0.requests.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

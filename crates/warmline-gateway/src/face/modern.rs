@@ -138,7 +138,7 @@ async fn call(visit: &Visit<'_>, asked: Asked, method: Cow<'static, str>) -> Res
         leaving: Leaving::Cancels,
         stream: None,
     };
-    flow::respond(calling, lane, manner).await
+    flow::respond(calling, lane, manner, visit.take_burden()).await
 }
 
 /// How a request that failed ends for its client. Where the server does not speak this era, its

@@ -33,6 +33,7 @@ use self::lines::{Line, Lines};
 use super::Visit;
 use super::passing::pass;
 use crate::audit::Audit;
+use crate::door::limits::NO_BURDEN;
 use crate::path::Target;
 use crate::reply::{self, RpcCode};
 use crate::tokens::LOCAL;
@@ -162,6 +163,7 @@ impl Pipe {
                 server: self.server.as_deref(),
             },
             head,
+            burden: &NO_BURDEN,
         }
     }
 

@@ -9,6 +9,7 @@ use warmline::metrics::{Metric, ServerLine, ServerState};
 use super::exposition::{Lines, Page};
 use super::vitals::Process;
 use crate::Shared;
+use crate::face::legacy::clients::MAX_STREAM_BYTES;
 use crate::metrics::METRICS;
 
 /// Why nothing more should be sent to us.
@@ -96,8 +97,14 @@ fn number(page: &mut Page, metric: &'static Metric, shared: &Shared) {
         "gateway_streams" => lines.number(shared.clients.streams()),
         "gateway_left_calls_total" => lines.by(&counts.left),
         "dropped_replies_total" => lines.by(&counts.undelivered),
-        "buffer_bytes" => lines.with(&["requests"], gate.bytes()),
-        "buffer_limit_bytes" => lines.with(&["requests"], gate.limits().request_bytes),
+        "buffer_bytes" => {
+            lines.with(&["requests"], gate.bytes());
+            lines.with(&["streams"], shared.clients.stream_bytes());
+        },
+        "buffer_limit_bytes" => {
+            lines.with(&["requests"], gate.limits().request_bytes);
+            lines.with(&["streams"], MAX_STREAM_BYTES);
+        },
         "audit_lines_total" => lines.number(counts.audit.lines.count()),
         "audit_lost_total" => lines.number(counts.audit.lost.count()),
         "log_lost_total" => {

@@ -140,3 +140,37 @@ async fn a_question_that_is_taken_back_is_taken_back_from_its_client() {
     drop(standing);
     world.finish().await;
 }
+
+/// mcp-spec 3.2.4: a client that reads only JSON where it calls is asked on the stream that stands. One
+/// that has none is not asked, and its call does not wait for an answer that cannot come.
+#[tokio::test]
+async fn a_client_that_reads_only_json_is_asked_where_it_listens() {
+    let world = World::new(Personality::legacy()).await;
+    let client = Legacy::greet(&world, PATH, NEWEST, json!({ "roots": {} })).await;
+    let asks = |id: i64| {
+        let client = client.clone();
+        tokio::spawn(async move {
+            let asked = call(id, "ask_roots", json!({}));
+            let accept = [("Accept", "application/json")];
+            client.post_with(&accept, &asked).await.answer().await
+        })
+    };
+    let refused = asks(1).await.unwrap();
+    assert_eq!(refused["id"], 1, "{refused}");
+    let mut standing = client.get(None).await;
+    let control = world.server.control();
+    until("the server's stream is held", || {
+        control.standing_streams() == 1
+    })
+    .await;
+    let asking = asks(2);
+    let question = heard(&mut standing, "roots/list").await;
+    let roots = json!([{ "uri": "file:///a" }]);
+    let answer = json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "roots": roots } });
+    assert_eq!(client.post(&answer).await.status, 202);
+    let answered = asking.await.unwrap();
+    assert!(answered.to_string().contains("file:///a"), "{answered}");
+    client.delete().await;
+    drop(standing);
+    world.finish().await;
+}

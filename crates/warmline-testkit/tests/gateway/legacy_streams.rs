@@ -276,3 +276,67 @@ async fn the_standing_stream_is_taken_up_where_it_broke() {
     drop(again);
     world.finish().await;
 }
+
+/// A streamed call with an answer of so many bytes, read to its end: the id of its first event.
+async fn streamed(client: &Legacy, bytes: usize) -> String {
+    let asked = call(1, "big", json!({ "bytes": bytes }));
+    let mut stream = client
+        .post_with(&[("Accept", "text/event-stream")], &asked)
+        .await;
+    let first = stream.event().await.unwrap().id.unwrap();
+    assert_eq!(stream.answer().await["id"], 1);
+    first
+}
+
+/// reliability 8.3: what is held for clients that may come back is bounded in bytes all the time, and
+/// who holds most loses first.
+#[tokio::test]
+async fn large_answers_that_are_held_push_out_their_owners_oldest() {
+    const LARGE: usize = 12 << 20;
+    let world = World::of_alice(Personality::legacy()).await;
+    let alice = world.greet_as_alice(PATH).await;
+    let shown = ("Authorization".to_owned(), "Bearer token-of-bob".to_owned());
+    let bob = Legacy::greet_with(&world, PATH, NEWEST, json!({}), vec![shown]).await;
+    let of_alice = streamed(&alice, LARGE).await;
+    let mut of_bob = Vec::new();
+    for _ in 0..6 {
+        of_bob.push(streamed(&bob, LARGE).await);
+    }
+    assert_eq!(
+        bob.get(Some(&of_bob[0])).await.status,
+        400,
+        "it is too much"
+    );
+    for (client, held) in [(&bob, &of_bob[5]), (&alice, &of_alice)] {
+        let mut again = client.get(Some(held)).await;
+        assert_eq!(again.status, 200);
+        assert_eq!(again.answer().await["id"], 1);
+    }
+    alice.delete().await;
+    bob.delete().await;
+    world.finish().await;
+}
+
+/// mcp-spec 3.2.6: a standing stream that was taken up while its old connection stood has the place
+/// of it, also after the old one is gone.
+#[tokio::test]
+async fn a_stream_that_was_taken_up_keeps_its_place() {
+    // It is asked for its own stream once, so that none begins while the session ends.
+    let world = World::new(Personality::legacy().get_stream(GetStream::Refused)).await;
+    let client = Legacy::greet(&world, PATH, NEWEST, json!({ "roots": {} })).await;
+    let mut old = client.get(None).await;
+    let first = old.event().await.unwrap().id.unwrap();
+    client.count().await;
+    let ledger = world.server.ledger();
+    until("the server has none", || ledger.received("GET") == 1).await;
+    let new = client.get(Some(&first)).await;
+    assert_eq!(new.status, 200);
+    assert!(old.event().await.is_none(), "the new one has the rest");
+    drop(old);
+    assert_eq!(client.get(None).await.status, 409, "one stands");
+    let newest = client.get(Some(&first)).await;
+    assert_eq!(newest.status, 200);
+    drop((new, newest));
+    client.delete().await;
+    world.finish().await;
+}

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use warmline_gateway::{Auth, Sse, Token};
 use warmline_testkit::Personality;
 
+use super::exposition::Scraped;
 use super::wire::{Response, call, initialize, request};
 use super::world::{World, until};
 
@@ -309,5 +310,30 @@ async fn a_stream_ends_when_the_gateway_stops_but_not_before_its_calls() {
     assert_eq!(client.heard().await["id"], 1);
     assert_eq!(client.stream.event().await, None);
     world.gateway.drained().await;
+    world.finish().await;
+}
+
+/// Nothing is held for a client that cannot come back: all it hears comes on one stream.
+#[tokio::test]
+async fn a_client_with_one_stream_has_none_of_its_calls_held() {
+    let world = World::with(Personality::legacy(), |options| warmline_gateway::Options {
+        sse: Sse::On,
+        ops: Some(([127, 0, 0, 1], 0).into()),
+        ..options
+    })
+    .await;
+    let mut client = Old::greet(&world, PATH, json!({})).await;
+    let mut asked = call(1, "progress", json!({ "steps": 1, "pause_ms": 1 }));
+    asked["params"]["_meta"] = json!({ "progressToken": 1 });
+    for _ in 0..3 {
+        assert_eq!(client.ask(&asked).await["method"], "notifications/progress");
+        assert_eq!(client.heard().await["id"], 1);
+    }
+    let ops = world.gateway.ops_address().unwrap();
+    let mut page = request(ops, "GET", "/metrics", &[], "").await;
+    let page = Scraped::read(&page.whole().await);
+    // What belongs to no call has a stream behind the client's own.
+    assert_eq!(page.number("warmline_gateway_streams", &[]), 1.0);
+    drop(client);
     world.finish().await;
 }

@@ -150,3 +150,57 @@ async fn who_watches_a_gateway_that_goes_has_time_to_notice() {
     );
     world.finish().await;
 }
+
+/// reliability 8.3: a call whose client left takes up its place and its bytes until it is over,
+/// whether its answer had begun or not; where there are too many, the next one is turned away.
+#[tokio::test]
+async fn a_call_that_goes_on_counts_until_it_is_over() {
+    const UNDER_WAY: &str = "warmline_gateway_requests_under_way";
+    const BYTES: &str = "warmline_buffer_bytes";
+    let world = World::with(Personality::legacy(), |mut options| {
+        options.ops = Some(([127, 0, 0, 1], 0).into());
+        options.limits.requests = 2;
+        options
+    })
+    .await;
+    let client = Legacy::greet(&world, PATH, "2025-11-25", json!({})).await;
+    let headers = [
+        ("Mcp-Session-Id", client.ticket.as_str()),
+        ("MCP-Protocol-Version", "2025-11-25"),
+    ];
+    let pad = "x".repeat(64 << 10);
+    let silent = wire::call(5, "slow", json!({ "ms": 5_000, "pad": pad }));
+    let asked = ask(&world, &headers, &silent).await;
+    let mut told = wire::call(
+        6,
+        "progress",
+        json!({ "steps": 4, "pause_ms": 1_200, "pad": pad }),
+    );
+    told["params"]["_meta"] = json!({ "progressToken": 1 });
+    let streamed = client.post(&told).await;
+    assert_eq!(streamed.header("content-type"), Some("text/event-stream"));
+    until("both run", || {
+        let ledger = world.server.ledger();
+        ledger.begun("slow") == 1 && ledger.begun("progress") == 1
+    })
+    .await;
+    drop((asked, streamed));
+    let held = f64::from(2 * (66_u32 << 10));
+    becomes(&world, LEFT, ("then", "goes-on"), 2.0).await;
+    let page = scraped(&world).await;
+    assert_eq!(page.number(UNDER_WAY, &[]), 2.0);
+    let bytes = page.number(BYTES, &[("kind", "requests")]);
+    assert!(bytes >= held - 8_192.0, "{bytes}");
+    let turned_away = client.post(&wire::call(7, "counter", json!({}))).await;
+    assert_eq!(turned_away.status, 503);
+    becomes(&world, BYTES, ("kind", "requests"), 0.0).await;
+    assert_eq!(client.count().await, 1);
+    client.delete().await;
+    world.finish().await;
+}
+
+async fn scraped(world: &World) -> Scraped {
+    let ops = world.gateway.ops_address().unwrap();
+    let mut page = wire::request(ops, "GET", "/metrics", &[], "").await;
+    Scraped::read(&page.whole().await)
+}

@@ -15,6 +15,7 @@ use warmline::core::protocol::splice::{self, Edit};
 use warmline::upstream::{Asked, Notices, Whose};
 
 use super::client::Client;
+use crate::flow::Accepts;
 use crate::lane::Lane;
 
 /// More questions than these are not put to one client at a time.
@@ -80,7 +81,10 @@ fn ask(client: &Arc<Client>, question: &Question, lane: &Arc<Lane>) -> Asked<'st
         lane: Arc::clone(lane),
         number,
     };
-    lane.ask(request(number, question.kind.method(), &question.params));
+    if !lane.ask(request(number, question.kind.method(), &question.params)) {
+        // The client left, and cannot come back for it.
+        return declined();
+    }
     Box::pin(async move {
         let answer = answered.await.unwrap_or(Answer::Declined);
         drop(open);
@@ -112,14 +116,31 @@ pub(super) struct Ear {
     lane: Arc<Lane>,
     /// The client's own progress token, raw.
     token: Option<Bytes>,
+    /// What the client reads of its response.
+    accepts: Option<Accepts>,
 }
 
 impl Ear {
-    pub(super) fn new(client: &Arc<Client>, lane: &Arc<Lane>, token: Option<Bytes>) -> Self {
+    pub(super) fn new(
+        client: &Arc<Client>,
+        lane: &Arc<Lane>,
+        token: Option<Bytes>,
+        accepts: Option<Accepts>,
+    ) -> Self {
         Self {
             client: Arc::clone(client),
             lane: Arc::clone(lane),
             token,
+            accepts,
+        }
+    }
+
+    /// Where the client can be asked: on the stream of its call or, where it reads no stream there,
+    /// on the one that stands.
+    fn asked_on(&self) -> Option<Arc<Lane>> {
+        match self.accepts {
+            Some(Accepts::Json) => self.client.standing_lane(),
+            Some(Accepts::Both | Accepts::Events) | None => Some(Arc::clone(&self.lane)),
         }
     }
 }
@@ -143,7 +164,10 @@ impl Listener for Ear {
     }
 
     fn question(&self, question: Question) -> Asked<'_> {
-        ask(&self.client, &question, &self.lane)
+        match self.asked_on() {
+            Some(lane) => ask(&self.client, &question, &lane),
+            None => Box::pin(std::future::ready(Answer::Declined)),
+        }
     }
 
     fn whose(&self) -> Option<Whose> {

@@ -50,7 +50,7 @@ pub(crate) async fn answer(visit: Visit<'_>, body: Bytes) -> Response<Body> {
     let manner = Manner {
         accepts,
         leaving: Leaving::GoesOn,
-        stream: Some(client.new_number()),
+        stream: request::can_come_back(&visit, &client).then(|| client.new_number()),
     };
     let lane = Arc::new(Lane::new(flow::keep_for(&manner)));
     let (mut asked, mut refused) = (Vec::new(), None);

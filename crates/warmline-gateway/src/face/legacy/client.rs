@@ -47,7 +47,7 @@ pub(crate) struct Client {
     /// Servers that were left out of its lists.
     pub(super) missed: Missed,
     /// The stream that stands, if one does.
-    standing: Mutex<Option<u64>>,
+    standing: Mutex<Option<Standing>>,
     /// Streams and questions are numbered from a start drawn at random, so that a number of an
     /// earlier process, or from before the client was forgotten, means nothing now.
     numbers: AtomicU64,
@@ -101,6 +101,15 @@ struct UnderWay {
 
 /// The word of the audit for a session that is not known, or somebody else's.
 pub(super) const NO_SESSION: &str = "session-unknown";
+
+/// The stream that stands.
+#[derive(Debug)]
+struct Standing {
+    stream: u64,
+    lane: Arc<Lane>,
+    /// Which of its readers has the place: one that was left behind may end later.
+    holder: u64,
+}
 
 /// Why a client is not served.
 #[derive(Debug)]
@@ -293,6 +302,11 @@ impl Client {
         self.ticket.as_ref().map(|ticket| ticket.name)
     }
 
+    /// Whose share of what is held for clients its streams are.
+    pub(super) fn owner(&self) -> Option<Digest> {
+        self.ticket.as_ref().map(|ticket| ticket.identity)
+    }
+
     /// The version that was agreed on, where a client session was begun.
     pub(super) fn version(&self) -> Option<Version> {
         self.ticket.as_ref().map(|ticket| ticket.version)
@@ -335,16 +349,27 @@ impl Client {
     }
 
     /// Takes the place of the standing stream, if it is free or was this one's before.
-    pub(super) fn stand(self: &Arc<Self>, stream: u64) -> Option<AtTheStream> {
+    pub(super) fn stand(self: &Arc<Self>, stream: u64, lane: &Arc<Lane>) -> Option<AtTheStream> {
         let mut standing = self.standing.lock();
-        if standing.is_some_and(|other| other != stream) {
+        if standing.as_ref().is_some_and(|at| at.stream != stream) {
             return None;
         }
-        *standing = Some(stream);
+        let holder = self.new_number();
+        *standing = Some(Standing {
+            stream,
+            lane: Arc::clone(lane),
+            holder,
+        });
         Some(AtTheStream {
             client: Arc::clone(self),
-            stream,
+            holder,
         })
+    }
+
+    /// The lane of the stream that stands, while one is read.
+    pub(super) fn standing_lane(&self) -> Option<Arc<Lane>> {
+        let standing = self.standing.lock();
+        standing.as_ref().map(|at| Arc::clone(&at.lane))
     }
 
     /// The client session is over. The run that it made ends; a named one outlives it.
@@ -398,15 +423,14 @@ impl Drop for Present {
 #[derive(Debug)]
 pub(super) struct AtTheStream {
     client: Arc<Client>,
-    stream: u64,
+    holder: u64,
 }
 
 impl Drop for AtTheStream {
     fn drop(&mut self) {
         let mut standing = self.client.standing.lock();
-        if *standing == Some(self.stream) {
-            *standing = None;
-        }
+        // Whoever took the stream up meanwhile keeps the place.
+        standing.take_if(|at| at.holder == self.holder);
     }
 }
 

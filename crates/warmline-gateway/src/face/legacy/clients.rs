@@ -15,6 +15,7 @@ use warmline::clock;
 use warmline::core::key::Digest;
 
 use super::client::Client;
+pub(crate) use super::streams::MAX_BYTES as MAX_STREAM_BYTES;
 use super::streams::Streams;
 use crate::metrics::Undelivered;
 use crate::{Shared, door};
@@ -69,6 +70,11 @@ impl Clients {
     /// Streams that are held for clients that may come back.
     pub(crate) fn streams(&self) -> usize {
         self.streams.len()
+    }
+
+    /// What they weigh together.
+    pub(crate) fn stream_bytes(&self) -> usize {
+        self.streams.bytes()
     }
 
     /// A client session is over.

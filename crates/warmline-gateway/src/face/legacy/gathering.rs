@@ -20,6 +20,7 @@ use super::asking::StandingEar;
 use super::client::Client;
 use super::merged;
 use crate::Shared;
+use crate::door::limits::NO_BURDEN;
 use crate::face::Visit;
 use crate::merge::Member;
 use crate::merge::absent::{LeftOut, Why};
@@ -182,6 +183,7 @@ impl Place {
                 server: None,
             },
             head: &self.head,
+            burden: &NO_BURDEN,
         };
         // A run that cannot be entered was refused when the stream began.
         merged::members(&visit, &self.client, None).unwrap_or_default()

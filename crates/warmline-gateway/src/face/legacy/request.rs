@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use warmline::core::era::Version;
+use warmline::core::key::Digest;
 use warmline::core::protocol::envelope::Message;
 use warmline::core::protocol::meta;
 use warmline::core::protocol::params::Params;
@@ -43,7 +44,7 @@ pub(super) async fn answer(
     let manner = Manner {
         accepts,
         leaving: Leaving::GoesOn,
-        stream: client.name().map(|_| client.new_number()),
+        stream: can_come_back(visit, &client).then(|| client.new_number()),
     };
     let lane = Arc::new(Lane::new(flow::keep_for(&manner)));
     let present = client.begin(id.clone(), &lane);
@@ -63,18 +64,36 @@ pub(super) async fn respond(
     lane: Arc<Lane>,
     manner: Manner,
 ) -> Response<Body> {
-    let flow = Flow::of(calling, Arc::clone(&lane), manner).counted(&visit.shared.counts);
-    match flow.begin().await {
+    let flow = Flow::of(calling, Arc::clone(&lane), manner, visit.take_burden());
+    match flow.counted(&visit.shared.counts).begin().await {
         Begun::Alone(ended) => reply::json(ended.status, ended.message),
         Begun::GivenUp => reply::empty(StatusCode::ACCEPTED),
         Begun::Events(flow) => {
             if let (Some(whose), Some(stream)) = (client.name(), manner.stream) {
-                let streams = &visit.shared.clients.streams;
-                streams.hold(whose, stream, &lane, Kind::Call);
+                hold(visit, client, (whose, stream), &lane, Kind::Call);
             }
             flow.primed(prime(visit, client)).response()
         },
     }
+}
+
+/// Holds a stream for a client that may come back, as part of the share of who it is.
+pub(super) fn hold(
+    visit: &Visit<'_>,
+    client: &Client,
+    (whose, stream): (Digest, u64),
+    lane: &Arc<Lane>,
+    kind: Kind,
+) {
+    let owner = client.owner().unwrap_or(whose);
+    let streams = &visit.shared.clients.streams;
+    streams.hold(owner, (whose, stream), lane, kind);
+}
+
+/// Whether a client can come back for the rest of a stream: one that has a session, and not one
+/// stream for all it hears.
+pub(super) fn can_come_back(visit: &Visit<'_>, client: &Client) -> bool {
+    client.name().is_some() && visit.head.extensions.get::<OneStream>().is_none()
 }
 
 /// Clients of the newest version are given an id to come back with before anything is said, where
@@ -122,7 +141,8 @@ pub(super) fn calling_one(
     let method = method_named(named);
     let pass = visit.pass(way.server.name(), &method, &params)?;
     let token = params.meta_member(meta::PROGRESS_TOKEN);
-    let ear = Ear::new(client, lane, token.map(Bytes::copy_from_slice));
+    let token = token.map(Bytes::copy_from_slice);
+    let ear = Ear::new(client, lane, token, accepts(visit.head));
     let trace = trace::passed_on(visit.head, &params);
     let candour = visit.candour();
     let params = which::without_run(params);

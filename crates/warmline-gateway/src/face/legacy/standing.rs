@@ -13,7 +13,7 @@ use warmline::core::protocol::headers::LAST_EVENT_ID;
 use super::asking::StandingEar;
 use super::client::{AtTheStream, Client, NO_SESSION};
 use super::gathering::Gathering;
-use super::request::prime;
+use super::request::{can_come_back, hold, prime};
 use super::streams::Kind;
 use super::{accepts, not_acceptable, wrong_version};
 use crate::body::Body;
@@ -69,11 +69,12 @@ fn go_on(
             "Bad Request: this event is not held any more",
         );
     };
-    let flow = Flow::after(number, Arc::clone(&lane), manner(stream));
+    // Whoever may not read it leaves it to those who do.
+    let flow = || Flow::after(number, Arc::clone(&lane), manner(stream));
     match kind {
-        Kind::Call => flow.primed(already(prime(visit, client))).response(),
-        Kind::Standing => match client.stand(stream) {
-            Some(at) => stand(visit, client, lane, at, flow, Prime::No),
+        Kind::Call => flow().primed(already(prime(visit, client))).response(),
+        Kind::Standing => match client.stand(stream, &lane) {
+            Some(at) => stand(visit, client, &lane, at, flow(), Prime::No),
             None => taken(),
         },
     }
@@ -90,20 +91,23 @@ const fn already(prime: Prime) -> Prime {
 /// Begins the standing stream; a client has one.
 fn begin(visit: &Visit<'_>, client: &Arc<Client>, whose: Digest) -> Response<Body> {
     let stream = client.new_number();
-    let Some(at) = client.stand(stream) else {
+    let keep = match can_come_back(visit, client) {
+        true => Keep::Written,
+        false => Keep::Nothing,
+    };
+    let lane = Arc::new(Lane::new(keep));
+    let Some(at) = client.stand(stream, &lane) else {
         return taken();
     };
-    let lane = Arc::new(Lane::new(Keep::Written));
-    let streams = &visit.shared.clients.streams;
-    streams.hold(whose, stream, &lane, Kind::Standing);
+    hold(visit, client, (whose, stream), &lane, Kind::Standing);
     let flow = Flow::after(0, Arc::clone(&lane), manner(stream));
-    stand(visit, client, lane, at, flow, prime(visit, client))
+    stand(visit, client, &lane, at, flow, prime(visit, client))
 }
 
 fn stand(
     visit: &Visit<'_>,
     client: &Arc<Client>,
-    lane: Arc<Lane>,
+    lane: &Arc<Lane>,
     at: AtTheStream,
     flow: Flow,
     prime: Prime,
@@ -111,8 +115,8 @@ fn stand(
     if *visit.shared.stopping.borrow() {
         lane.end(None);
     }
-    let ear = Arc::new(StandingEar::new(client, &lane));
-    let reading = Reading(lane);
+    let ear = Arc::new(StandingEar::new(client, lane));
+    let reading = Reading(Arc::clone(lane));
     let flow = flow.primed(prime).until(visit.turned_out());
     if visit.target.server.is_none() {
         let gathering = Gathering::begin(visit, client, ear);

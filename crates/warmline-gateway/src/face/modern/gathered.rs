@@ -27,6 +27,7 @@ use super::listen::{
 use super::together::Together;
 use crate::Shared;
 use crate::body::Body;
+use crate::door::limits::NO_BURDEN;
 use crate::face::{self, Visit};
 use crate::flow::{self, Accepts, Calling, Leaving, Manner};
 use crate::lane::{Keep, Lane};
@@ -82,7 +83,7 @@ pub(super) async fn answer(
         leaving: Leaving::Cancels,
         stream: None,
     };
-    flow::respond(calling, lane, manner).await
+    flow::respond(calling, lane, manner, visit.take_burden().bytes_alone()).await
 }
 
 /// What a client wants to hear of.
@@ -162,6 +163,7 @@ impl Place {
                 server: None,
             },
             head: &self.head,
+            burden: &NO_BURDEN,
         };
         let reach = |server: &str| self.way.to(&visit, server);
         let members = || merge::members(&self.shared, &self.subject, reach);

@@ -77,7 +77,7 @@ pub(super) async fn answer(visit: &Visit<'_>, asked: Asked) -> Response<Body> {
         leaving: Leaving::Cancels,
         stream: None,
     };
-    flow::respond(calling, lane, manner).await
+    flow::respond(calling, lane, manner, visit.take_burden().bytes_alone()).await
 }
 
 /// What changes can only be told on a stream.

@@ -14,6 +14,7 @@ use warmline::core::protocol::envelope::Message;
 use warmline::core::protocol::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
 
 use crate::Shared;
+use crate::door::limits::NO_BURDEN;
 use crate::face::{self, Visit};
 use crate::path::Target;
 use crate::reply::{self, RpcCode};
@@ -123,6 +124,7 @@ impl Talk {
             subject: subject.clone(),
             target: self.target(),
             head,
+            burden: &NO_BURDEN,
         }
     }
 
