@@ -38,19 +38,30 @@ impl Options {
             listen: settings.listen,
             auth: auth(settings, tokens)?,
             resource: callers::resource(settings)?,
-            rules: callers::rules(settings, accesses)?,
-            run_from: run_from(settings)?,
             hosts: settings.hosts.clone(),
             origins: settings.origins_allowed.clone(),
-            max_request: settings.max_request,
             tls: tls(settings)?,
             socket: settings.socket.clone(),
             admin: settings.admin.clone(),
             ops: settings.ops.address(settings.listen),
-            audit: audit(settings),
             sse: if settings.sse { Sse::On } else { Sse::Off },
-            list_share: settings.list_share,
             limits: limits(settings),
+            ..Self::anywhere(settings, accesses)?
+        })
+    }
+
+    /// What counts wherever a gateway listens: all but addresses, who is let in, and what bounds
+    /// strangers.
+    ///
+    /// # Errors
+    /// As [`Options::of`].
+    pub fn anywhere(settings: &GatewaySettings, accesses: &Accesses) -> Result<Self, ConfigError> {
+        Ok(Self {
+            rules: callers::rules(settings, accesses)?,
+            run_from: run_from(settings)?,
+            max_request: settings.max_request,
+            audit: audit(settings),
+            list_share: settings.list_share,
             ..Self::default()
         })
     }

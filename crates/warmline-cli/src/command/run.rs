@@ -8,7 +8,7 @@ use warmline::core::code::Code;
 use warmline::core::delivery::Delivery;
 use warmline::{Run, Warmline};
 use warmline_gateway::tokens::{self, LOCAL};
-use warmline_gateway::{Auth, Gateway, NotStarted, Options, Token, settings};
+use warmline_gateway::{Auth, Gateway, NotStarted, Options, Token};
 
 use crate::args;
 use crate::gate::{Kept, Source};
@@ -75,10 +75,7 @@ async fn listen(kept: &Kept, token: &str) -> Outcome<Gateway> {
     let options = Options {
         listen: ([127, 0, 0, 1], 0).into(),
         auth: Auth::tokens(vec![Token::of(kept.warm.vault(), LOCAL, token)]),
-        rules: settings::rules(&kept.settings, &kept.accesses)?,
-        max_request: kept.settings.max_request,
-        list_share: kept.settings.list_share,
-        ..Options::default()
+        ..Options::anywhere(&kept.settings, &kept.accesses)?
     };
     let started = Gateway::start(kept.warm.clone(), options).await;
     started.map_err(|error| {

@@ -11,7 +11,12 @@ use crate::warmline::{BINARY, Warmline};
 fn a_program_finds_its_run_by_variables_and_leaves_nothing_behind() {
     let server = LedgerServer::start(Personality::legacy()).unwrap();
     let warmline = Warmline::new();
-    let text = format!("[servers.ledger]\nurl = '{}'\n", server.url());
+    let audit = warmline.work().join("audit.jsonl");
+    let text = format!(
+        "[audit]\nfile = '{}'\n[servers.ledger]\nurl = '{}'\n",
+        audit.display(),
+        server.url()
+    );
     warmline.write_user("warmline.toml", &text);
     // Each call is a program of its own, as an agent that opens a session per call.
     let script = format!(
@@ -31,6 +36,11 @@ fn a_program_finds_its_run_by_variables_and_leaves_nothing_behind() {
     assert_eq!(server.counts().open_sessions, 0);
     assert_eq!(server.ledger().executions("counter"), 3);
     assert_eq!(server.violations(), Vec::<String>::new());
+    let audit = std::fs::read_to_string(audit).unwrap();
+    let calls = audit
+        .lines()
+        .filter(|line| line.contains("\"tool\":\"counter\""));
+    assert_eq!(calls.count(), 3, "{audit}");
 }
 
 #[test]

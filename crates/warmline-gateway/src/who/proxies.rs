@@ -8,6 +8,8 @@ use std::net::IpAddr;
 use http::HeaderName;
 use http::request::Parts;
 
+use super::LOCAL;
+
 /// Nobody has a longer name.
 const MAX_NAME: usize = 256;
 
@@ -74,15 +76,29 @@ impl TrustedProxies {
         }
         let mut values = head.headers.get_all(&self.header).iter();
         let name = values.next()?.to_str().ok()?.trim();
-        // Two names are nobody's.
+        // Two names are nobody's, and that of this machine's own user is not theirs to give.
         let is_one = values.next().is_none() && (1..=MAX_NAME).contains(&name.len());
-        is_one.then_some(name)
+        (is_one && name != LOCAL).then_some(name)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_proxy_names_nobody_as_the_user_of_this_machine() {
+        let from = "10.0.0.7".parse().unwrap();
+        let proxies = TrustedProxies {
+            addresses: vec![Network::parse("10.0.0.7").unwrap()],
+            header: HeaderName::from_static("x-user"),
+        };
+        for (said, expected) in [("alice", Some("alice")), ("local", None), (" local ", None)] {
+            let request = http::Request::builder().header("x-user", said);
+            let (head, ()) = request.body(()).unwrap().into_parts();
+            assert_eq!(proxies.named(&head, from), expected);
+        }
+    }
 
     #[test]
     fn a_network_holds_what_begins_like_it() {

@@ -4,12 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use warmline::clock;
-use warmline::config::ConfigError;
 use warmline::core::code::Code;
-use warmline::settings::GatewaySettings;
 use warmline_gateway::reload::{Fixed, Watch};
-use warmline_gateway::settings::{self, Accesses};
-use warmline_gateway::{AuditOptions, Gateway, Handing, Options};
+use warmline_gateway::{Gateway, Handing, Options};
 
 use crate::args;
 use crate::background::Home;
@@ -39,12 +36,14 @@ pub(super) async fn stay(typed: &args::Up, state: &Path, home: &Home) -> Outcome
     descriptors::raise();
     let (fixed, ceilings) = (Fixed::of(&wanted), wanted.engine.ceilings);
     let kept = Kept::open(state, wanted)?;
+    // On its socket alone, where only its user comes in: what the configuration says of addresses
+    // and tokens is for `serve`.
     let options = Options {
         socket: Some(home.socket()),
         admin: Some(home.socket()),
         handing: Handing::Taken,
         log_lost,
-        ..options(&kept.settings, &kept.accesses)?
+        ..Options::anywhere(&kept.settings, &kept.accesses)?
     };
     let gateway = Gateway::start_here(kept.warm.clone(), options).map_err(|error| {
         Problem::new(Code::ConfigBadValue, "the background gateway cannot listen")
@@ -59,24 +58,10 @@ pub(super) async fn stay(typed: &args::Up, state: &Path, home: &Home) -> Outcome
     Ok(exit)
 }
 
-/// On its socket alone, where only its user comes in: what the configuration says of addresses and
-/// tokens is for `serve`.
-fn options(settings: &GatewaySettings, accesses: &Accesses) -> Result<Options, ConfigError> {
-    Ok(Options {
-        rules: settings::rules(settings, accesses)?,
-        max_request: settings.max_request,
-        audit: settings.audit.clone().map(|file| AuditOptions {
-            file,
-            arguments: settings.audit_arguments.clone(),
-        }),
-        ..Options::default()
-    })
-}
-
 /// Reads the configuration again: whole or not at all.
 fn read_again(gateway: &Gateway, source: &Source, fixed: &Fixed) {
     reload(gateway, source, fixed, |wanted| {
-        options(&wanted.gateway, &wanted.accesses)
+        Options::anywhere(&wanted.gateway, &wanted.accesses)
     });
 }
 
