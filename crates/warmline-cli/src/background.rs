@@ -45,6 +45,16 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 pub(crate) struct Home {
     folder: PathBuf,
     socket: PathBuf,
+    named: Named,
+}
+
+/// By what a home was named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Named {
+    /// Its folder: whoever is not up there can be started.
+    ByFolder,
+    /// The socket of a gateway that somebody else starts.
+    BySocket,
 }
 
 /// What a gateway says of itself.
@@ -62,6 +72,7 @@ impl Home {
         Self {
             socket: folder.join("socket"),
             folder,
+            named: Named::ByFolder,
         }
     }
 
@@ -72,6 +83,7 @@ impl Home {
         Ok(match socket {
             Some(socket) => Self {
                 socket: socket.to_owned(),
+                named: Named::BySocket,
                 ..home
             },
             None => home,
@@ -80,6 +92,20 @@ impl Home {
 
     pub(crate) fn socket(&self) -> PathBuf {
         self.socket.clone()
+    }
+
+    /// Nobody is there. Where a background gateway may be up or not that is no fault; who names
+    /// the socket of a gateway means one that is.
+    pub(crate) fn absent(&self) -> Outcome<()> {
+        match self.named {
+            Named::ByFolder => Ok(()),
+            Named::BySocket => {
+                let what = format!("nothing listens at the socket `{}`", self.socket.display());
+                Err(Problem::new(Code::CannotReach, what)
+                    .delivered(Delivery::Unsent)
+                    .hint("name the one that `warmline serve --admin FILE` was given, as long as it runs"))
+            },
+        }
     }
 
     pub(crate) fn log(&self) -> PathBuf {
@@ -124,7 +150,7 @@ impl Home {
 
     /// Whether nobody is the gateway of this home; elsewhere, whether nobody answers any more.
     pub(crate) async fn is_left(&self) -> Outcome<bool> {
-        if self.socket == self.folder.join("socket") {
+        if self.named == Named::ByFolder {
             return Ok(self.claim()?.is_some());
         }
         Ok(self.hello().await?.is_none())

@@ -22,11 +22,13 @@ use crate::rules;
 use crate::run::ChosenRun;
 use crate::target::{Note, Target};
 
+mod inside;
 mod joined;
 mod line;
 mod through;
 mod tools;
 
+use inside::Inside;
 use joined::{Joined, Remark};
 use line::{Line, Unopened};
 use through::Through;
@@ -243,6 +245,9 @@ async fn open_line(
     declared: &Declared,
 ) -> Result<(Line, Vec<Remark>), Unopened> {
     if let Some(chosen) = chosen {
+        if let Some((inside, remarks)) = Inside::open(target, chosen, declared).await? {
+            return Ok((Line::Inside(Box::new(inside)), remarks));
+        }
         if let Some((through, remarks)) = Through::open(target, chosen, declared).await? {
             return Ok((Line::Through(Box::new(through)), remarks));
         }

@@ -66,6 +66,21 @@ pub(crate) enum Told {
     Reload,
 }
 
+/// A signal by which we are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    not(unix),
+    expect(dead_code, reason = "other systems have Ctrl-C alone")
+)]
+pub(crate) enum Signal {
+    /// `SIGINT`: on a terminal everybody in front of it gets it.
+    Interrupt,
+    /// `SIGTERM`.
+    Terminate,
+    /// `SIGHUP`.
+    Hangup,
+}
+
 /// Hears what a service is told, from when it was made: nothing that is told later is missed.
 #[cfg(unix)]
 #[derive(Debug)]
@@ -88,10 +103,18 @@ impl Signals {
 
     /// The next thing that is told.
     pub(crate) async fn next(&mut self) -> Told {
+        match self.heard().await {
+            Signal::Interrupt | Signal::Terminate => Told::Stop,
+            Signal::Hangup => Told::Reload,
+        }
+    }
+
+    /// The next signal.
+    pub(crate) async fn heard(&mut self) -> Signal {
         tokio::select! {
-            () = next(&mut self.interrupt) => Told::Stop,
-            () = next(&mut self.terminate) => Told::Stop,
-            () = next(&mut self.hangup) => Told::Reload,
+            () = next(&mut self.interrupt) => Signal::Interrupt,
+            () = next(&mut self.terminate) => Signal::Terminate,
+            () = next(&mut self.hangup) => Signal::Hangup,
         }
     }
 
@@ -133,6 +156,12 @@ impl Signals {
     pub(crate) async fn next(&mut self) -> Told {
         interruption().await;
         Told::Stop
+    }
+
+    /// The next signal: here only Ctrl-C.
+    pub(crate) async fn heard(&mut self) -> Signal {
+        interruption().await;
+        Signal::Interrupt
     }
 
     /// Ends when it is told to stop.

@@ -57,7 +57,8 @@ impl Problem {
     pub(crate) fn of_trouble(trouble: &Trouble, delivery: Delivery) -> Self {
         let mut problem = Self::new(trouble.code, trouble.what.clone());
         problem.0.why.clone_from(&trouble.why);
-        problem.0.hint = own_hint(trouble).or_else(|| advice(trouble.code, trouble.reason));
+        problem.0.hint =
+            own_hint(trouble).or_else(|| advice(trouble.code, trouble.reason, delivery));
         problem.0.reason = Some(trouble.reason.word());
         problem.0.retry_after = trouble.retry_after;
         problem.delivered(delivery)
@@ -87,7 +88,7 @@ impl Problem {
     pub(crate) fn delivered(mut self, delivery: Delivery) -> Self {
         self.0.delivery = Some(delivery);
         let was_not_executed = matches!(delivery, Delivery::Unsent | Delivery::Refused);
-        let general = advice(self.0.code, None);
+        let general = advice(self.0.code, None, delivery);
         if was_not_executed
             && matches!(self.0.code, Code::AnswerLost | Code::Cancelled)
             && self.0.hint == general
@@ -178,10 +179,23 @@ const GIVE_A_TOKEN: &str = "`--header-env Authorization=VARIABLE`, where the var
     `Bearer …`; or `credential = { env = \"VARIABLE\" }` in the configuration, where it holds the \
     token alone";
 
-/// The general advice of a code, where the trouble has none of its own.
-fn advice(code: Code, reason: impl Into<Option<Reason>>) -> Option<String> {
-    if reason.into() == Some(Reason::ReplyTooLarge) {
-        return Some("ask for less at once: fewer items, or a part".to_owned());
-    }
-    code.try_this().first().map(|advice| (*advice).to_owned())
+/// The general advice of a code, where the trouble has none of its own. Where nobody knows whether
+/// it was executed, that is the first thing to find out.
+fn advice(code: Code, reason: impl Into<Option<Reason>>, delivery: Delivery) -> Option<String> {
+    let is_large = reason.into() == Some(Reason::ReplyTooLarge);
+    let said = match (code, delivery) {
+        _ if is_large && delivery == Delivery::Unknown => {
+            "check whether it was executed before calling again; then ask for less at once"
+        },
+        _ if is_large => "ask for less at once: fewer items, or a part",
+        (Code::Deadline, Delivery::Unknown) => {
+            "check whether it was executed before calling again; `--timeout` allows more time"
+        },
+        (Code::BadAnswer, Delivery::Unknown) => {
+            "check whether it was executed before calling again; report it to the server's makers"
+        },
+        (_, Delivery::Unknown) => "check whether it was executed before calling again",
+        (code, _) => code.try_this().first()?,
+    };
+    Some(said.to_owned())
 }

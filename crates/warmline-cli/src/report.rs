@@ -180,6 +180,15 @@ impl Report {
         }
     }
 
+    /// The same where the output is that of another program: all of it goes to stderr.
+    pub(crate) fn aside(&self, text: &str, fields: &Fields) {
+        match self.form {
+            _ if self.volume == Volume::Quiet => {},
+            Form::Text => self.say(text),
+            Form::Json => self.say(&fields.line("note")),
+        }
+    }
+
     /// A line about something the reader may not have meant: left out by `--quiet` alone.
     pub(crate) fn caution(&self, text: &str) {
         if self.volume > Volume::Quiet {

@@ -3,10 +3,11 @@
 //! Asked by: `call`, `request` and `tools`.  Told by: `--run`, or by whoever started us, with
 //! `WARMLINE_RUN`.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use warmline::Run;
-use warmline::settings::run_from_env;
+use warmline::settings::{process_text, run_from_env};
 
 use crate::args::{Connect, Together};
 use crate::problem::{Outcome, Problem};
@@ -20,6 +21,26 @@ pub(crate) struct ChosenRun {
     state_dir: Option<PathBuf>,
     /// What was typed about who is asking: it splits one person's runs.
     asking_as: Vec<String>,
+    inside: Option<Surrounding>,
+}
+
+/// The gateway of the program that started us, if `warmline run` is around it.
+#[derive(Clone)]
+pub(crate) struct Surrounding {
+    /// What URLs of the run begin with.
+    pub(crate) url: String,
+    /// What lets us in.
+    pub(crate) token: String,
+    /// The names of the servers that it serves.
+    pub(crate) servers: Vec<String>,
+}
+
+impl fmt::Debug for Surrounding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Surrounding")
+            .field("url", &self.url)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What becomes of the run after the command.
@@ -60,6 +81,7 @@ impl ChosenRun {
             );
             Problem::usage(what).hint(error.hint().unwrap_or_default())
         })?;
+        let inside = surrounding(&name)?.filter(|_| is_plain(typed, connect));
         Ok(Some(Self {
             name,
             then: if typed.end_run {
@@ -69,6 +91,7 @@ impl ChosenRun {
             },
             state_dir: typed.state_dir.clone(),
             asking_as: asking_as(connect),
+            inside,
         }))
     }
 
@@ -96,10 +119,47 @@ impl ChosenRun {
         })
     }
 
+    /// The gateway around the program that started us, if this is its run.
+    pub(crate) fn inside(&self) -> Option<&Surrounding> {
+        self.inside.as_ref()
+    }
+
     /// What tells one asker from another beside the user; nothing, where nothing was typed.
     pub(crate) fn asking_as(&self) -> &[String] {
         &self.asking_as
     }
+}
+
+/// The gateway around the program that started us, if the run is the one it was started for.
+fn surrounding(run: &str) -> Outcome<Option<Surrounding>> {
+    let (url, token) = (
+        process_text("WARMLINE_URL")?,
+        process_text("WARMLINE_TOKEN")?,
+    );
+    let servers = process_text("WARMLINE_SERVERS")?.unwrap_or_default();
+    let url = url.filter(|url| url.ends_with(&format!("/runs/{run}")));
+    Ok(url.zip(token).map(|(url, token)| Surrounding {
+        url,
+        token,
+        servers: servers.split(' ').map(str::to_owned).collect(),
+    }))
+}
+
+/// Whether nothing was typed that the gateway around us knows nothing of.
+fn is_plain(typed: &Together, connect: &Connect) -> bool {
+    let words = [
+        &connect.header,
+        &connect.header_env,
+        &connect.env,
+        &connect.env_pass,
+    ];
+    let paths = [
+        &connect.config,
+        &connect.ca_file,
+        &connect.cwd,
+        &typed.state_dir,
+    ];
+    words.iter().all(|words| words.is_empty()) && paths.iter().all(|path| path.is_none())
 }
 
 /// A header that was typed says who is asking, by its value or by the variable it comes from:

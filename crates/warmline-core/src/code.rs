@@ -15,13 +15,13 @@ pub use reason::Reason;
 /// The stable name of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Code {
-    /// A settings file cannot be read.
+    /// A configuration file cannot be read.
     ConfigUnreadable,
-    /// A settings file holds a key nobody knows.
+    /// A configuration file holds a key nobody knows.
     ConfigUnknownKey,
     /// A setting has a value it cannot have.
     ConfigBadValue,
-    /// A settings file was found in the working folder and nobody said that it is trusted.
+    /// A configuration file was found in the working folder and nobody said that it is trusted.
     ConfigUntrusted,
     /// An argument of a command is wrong.
     UsageBadArgument,

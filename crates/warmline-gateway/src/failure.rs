@@ -137,7 +137,7 @@ fn hint(error: &Error, candour: Candour) -> &str {
     let own = error.trouble().hint.as_deref();
     let is_theirs = error.code() == Code::BadMessage;
     let own = own.filter(|_| candour == Candour::Full || is_theirs);
-    own.unwrap_or_else(|| advice::of(error.code()))
+    own.unwrap_or_else(|| advice::of(error.code(), error.delivery()))
 }
 
 /// What a program reads of an error.

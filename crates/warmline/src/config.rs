@@ -41,7 +41,7 @@ mod warmline_toml;
 
 pub use crate::upstream::parse_url;
 pub use access::{Access, AccessRule, Caller};
-pub use anew::Anew;
+pub use anew::{Anew, PLACEHOLDER};
 pub use declaration::{Declaration, Outline, Written};
 pub use declared::Resolver;
 pub use find::{Folders, Origin};
@@ -199,6 +199,19 @@ pub(crate) struct Read {
     pub(crate) declarations: Vec<Declaration>,
     pub(crate) engine: EngineSettings,
     pub(crate) gateway: GatewaySettings,
+    pub(crate) near_misses: Vec<NearMiss>,
+}
+
+/// A key of a file of another program that nobody here knows, and that is nearly one we read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NearMiss {
+    /// The server it was said of.
+    pub server: String,
+    /// The key as it stands there.
+    pub key: String,
+    /// The key that it is nearly.
+    pub meant: &'static str,
 }
 
 impl ConfigFile {
@@ -243,6 +256,12 @@ impl ConfigFile {
     /// The servers it declares, in the order of the file.
     pub fn declarations(&self) -> &[Declaration] {
         &self.read.declarations
+    }
+
+    /// Keys of `mcpServers` that are nearly some that count. They may be another program's own, so
+    /// they are no error.
+    pub fn near_misses(&self) -> &[NearMiss] {
+        &self.read.near_misses
     }
 
     /// Whether its commands may run and its URLs may be contacted.

@@ -132,7 +132,7 @@ impl Error {
     /// One thing to do about it, from Rust.
     pub fn hint(&self) -> Option<&str> {
         let own = self.0.trouble.hint.as_deref();
-        Some(own.unwrap_or_else(|| advice::of(self.code())))
+        Some(own.unwrap_or_else(|| advice::of(self.code(), self.delivery())))
     }
 
     /// Everything that is known, as a page of a few lines: for a log, or for whoever has to find

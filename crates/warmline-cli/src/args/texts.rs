@@ -145,11 +145,12 @@ pub(super) const RUN_USAGE: &str = "warmline run [TARGET]… [OPTIONS] -- PROGRA
 pub(super) const RUN: &str = "\
 Run a program inside a run: what it calls shares sessions, which end with it.
 
-The program finds a gateway of its own by three variables:
-  WARMLINE_URL    what URLs begin with: $WARMLINE_URL/servers/NAME/mcp is a server inside the run,
-                  $WARMLINE_URL/mcp is all of them in one
-  WARMLINE_TOKEN  what lets it in: `Authorization: Bearer $WARMLINE_TOKEN`
-  WARMLINE_RUN    the name of the run
+The program finds a gateway of its own by these variables:
+  WARMLINE_URL      what URLs begin with: $WARMLINE_URL/servers/NAME/mcp is a server inside the
+                    run, $WARMLINE_URL/mcp is all of them in one
+  WARMLINE_TOKEN    what lets it in: `Authorization: Bearer $WARMLINE_TOKEN`
+  WARMLINE_RUN      the name of the run
+  WARMLINE_SERVERS  the names of its servers; `warmline call NAME …` inside the program goes there
 Its exit code is passed on, and one line tells what was saved.";
 
 pub(super) const RUN_EXAMPLES: &str = "\

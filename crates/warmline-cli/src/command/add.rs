@@ -1,9 +1,13 @@
 //! `warmline add`: one more server in a configuration file.
 
+use std::fs::File;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use warmline::config::{Anew, ConfigFile, Origin, parse_url, plain_name};
 use warmline::core::code::Code;
+use warmline::core::key::Digest;
+use warmline::seal::random_bytes;
 use warmline::trust::TrustStore;
 
 use crate::args;
@@ -119,8 +123,7 @@ pub(super) fn write(place: &Path, text: &str, here: bool) -> Outcome<()> {
     };
     let folder = place.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder).map_err(|error| unwritten(place, &error))?;
-    let draft = place.with_extension("toml.new");
-    std::fs::write(&draft, text).map_err(|error| unwritten(place, &error))?;
+    let draft = draft(place, text).map_err(|error| unwritten(place, &error))?;
     let looked = ConfigFile::read(&draft, Origin::Given).map_err(Problem::from);
     let written = looked.and_then(|read| {
         std::fs::rename(&draft, place).map_err(|error| unwritten(place, &error))?;
@@ -136,6 +139,26 @@ pub(super) fn write(place: &Path, text: &str, here: bool) -> Outcome<()> {
         store.trust(place, read.digest()).ok();
     }
     Ok(())
+}
+
+/// Writes the text beside its place, into a file that was not there and that nobody could have
+/// put a link in the stead of. Whoever may not read the old file may not read this one.
+fn draft(place: &Path, text: &str) -> std::io::Result<PathBuf> {
+    let unique = Digest::new(random_bytes()).hex();
+    let draft = place.with_extension(format!("toml.{unique}.new"));
+    let mut file = File::options().write(true).create_new(true).open(&draft)?;
+    let written = match std::fs::metadata(place) {
+        Ok(old) => file.set_permissions(old.permissions()),
+        Err(_) => Ok(()),
+    };
+    match written.and_then(|()| file.write_all(text.as_bytes())) {
+        Ok(()) => Ok(draft),
+        Err(error) => {
+            // It is of no use to anybody; the error that matters is the first one.
+            std::fs::remove_file(&draft).ok();
+            Err(error)
+        },
+    }
 }
 
 fn unwritten(place: &Path, error: &std::io::Error) -> Problem {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use warmline::config::{Config, ConfigFile, Origin};
+use warmline::config::{Config, ConfigFile, NearMiss, Origin};
 use warmline::settings::{Effective, Origin as Decided, ProcessVariables};
 use warmline::trust::TrustStore;
 use warmline_gateway::settings::{self, Accesses};
@@ -36,6 +36,7 @@ pub(super) fn run(typed: &args::Check, report: &Report) -> Outcome<u8> {
             Ok((config, understood)) => {
                 for file in config.files() {
                     tell(file, origin, &store, report);
+                    caution(file, report);
                 }
                 understood.tell(report);
             },
@@ -109,6 +110,21 @@ impl Understood {
                 report.data(&format!("  {server}  {sentence}"));
             }
         }
+    }
+}
+
+/// Keys that are probably misspelt. They may be another program's own: nothing is wrong for sure.
+fn caution(file: &ConfigFile, report: &Report) {
+    for NearMiss {
+        server, key, meant, ..
+    } in file.near_misses()
+    {
+        report.caution(&format!(
+            "note: `{}` of `{}` in {} says nothing here: did you mean `{meant}`?",
+            key.escape_debug(),
+            server.escape_debug(),
+            file.path().display()
+        ));
     }
 }
 

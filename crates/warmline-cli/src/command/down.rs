@@ -24,6 +24,7 @@ pub(super) async fn run(typed: &args::Down, report: &Report) -> Outcome<u8> {
         false => "/admin/drain",
     };
     let Some(_) = home.ask(Method::POST, path).await? else {
+        home.absent()?;
         tell("no background gateway is up", false, report);
         return Ok(0);
     };

@@ -18,6 +18,7 @@ pub(super) async fn run(typed: &args::End, report: &Report) -> Outcome<u8> {
     let home = Home::typed(typed.state_dir.as_deref(), typed.socket.as_deref())?;
     let path = format!("/admin/runs/{name}");
     let Some(answered) = home.ask(Method::DELETE, &path).await? else {
+        home.absent()?;
         return Err(unknown(name).because("no background gateway is up"));
     };
     if answered.version.as_deref() != Some(VERSION) {

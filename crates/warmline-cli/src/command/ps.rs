@@ -64,6 +64,7 @@ struct SessionLine {
 pub(super) async fn run(typed: &args::Ps, report: &Report) -> Outcome<u8> {
     let home = Home::typed(typed.state_dir.as_deref(), typed.socket.as_deref())?;
     let Some((hello, held)) = look(&home).await? else {
+        home.absent()?;
         match report.is_json() {
             true => report.object("gateway", &Fields::new().put("up", false)),
             false => report.note("no background gateway is up: `warmline up` starts one"),

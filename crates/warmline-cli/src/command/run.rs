@@ -6,13 +6,15 @@ use std::process::ExitStatus;
 use tokio::process::{Child, Command};
 use warmline::core::code::Code;
 use warmline::core::delivery::Delivery;
+use warmline::core::key::Digest;
+use warmline::seal::random_bytes;
 use warmline::{Run, Warmline};
 use warmline_gateway::tokens::{self, LOCAL};
 use warmline_gateway::{Auth, Gateway, NotStarted, Options, Token};
 
 use crate::args;
 use crate::gate::{Kept, Source};
-use crate::interrupt::Signals;
+use crate::interrupt::{Signal, Signals};
 use crate::problem::{Outcome, Problem};
 use crate::report::text::{count, seconds};
 use crate::report::{Fields, Report};
@@ -40,6 +42,7 @@ pub(super) async fn run(typed: &args::Around, report: &Report) -> Outcome<u8> {
             format!("http://{}/runs/{name}", gateway.address()),
         ),
         ("WARMLINE_RUN", name.clone()),
+        ("WARMLINE_SERVERS", kept.warm.servers().join(" ")),
         ("WARMLINE_TOKEN", token),
     ];
     let child = start(&typed.command, &surrounding)?;
@@ -62,7 +65,9 @@ fn name(typed: &args::Around) -> Outcome<String> {
         None => warmline::settings::run_from_env()?,
     };
     let Some(name) = name else {
-        return Ok(format!("run-{}", std::process::id()));
+        // The store outlives us, and in a container the next program has our number as well: one
+        // that could be guessed would be given our session.
+        return Ok(format!("run-{}", Digest::new(random_bytes()).hex()));
     };
     Run::check_name(&name).map_err(|error| {
         Problem::usage("that cannot be the name of a run").hint(error.hint().unwrap_or_default())
@@ -108,17 +113,17 @@ fn start(words: &[OsString], surrounding: &[(&str, String)]) -> Outcome<Child> {
     })
 }
 
-/// Waits for the program. What we are told to stop is its to do: a terminal tells it itself, and
+/// Waits for the program. That we are told to stop is its to hear: once as it was told to us, and
 /// the second time there is no more asking.
 async fn wait(mut child: Child, signals: &mut Signals) -> std::io::Result<ExitStatus> {
     let mut told = 0;
     loop {
         tokio::select! {
             ended = child.wait() => return ended,
-            () = signals.stop() => {
-                told += 1;
+            heard = signals.heard() => {
+                told += u8::from(heard != Signal::Hangup);
                 match told {
-                    1 => ask_to_end(&child),
+                    0 | 1 => pass_on(heard, &child),
                     _ => child.start_kill()?,
                 }
             },
@@ -126,19 +131,25 @@ async fn wait(mut child: Child, signals: &mut Signals) -> std::io::Result<ExitSt
     }
 }
 
+/// Tells the program what we were told. Ctrl-C on a terminal reached it already; whatever else
+/// reaches us was meant for us alone.
 #[cfg(unix)]
-fn ask_to_end(child: &Child) {
+fn pass_on(heard: Signal, child: &Child) {
     use std::io::IsTerminal as _;
+    let signal = match heard {
+        Signal::Interrupt if std::io::stdin().is_terminal() => return,
+        Signal::Interrupt | Signal::Terminate => rustix::process::Signal::TERM,
+        Signal::Hangup => rustix::process::Signal::HUP,
+    };
     let id = child.id().and_then(|id| i32::try_from(id).ok());
-    let id = id.and_then(rustix::process::Pid::from_raw);
-    if let Some(id) = id.filter(|_| !std::io::stdin().is_terminal()) {
+    if let Some(id) = id.and_then(rustix::process::Pid::from_raw) {
         // It may have ended meanwhile, and then there is nobody to ask.
-        rustix::process::kill_process(id, rustix::process::Signal::TERM).ok();
+        rustix::process::kill_process(id, signal).ok();
     }
 }
 
 #[cfg(not(unix))]
-fn ask_to_end(_child: &Child) {}
+fn pass_on(_heard: Signal, _child: &Child) {}
 
 /// Ends the run, if anything was called in it.
 async fn end(warm: &Warmline, name: &str) {
@@ -162,7 +173,7 @@ fn tell(name: &str, saved: &Savings, report: &Report) {
         .put("requests", saved.requests)
         .put("sessions", saved.sessions)
         .put("saved_ms", u64::try_from(saved.time.as_millis()).ok());
-    report.remark(&text, &fields);
+    report.aside(&text, &fields);
 }
 
 fn counted(number: u64, noun: &str) -> String {

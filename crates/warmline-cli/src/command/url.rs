@@ -21,6 +21,8 @@ pub(super) struct Place {
     pub(super) url: String,
     /// The same with a run in its path that the client fills in as `{run}`.
     pub(super) url_in_run: String,
+    /// What the client calls its run.
+    pub(super) run: String,
     /// What lets callers in: the token itself, or words in its place; none where nobody is asked.
     pub(super) token: Option<String>,
 }
@@ -132,10 +134,8 @@ fn place(typed: &args::Url, settings: &GatewaySettings, token: Option<String>) -
             Some(run) => format!("{base}/runs/{run}/{inside}"),
             None => format!("{base}/{inside}"),
         },
-        url_in_run: match &typed.run {
-            Some(run) => format!("{base}/runs/{run}/{inside}"),
-            None => format!("{base}/runs/{{run}}/{inside}"),
-        },
+        url_in_run: format!("{base}/runs/{{run}}/{inside}"),
+        run: typed.run.clone().unwrap_or_else(|| "chat-1".to_owned()),
         token,
     })
 }

@@ -8,6 +8,7 @@ use warmline::core::delivery::Delivery;
 use warmline::core::exchange::{Ending, Patience, Reply, Request, Trouble};
 use warmline::upstream::{ChildReport, Facts, List, Session};
 
+use super::inside::Inside;
 use super::joined::{Joined, Remark};
 use super::through::Through;
 use crate::ask::Person;
@@ -22,6 +23,8 @@ pub(super) enum Line {
     Joined(Box<Joined>),
     /// The same, held by the background gateway.
     Through(Box<Through>),
+    /// The same, held by the gateway around the program that started this command.
+    Inside(Box<Inside>),
 }
 
 /// Why there is no line.
@@ -47,6 +50,7 @@ impl Line {
             Self::Own(session) => session.facts(),
             Self::Joined(joined) => joined.facts(),
             Self::Through(through) => through.facts(),
+            Self::Inside(inside) => inside.facts(),
         }
     }
 
@@ -54,7 +58,7 @@ impl Line {
         match self {
             Self::Own(session) => session.child(),
             // The engine keeps its children to itself.
-            Self::Joined(_) | Self::Through(_) => None,
+            Self::Joined(_) | Self::Through(_) | Self::Inside(_) => None,
         }
     }
 
@@ -71,6 +75,7 @@ impl Line {
             },
             Self::Joined(joined) => joined.call(&request, person).await,
             Self::Through(through) => through.call(request, person).await,
+            Self::Inside(inside) => inside.call(request, person).await,
         }
     }
 
@@ -84,6 +89,7 @@ impl Line {
             Self::Own(session) => session.list(list, patience).await.map_err(unlisted),
             Self::Joined(joined) => joined.list(list).await,
             Self::Through(through) => through.list(list, patience).await,
+            Self::Inside(inside) => inside.list(list, patience).await,
         }
     }
 
@@ -93,13 +99,15 @@ impl Line {
             Self::Own(_) => None,
             Self::Joined(joined) => Some(joined.run()),
             Self::Through(through) => Some(through.run()),
+            Self::Inside(inside) => Some(inside.run()),
         }
     }
 
     /// Whether the session was there before this command.
     pub(super) fn is_warm(&self) -> bool {
         match self {
-            Self::Own(_) => false,
+            // The gateway around us does not say whether it was.
+            Self::Own(_) | Self::Inside(_) => false,
             Self::Joined(joined) => joined.is_warm(),
             Self::Through(through) => through.is_warm(),
         }
@@ -108,7 +116,7 @@ impl Line {
     /// The number of the session within its run.
     pub(super) fn generation(&self) -> Option<u32> {
         match self {
-            Self::Own(_) => None,
+            Self::Own(_) | Self::Inside(_) => None,
             Self::Joined(joined) => joined.generation(),
             Self::Through(through) => through.generation(),
         }
@@ -123,6 +131,10 @@ impl Line {
             },
             Self::Joined(joined) => joined.close().await,
             Self::Through(through) => through.close().await,
+            Self::Inside(inside) => {
+                inside.close().await;
+                Vec::new()
+            },
         }
     }
 }

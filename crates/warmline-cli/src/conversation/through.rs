@@ -75,7 +75,11 @@ impl Through {
         };
         let session = speak(&home, target, &met, declared).await?;
         let facts = met.facts(session.facts());
-        let remark = keeps_nothing(&facts, (&chosen.name, chosen.then), &target.server.name);
+        let kept = keeps_nothing(&facts, (&chosen.name, chosen.then), &target.server.name);
+        let remarks = kept
+            .into_iter()
+            .chain(met.other_era(target, chosen))
+            .collect();
         let through = Self {
             session,
             facts,
@@ -84,7 +88,7 @@ impl Through {
             met,
             shown: target.server.name.clone(),
         };
-        Ok(Some((through, remark.into_iter().collect())))
+        Ok(Some((through, remarks)))
     }
 
     pub(super) fn facts(&self) -> &Facts {
@@ -236,6 +240,20 @@ impl Met {
             "modern" => Era::Modern,
             _ => Era::Legacy,
         }
+    }
+
+    /// The run speaks another era with the server than was asked for, because it began so.
+    fn other_era(&self, target: &Target, chosen: &ChosenRun) -> Option<Remark> {
+        let asked = target.server.era.filter(|asked| *asked != self.era())?;
+        let (run, shown, held) = (&chosen.name, &target.server.name, self.era());
+        Some(Remark {
+            code: None,
+            what: format!("run `{run}` goes on speaking {held} with `{shown}`, not {asked}"),
+            why: Some("a run keeps the session that it began with".to_owned()),
+            hint: Some(format!(
+                "name another run, or end this one: `warmline end {run}`"
+            )),
+        })
     }
 
     /// What is known of the server's session; ours leads to the gateway alone.

@@ -74,9 +74,79 @@ fn what_cannot_be_run_is_named() {
     ");
     tells!(warmline.run(&["run", url, "--name", "trip", "--json", "--", "true"]), @r#"
     exit: 0
-    ----- stdout -----
+    ----- stderr -----
     {"kind":"note","run":"trip","requests":0,"sessions":0,"saved_ms":[TIME]}
     "#);
     let told = warmline.run(&["run", url, "--", "sh", "-c", "kill -9 $$"]);
     assert_eq!(told.exit, 137, "{told}");
+}
+
+/// The store outlives a program, and the next one may have its number: names are never the same.
+#[test]
+fn a_run_without_a_name_has_one_that_nobody_can_guess() {
+    let warmline = Warmline::new();
+    let named = || {
+        let words = ["run", "http://127.0.0.1:1/mcp", "--quiet", "--", "sh", "-c"];
+        let told = warmline.run(&[&words[..], &["echo $WARMLINE_RUN"]].concat());
+        assert_eq!(told.exit, 0, "{told}");
+        told.stdout.trim().to_owned()
+    };
+    let (first, second) = (named(), named());
+    assert_ne!(first, second);
+    assert!(first.len() >= "run-".len() + 32, "{first}");
+}
+
+/// Commands inside the program go through the gateway around it: nothing of theirs outlives it.
+#[test]
+fn what_commands_inside_a_program_open_ends_with_it() {
+    let (server, typed) = (
+        LedgerServer::start(Personality::legacy()).unwrap(),
+        LedgerServer::start(Personality::legacy()).unwrap(),
+    );
+    let warmline = Warmline::new();
+    let text = format!("[servers.ledger]\nurl = '{}'\n", server.url());
+    warmline.write_user("warmline.toml", &text);
+    let script = format!(
+        "{BINARY} call ledger counter; {BINARY} request ledger tools/call name=counter >&2; \
+         {BINARY} call ledger counter --end-run; {BINARY} call ledger no_such; \
+         {BINARY} call ledger counter --run other --end-run"
+    );
+    let told = warmline.run(&[
+        "run", "--quiet", "--name", "trip", "--", "sh", "-c", &script,
+    ]);
+    tells!(told, @r#"
+    exit: 0
+    ----- stdout -----
+    {"count":1}
+    {"count":3}
+    {"count":1}
+    ----- stderr -----
+    {
+      "content": [
+        {
+          "text": "{\"count\":2}",
+          "type": "text"
+        }
+      ],
+      "structuredContent": {
+        "count": 2
+      }
+    }
+    note: run `trip` goes on: it ends with its program
+      why: `warmline run` began it, around the program
+    error[tool-unknown]: `ledger` has no tool `no_such`
+      delivery: unsent (not executed, safe to call again)
+      hint: it has 24 others; `warmline tools ledger` lists them
+    "#);
+    assert_eq!(server.counts().open_sessions, 0, "all of them ended");
+    let script = format!("{BINARY} call ledger counter --end-run");
+    let words = ["run", &typed.url(), "--quiet", "--", "sh", "-c", &script];
+    let told = warmline.run(&words);
+    assert_eq!(
+        told.stdout.trim(),
+        r#"{"count":1}"#,
+        "it is not served there: {told}"
+    );
+    assert_eq!(server.counts().open_sessions, 0);
+    assert_eq!(server.violations(), Vec::<String>::new());
 }

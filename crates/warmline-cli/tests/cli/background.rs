@@ -196,6 +196,24 @@ fn without_a_gateway_every_command_says_so() {
     ");
 }
 
+/// Who names the socket of a gateway means one that is there.
+#[test]
+fn a_socket_that_nobody_listens_at_is_told_and_not_started() {
+    let warmline = Warmline::new();
+    let told = warmline.run(&["ps", "--socket", "nowhere"]);
+    tells!(told, @r"
+    exit: 3
+    ----- stderr -----
+    error[cannot-reach]: nothing listens at the socket `nowhere`
+      delivery: unsent (not executed, safe to call again)
+      hint: name the one that `warmline serve --admin FILE` was given, as long as it runs
+    ");
+    for words in [&["down"][..], &["end", "trip"]] {
+        let other = warmline.run(&[words, &["--socket", "nowhere"]].concat());
+        assert_eq!(other.to_string(), told.to_string(), "{words:?}");
+    }
+}
+
 /// Several that start at once come to one gateway, and all of them say which.
 #[test]
 fn several_that_start_at_once_are_one_gateway() {

@@ -238,7 +238,7 @@ fn a_call_that_takes_too_long_may_have_run() {
     error[deadline]: `warmline` did not answer in time
       where: tools/call slow, [TIME] after sending
       delivery: unknown (may have been executed, check before calling again)
-      hint: allow more time with `--timeout`
+      hint: check whether it was executed before calling again; `--timeout` allows more time
     ");
 }
 

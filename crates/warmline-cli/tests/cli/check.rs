@@ -90,3 +90,18 @@ fn check_names_a_variable_that_is_not_there() {
     assert_eq!(told.exit, 0, "{told}");
     assert!(!told.everything().contains("secret-of-a-test"), "{told}");
 }
+
+/// Keys of other programs are theirs; one that is nearly ours is told, and no error.
+#[test]
+fn check_tells_of_keys_that_are_probably_misspelt() {
+    let warmline = Warmline::new();
+    let declared = r#"{"mcpServers": {"a": {"command": "x", "agrs": ["y"], "timeout": 3, "alwaysAllow": []}}}"#;
+    warmline.write("mcp.json", declared);
+    tells!(warmline.run(&["check", "mcp.json"]), @r"
+    exit: 0
+    ----- stdout -----
+    ok  mcp.json · 1 server
+    ----- stderr -----
+    note: `agrs` of `a` in mcp.json says nothing here: did you mean `args`?
+    ");
+}

@@ -283,6 +283,62 @@ fn a_program_that_ends_at_once() {
     ");
 }
 
+/// A secret that was left out, a variable that is not there: the program would miss them.
+#[test]
+fn what_a_program_would_miss_is_looked_at() {
+    let warmline = Warmline::new();
+    let words = ["doctor", "--offline", "--env-pass", "NOT_SET_HERE", "--"];
+    let told = warmline.run(&[&words[..], &["sh", "--key", "FILL_IN"]].concat());
+    tells!(told, @r"
+    exit: 0
+    ----- stdout -----
+    config       ok      typed: sh --key FILL_IN
+    program      ok      sh → [BIN]/sh
+    would send   ok      the usual variables, and NOT_SET_HERE: …
+    arguments    look    `FILL_IN` stands where `warmline init` left a secret out
+                 hint: put the value there
+    environment  look    the program will miss NOT_SET_HERE: it is to be passed on, and not set
+                 hint: set NOT_SET_HERE where Warmline is started, or take it out of `env_pass`
+
+    5 questions · 2 to look at
+    ");
+}
+
+/// What a program prints where only messages belong is shown, without its secrets.
+#[test]
+fn a_program_that_prints_something_else_and_ends() {
+    let warmline = Warmline::new();
+    let script = "echo Usage: x [$KEY]; exit 3";
+    let words = [
+        "tools",
+        "--env",
+        "KEY=canary-of-mine",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ];
+    tells!(warmline.run(&words), @r#"
+    exit: 3
+    ----- stderr -----
+    error[open-failed]: `sh` ended with exit status 3
+      where: sh -c 'echo Usage: x [$KEY]; exit 3'
+      why: "Usage: x [[redacted: KEY]]" stands in its output, and is no message
+      delivery: unsent (not executed, safe to call again)
+      hint: see what is wrong: `warmline doctor -- sh -c 'echo Usage: x [$KEY]; exit 3'`
+    "#);
+    let script = "i=0; while [ $i -lt 200 ]; do echo hello; i=$((i+1)); done; sleep 600";
+    tells!(warmline.run(&["tools", "--", "sh", "-c", script]), @r#"
+    exit: 3
+    ----- stderr -----
+    error[open-failed]: `sh` was ended: its output is not MCP (100 lines or 1 MiB in a row)
+      where: sh -c 'i=0; while [ $i -lt 200 ]; do echo hello; i=$((i+1)); done; sleep 600'
+      why: "hello" stands in its output, and is no message
+      delivery: unsent (not executed, safe to call again)
+      hint: start the program by hand: its output is for MCP messages alone, and everything else belongs on stderr
+    "#);
+}
+
 #[test]
 fn everything_that_is_configured_is_looked_at_without_starting_it() {
     let warmline = Warmline::new().with("GITHUB_PAT", "x");

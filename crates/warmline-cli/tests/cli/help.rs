@@ -241,7 +241,7 @@ fn explain_prints_the_page_of_a_code() {
     exit: 0
     ----- stdout -----
     config-untrusted
-      A settings file was found in the working folder, and nobody said that it is trusted.
+      A configuration file was found in the working folder, and nobody said that it is trusted.
 
       whom it concerns: you
       exit code: 2

@@ -159,3 +159,28 @@ fn add_writes_one_more_server_and_breaks_nothing() {
     let told = warmline.run(&["tools", "theirs"]);
     assert!(told.stderr.starts_with("error[config-untrusted]"), "{told}");
 }
+
+/// Whoever made the folder may have put links there: nothing is written through one.
+#[test]
+fn a_file_is_written_beside_links_and_never_through_them() {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    let warmline = Warmline::new();
+    let precious = warmline.home().join("precious");
+    std::fs::create_dir_all(warmline.home()).unwrap();
+    std::fs::write(&precious, "mine").unwrap();
+    for link in ["warmline.toml.new", "warmline.new"] {
+        symlink(&precious, warmline.work().join(link)).unwrap();
+    }
+    let file = warmline.work().join("warmline.toml");
+    symlink(warmline.home().join("nowhere"), &file).unwrap();
+    let told = warmline.run(&["init", "--here", "--no-import"]);
+    assert_eq!(told.exit, 0, "{told}");
+    assert!(file.symlink_metadata().unwrap().is_file());
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
+    let told = warmline.run(&["add", "--here", "a", "https://example.com/mcp"]);
+    assert_eq!(told.exit, 0, "{told}");
+    assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o640);
+    assert_eq!(std::fs::read_to_string(&precious).unwrap(), "mine");
+    let beside = std::fs::read_dir(warmline.work()).unwrap().count();
+    assert_eq!(beside, 3, "nothing is left beside it");
+}

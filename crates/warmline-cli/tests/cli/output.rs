@@ -139,7 +139,7 @@ fn advice_follows_what_became_of_the_call() {
       where: tools/call pay, [TIME] after sending
       why: HTTP 200, a web page: Welcome
       delivery: unknown (may have been executed, check before calling again)
-      hint: report it to the server's makers
+      hint: check whether it was executed before calling again; report it to the server's makers
     ");
 }
 

@@ -5,6 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::process::{Child, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
@@ -238,4 +239,20 @@ fn what_follows_a_question_nobody_answered_stands_on_a_line_of_its_own() {
     assert_eq!(exit, 0, "{seen}");
     assert!(answer.contains("decline"), "{answer}");
     assert!(seen.contains("may be left out): \n"), "{seen:?}");
+}
+
+/// Ctrl-C reaches whoever sits at a terminal by itself; whatever else is told is passed on.
+#[test]
+fn a_program_on_a_terminal_is_told_to_end_by_the_first_signal() {
+    for (signal, exit) in [(Signal::TERM, 143), (Signal::HUP, 129)] {
+        let warmline = Warmline::new();
+        let script = "echo ready >&2; exec sleep 600";
+        let words = ["run", "http://127.0.0.1:1/mcp", "--", "sh", "-c", script];
+        let mut sitting = Sitting::start(&warmline, &words);
+        sitting.sees("ready");
+        let id = Pid::from_raw(sitting.child.id().try_into().unwrap()).unwrap();
+        kill_process(id, signal).unwrap();
+        let (ended, _, seen) = sitting.ends();
+        assert_eq!(ended, exit, "{seen}");
+    }
 }

@@ -65,6 +65,13 @@ fn a_url_is_printed_with_what_to_paste() {
     ----- stderr -----
     `127.0.0.1:[PORT]` is where it listens by default; if `serve` was told another address, say it: --at http://HOST:PORT
     "#);
+    for client in ["langchain", "openai-agents", "pydantic-ai"] {
+        for (words, run) in [(&[][..], "chat-1"), (&["--run", "trip"], "trip")] {
+            let told = warmline.run(&[&["url", "github", "--for", client], words].concat());
+            assert!(told.stdout.contains(&format!("run = \"{run}\"")), "{told}");
+            assert!(told.stdout.contains("/runs/{run}/servers/github"), "{told}");
+        }
+    }
     tells!(warmline.run(&["url", "githup"]), @r"
     exit: 2
     ----- stderr -----

@@ -64,7 +64,7 @@ pub(super) const fn page(code: Code) -> &'static Page {
 
 static CONFIG_UNREADABLE: Page = Page {
     word: "config-unreadable",
-    meaning: "A settings file cannot be read, or is not written in its language.",
+    meaning: "A configuration file cannot be read, or is not written in its language.",
     party: Party::You,
     delivery: None,
     exit: Exit::Fixed(2),
@@ -80,7 +80,7 @@ static CONFIG_UNREADABLE: Page = Page {
 
 static CONFIG_UNKNOWN_KEY: Page = Page {
     word: "config-unknown-key",
-    meaning: "A settings file holds a key that nobody knows.",
+    meaning: "A configuration file holds a key that nobody knows.",
     party: Party::You,
     delivery: None,
     exit: Exit::Fixed(2),
@@ -105,7 +105,7 @@ static CONFIG_BAD_VALUE: Page = Page {
 
 static CONFIG_UNTRUSTED: Page = Page {
     word: "config-untrusted",
-    meaning: "A settings file was found in the working folder, and nobody said that it is trusted.",
+    meaning: "A configuration file was found in the working folder, and nobody said that it is trusted.",
     party: Party::You,
     delivery: None,
     exit: Exit::Fixed(2),
@@ -143,7 +143,7 @@ static SERVER_UNKNOWN: Page = Page {
     exit: Exit::Fixed(2),
     causes: &[
         "the name is misspelled",
-        "another settings file is in use than expected",
+        "another configuration file is in use than expected",
     ],
     try_this: &[
         "take one of the names that the error lists",

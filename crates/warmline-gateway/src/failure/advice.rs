@@ -5,9 +5,24 @@
 //! own errors.
 
 use warmline::core::code::Code;
+use warmline::core::delivery::Delivery;
 
-/// One thing to do about a code.
-pub(super) const fn of(code: Code) -> &'static str {
+/// One thing to do about a code. Where nobody knows whether it was executed, that is the first
+/// thing to find out.
+pub(super) const fn of(code: Code, delivery: Delivery) -> &'static str {
+    match (code, delivery) {
+        (Code::Deadline, Delivery::Unknown) => {
+            "check whether it was executed before calling again; then ask for less, or allow more time for this server"
+        },
+        (Code::BadAnswer, Delivery::Unknown) => {
+            "check whether it was executed before calling again; if it was too large, ask for less"
+        },
+        (_, Delivery::Unknown) => "check whether it was executed before calling again",
+        (code, Delivery::Unsent | Delivery::Refused | Delivery::Answered) => of_code(code),
+    }
+}
+
+const fn of_code(code: Code) -> &'static str {
     match code {
         Code::ConfigUnreadable
         | Code::ConfigUnknownKey
@@ -53,8 +68,14 @@ mod tests {
 
     #[test]
     fn advice_for_callers_names_nothing_of_the_library() {
-        for code in Code::ALL {
-            let advice = of(code);
+        let deliveries = [Delivery::Unsent, Delivery::Unknown];
+        for (code, delivery) in Code::ALL
+            .into_iter()
+            .flat_map(|c| deliveries.map(|d| (c, d)))
+        {
+            let advice = of(code, delivery);
+            let checks = advice.starts_with("check whether it was executed");
+            assert!(checks || delivery != Delivery::Unknown, "{code}: {advice}");
             for foreign in ["::", "builder", "Warmline`", "--"] {
                 assert!(!advice.contains(foreign), "{code}: {advice}");
             }

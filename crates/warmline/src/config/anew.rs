@@ -7,6 +7,9 @@ use std::fmt::Write as _;
 use super::declaration::{Declaration, DeclaredReach, Written};
 use super::outline::public_url;
 
+/// What stands in the place of an argument that may be secret, until somebody fills it in.
+pub const PLACEHOLDER: &str = "FILL_IN";
+
 /// A server as `[servers.NAME]`, and what was left out of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Anew {
@@ -136,14 +139,16 @@ impl Table {
             names_secret = word.starts_with('-') && value.is_empty() && is_secret_name(word);
             if is_secret || looks_secret(word) {
                 left_out += 1;
-                words.push("FILL_IN");
+                words.push(PLACEHOLDER);
             } else {
                 words.push(word);
             }
         }
         self.line("command", &list(words.into_iter()));
         if left_out > 0 {
-            self.left_out("arguments that may be secret stand as `FILL_IN`".to_owned());
+            self.left_out(format!(
+                "arguments that may be secret stand as `{PLACEHOLDER}`"
+            ));
         }
     }
 

@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use warmline_core::code::Code;
@@ -16,9 +17,9 @@ use super::access::Access;
 use super::declaration::{Declaration, DeclaredReach, Described, Refusal, Written};
 use super::expand::Expand;
 use super::kinds::{ServerKind, missing};
-use super::{Read, capabilities};
+use super::{NearMiss, Read, capabilities};
 use crate::settings::place::{ConfigError, Place, Show, Source};
-use crate::settings::{self, Group as _, Origin, ServerSettings};
+use crate::settings::{self, Group as _, Origin, ServerSettings, nearest};
 
 /// What a JSON file declares: `mcpServers`, or capabilities that name their servers.
 pub(crate) fn read(source: Source<'_>) -> Result<Read, ConfigError> {
@@ -40,7 +41,9 @@ pub(crate) fn read(source: Source<'_>) -> Result<Read, ConfigError> {
     let servers: BTreeMap<String, &RawValue> =
         parse(servers.get()).map_err(|error| broken(source, servers.get(), &error))?;
     let mut declarations: Vec<Declaration> = Vec::with_capacity(servers.len());
+    let mut misses = Vec::new();
     for (written, raw) in servers {
+        misses.extend(near_misses(&written, raw));
         let declaration = declaration(source, &written, raw)?;
         if let Some(other) = declarations
             .iter()
@@ -59,6 +62,7 @@ pub(crate) fn read(source: Source<'_>) -> Result<Read, ConfigError> {
     declarations.sort_by_key(|declaration| declaration.span.start);
     Ok(Read {
         declarations,
+        near_misses: misses,
         ..Read::default()
     })
 }
@@ -74,6 +78,42 @@ struct File<'a> {
     #[serde(borrow)]
     capabilities: Option<&'a RawValue>,
 }
+
+/// Keys of an entry that are nearly some that we read, and are not there beside them.
+fn near_misses(written: &str, raw: &RawValue) -> Vec<NearMiss> {
+    let entry: BTreeMap<String, IgnoredAny> = parse(raw.get()).unwrap_or_default();
+    let misspelt = entry.keys().filter_map(|key| {
+        let is_known = KEYS.contains(&key.as_str()) || MEANT.contains(&key.as_str());
+        let meant = nearest(key, KEYS.iter().copied()).filter(|_| !is_known)?;
+        let meant = KEYS.iter().copied().find(|known| *known == meant)?;
+        (!entry.contains_key(meant)).then(|| NearMiss {
+            server: written.to_owned(),
+            key: key.clone(),
+            meant,
+        })
+    });
+    misspelt.collect()
+}
+
+/// What counts of an entry.
+const KEYS: &[&str] = &[
+    "command", "args", "env", "cwd", "url", "headers", "type", "disabled", "enabled",
+];
+
+/// Words that are meant as they stand, by us or by other programs.
+const MEANT: &[&str] = &[
+    "transport",
+    "kind",
+    "name",
+    "id",
+    "slug",
+    "folder",
+    "dev",
+    "auth",
+    "icon",
+    "tools",
+    "timeout",
+];
 
 #[derive(Deserialize)]
 struct Entry {

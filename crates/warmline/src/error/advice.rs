@@ -5,9 +5,24 @@
 //! stands with them.
 
 use warmline_core::code::Code;
+use warmline_core::delivery::Delivery;
 
-/// One thing to do about a code, from Rust.
-pub(super) const fn of(code: Code) -> &'static str {
+/// One thing to do about a code, from Rust. Where nobody knows whether it was executed, that is
+/// the first thing to find out.
+pub(super) const fn of(code: Code, delivery: Delivery) -> &'static str {
+    match (code, delivery) {
+        (Code::Deadline, Delivery::Unknown) => {
+            "check whether it was executed before calling again; `Call::timeout` allows more time"
+        },
+        (Code::BadAnswer, Delivery::Unknown) => {
+            "check whether it was executed before calling again; if it was too large, ask for less"
+        },
+        (_, Delivery::Unknown) => "check whether it was executed before calling again",
+        (code, Delivery::Unsent | Delivery::Refused | Delivery::Answered) => of_code(code),
+    }
+}
+
+const fn of_code(code: Code) -> &'static str {
     match code {
         Code::ConfigUnreadable => "look at the file and the place in it that the error names",
         Code::ConfigUnknownKey => "take the nearest right word that the error names",
@@ -56,8 +71,14 @@ mod tests {
 
     #[test]
     fn advice_for_programs_names_no_option_and_no_command() {
-        for code in Code::ALL {
-            let advice = of(code);
+        let deliveries = [Delivery::Unsent, Delivery::Unknown];
+        for (code, delivery) in Code::ALL
+            .into_iter()
+            .flat_map(|c| deliveries.map(|d| (c, d)))
+        {
+            let advice = of(code, delivery);
+            let checks = advice.starts_with("check whether it was executed");
+            assert!(checks || delivery != Delivery::Unknown, "{code}: {advice}");
             assert!(!advice.contains("--"), "{code}: {advice}");
             assert!(!advice.contains("`warmline "), "{code}: {advice}");
             assert!(!advice.contains("line and column"), "{code}: {advice}");

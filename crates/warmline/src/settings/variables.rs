@@ -158,7 +158,13 @@ pub(super) const PREFIX: &str = "WARMLINE_";
 pub const RETIRED: &[&str] = &["GITHUB_PAT", "MCP_USE_SESSION_MGMT"];
 
 /// Variables of ours that are no settings.
-const OTHERS: &[&str] = &["WARMLINE_LOG", "WARMLINE_TOKEN", "WARMLINE_URL", RUN];
+const OTHERS: &[&str] = &[
+    "WARMLINE_LOG",
+    "WARMLINE_SERVERS",
+    "WARMLINE_TOKEN",
+    "WARMLINE_URL",
+    RUN,
+];
 
 /// The name of the run that this process belongs to.
 const RUN: &str = "WARMLINE_RUN";

@@ -413,7 +413,11 @@ impl<'a> Opening<'a> {
     }
 
     /// A child that failed to start says why on its standard error.
-    fn in_start(&self, trouble: Trouble, pipe: &Pipe) -> Trouble {
+    fn in_start(&self, mut trouble: Trouble, pipe: &Pipe) -> Trouble {
+        if trouble.reason == Reason::BadReply {
+            let by_hand = "start the program by hand: its output is for MCP messages alone, and everything else belongs on stderr";
+            trouble.hint.get_or_insert_with(|| by_hand.to_owned());
+        }
         if trouble.why.is_some() {
             return in_handshake(trouble);
         }

@@ -1,15 +1,45 @@
 //! What of our environment a child will miss.
 
+use warmline::config::{PLACEHOLDER, process_variable};
 use warmline::upstream::{Reach, Server, StdioReach, withheld};
 
 use super::Finding;
 
 /// What stands in the environment that a reader may have counted on.
-pub(super) fn look(server: &Server, names: Names) -> Option<Finding> {
-    match &server.reach {
-        Reach::Stdio(stdio) => Some(missed(server, stdio, names)),
-        Reach::Http(_) => None,
-    }
+pub(super) fn look(server: &Server, names: Names) -> Vec<Finding> {
+    let Reach::Stdio(stdio) = &server.reach else {
+        return Vec::new();
+    };
+    let mut findings: Vec<Finding> = left_to_fill_in(stdio).into_iter().collect();
+    findings.push(match unset(stdio) {
+        Some(unset) => unset,
+        None => missed(server, stdio, names),
+    });
+    findings
+}
+
+/// What `init` left out of the arguments, because it may be secret, and nobody put in.
+fn left_to_fill_in(stdio: &StdioReach) -> Option<Finding> {
+    let is_left = stdio.args.iter().any(|arg| arg == PLACEHOLDER);
+    let says = format!("`{PLACEHOLDER}` stands where `warmline init` left a secret out");
+    is_left.then(|| Finding::look("arguments", says).hint("put the value there"))
+}
+
+/// Variables that are to be passed on, and that we do not have.
+fn unset(stdio: &StdioReach) -> Option<Finding> {
+    let unset: Vec<&str> = stdio
+        .env_pass
+        .iter()
+        .map(String::as_str)
+        .filter(|name| !stdio.env.contains_key(*name) && process_variable(name).is_none())
+        .collect();
+    let first = unset.first()?;
+    let says = format!(
+        "the program will miss {}: it is to be passed on, and not set",
+        unset.join(", ")
+    );
+    let hint = format!("set {first} where Warmline is started, or take it out of `env_pass`");
+    Some(Finding::look("environment", says).hint(hint))
 }
 
 /// Which of the variables that are kept from a child are named.

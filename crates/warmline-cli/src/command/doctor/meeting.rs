@@ -191,6 +191,9 @@ fn era(facts: &Facts) -> Finding {
 
 fn sessions(facts: &Facts, other: &Result<Facts, Trouble>) -> Vec<Finding> {
     let verdict = |facts: &Facts| match (facts.keeps_session, facts.transport == Transport::Stdio) {
+        (true, true) if facts.era == Era::Modern => {
+            "keeps state, one process per identity (per run with `session_per = \"run\"`)"
+        },
         (true, true) => "keeps state, one process per run",
         (true, false) => "keeps state, one session per run",
         (false, _) => "keeps nothing per session",

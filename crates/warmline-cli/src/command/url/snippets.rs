@@ -46,16 +46,24 @@ fn headers(place: &Place) -> String {
     format!("{{{}}}", header.unwrap_or_default())
 }
 
+/// The line of a Python program that names its run.
+fn run(place: &Place) -> String {
+    format!(
+        "run = \"{}\"  # one name per conversation: its calls share a session with the server",
+        place.run
+    )
+}
+
 /// It opens a session per call: the run in the path keeps them together.
 fn langchain(place: &Place) -> String {
     let Place {
         name, url_in_run, ..
     } = place;
-    let headers = headers(place);
+    let (run, headers) = (run(place), headers(place));
     format!(
         r#"from langchain_mcp_adapters.client import MultiServerMCPClient
 
-run = "chat-1"  # one name per conversation: its calls share a session with the server
+{run}
 client = MultiServerMCPClient({{
     "{name}": {{
         "transport": "http",
@@ -76,25 +84,29 @@ fn claude(place: &Place) -> String {
     format!("claude mcp add --transport http {name} {url}{header}")
 }
 
+/// It holds a session for a turn: the run in the path goes on in the next one.
 fn openai_agents(place: &Place) -> String {
-    let (url, headers) = (&place.url, headers(place));
+    let (run, url, headers) = (run(place), &place.url_in_run, headers(place));
     format!(
         r#"from agents import Agent, Runner
 from agents.mcp import MCPServerStreamableHttp
 
-async with MCPServerStreamableHttp({{"url": "{url}", "headers": {headers}}}) as server:
+{run}
+async with MCPServerStreamableHttp({{"url": f"{url}", "headers": {headers}}}) as server:
     agent = Agent(name="Assistant", mcp_servers=[server])
     result = await Runner.run(agent, "…")"#
     )
 }
 
+/// As [`openai_agents`].
 fn pydantic_ai(place: &Place) -> String {
-    let (url, headers) = (&place.url, headers(place));
+    let (run, url, headers) = (run(place), &place.url_in_run, headers(place));
     format!(
         r#"from pydantic_ai import Agent
 from pydantic_ai.mcp import MCPToolset
 
-server = MCPToolset("{url}", headers={headers})
+{run}
+server = MCPToolset(f"{url}", headers={headers})
 agent = Agent("…", toolsets=[server])"#
     )
 }

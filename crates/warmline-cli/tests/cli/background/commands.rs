@@ -140,6 +140,16 @@ fn a_command_may_decide_otherwise_about_a_server_that_is_there() {
     assert_eq!(era(&["--era", "modern"], "two"), "modern");
     assert_eq!(era(&[], "three"), "legacy");
     assert_eq!(background.ps("server").len(), 1);
+    let words = ["call", "counter", "--run", "three", "--era", "modern"];
+    tells!(background.run(&against_demo(&words, &[])), @r#"
+    exit: 0
+    ----- stdout -----
+    {"count":2}
+    ----- stderr -----
+    note: run `three` goes on speaking legacy with `warmline`, not modern
+      why: a run keeps the session that it began with
+      hint: name another run, or end this one: `warmline end three`
+    "#);
 }
 
 /// The variables of the command count, not those of the shell that started the gateway.

@@ -206,10 +206,21 @@ impl Owner {
             ),
         };
         let trouble = Trouble::new(reason, format!("`{server}` {what}"));
-        match self.stderr.text() {
-            said if said.is_empty() || why == Why::Asked(Wish::Close) => trouble,
-            said => trouble.because(said),
+        match self.last_words() {
+            Some(said) if why != Why::Asked(Wish::Close) => trouble.because(said),
+            Some(_) | None => trouble,
         }
+    }
+
+    /// What the child said as it ended: on its standard error, or where only messages belong.
+    fn last_words(&self) -> Option<String> {
+        let said = self.stderr.text();
+        if !said.is_empty() {
+            return Some(said);
+        }
+        let (skipped, line) = self.desk.skipped();
+        let line = self.stderr.beside(line);
+        (skipped > 0).then(|| format!("\"{line}\" stands in its output, and is no message"))
     }
 
     /// Ends the child and all below it, step by step. Its input is closed already.
