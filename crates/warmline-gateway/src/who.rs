@@ -333,9 +333,10 @@ impl Doorman {
 /// How closely something that is not known yet is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effort {
-    /// Signatures are checked, and keys are fetched.
+    /// Keys that are not known are looked for.
     Full,
-    /// Only what is known already counts.
+    /// Nothing is looked for. Signatures are checked all the same: behind one address there may be
+    /// many, and a new token of somebody must not be refused for the guesses of another.
     Little,
 }
 

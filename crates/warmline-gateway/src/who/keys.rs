@@ -96,11 +96,16 @@ impl Keys {
 
     /// The key of that name for that algorithm. One that is not known is looked for.
     pub(super) async fn find(&self, name: Option<&str>, algorithm: Algorithm) -> Option<Arc<Key>> {
-        if let Some(key) = self.held.load().key(name, algorithm) {
+        if let Some(key) = self.known(name, algorithm) {
             return Some(key);
         }
         self.look_unless(|| self.are_of_a_file() || !self.is_due(LOOK_AGAIN_AFTER))
             .await;
+        self.known(name, algorithm)
+    }
+
+    /// The same, if it is known already.
+    pub(super) fn known(&self, name: Option<&str>, algorithm: Algorithm) -> Option<Arc<Key>> {
         self.held.load().key(name, algorithm)
     }
 

@@ -330,6 +330,35 @@ async fn keys_that_are_not_known_are_fetched_once_a_minute() {
     world.finish().await;
 }
 
+/// P43: behind one address there may be many. The guesses of one refuse no new token of another,
+/// and keys are not looked for any more.
+#[tokio::test]
+async fn guesses_of_one_refuse_no_new_token_of_another() {
+    let (signer, stranger) = (Signer::new("k1"), Signer::new("k2"));
+    let publisher = Publisher::start(set_of(&[&signer])).await;
+    let url = format!("http://{}/keys", publisher.address);
+    let world = World::with(Personality::legacy(), |mut options| {
+        let keys = KeySource::Url(url);
+        options.auth = Auth::AnyOf(vec![Way::Jwt(Jwt::new(ISSUER, AUDIENCE, keys))]);
+        options.limits.strangers_per_minute = 3;
+        options
+    })
+    .await;
+    let status = async |signer: &Signer, who: &str| {
+        let token = signer.sign(&good(who));
+        ask(&world, &token, &[], &initialize()).await.status
+    };
+    assert_eq!(status(&signer, "alice").await, 200);
+    for expected in [401, 401, 401, 429, 429] {
+        assert_eq!(status(&stranger, "mallory").await, expected);
+    }
+    let asked = publisher.asked();
+    assert_eq!(status(&signer, "bob").await, 200);
+    assert_eq!(status(&stranger, "mallory").await, 429);
+    assert_eq!(publisher.asked(), asked);
+    world.finish().await;
+}
+
 /// Reads a configuration again in which nothing changed.
 fn read_again(world: &World, keys: &KeySource) {
     let wanted = || Wanted {
