@@ -28,6 +28,7 @@ use crate::report::Report;
 fn main() -> ExitCode {
     // Children die with us, whatever kills us: this binary is also their warden.
     warmline::warden::run_if_asked();
+    keep_memory_private();
     let typed = match Typed::try_parse() {
         Ok(typed) => typed,
         Err(error) => return complain(&error),
@@ -44,6 +45,17 @@ fn main() -> ExitCode {
     };
     log::flush();
     ExitCode::from(report.finish(exit))
+}
+
+/// Tokens and keys are in our memory: no core dump holds them, and no other process of the same
+/// user reads them. Programs that we start are not concerned.
+fn keep_memory_private() {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+        // It cannot fail with this value; where it did, we would be as other programs are.
+        set_dumpable_behavior(DumpableBehavior::NotDumpable).ok();
+    }
 }
 
 /// Says what is wrong with the command line, or shows the help that was asked for.

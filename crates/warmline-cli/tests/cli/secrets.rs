@@ -1,7 +1,12 @@
 //! Secrets are sent where they belong and told to nobody.
 
 use std::ffi::OsStr;
+use std::fs::Permissions;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
 
 use warmline_testkit::LedgerServer;
 use warmline_testkit::personality::Personality;
@@ -283,4 +288,37 @@ fn a_gateway_tells_no_secret_anywhere() {
     for line in told.lines().filter(|line| line.contains("\"target\"")) {
         serde_json::from_str::<serde_json::Value>(line).unwrap();
     }
+}
+
+/// reliability T10: nobody reads the memory of a running process of ours, not even who started it.
+///
+/// What the system keeps of such a process in `/proc` belongs to root. Where the test is root
+/// itself, it starts the program as nobody.
+#[test]
+#[cfg(target_os = "linux")]
+fn no_other_program_of_the_user_looks_into_ours() {
+    const NOBODY: u32 = 65_534;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    // Where the build lies not everybody may look.
+    let binary = folder.path().join("warmline");
+    std::fs::copy(BINARY, &binary).unwrap();
+    let own = std::fs::metadata("/proc/self").unwrap().uid();
+    let mut command = Command::new(&binary);
+    command.args(["demo-server", "--stdio"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    if own == 0 {
+        command.uid(NOBODY);
+    }
+    let mut child = command.spawn().unwrap();
+    let mut asked = child.stdin.take().unwrap();
+    writeln!(asked, r#"{{"jsonrpc":"2.0","id":1,"method":"ping"}}"#).unwrap();
+    let mut answer = String::new();
+    let mut answers = BufReader::new(child.stdout.take().unwrap());
+    answers.read_line(&mut answer).unwrap();
+    assert!(answer.contains("\"id\":1"), "{answer}");
+    let environment = std::fs::metadata(format!("/proc/{}/environ", child.id())).unwrap();
+    drop(asked);
+    child.wait().unwrap();
+    assert_eq!(environment.uid(), 0);
 }
