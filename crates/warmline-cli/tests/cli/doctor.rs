@@ -283,6 +283,18 @@ fn a_program_that_ends_at_once() {
     ");
 }
 
+/// DESIGN 5.1: a modern program is no conversation, so the runs of an identity share it.
+#[test]
+fn a_program_of_both_eras_is_told_by_whom_it_is_shared() {
+    let told = Warmline::new().run(&against_demo(&["doctor"], &[]));
+    for leg in [
+        "modern leg keeps state, one process per identity",
+        "legacy leg keeps state, one process per run",
+    ] {
+        assert!(told.stdout.contains(leg), "{told}");
+    }
+}
+
 /// A secret that was left out, a variable that is not there: the program would miss them.
 #[test]
 fn what_a_program_would_miss_is_looked_at() {
