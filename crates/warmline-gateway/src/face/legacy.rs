@@ -38,7 +38,9 @@ pub(crate) async fn message(visit: Visit<'_>, message: Message, params: Params) 
     if message.kind() == Kind::Request && message.method() == Some("initialize") {
         return Box::pin(greeting::greet(visit, message, params)).await;
     }
-    if let Some(refusal) = wrong_version(visit.head, message.raw_id()) {
+    // An answer has the id of a question, which is nobody's request.
+    let own_id = message.raw_id().filter(|_| message.method().is_some());
+    if let Some(refusal) = wrong_version(visit.head, own_id) {
         return refusal;
     }
     let method = message.method().unwrap_or_default();

@@ -4,10 +4,10 @@
 use serde_json::{Value, json};
 use warmline::{Server, Warmline};
 use warmline_gateway::{Auth, Gateway, Options, Token};
-use warmline_testkit::{Canned, Fault, LedgerServer, Personality, Rule};
+use warmline_testkit::{Canned, Fault, LedgerServer, Moment, Personality, Rule};
 
 use super::wire::{Legacy, call, initialize, request};
-use super::world::{LEDGER, World};
+use super::world::{LEDGER, World, until};
 
 const PATH: &str = "/servers/ledger/mcp";
 const AS_ALICE: (&str, &str) = ("Authorization", "Bearer token-of-alice");
@@ -75,6 +75,55 @@ async fn a_client_too_many_is_refused_at_its_greeting() {
     world.finish().await;
 }
 
+async fn nothing_is_left(world: &World) {
+    let runs = || world.warm.snapshot().runs.len();
+    until("no run is left", || runs() == 0).await;
+}
+
+/// Who leaves before they are greeted never gets a ticket, and nobody comes back to their run.
+#[tokio::test]
+async fn who_leaves_before_they_are_greeted_takes_no_place() {
+    let world = world().await;
+    let hangs = Fault::Silence(Moment::BeforeExecuting);
+    world
+        .server
+        .inject(Rule::new(hangs).on("initialize").always());
+    let both_wait = || {
+        let asked = world.server.ledger().received("initialize");
+        asked > 0 && world.warm.snapshot().runs.len() == 2
+    };
+    let hung: Vec<_> = (0..2)
+        .map(|_| greeted(&world, PATH))
+        .map(Box::pin)
+        .collect();
+    let both = futures_util::future::join_all(hung);
+    tokio::select! {
+        _ = both => panic!("nobody answers"),
+        () = until("both wait", both_wait) => {},
+    }
+    nothing_is_left(&world).await;
+    world.server.control().clear();
+    assert_eq!(world.greet_as_alice(PATH).await.count().await, 1);
+    world.finish().await;
+}
+
+/// mcp-spec 3.3: who ends a session while a call of it is under way is told that it is over.
+#[tokio::test]
+async fn a_call_of_a_session_that_is_ended_gets_the_status_of_one() {
+    let world = world().await;
+    let client = world.greet_as_alice(PATH).await;
+    let slow = call(1, "slow", json!({ "ms": 60_000 }));
+    let calling = client.post(&slow);
+    let ending = async {
+        let begun = || world.server.ledger().begun("slow") == 1;
+        until("it is under way", begun).await;
+        client.delete().await.status
+    };
+    let (called, ended) = tokio::join!(calling, ending);
+    assert_eq!((called.status, ended), (404, 204));
+    world.finish().await;
+}
+
 /// A greeting that fails leaves no run behind that would count.
 #[tokio::test]
 async fn a_greeting_that_fails_takes_no_place() {
@@ -88,7 +137,7 @@ async fn a_greeting_that_fails_takes_no_place() {
         assert!(!failed.to_string().contains("overloaded"), "{failed}");
         assert!(failed["error"].is_object(), "{failed}");
     }
-    assert_eq!(world.warm.snapshot().runs.len(), 0);
+    nothing_is_left(&world).await;
     world.server.control().clear();
     assert_eq!(world.greet_as_alice(PATH).await.count().await, 1);
     world.finish().await;

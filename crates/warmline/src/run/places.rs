@@ -46,7 +46,10 @@ impl RunPlaces {
 
 /// What somebody reads who has too many runs to begin another.
 pub(crate) fn all_taken(most: u32) -> Trouble {
-    let what = format!("{most} runs of this identity are live, and no more may be");
+    let what = match most {
+        1 => "a run of this identity is live, and no more may be".to_owned(),
+        _ => format!("{most} runs of this identity are live, and no more may be"),
+    };
     let mut trouble = Trouble::new(Reason::Overloaded, what)
         .hint("end runs that are over, or raise `limits.runs_per_identity`");
     trouble.retry_after = Some(Duration::from_secs(1));

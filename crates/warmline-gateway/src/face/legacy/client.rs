@@ -3,8 +3,8 @@
 //! Made from a ticket, or for one request that carries none.  Asked by: the legacy face.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use http::header::HeaderValue;
@@ -17,7 +17,7 @@ use warmline::core::exchange::Trouble;
 use warmline::core::key::Digest;
 use warmline::core::protocol::headers::SESSION_ID;
 use warmline::core::protocol::params::Params;
-use warmline::{Error, clock};
+use warmline::{Error, Run, clock};
 
 use super::asking::Questions;
 use super::gathering::Missed;
@@ -186,6 +186,9 @@ pub(crate) struct Begun {
     run: Option<String>,
     client: Client,
     ticket: Ticket,
+    /// The run that begins for it alone, and ends where nobody gets the ticket: nobody could come
+    /// back to it.
+    own: OnceLock<Run>,
 }
 
 impl Begun {
@@ -193,20 +196,26 @@ impl Begun {
     pub(super) fn way(&self, visit: &Visit<'_>) -> Result<Arc<Way>, Refusal> {
         let (run, own) = (self.run.as_deref(), self.ticket.run_name());
         let coming = Coming::ByName(run.unwrap_or(&own));
-        self.client.find_way(visit, run, coming)
+        let (way, entered) = self.client.find_way(visit, run, coming)?;
+        self.keep(entered);
+        Ok(way)
     }
 
     /// Begins the run alone: all servers are behind this place, and none is reached yet.
     pub(super) fn begin_run(&self, visit: &Visit<'_>) -> Result<(), Refusal> {
         let (run, own) = (self.run.as_deref(), self.ticket.run_name());
         let identity = identity(visit, run, Some(&self.ticket));
-        enter(&identity, Coming::ByName(run.unwrap_or(&own))).map(drop)
+        self.keep(enter(&identity, Coming::ByName(run.unwrap_or(&own)))?);
+        Ok(())
     }
 
-    /// Nobody gets the ticket, so nobody comes back to the run that was begun for it alone.
-    pub(super) async fn leave(&self, way: &Way) {
-        if self.run.is_none() {
-            way.end_run().await;
+    /// Keeps the run that it began until the ticket is given. One with a name goes on anyhow.
+    fn keep(&self, entered: Option<Run>) {
+        let Some(run) = entered else { return };
+        if self.run.is_some() {
+            run.detach();
+        } else if let Err(joined) = self.own.set(run) {
+            joined.detach();
         }
     }
 
@@ -217,6 +226,7 @@ impl Begun {
         version: Version,
     ) -> Result<HeaderValue, Trouble> {
         self.ticket.version = version;
+        self.own.take().map(Run::detach);
         let sealed = self.ticket.seal(shared.warm.vault())?;
         let text = HeaderValue::try_from(sealed)
             .map_err(|error| Trouble::new(Reason::Internal, error.to_string()))?;
@@ -274,6 +284,7 @@ impl Client {
             run: run.map(Cow::into_owned),
             client,
             ticket,
+            own: OnceLock::new(),
         })
     }
 

@@ -84,6 +84,11 @@ impl Clients {
         self.streams.forget(name);
     }
 
+    /// Whether a client ended its session.
+    pub(super) fn has_ended(&self, client: &Client) -> bool {
+        client.name().is_some_and(|name| self.was_ended(name))
+    }
+
     /// Whether a client session was ended.
     pub(super) fn was_ended(&self, name: Digest) -> bool {
         self.ended.lock().names.contains(&name)

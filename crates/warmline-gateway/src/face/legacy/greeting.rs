@@ -52,9 +52,7 @@ pub(super) async fn greet(visit: Visit<'_>, message: Message, params: Params) ->
         Ok(facts) => facts,
         Err(error) => {
             note(line, &Err(error.clone()));
-            let told = not_greeted(&way.server, id, &params, (&error, visit.candour())).await;
-            begun.leave(&way).await;
-            return told;
+            return not_greeted(&way.server, id, &params, (&error, visit.candour())).await;
         },
     };
     note(line, &Ok(Bytes::new()));

@@ -67,6 +67,8 @@ pub(super) async fn respond(
     let flow = Flow::of(calling, Arc::clone(&lane), manner, visit.take_burden());
     match flow.counted(&visit.shared.counts).begin().await {
         Begun::Alone(ended) => reply::json(ended.status, ended.message),
+        // It ended its session while this was under way, and is told as for any later request.
+        Begun::GivenUp if visit.shared.clients.has_ended(client) => reply::no_such_session(None),
         Begun::GivenUp => reply::empty(StatusCode::ACCEPTED),
         Begun::Events(flow) => {
             if let (Some(whose), Some(stream)) = (client.name(), manner.stream) {

@@ -31,12 +31,6 @@ impl Way {
     fn is_good(&self) -> bool {
         self.run.as_ref().is_none_or(Run::is_live)
     }
-
-    pub(super) async fn end_run(&self) {
-        if let Some(run) = &self.run {
-            run.clone().end().await;
-        }
-    }
 }
 
 /// A way, by the run that was named for it.
@@ -89,7 +83,10 @@ impl Client {
             (Some(run), _) => Coming::ByName(run),
             (None, _) => own.as_deref().map_or(Coming::Alone, Coming::Back),
         };
-        self.find_way(visit, run.as_deref(), coming)
+        let (way, entered) = self.find_way(visit, run.as_deref(), coming)?;
+        // The run goes on without this request.
+        entered.map(Run::detach);
+        Ok(way)
     }
 
     fn known_way(&self, run: Option<&str>, server: &str) -> Option<Arc<Way>> {
@@ -100,14 +97,17 @@ impl Client {
         way.is_good().then(|| Arc::clone(way))
     }
 
+    /// The way, and the handle that came to its run: where it began the run, it ends it unless it
+    /// is detached.
     pub(super) fn find_way(
         &self,
         visit: &Visit<'_>,
         named: Option<&str>,
         coming: Coming<'_>,
-    ) -> Result<Arc<Way>, Refusal> {
+    ) -> Result<(Arc<Way>, Option<Run>), Refusal> {
         let identity = identity(visit, named, self.ticket.as_ref());
-        let run = enter(&identity, coming)?;
+        let entered = enter(&identity, coming)?;
+        let run = entered.clone();
         let name = visit.target.server.unwrap_or_default();
         let server = match &run {
             Some(run) => run.server(name)?,
@@ -125,7 +125,7 @@ impl Client {
             ways.remove(0);
         }
         ways.push((named.map(Box::from), Arc::clone(&way)));
-        Ok(way)
+        Ok((way, entered))
     }
 
     /// What is said of the client where a session is opened for it.
@@ -144,16 +144,13 @@ impl Client {
     }
 }
 
-/// The run that a client comes to, which goes on without it.
+/// The run that a client comes to.
 pub(super) fn enter(identity: &IdentityHandle, coming: Coming<'_>) -> Result<Option<Run>, Refusal> {
-    let begun = match coming {
-        Coming::Alone => return Ok(None),
-        Coming::ByName(run) => identity.named(run)?,
-        Coming::Back(run) => identity.rejoin(run)?,
-    };
-    let run = begun.clone();
-    begun.detach();
-    Ok(Some(run))
+    match coming {
+        Coming::Alone => Ok(None),
+        Coming::ByName(run) => Ok(Some(identity.named(run)?)),
+        Coming::Back(run) => Ok(Some(identity.rejoin(run)?)),
+    }
 }
 
 /// The version that the header names, if it is one of this era.

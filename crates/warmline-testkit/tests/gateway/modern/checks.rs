@@ -166,6 +166,8 @@ fn header_rows() -> Vec<(&'static str, Wire, (u16, i64))> {
         ("not canonical",         named("=?base64?ZWNobx==?="),                refused),
         ("the marks in capitals", named("=?BASE64?ZWNobw==?="),                refused),
         ("no name",               echo().without("Mcp-Name"),                  refused),
+        ("a name that is none",   echo().changed(|body| body["params"]["name"] = json!(5)), refused),
+        ("no name in the body",   echo().changed(|body| body["params"]["name"] = json!(null)), refused),
         ("method in capitals",    echo().set("Mcp-Method", "Tools/Call"),      refused),
         ("no method",             echo().without("Mcp-Method"),                refused),
         ("no version",            echo().without("MCP-Protocol-Version"),      refused),
