@@ -101,6 +101,11 @@ impl ToolHeaders {
         self.mirrored.is_empty()
     }
 
+    /// The names of the headers that it asks for, whether an argument is there or not.
+    pub fn names(&self) -> impl Iterator<Item = &HeaderName> {
+        self.mirrored.iter().map(|mirrored| &mirrored.name)
+    }
+
     /// The headers for raw arguments. Absent and `null` arguments have none.
     pub fn of(&self, arguments: &[u8]) -> Result<Vec<(HeaderName, HeaderValue)>, HeaderRule> {
         if self.is_empty() {

@@ -33,7 +33,7 @@ const HEADER_MISMATCH: i64 = -32020;
 impl Mirrors {
     /// The headers that a tool's schema asks for, made from the arguments; none where the tool is
     /// not known, or asks for nothing.
-    pub(crate) fn made(&self, request: &Request) -> Result<Mirrored, Trouble> {
+    pub(crate) fn made(&self, request: &Request) -> Result<Mirrored, Unmade> {
         if request.method() != "tools/call" || self.0.is_empty() {
             return Ok(Vec::new());
         }
@@ -42,17 +42,22 @@ impl Mirrors {
         };
         let wanted = self.0.pin().get(&*name).cloned();
         let arguments = request.params().member("arguments").unwrap_or(b"{}");
-        let mirrored = match wanted {
-            None => return Ok(Vec::new()),
-            Some(Ok(wanted)) => wanted.of(arguments),
-            Some(Err(rule)) => Err(rule),
-        };
-        mirrored.map_err(|rule| {
+        let not_valid = |rule: HeaderRule| {
             let what = format!(
                 "`{name}` cannot be called: a header that its schema asks for is not valid"
             );
-            Trouble::new(Reason::InvalidRequest, what).because(rule.to_string())
-        })
+            let trouble = Trouble::new(Reason::InvalidRequest, what).because(rule.to_string());
+            Unmade::NotValid(trouble)
+        };
+        let Some(wanted) = wanted else {
+            return Ok(Vec::new());
+        };
+        let wanted = wanted.map_err(not_valid)?;
+        let made = wanted.of(arguments).map_err(not_valid)?;
+        match mismatch(request, &wanted, &made) {
+            Some(error) => Err(Unmade::Mismatch(error)),
+            None => Ok(made),
+        }
     }
 
     /// Notes what the tools of a page want.
@@ -84,20 +89,34 @@ impl Mirrors {
     }
 }
 
-/// The error of a client whose headers do not say what its arguments say; `made` are those that
-/// the tool's schema asks for. Headers that the schema does not name are nobody's business.
-pub(crate) fn mismatch(request: &Request, made: &[(HeaderName, HeaderValue)]) -> Option<Bytes> {
+/// Why headers were not made.
+pub(crate) enum Unmade {
+    /// The schema or the arguments allow none.
+    NotValid(Trouble),
+    /// The client's own say something else than its arguments: the error that it gets.
+    Mismatch(Bytes),
+}
+
+/// The error of a client whose headers do not say what its arguments say. Headers that the schema
+/// does not name are nobody's business.
+fn mismatch(
+    request: &Request,
+    wanted: &ToolHeaders,
+    made: &[(HeaderName, HeaderValue)],
+) -> Option<Bytes> {
     if request.words() != Words::PassedWithHeaders {
         return None;
     }
-    let sent = |name: &HeaderName| {
-        let mut all = request.headers().iter();
-        all.find(|(sent, _)| sent == name).map(|(_, value)| value)
+    let value = |all: &[(HeaderName, HeaderValue)], name: &HeaderName| {
+        let found = all.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.clone())
     };
-    let differs = made
-        .iter()
-        .find(|(name, value)| sent(name).is_none_or(|sent| !says_the_same(sent, value)));
-    let (name, _) = differs?;
+    let differs = |name: &&HeaderName| match (value(request.headers(), name), value(made, name)) {
+        (None, None) => false,
+        (Some(sent), Some(made)) => !says_the_same(&sent, &made),
+        (Some(_), None) | (None, Some(_)) => true,
+    };
+    let name = wanted.names().find(differs)?;
     let what = format!("Header mismatch: `{name}` is not what the arguments say");
     let error = serde_json::json!({ "code": HEADER_MISMATCH, "message": what });
     Some(error.to_string().into())

@@ -15,7 +15,7 @@ use warmline_core::protocol::splice::{self, Edit};
 use super::answer;
 use super::limits::{Digits, Ids, Limits};
 use super::listener::{self, Listener, Spoken};
-use super::mirrors::{self, Mirrors};
+use super::mirrors::{Mirrors, Unmade};
 use super::modern::write_modern;
 use super::session::Standing;
 use super::stdio::{Abandoned, ChildReport, Pipe, PipeCall, PipeNews};
@@ -89,8 +89,10 @@ impl Piped {
     /// The error of a client that came over HTTP with headers unlike its arguments: a program never
     /// sees them, so nobody else would tell. A schema that breaks the rules binds nobody here.
     fn mismatch(&self, request: &Request) -> Option<Bytes> {
-        let made = self.mirrors.made(request).ok()?;
-        mirrors::mismatch(request, &made)
+        match self.mirrors.made(request) {
+            Err(Unmade::Mismatch(error)) => Some(error),
+            Ok(_) | Err(Unmade::NotValid(_)) => None,
+        }
     }
 
     async fn follow(

@@ -226,7 +226,9 @@ impl Begun {
         version: Version,
     ) -> Result<HeaderValue, Trouble> {
         self.ticket.version = version;
-        self.own.take().map(Run::detach);
+        if let Some(own) = self.own.take() {
+            own.detach();
+        }
         let sealed = self.ticket.seal(shared.warm.vault())?;
         let text = HeaderValue::try_from(sealed)
             .map_err(|error| Trouble::new(Reason::Internal, error.to_string()))?;

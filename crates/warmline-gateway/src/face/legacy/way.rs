@@ -85,7 +85,9 @@ impl Client {
         };
         let (way, entered) = self.find_way(visit, run.as_deref(), coming)?;
         // The run goes on without this request.
-        entered.map(Run::detach);
+        if let Some(entered) = entered {
+            entered.detach();
+        }
         Ok(way)
     }
 

@@ -146,6 +146,14 @@ async fn headers_of_arguments_are_checked_once_the_tool_is_known() {
             refused,
         ),
         ("twice", right().with("Mcp-Param-Level", "42"), refused),
+        (
+            "of an argument that is not there",
+            right().changed(|body| {
+                let arguments = &mut body["params"]["arguments"];
+                arguments.as_object_mut().unwrap().remove("level");
+            }),
+            refused,
+        ),
         ("right", right(), (200, 0)),
         (
             "the same number",
