@@ -25,6 +25,7 @@ use crate::target::{Note, Target};
 mod inside;
 mod joined;
 mod line;
+mod relayed;
 mod through;
 mod tools;
 

@@ -18,6 +18,7 @@ use warmline::upstream::{HttpReach, Reach, Server, StdioReach};
 use crate::args::{Connect, EraChoice};
 use crate::problem::{Outcome, Problem};
 
+mod around;
 mod general;
 mod split;
 
@@ -61,6 +62,8 @@ pub(crate) enum General {
 pub(crate) enum TargetSource {
     /// It was typed.
     Typed,
+    /// The gateway around the program that started us serves it.
+    Around,
     /// A configuration file declares it there.
     Configured {
         place: String,
@@ -94,11 +97,16 @@ impl Target {
         if general == General::Silent {
             target.general = general;
         }
-        target.settings.take_process_environment()?;
-        target.engine.take_process_environment()?;
-        target.apply(connect)?;
-        target.settle()?;
-        Ok(target)
+        target.decided(connect)
+    }
+
+    /// The same, with what the environment and the command line decide about it.
+    fn decided(mut self, connect: &Connect) -> Outcome<Self> {
+        self.settings.take_process_environment()?;
+        self.engine.take_process_environment()?;
+        self.apply(connect)?;
+        self.settle()?;
+        Ok(self)
     }
 
     /// Allows each step so much time, without saying that somebody decided so.
@@ -115,8 +123,8 @@ impl Target {
     pub(crate) fn place(&self) -> String {
         match (&self.source, &self.server.reach) {
             (TargetSource::Configured { reaches, .. }, _) => reaches.clone(),
-            (TargetSource::Typed, Reach::Http(http)) => public_url(http.url.as_str()),
-            (TargetSource::Typed, Reach::Stdio(stdio)) => {
+            (_, Reach::Http(http)) => public_url(http.url.as_str()),
+            (_, Reach::Stdio(stdio)) => {
                 shell_words::join(std::iter::once(&stdio.program).chain(&stdio.args))
             },
         }
@@ -125,7 +133,7 @@ impl Target {
     /// How to name it on another command line.
     pub(crate) fn again(&self) -> String {
         match (&self.source, &self.server.reach) {
-            (TargetSource::Configured { .. }, _) => self.server.name.clone(),
+            (TargetSource::Configured { .. } | TargetSource::Around, _) => self.server.name.clone(),
             (TargetSource::Typed, Reach::Http(_)) => self.place(),
             (TargetSource::Typed, Reach::Stdio(_)) => format!("-- {}", self.place()),
         }

@@ -29,7 +29,7 @@ pub(super) async fn run(typed: &args::Call, report: &'static Report) -> Outcome<
     };
     let given = GivenValues::read(words, typed.values.args.as_deref())?;
     let run = ChosenRun::of(&typed.together, &typed.connect)?;
-    let target = Target::find(&aim, &typed.connect)?;
+    let target = Target::find_in(run.as_ref(), &aim, &typed.connect)?;
     rules::admit(&target, tool)?;
     let person = Person::new(report, &target.server.name, &typed.answers)?;
     let conversation =

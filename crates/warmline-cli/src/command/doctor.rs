@@ -162,7 +162,7 @@ fn not_found(problem: Problem) -> Outcome<Vec<Finding>> {
 fn source(target: &Target) -> Vec<Finding> {
     let mut findings = Vec::new();
     match &target.source {
-        TargetSource::Typed => {
+        TargetSource::Typed | TargetSource::Around => {
             findings.push(Finding::ok("config", format!("typed: {}", target.place())));
         },
         TargetSource::Configured { place, origin, .. } => {

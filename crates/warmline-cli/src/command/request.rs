@@ -31,7 +31,7 @@ pub(super) async fn run(typed: &args::Request, report: &'static Report) -> Outco
         Problem::usage("these values make no request").because(error.to_string())
     })?;
     let run = ChosenRun::of(&typed.together, &typed.connect)?;
-    let target = Target::find(&aim, &typed.connect)?;
+    let target = Target::find_in(run.as_ref(), &aim, &typed.connect)?;
     let tool = params.name().filter(|_| method == "tools/call");
     tool.map_or(Ok(()), |tool| rules::admit(&target, &tool))?;
     let person = Person::new(report, &target.server.name, &typed.answers)?;

@@ -18,7 +18,7 @@ pub(super) async fn run(typed: &args::Tools, report: &'static Report) -> Outcome
             .hint("give a URL, a name, or a command behind `--`"));
     };
     let run = ChosenRun::of(&typed.together, &typed.connect)?;
-    let target = Target::find(&aim, &typed.connect)?;
+    let target = Target::find_in(run.as_ref(), &aim, &typed.connect)?;
     // A run's session serves calls too, and those can be asked something.
     let declared = match &run {
         Some(_) => Person::new(report, &target.server.name, &Answers::default())?.declared(),

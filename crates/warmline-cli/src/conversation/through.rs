@@ -12,15 +12,16 @@ use url::Url;
 use warmline::config::{Configured, Handed, plain_name};
 use warmline::core::delivery::Delivery;
 use warmline::core::era::{Era, Version};
-use warmline::core::exchange::{Ending, Reply, Request};
+use warmline::core::exchange::{Patience, Reply, Request};
 use warmline::core::loss;
 use warmline::upstream::{Declared, Evidence, Facts, List, Server, Session, Transport, Upstream};
 use warmline_gateway::local::BASE;
 
 use super::joined::{Remark, keeps_nothing};
-use super::line::{Unlisted, Unopened, unlisted};
+use super::line::{Unlisted, Unopened};
+use super::relayed;
 use crate::ask::Person;
-use crate::background::{Home, VERSION, of_rpc_error, server_of};
+use crate::background::{Home, VERSION, server_of};
 use crate::problem::{Outcome, Problem};
 use crate::run::{ChosenRun, Then};
 use crate::target::{Target, folders};
@@ -115,29 +116,28 @@ impl Through {
         request: Request,
         person: &Arc<Person>,
     ) -> Result<Reply, Problem> {
-        match self.session.call(request, &**person).await {
-            Ending::Answered(Reply::Error(raw)) => match of_rpc_error(&raw) {
-                Some(problem) => Err(problem.calling(&self.met.server, &self.shown)),
-                None => Ok(Reply::Error(raw)),
-            },
-            Ending::Answered(Reply::Result(raw)) => Ok(Reply::Result(self.in_sentence(raw))),
-            Ending::Failed(failure) => Err(Problem::of_failure(&failure)),
+        match relayed::call(&self.session, request, person).await {
+            Ok(Reply::Result(raw)) => Ok(Reply::Result(self.in_sentence(raw))),
+            Ok(Reply::Error(raw)) => Ok(Reply::Error(raw)),
+            Err(problem) => Err(self.as_shown(problem)),
         }
     }
 
     pub(super) async fn list(
         &self,
         list: List,
-        patience: warmline::core::exchange::Patience,
+        patience: Patience,
     ) -> Result<Vec<Bytes>, Unlisted> {
-        let listed = self.session.list(list, patience).await.map_err(unlisted);
+        let listed = relayed::list(&self.session, list, patience).await;
         listed.map_err(|not_listed| match not_listed {
-            Unlisted::SaidNo(raw) => match of_rpc_error(&raw) {
-                Some(problem) => Unlisted::Failed(problem.calling(&self.met.server, &self.shown)),
-                None => Unlisted::SaidNo(raw),
-            },
-            Unlisted::Failed(problem) => Unlisted::Failed(problem),
+            Unlisted::Failed(problem) => Unlisted::Failed(self.as_shown(problem)),
+            Unlisted::SaidNo(raw) => Unlisted::SaidNo(raw),
         })
+    }
+
+    /// A problem that calls the server as people do.
+    fn as_shown(&self, problem: Problem) -> Problem {
+        problem.calling(&self.met.server, &self.shown)
     }
 
     /// Leaves the session to the run, or ends the run.

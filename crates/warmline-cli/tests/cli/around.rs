@@ -150,3 +150,55 @@ fn what_commands_inside_a_program_open_ends_with_it() {
     assert_eq!(server.counts().open_sessions, 0);
     assert_eq!(server.violations(), Vec::<String>::new());
 }
+
+/// The gateway around a program knows its servers: files of the folder, trusted or not, and of the
+/// user have no word in whom a name means there.
+#[test]
+fn a_name_means_the_server_of_the_gateway_around_before_any_file() {
+    let (server, other) = (
+        LedgerServer::start(Personality::legacy()).unwrap(),
+        LedgerServer::start(Personality::legacy()).unwrap(),
+    );
+    let given = format!(
+        "[servers.ledger]\nurl = '{}'\ndeny = ['pay']\n",
+        server.url()
+    );
+    let script = format!(
+        "{BINARY} call ledger counter; {BINARY} tools ledger --quiet | grep -c counter; \
+         {BINARY} request ledger tools/call name=counter --json | grep -c '\"count\":2'; \
+         {BINARY} call ledger pay amount=1"
+    );
+    let declared = format!(
+        r#"{{"mcpServers": {{"ledger": {{"url": "{}"}}}}}}"#,
+        other.url()
+    );
+    let beside: [(&str, Option<&str>, Option<&str>); 4] = [
+        ("nothing", None, None),
+        ("an untrusted file of the folder", Some(&declared), None),
+        ("a broken one", Some("{\"mcpServers\": 1}"), None),
+        ("a file of the user", None, Some(&declared)),
+    ];
+    for (what, of_folder, of_user) in beside {
+        let warmline = Warmline::new();
+        let file = warmline.home().join("given.toml");
+        std::fs::write(&file, &given).unwrap();
+        of_folder.map(|text| warmline.write(".mcp.json", text));
+        of_user.map(|text| warmline.write_user("mcp.json", text));
+        let told = warmline.run(&[
+            "run",
+            "--quiet",
+            "--config",
+            file.to_str().unwrap(),
+            "--",
+            "sh",
+            "-c",
+            &script,
+        ]);
+        assert_eq!(told.stdout, "{\"count\":1}\n1\n1\n", "{what}: {told}");
+        let no_tool = "`ledger` has no tool `pay`";
+        assert!(told.stderr.contains(no_tool), "{what}: {told}");
+        assert_eq!(server.counts().open_sessions, 0, "{what}: {told}");
+    }
+    assert_eq!(other.counts().requests, 0, "it was never asked");
+    assert_eq!(server.violations(), Vec::<String>::new());
+}
