@@ -27,6 +27,8 @@ pub(crate) struct Parts {
     pub(crate) reason: Option<&'static str>,
     pub(crate) retry_after: Option<Duration>,
     pub(crate) server: Option<String>,
+    /// The exit code, where it is not that of the code.
+    exit: Option<u8>,
 }
 
 /// What a command that can fail gives back.
@@ -45,6 +47,7 @@ impl Problem {
             reason: None,
             retry_after: None,
             server: None,
+            exit: None,
         }))
     }
 
@@ -137,12 +140,21 @@ impl Problem {
         self
     }
 
+    /// Ends the command with another exit code than usual.
+    pub(crate) fn exiting(mut self, exit: u8) -> Self {
+        self.0.exit = Some(exit);
+        self
+    }
+
     pub(crate) fn parts(&self) -> &Parts {
         &self.0
     }
 
     /// The exit code: it carries the delivery where there is one.
     pub(crate) fn exit(&self) -> u8 {
+        if let Some(exit) = self.0.exit {
+            return exit;
+        }
         match (self.0.code, self.0.delivery) {
             // The answer arrived and was lost here: what was called was executed.
             (Code::AnswerLost, Some(Delivery::Answered)) => {

@@ -151,7 +151,8 @@ The program finds a gateway of its own by these variables:
   WARMLINE_TOKEN    what lets it in: `Authorization: Bearer $WARMLINE_TOKEN`
   WARMLINE_RUN      the name of the run
   WARMLINE_SERVERS  the names of its servers; `warmline call NAME …` inside the program goes there
-Its exit code is passed on, and one line tells what was saved.";
+Its exit code is passed on, and one line tells what was saved. Exit 127 if there is no such program,
+126 if it cannot be executed, 128 and the signal's number if one ended it.";
 
 pub(super) const RUN_EXAMPLES: &str = "\
 Examples:

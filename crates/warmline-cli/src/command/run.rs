@@ -1,11 +1,12 @@
 //! `warmline run`: a run around any program, through a gateway of its own.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::path::Path;
 use std::process::ExitStatus;
 
 use tokio::process::{Child, Command};
 use warmline::core::code::Code;
-use warmline::core::delivery::Delivery;
 use warmline::core::key::Digest;
 use warmline::seal::random_bytes;
 use warmline::{Run, Warmline};
@@ -45,7 +46,14 @@ pub(super) async fn run(typed: &args::Around, report: &Report) -> Outcome<u8> {
         ("WARMLINE_SERVERS", kept.warm.servers().join(" ")),
         ("WARMLINE_TOKEN", token),
     ];
-    let child = start(&typed.command, &surrounding)?;
+    let child = match start(&typed.command, &surrounding) {
+        Ok(child) => child,
+        Err(problem) => {
+            gateway.drain();
+            kept.warm.close().await;
+            return Err(problem);
+        },
+    };
     let ended = wait(child, &mut signals).await;
     let saved = Savings::of(&kept.warm.snapshot());
     gateway.drain();
@@ -105,17 +113,47 @@ fn start(words: &[OsString], surrounding: &[(&str, String)]) -> Outcome<Child> {
     for (name, value) in surrounding {
         command.env(name, value);
     }
-    command.spawn().map_err(|error| {
-        let what = format!("`{}` cannot be started", program.to_string_lossy());
-        Problem::new(Code::OpenFailed, what)
-            .because(error.to_string())
-            .delivered(Delivery::Unsent)
-    })
+    command
+        .spawn()
+        .map_err(|error| not_started(program, &error))
 }
+
+/// Why a program could not be started, with the exit code that a shell would give.
+fn not_started(program: &OsStr, error: &io::Error) -> Problem {
+    let (is_path, shown) = (
+        Path::new(program).components().count() > 1,
+        program.display(),
+    );
+    match error.kind() {
+        io::ErrorKind::NotFound if is_path && Path::new(program).exists() => {
+            Problem::usage(format!("the program `{shown}` cannot be executed"))
+                .because("what shall execute it is not there")
+                .hint("look at its first line: it names the program that reads it")
+                .exiting(NOT_EXECUTABLE)
+        },
+        io::ErrorKind::NotFound => Problem::usage(format!("there is no program `{shown}`"))
+            .because(match is_path {
+                true => "there is no such file",
+                false => "it is in no folder of PATH",
+            })
+            .hint("look at how it is spelt, or give its whole path")
+            .exiting(NOT_FOUND),
+        _ => Problem::usage(format!("the program `{shown}` cannot be executed"))
+            .because(error.to_string())
+            .hint("a program is a file that this user may execute: `chmod +x` makes it one")
+            .exiting(NOT_EXECUTABLE),
+    }
+}
+
+/// What shells say of a program that is there and cannot be executed.
+const NOT_EXECUTABLE: u8 = 126;
+
+/// What shells say of a program that is not there.
+const NOT_FOUND: u8 = 127;
 
 /// Waits for the program. That we are told to stop is its to hear: once as it was told to us, and
 /// the second time there is no more asking.
-async fn wait(mut child: Child, signals: &mut Signals) -> std::io::Result<ExitStatus> {
+async fn wait(mut child: Child, signals: &mut Signals) -> io::Result<ExitStatus> {
     let mut told = 0;
     loop {
         tokio::select! {

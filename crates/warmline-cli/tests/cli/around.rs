@@ -1,5 +1,7 @@
 //! `warmline run`: a run around a program.
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use warmline_testkit::LedgerServer;
 use warmline_testkit::personality::Personality;
 
@@ -47,13 +49,6 @@ fn a_program_finds_its_run_by_variables_and_leaves_nothing_behind() {
 fn what_cannot_be_run_is_named() {
     let warmline = Warmline::new();
     let url = "http://127.0.0.1:1/mcp";
-    tells!(warmline.run(&["run", url, "--", "no-such-program-here"]), @r"
-    exit: 3
-    ----- stderr -----
-    error[open-failed]: `no-such-program-here` cannot be started
-      why: No such file or directory (os error 2)
-      delivery: unsent (not executed, safe to call again)
-    ");
     tells!(warmline.run(&["run", url]), @r"
     exit: 2
     ----- stderr -----
@@ -79,6 +74,46 @@ fn what_cannot_be_run_is_named() {
     "#);
     let told = warmline.run(&["run", url, "--", "sh", "-c", "kill -9 $$"]);
     assert_eq!(told.exit, 137, "{told}");
+}
+
+/// Whoever reads exit codes of shells reads these too.
+#[test]
+fn a_program_that_cannot_be_started_ends_as_it_would_in_a_shell() {
+    let warmline = Warmline::new();
+    let url = "http://127.0.0.1:1/mcp";
+    tells!(warmline.run(&["run", url, "--", "no-such-program-here"]), @r"
+    exit: 127
+    ----- stderr -----
+    error[usage-bad-argument]: there is no program `no-such-program-here`
+      why: it is in no folder of PATH
+      hint: look at how it is spelt, or give its whole path
+    ");
+    tells!(warmline.run(&["run", url, "--", "./no-such-file"]), @r"
+    exit: 127
+    ----- stderr -----
+    error[usage-bad-argument]: there is no program `./no-such-file`
+      why: there is no such file
+      hint: look at how it is spelt, or give its whole path
+    ");
+    warmline.write("agent.py", "print('hi')\n");
+    tells!(warmline.run(&["run", url, "--", "./agent.py"]), @r"
+    exit: 126
+    ----- stderr -----
+    error[usage-bad-argument]: the program `./agent.py` cannot be executed
+      why: Permission denied (os error 13)
+      hint: a program is a file that this user may execute: `chmod +x` makes it one
+    ");
+    let script = warmline.write("script", "#!/no/such/interpreter\n");
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    tells!(warmline.run(&["run", url, "--", "./script"]), @r"
+    exit: 126
+    ----- stderr -----
+    error[usage-bad-argument]: the program `./script` cannot be executed
+      why: what shall execute it is not there
+      hint: look at its first line: it names the program that reads it
+    ");
+    let told = warmline.run(&["run", url, "--json", "--", "no-such-program-here"]);
+    assert!(told.everything().contains(r#""exit":127"#), "{told}");
 }
 
 /// The store outlives a program, and the next one may have its number: names are never the same.
