@@ -124,25 +124,26 @@ fn not_started(program: &OsStr, error: &io::Error) -> Problem {
         Path::new(program).components().count() > 1,
         program.display(),
     );
-    match error.kind() {
-        io::ErrorKind::NotFound if is_path && Path::new(program).exists() => {
-            Problem::usage(format!("the program `{shown}` cannot be executed"))
-                .because("what shall execute it is not there")
-                .hint("look at its first line: it names the program that reads it")
-                .exiting(NOT_EXECUTABLE)
-        },
-        io::ErrorKind::NotFound => Problem::usage(format!("there is no program `{shown}`"))
+    let not_there = error.kind() == io::ErrorKind::NotFound;
+    if not_there && !(is_path && Path::new(program).exists()) {
+        return Problem::usage(format!("there is no program `{shown}`"))
             .because(match is_path {
                 true => "there is no such file",
                 false => "it is in no folder of PATH",
             })
             .hint("look at how it is spelt, or give its whole path")
-            .exiting(NOT_FOUND),
-        _ => Problem::usage(format!("the program `{shown}` cannot be executed"))
-            .because(error.to_string())
-            .hint("a program is a file that this user may execute: `chmod +x` makes it one")
-            .exiting(NOT_EXECUTABLE),
+            .exiting(NOT_FOUND);
     }
+    let problem = Problem::usage(format!("the program `{shown}` cannot be executed"));
+    let problem = match not_there {
+        true => problem
+            .because("what shall execute it is not there")
+            .hint("look at its first line: it names the program that reads it"),
+        false => problem
+            .because(error.to_string())
+            .hint("a program is a file that this user may execute: `chmod +x` makes it one"),
+    };
+    problem.exiting(NOT_EXECUTABLE)
 }
 
 /// What shells say of a program that is there and cannot be executed.
@@ -175,7 +176,7 @@ async fn wait(mut child: Child, signals: &mut Signals) -> io::Result<ExitStatus>
 fn pass_on(heard: Signal, child: &Child) {
     use std::io::IsTerminal as _;
     let signal = match heard {
-        Signal::Interrupt if std::io::stdin().is_terminal() => return,
+        Signal::Interrupt if io::stdin().is_terminal() => return,
         Signal::Interrupt | Signal::Terminate => rustix::process::Signal::TERM,
         Signal::Hangup => rustix::process::Signal::HUP,
     };
