@@ -15,6 +15,7 @@ use warmline_gateway::tokens::TokenStore;
 use crate::problem::{Outcome, Problem};
 
 pub(crate) mod descriptors;
+mod reading;
 mod source;
 pub(crate) mod stopping;
 

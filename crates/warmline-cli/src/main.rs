@@ -11,6 +11,7 @@ mod gate;
 mod interrupt;
 mod log;
 mod problem;
+mod program;
 mod report;
 mod rules;
 mod run;

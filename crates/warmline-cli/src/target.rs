@@ -5,20 +5,20 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use warmline::config::{
-    Access, Config, ConfigFile, Declaration, Folders, Origin, header, parse_url, plain_name,
-    public_url,
+    Access, Config, ConfigFile, Declaration, Folders, Origin, parse_url, plain_name, public_url,
 };
 use warmline::core::code::Code;
 use warmline::core::era::Era;
 use warmline::core::exchange::Patience;
-use warmline::settings::{EngineSettings, ProcessVariables, ServerSettings, process_text};
+use warmline::settings::{EngineSettings, ProcessVariables, ServerSettings};
 use warmline::trust::TrustStore;
-use warmline::upstream::{HttpReach, Reach, Server, StdioReach};
+use warmline::upstream::{Reach, Server};
 
 use crate::args::{Connect, EraChoice};
 use crate::problem::{Outcome, Problem};
 
 mod around;
+mod beside;
 mod general;
 mod split;
 
@@ -187,7 +187,7 @@ impl Target {
     fn of_name(name: &str, connect: &Connect) -> Outcome<Self> {
         let folders = folders()?;
         let store = TrustStore::in_state_folder(folders.state.as_deref());
-        let config = Config::read(connect.config.as_deref(), &folders)?;
+        let config = Config::read_to_use(connect.config.as_deref(), &folders, &store)?;
         let (file, declaration) = config.find(name, &store).map_err(|error| {
             let mut problem = Problem::from(error);
             if let Some(hint) = looks_like(name) {
@@ -218,6 +218,12 @@ impl Target {
         target
             .notes
             .extend(others(&config, file, declaration, &store));
+        let left_out = config.left_out().iter().map(|left| left.path.display());
+        target.notes.extend(left_out.map(|path| {
+            Note::Warning(format!(
+                "{path} is not trusted, has a mistake, and is not used"
+            ))
+        }));
         Ok(target)
     }
 
@@ -237,8 +243,8 @@ impl Target {
     fn apply(&mut self, connect: &Connect) -> Outcome<()> {
         let name = self.server.name.clone();
         match &mut self.server.reach {
-            Reach::Http(http) => apply_http(http, connect, &name)?,
-            Reach::Stdio(stdio) => apply_stdio(stdio, connect, &name)?,
+            Reach::Http(http) => beside::apply_http(http, connect, &name)?,
+            Reach::Stdio(stdio) => beside::apply_stdio(stdio, connect, &name)?,
         }
         if self.general == General::Speaks {
             self.take_general_token()?;
@@ -299,94 +305,6 @@ pub(crate) fn state_folder(typed: Option<&Path>) -> Outcome<PathBuf> {
                 .hint("name one with --state-dir FOLDER")
         }),
     }
-}
-
-fn apply_http(http: &mut HttpReach, connect: &Connect, name: &str) -> Outcome<()> {
-    let program_only = [
-        (!connect.env.is_empty(), "--env"),
-        (!connect.env_pass.is_empty(), "--env-pass"),
-        (connect.cwd.is_some(), "--cwd"),
-    ];
-    if let Some((_, option)) = program_only.iter().find(|(given, _)| *given) {
-        return Err(Problem::usage(format!(
-            "`{option}` is for a program, and `{name}` is a URL"
-        )));
-    }
-    for written in &connect.header {
-        let Some((header_name, value)) = written.split_once(':') else {
-            return Err(
-                Problem::usage("a --header has no `:`").hint("write --header 'Name: value'")
-            );
-        };
-        set_header(http, header_name, value)?;
-    }
-    for written in &connect.header_env {
-        let Some((header_name, variable)) = written.split_once('=') else {
-            return Err(Problem::usage("a --header-env has no `=`")
-                .hint("write --header-env Authorization=MY_VARIABLE"));
-        };
-        // What is no name may be the secret itself: it is not repeated.
-        if !is_variable_name(variable) {
-            return Err(Problem::usage(
-                "what stands after `=` in a --header-env is not the name of a variable",
-            )
-            .hint("put the value into a variable, and name that: --header-env Authorization=MY_VARIABLE"));
-        }
-        let value = process_text(variable)?.ok_or_else(|| {
-            Problem::usage(format!(
-                "`{variable}` is not set, and `{header_name}` takes its value from it"
-            ))
-            .hint(format!(
-                "set `{variable}` in the environment of this command"
-            ))
-        })?;
-        set_header(http, header_name, &value)?;
-    }
-    if let Some(file) = &connect.ca_file {
-        http.ca_file = Some(file.clone());
-    }
-    Ok(())
-}
-
-fn is_variable_name(text: &str) -> bool {
-    let mut letters = text.chars();
-    letters
-        .next()
-        .is_some_and(|first| first.is_ascii_alphabetic() || first == '_')
-        && letters.all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
-}
-
-fn set_header(http: &mut HttpReach, name: &str, value: &str) -> Outcome<()> {
-    let (name, value) = header(name, value).map_err(Problem::usage)?;
-    http.headers.retain(|(other, _)| *other != name);
-    http.headers.push((name, value));
-    Ok(())
-}
-
-fn apply_stdio(stdio: &mut StdioReach, connect: &Connect, name: &str) -> Outcome<()> {
-    let url_only = [
-        (!connect.header.is_empty(), "--header"),
-        (!connect.header_env.is_empty(), "--header-env"),
-        (connect.ca_file.is_some(), "--ca-file"),
-    ];
-    if let Some((_, option)) = url_only.iter().find(|(given, _)| *given) {
-        return Err(Problem::usage(format!(
-            "`{option}` is for a URL, and `{name}` is a program"
-        ))
-        .hint("a program gets its settings by --env NAME=VALUE or --env-pass NAME"));
-    }
-    for written in &connect.env {
-        let Some((variable, value)) = written.split_once('=') else {
-            return Err(Problem::usage("an --env has no `=`")
-                .hint("write --env NAME=VALUE, or --env-pass NAME to pass on a variable of ours"));
-        };
-        stdio.env.insert(variable.to_owned(), value.to_owned());
-    }
-    stdio.env_pass.extend(connect.env_pass.iter().cloned());
-    if let Some(folder) = &connect.cwd {
-        stdio.cwd = Some(folder.clone());
-    }
-    Ok(())
 }
 
 /// A name for a command: what it starts, not what starts it.

@@ -37,6 +37,7 @@ mod reaching;
 mod schema;
 #[cfg(test)]
 mod tests;
+mod unset;
 mod warmline_toml;
 
 pub use crate::upstream::parse_url;
@@ -54,6 +55,17 @@ pub use reaching::{Configured, bearer, header, is_in_the_clear, is_loopback};
 #[derive(Clone, Debug)]
 pub struct Config {
     files: Vec<ConfigFile>,
+    left_out: Vec<LeftOut>,
+}
+
+/// A file of the working folder that nobody trusted, and that cannot be read or understood.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LeftOut {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub error: ConfigError,
 }
 
 impl Config {
@@ -62,14 +74,42 @@ impl Config {
     /// # Errors
     /// `config-unreadable`, `config-unknown-key` or `config-bad-value`, with the place.
     pub fn read(given: Option<&Path>, folders: &Folders) -> Result<Self, ConfigError> {
-        let paths = match given {
-            Some(path) => vec![(path.to_owned(), Origin::Given)],
-            None => folders.files(),
-        };
         let read = |(path, origin): (PathBuf, Origin)| ConfigFile::read(&path, origin);
         Ok(Self {
-            files: paths.into_iter().map(read).collect::<Result<_, _>>()?,
+            files: places(given, folders)
+                .into_iter()
+                .map(read)
+                .collect::<Result<_, _>>()?,
+            left_out: Vec::new(),
         })
+    }
+
+    /// The same for whoever uses what is trusted: a file of the working folder that is not, and
+    /// that is wrong, counts for nothing anyway. It stops nobody, and is [left out](Self::left_out).
+    ///
+    /// # Errors
+    /// As [`Self::read`], for every other file.
+    pub fn read_to_use(
+        given: Option<&Path>,
+        folders: &Folders,
+        store: &TrustStore,
+    ) -> Result<Self, ConfigError> {
+        let (mut files, mut left_out) = (Vec::new(), Vec::new());
+        for (path, origin) in places(given, folders) {
+            match ConfigFile::read(&path, origin) {
+                Ok(file) => files.push(file),
+                Err(error) if origin == Origin::Folder && !was_trusted(&path, store) => {
+                    left_out.push(LeftOut { path, error });
+                },
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Self { files, left_out })
+    }
+
+    /// Files that were left out because they are wrong, and not trusted.
+    pub fn left_out(&self) -> &[LeftOut] {
+        &self.left_out
     }
 
     /// The files, nearest first.
@@ -89,7 +129,8 @@ impl Config {
     /// nearer is meant.
     ///
     /// # Errors
-    /// `server-unknown` with the nearest name.
+    /// `server-unknown` with the nearest name; what is wrong with a file that was left out, where
+    /// there is one.
     pub fn find(
         &self,
         name: &str,
@@ -155,6 +196,10 @@ impl Config {
     }
 
     fn unknown(&self, name: &str) -> ConfigError {
+        // Whoever is meant may be declared there.
+        if let Some(LeftOut { error, .. }) = self.left_out.first() {
+            return error.clone();
+        }
         let what = format!("no server is called `{}`", name.escape_debug());
         let error = ConfigError::new(Code::ServerUnknown, what);
         let mut names: Vec<&str> = self
@@ -182,6 +227,19 @@ impl Config {
             count => error.hint(format!("{count} servers are configured; `warmline doctor` lists them")),
         }
     }
+}
+
+/// The files that count.
+fn places(given: Option<&Path>, folders: &Folders) -> Vec<(PathBuf, Origin)> {
+    match given {
+        Some(path) => vec![(path.to_owned(), Origin::Given)],
+        None => folders.files(),
+    }
+}
+
+/// Whether somebody trusted these very bytes, although they cannot be understood now.
+fn was_trusted(path: &Path, store: &TrustStore) -> bool {
+    read_bounded(path, FILE_BYTES).is_ok_and(|text| store.holds(path, &Digest::of(text.as_bytes())))
 }
 
 /// One configuration file, read and understood, with nothing in it expanded.
@@ -310,6 +368,19 @@ impl Trusted<'_> {
     /// `server-unknown` for a declaration of another file.
     pub fn settings(&self, declaration: &Declaration) -> Result<ServerSettings, ConfigError> {
         self.own(declaration).map(|own| own.settings.clone())
+    }
+
+    /// The names of variables that one of the file's declarations cannot do without, and that are
+    /// not set: without them it cannot be reached, or has no credential to show.
+    ///
+    /// # Errors
+    /// `server-unknown` for a declaration of another file.
+    pub fn unset(
+        &self,
+        declaration: &Declaration,
+        lookup: Lookup<'_>,
+    ) -> Result<Vec<String>, ConfigError> {
+        Ok(self.own(declaration)?.unset(lookup))
     }
 
     /// The server of one of the file's declarations, with variables expanded and its credential

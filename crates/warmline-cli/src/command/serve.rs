@@ -25,7 +25,7 @@ use announcing::Announced;
 /// Serves until somebody stops it.
 pub(super) async fn run(typed: &args::Serve, report: &Report) -> Outcome<u8> {
     let mut signals = Signals::hear();
-    let source = Source::of(&typed.served)?
+    let mut source = Source::of(&typed.served)?
         .listening(typed.listen, typed.auth)
         .watched(typed.ops, typed.admin.clone());
     // From before it is read, so that what changes meanwhile is seen.
@@ -51,7 +51,7 @@ pub(super) async fn run(typed: &args::Serve, report: &Report) -> Outcome<u8> {
         token: kept.tokens.local_file(),
     };
     announced.tell(report);
-    kept.follow(&gateway, &source, &fixed, files, &mut signals)
+    kept.follow(&gateway, &mut source, &fixed, files, &mut signals)
         .await;
     Ok(stopping::stop(gateway, drain, &mut signals).await)
 }
@@ -103,7 +103,7 @@ impl Kept {
     async fn follow(
         &self,
         gateway: &Gateway,
-        source: &Source,
+        source: &mut Source,
         fixed: &Fixed,
         files: Watch,
         signals: &mut Signals,
@@ -124,7 +124,7 @@ impl Kept {
         }
     }
 
-    fn reload(&self, gateway: &Gateway, source: &Source, fixed: &Fixed) {
+    fn reload(&self, gateway: &Gateway, source: &mut Source, fixed: &Fixed) {
         reload(gateway, source, fixed, |wanted| {
             Options::of(&wanted.gateway, &wanted.accesses, &self.tokens)
         });
@@ -134,11 +134,14 @@ impl Kept {
 /// Reads the configuration again: whole or not at all.
 pub(super) fn reload(
     gateway: &Gateway,
-    source: &Source,
+    source: &mut Source,
     fixed: &Fixed,
     options: impl FnOnce(&Wanted) -> Result<Options, ConfigError>,
 ) {
-    let read = source.read().and_then(|(wanted, _)| {
+    let read = source.read().and_then(|(wanted, cautions)| {
+        for caution in cautions {
+            tracing::warn!(caution, "not all of the configuration can be used");
+        }
         let reloaded = gateway.reload(wanted, fixed, options);
         reloaded.map_err(|error| match error {
             NotReloaded::Gateway(error) => Problem::from(*error),

@@ -31,7 +31,7 @@ pub(super) struct Place {
 pub(super) fn run(typed: &args::Url, report: &Report) -> Outcome<u8> {
     let folders = folders()?;
     let store = TrustStore::in_state_folder(folders.state.as_deref());
-    let config = Config::read(typed.config.as_deref(), &folders)?;
+    let config = Config::read_to_use(typed.config.as_deref(), &folders, &store)?;
     let mut settings = config.gateway(&store);
     settings.take_process_environment()?;
     // Who says where the gateway is may mean one that goes by other files.

@@ -106,7 +106,6 @@ impl Declaration {
             reads: self.url_env.iter().chain(&self.auth_env).cloned().collect(),
             ..Outline::default()
         };
-        let mut texts: Vec<&Written> = Vec::new();
         match &self.reach {
             DeclaredReach::Url {
                 url,
@@ -116,8 +115,6 @@ impl Declaration {
                 outline.reaches = self.public_url(url.as_ref());
                 outline.headers = headers.iter().map(|(name, _)| name.clone()).collect();
                 outline.files.extend(ca_file.clone());
-                texts.extend(url);
-                texts.extend(headers.iter().map(|(_, value)| value));
             },
             DeclaredReach::Command {
                 argv,
@@ -132,12 +129,10 @@ impl Declaration {
                     .collect();
                 outline.reads.extend(env_pass.iter().cloned());
                 outline.files.extend(cwd.clone());
-                texts.extend(argv);
-                texts.extend(env.values());
             },
         }
         self.outline_credential(&mut outline);
-        for text in texts {
+        for text in self.texts() {
             outline
                 .reads
                 .extend(super::expand::names(&text.0, self.expand));

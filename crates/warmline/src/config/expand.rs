@@ -46,6 +46,20 @@ pub(crate) fn names(text: &str, how: Expand) -> Vec<String> {
         .collect()
 }
 
+/// The names of those that have no value to fall back on.
+pub(crate) fn needed(text: &str, how: Expand) -> Vec<String> {
+    pieces(text, how)
+        .into_iter()
+        .filter_map(|piece| match piece {
+            Piece::Variable {
+                name,
+                default: None,
+            } => Some(name.to_owned()),
+            Piece::Variable { .. } | Piece::Text(_) | Piece::Input(_) => None,
+        })
+        .collect()
+}
+
 #[derive(Debug, PartialEq, Eq)]
 enum Piece<'a> {
     Text(&'a str),

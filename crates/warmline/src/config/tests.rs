@@ -302,6 +302,23 @@ fn a_file_in_the_working_folder_is_used_only_after_it_was_trusted() {
         (error.code, error.hint.as_deref()),
         (Code::ServerUnknown, Some("did you mean `a`?"))
     );
+
+    // What is wrong and not trusted is left out; what was trusted as it stands is not.
+    std::fs::write(&path, "[servers.a]\nulr = 'http://127.0.0.1/mcp'\n").unwrap();
+    let config = Config::read_to_use(None, &folders, &store).unwrap();
+    assert_eq!(config.files().len(), 0);
+    assert_eq!(config.left_out()[0].path, path);
+    let error = config.find("a", &store).unwrap_err();
+    assert_eq!(error.code, Code::ConfigUnknownKey);
+    let bytes = std::fs::read(&path).unwrap();
+    store.trust(&path, &Digest::of(&bytes)).unwrap();
+    for read in [
+        Config::read_to_use(None, &folders, &store),
+        Config::read_to_use(Some(&path), &folders, &store),
+        Config::read(None, &folders),
+    ] {
+        assert_eq!(read.unwrap_err().code, Code::ConfigUnknownKey);
+    }
     std::fs::remove_dir_all(place).unwrap();
 }
 

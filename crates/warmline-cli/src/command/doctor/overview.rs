@@ -14,7 +14,7 @@ use crate::target::folders;
 pub(super) fn look(connect: &Connect) -> Outcome<Examined> {
     let folders = folders()?;
     let store = TrustStore::in_state_folder(folders.state.as_deref());
-    let config = match Config::read(connect.config.as_deref(), &folders) {
+    let config = match Config::read_to_use(connect.config.as_deref(), &folders, &store) {
         Ok(config) => config,
         Err(error) => {
             let broken = Finding::of_problem("config", Problem::from(error).parts());
@@ -40,7 +40,11 @@ pub(super) fn look(connect: &Connect) -> Outcome<Examined> {
 }
 
 fn files(config: &Config, folders: &Folders, store: &TrustStore) -> Vec<Finding> {
-    if config.files().is_empty() {
+    let broken = config.left_out().iter().map(|left| left.error.clone());
+    let mut findings: Vec<Finding> = broken
+        .map(|error| Finding::of_problem("config", Problem::from(error).parts()))
+        .collect();
+    if config.files().is_empty() && findings.is_empty() {
         let places: Vec<String> = std::iter::once(&folders.working)
             .chain(&folders.user)
             .chain([&folders.system])
@@ -54,7 +58,6 @@ fn files(config: &Config, folders: &Folders, store: &TrustStore) -> Vec<Finding>
             .hint("name a target: `warmline doctor URL`, or `warmline doctor -- COMMAND`"),
         ];
     }
-    let mut findings = Vec::new();
     for file in config.files() {
         findings.push(describe(file));
         match file.trusted(store) {

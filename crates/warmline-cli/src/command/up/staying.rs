@@ -22,7 +22,7 @@ const IDLE: Duration = Duration::from_secs(30 * 60);
 /// Is the gateway of this home, unless another is already.
 pub(super) async fn stay(typed: &args::Up, state: &Path, home: &Home) -> Outcome<u8> {
     let mut signals = Signals::hear();
-    let source = Source::of_user(typed.config.clone())?;
+    let mut source = Source::of_user(typed.config.clone())?;
     // From before it is read, so that what changes meanwhile is seen.
     let files = Watch::over(source.places());
     let (wanted, _) = source.read()?;
@@ -51,7 +51,7 @@ pub(super) async fn stay(typed: &args::Up, state: &Path, home: &Home) -> Outcome
     })?;
     tracing::info!(socket = %home.socket().display(), "up");
     let idle = typed.idle.unwrap_or(IDLE);
-    let why = follow(&gateway, &source, &fixed, files, &mut signals, idle).await;
+    let why = follow(&gateway, &mut source, &fixed, files, &mut signals, idle).await;
     tracing::info!(why, "going down");
     let exit = stopping::stop(gateway, ceilings, &mut signals).await;
     drop(claim);
@@ -59,7 +59,7 @@ pub(super) async fn stay(typed: &args::Up, state: &Path, home: &Home) -> Outcome
 }
 
 /// Reads the configuration again: whole or not at all.
-fn read_again(gateway: &Gateway, source: &Source, fixed: &Fixed) {
+fn read_again(gateway: &Gateway, source: &mut Source, fixed: &Fixed) {
     reload(gateway, source, fixed, |wanted| {
         Options::anywhere(&wanted.gateway, &wanted.accesses)
     });
@@ -77,7 +77,7 @@ fn leave_the_terminal() {
 /// Goes by what files, signals and commands say, until one of them says to end.
 async fn follow(
     gateway: &Gateway,
-    source: &Source,
+    source: &mut Source,
     fixed: &Fixed,
     mut files: Watch,
     signals: &mut Signals,

@@ -1,0 +1,196 @@
+//! What cannot be used is left out and told, and stops nobody who can go on without it.
+
+use warmline_testkit::LedgerServer;
+use warmline_testkit::personality::Personality;
+
+use crate::serve::Serving;
+use crate::tells;
+use crate::warmline::{BINARY, Told, Warmline};
+
+/// Names of the servers that a gateway serves.
+fn served(serving: &Serving) -> Vec<String> {
+    let servers = serving.said["servers"].as_array().unwrap().iter();
+    let names = servers.map(|server| server["name"].as_str().unwrap().to_owned());
+    names.collect()
+}
+
+/// What a gateway says at its start beside its log, which is in JSON.
+fn said_at_the_start(warmline: &Warmline, words: &[&str]) -> (Vec<String>, Told) {
+    let words = [&["--ops", "none"], words].concat();
+    let serving = Serving::start(warmline, &words);
+    let servers = served(&serving);
+    let told = serving.stop(warmline);
+    let plain = told.lines().filter(|line| !line.starts_with('{'));
+    let plain: Vec<&str> = plain.collect();
+    (servers, warmline.told_on_stderr(&plain.join("\n")))
+}
+
+const DECLARED: &str = r#"{"mcpServers": {"theirs": {"command": "touch", "args": ["executed"]}}}"#;
+
+/// DESIGN 9: a file of the folder counts for nothing until it is trusted, whether it is right or
+/// wrong, new or changed.
+#[test]
+fn a_file_that_is_not_trusted_stops_no_gateway_that_has_other_servers() {
+    let states = ["new", "changed", "broken"];
+    for state in states {
+        let warmline = Warmline::new();
+        warmline.write_user(
+            "warmline.toml",
+            "[servers.own]\nurl = 'http://127.0.0.1:1/mcp'\n",
+        );
+        let file = warmline.write(".mcp.json", DECLARED);
+        if state == "changed" {
+            assert_eq!(warmline.run(&["trust", "--yes"]).exit, 0);
+            std::fs::write(&file, DECLARED.replace("executed", "changed")).unwrap();
+        } else if state == "broken" {
+            std::fs::write(&file, DECLARED.replace("command", "commnd")).unwrap();
+        }
+        let by_url = ["http://127.0.0.1:2/mcp"];
+        let ways: [(&[&str], &str); 3] =
+            [(&[], "own"), (&["own"], "own"), (&by_url, "127-0-0-1-2")];
+        for (words, name) in ways {
+            let (servers, told) = said_at_the_start(&warmline, words);
+            assert_eq!(servers, [name], "{state}");
+            let says = match state {
+                "new" => ".mcp.json is not trusted, and is not used: `warmline trust`",
+                "changed" => {
+                    ".mcp.json changed since it was trusted, and is not used: `warmline trust`"
+                },
+                _ => ".mcp.json is not trusted, has a mistake, and is not used: `warmline check`",
+            };
+            assert!(told.stderr.trim_end().ends_with(says), "{state}: {told}");
+        }
+        let told = warmline.run_with_input(&["stdio"], "");
+        assert_eq!(told.exit, 0, "{state}: {told}");
+        assert_eq!(told.stderr.lines().count(), 1, "{state}: {told}");
+        let told = warmline.run(&["url", "own"]);
+        assert_eq!(told.exit, 0, "{state}: {told}");
+        let told = warmline.run(&["serve", "theirs"]);
+        assert_eq!(told.exit, 2, "{state}: {told}");
+        assert!(!warmline.work().join("executed").exists(), "{state}");
+    }
+}
+
+/// A single command goes on with what it knows, and says what it did not look at.
+#[test]
+fn a_broken_file_that_nobody_trusted_stops_no_command() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let warmline = Warmline::new();
+    let text = format!("[servers.own]\nurl = '{}'\n", server.url());
+    warmline.write_user("warmline.toml", &text);
+    warmline.write("warmline.toml", "[servers.theirs]\ncomand = ['x']\n");
+    tells!(warmline.run(&["call", "own", "counter"]), @r#"
+    exit: 0
+    ----- stdout -----
+    {"count":1}
+    ----- stderr -----
+    note: [WORK]/warmline.toml is not trusted, has a mistake, and is not used
+    "#);
+    tells!(warmline.run(&["call", "theirs", "counter"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[config-unknown-key]: `comand` is not a setting of a server
+      where: [WORK]/warmline.toml:2:1
+        |
+      2 | comand = …
+        | ^^^^^^ did you mean `command`?
+    ");
+    tells!(warmline.run(&["doctor"]), @r"
+    exit: 2
+    ----- stdout -----
+    config      ok      [HOME]/.config/warmline/warmline.toml: 1 server, no unknown keys
+    own         ok      http://127.0.0.1:[PORT]/mcp
+    config      broken  [WORK]/warmline.toml:2:1: `comand` is not a setting of a server
+                hint: did you mean `command`?
+
+    3 questions · 1 broken
+    ");
+}
+
+/// What is in use does not vanish by a slip of the hand: a changed file is refused as a whole.
+#[test]
+fn a_gateway_keeps_what_it_took_from_a_file_that_changes() {
+    let warmline = Warmline::new();
+    let file = warmline.write(".mcp.json", DECLARED);
+    assert_eq!(warmline.run(&["trust", "--yes"]).exit, 0);
+    for change in [
+        DECLARED.replace("executed", "changed"),
+        DECLARED.replace("command", "commnd"),
+    ] {
+        std::fs::write(&file, DECLARED).unwrap();
+        let serving = Serving::start(&warmline, &["--ops", "127.0.0.1:0"]);
+        assert_eq!(served(&serving), ["theirs"]);
+        std::fs::write(&file, change).unwrap();
+        serving.refuses_its_file();
+        let told = serving.stop(&warmline);
+        assert!(told.contains("configuration not read again"), "{told}");
+    }
+}
+
+/// One server that cannot work is told at the start, and the others are served. Nothing is started
+/// to find out.
+#[test]
+fn a_server_that_cannot_work_is_named_and_the_others_are_served() {
+    let warmline = Warmline::new();
+    let toml = format!(
+        "[servers.good]\ncommand = ['{BINARY}', 'demo-server']\n\
+         [servers.gone]\ncommand = ['no-such-program-here']\n\
+         [servers.elsewhere]\ncommand = ['./no/such/file']\n\
+         [servers.off]\ncommand = ['no-such-program-here']\nenabled = false\n\
+         [servers.token]\nurl = 'https://example.com/mcp'\ncredential = {{ env = 'NO_SUCH_TOKEN' }}\n"
+    );
+    warmline.write_user("warmline.toml", &toml);
+    let json = r#"{"mcpServers": {"unset": {"url": "https://example.com/${NO_SUCH_ONE}/${NO_SUCH_TWO}"}}}"#;
+    warmline.write_user("mcp.json", json);
+    let (servers, told) = said_at_the_start(&warmline, &[]);
+    assert_eq!(servers, ["elsewhere", "gone", "good", "token"]);
+    tells!(told, @r"
+    exit: 0
+    ----- stderr -----
+    `gone` may not start: `no-such-program-here` is in none of the 2 folders of PATH
+    `elsewhere` may not start: there is no program ./no/such/file
+    `token` has no token to show: `NO_SUCH_TOKEN` is not set
+    `unset` is left out: `NO_SUCH_ONE`, `NO_SUCH_TWO` are not set
+    ");
+    // Whoever is named is wanted.
+    tells!(warmline.run(&["serve", "unset", "good"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[config-bad-value]: a variable of `unset` cannot be filled in
+      where: [HOME]/.config/warmline/mcp.json:1:26
+      why: `NO_SUCH_ONE` is not set
+    ");
+    let required = json.replace(r#""unset""#, r#""unset-too""#);
+    warmline.write_user("mcp.json", &required);
+    let all = "[servers.unset]\nurl_env = 'NO_SUCH_ONE'\nrequired = true\n\
+               [servers.good]\nurl = 'http://127.0.0.1:1/mcp'\n";
+    warmline.write_user("warmline.toml", all);
+    tells!(warmline.run(&["serve"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[config-bad-value]: `unset` has no `url`, and `NO_SUCH_ONE` is not set
+      where: [HOME]/.config/warmline/warmline.toml:1:10
+      hint: set `NO_SUCH_ONE`, or write the URL into the file
+    ");
+    // And where nothing is left, that is why.
+    warmline.write_user("warmline.toml", "");
+    tells!(warmline.run(&["serve"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[config-bad-value]: a variable of `unset-too` cannot be filled in
+      where: [HOME]/.config/warmline/mcp.json:1:30
+      why: `NO_SUCH_ONE` is not set
+    ");
+}
+
+/// A typed command that is not there is told as well: the client would wait for nothing.
+#[test]
+fn a_typed_program_that_is_not_there_is_named() {
+    let warmline = Warmline::new();
+    let words = ["stdio", "--", "no-such-program-here"];
+    tells!(warmline.run_with_input(&words, ""), @r"
+    exit: 0
+    ----- stderr -----
+    `no-such-program-here` may not start: `no-such-program-here` is in none of the 2 folders of PATH
+    ");
+}
