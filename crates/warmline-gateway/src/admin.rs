@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -131,8 +132,7 @@ pub(crate) fn elsewhere() -> Response<Body> {
 }
 
 /// Answers one request.
-pub(crate) async fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Response<Body> {
-    let (head, body) = request.into_parts();
+pub(crate) async fn answer(shared: &Arc<Shared>, head: &Parts, body: Incoming) -> Response<Body> {
     let path: Vec<&str> = head.uri.path().split('/').skip(2).collect();
     let method = &head.method;
     let mut response = match (method, path.as_slice()) {
@@ -287,7 +287,7 @@ fn refuse(refusal: &Refusal) -> Response<Body> {
         error["hint"] = hint.as_str().into();
     }
     let body = json!({ "error": error }).to_string();
-    reply::json(refusal.status, body)
+    reply::refused(refusal.status, (refusal.code.word(), &refusal.what), body)
 }
 
 /// What somebody gets whose wish failed.
@@ -317,11 +317,12 @@ fn failed(error: &Error) -> Response<Body> {
     let status = known.map_or(StatusCode::BAD_GATEWAY, |(status, _)| status);
     let mut fields = failure::fields(error, Candour::Full);
     fields["what"] = error.trouble().what.as_str().into();
-    reply::json(status, json!({ "error": fields }).to_string())
+    let told = (error.code().word(), &*error.trouble().what);
+    reply::refused(status, told, json!({ "error": fields }).to_string())
 }
 
 fn told(value: &Value) -> Response<Body> {
-    reply::json(StatusCode::OK, value.to_string())
+    reply::answer(value.to_string())
 }
 
 /// Reads what was sent, within a limit that any server that was typed fits into.

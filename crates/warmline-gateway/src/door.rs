@@ -38,8 +38,8 @@ use self::limits::Connected;
 pub use self::limits::Limits;
 use self::pace::{Answering, Paced, Turns};
 use self::refusing::{
-    Refusal, closing, foreign, not_let_in, not_read, not_there, parting, too_many_strangers,
-    unreadable,
+    Refusal, closing, foreign, no_such_run, not_let_in, not_read, not_there, parting,
+    too_many_strangers, unreadable,
 };
 pub use self::resource::Resource;
 use self::socket::LocalListener;
@@ -56,7 +56,7 @@ use crate::metrics::{Face, StatusClass, TurnedAwayFor, Undelivered};
 use crate::path::{self, Place};
 use crate::reply;
 use crate::terms::Terms;
-use crate::who::{Effort, Peer, Subject};
+use crate::who::{self, Effort, LOCAL, Peer, Split, Subject};
 use crate::{NotStarted, Options, Shared};
 
 /// Connections that cannot be taken now are tried again after this.
@@ -276,15 +276,25 @@ async fn answer_behind(
     request: Request<Incoming>,
     (peer, opens): (Peer, Opens),
 ) -> Response<Body> {
+    let (head, body) = request.into_parts();
     // Whoever looks after us is heard also when there is too much to do.
-    if opens != Opens::Mcp && admin::is_meant(request.uri().path()) {
-        let response = Box::pin(admin::answer(shared, request)).await;
+    if opens != Opens::Mcp && admin::is_meant(head.uri.path()) {
+        let response = Box::pin(admin::answer(shared, &head, body)).await;
+        shared.faults.tell(None, peer, &response);
+        if let (Some(audit), Some(told)) = (&shared.audit, reply::told(&response)) {
+            audit.turned_away(&head, LOCAL, told.why);
+        }
         return reply::headed(response, HeaderMap::new());
     }
-    let (head, body) = request.into_parts();
     let response = match opens {
         Opens::Mcp | Opens::Both => answer(shared, &head, body, peer).await,
-        Opens::Admin => reply::nothing_here(),
+        Opens::Admin => {
+            let response = reply::nothing_here();
+            shared
+                .faults
+                .tell(Some(TurnedAwayFor::Path), peer, &response);
+            response
+        },
     };
     let mut response = reply::headed(response, head.headers);
     if shared.departure.has_begun() {
@@ -327,14 +337,17 @@ async fn passed(
     }
     let resource = terms.resource.as_ref();
     if let Some(answer) = resource.and_then(|resource| resource.answer(head)) {
-        return Ok((Face::None, answer));
+        return match reply::told(&answer) {
+            Some(_) => Err(TurnedAwayFor::Head.with(answer)),
+            None => Ok((Face::None, answer)),
+        };
     }
     let Some(place) = path::place(head.uri.path()) else {
         return Err(nowhere(shared, &terms, head, peer).await);
     };
     let unfit = match place {
         Place::Mcp(_) => face::unfit(head),
-        Place::Run(_) => None,
+        Place::Run(_) => unfit_for_run(head),
         Place::Sse(_) | Place::Messages(_) if shared.options.sse == Sse::Off => {
             return Err(nowhere(shared, &terms, head, peer).await);
         },
@@ -346,36 +359,60 @@ async fn passed(
     }
     let subject = let_in(shared, &terms, head, peer).await?;
     shared.desk.used();
-    let target = match place {
-        Place::Mcp(target) | Place::Sse(target) | Place::Messages(target) => target,
-        Place::Run(name) => {
-            return Ok((Face::None, shared.end_run(&subject, head, name).await));
-        },
-    };
-    if let Some(server) = target.server
-        && let Some(refusal) = not_there(shared, &terms, head, (&subject, server))
+    let visit = Visit::new(shared, (subject, peer), place.target(), head, &burden);
+    let answered = known(&visit, place, body, &terms).await;
+    // Whose it is is known from here on: what is refused has its line in the audit.
+    match &answered {
+        Ok((_, response)) => visit.note_refusal(None, response),
+        Err(refusal) => visit.sent_away(refusal.why.word()),
+    }
+    answered
+}
+
+/// What is wrong with a request that is about a run.
+fn unfit_for_run(head: &Parts) -> Option<Response<Body>> {
+    (head.method != Method::DELETE).then(|| reply::wrong_method("DELETE"))
+}
+
+/// Answers a request of somebody.
+async fn known(
+    visit: &Visit<'_>,
+    place: Place<'_>,
+    body: &mut Option<Incoming>,
+    terms: &Terms,
+) -> Result<(Face, Response<Body>), Refusal> {
+    if let Place::Run(name) = place {
+        return Ok((Face::None, end_run(visit, name).await));
+    }
+    if let Some(server) = visit.target.server
+        && let Some(refusal) = not_there(terms, visit, server)
     {
         return Err(refusal);
     }
-    let visit = Visit {
-        shared,
-        subject,
-        target,
-        head,
-        burden: &burden,
-    };
     if let Place::Sse(_) = place {
-        return Ok((Face::Legacy, sse::listen(&visit)));
+        return Ok((Face::Legacy, sse::listen(visit)));
     }
-    if head.method != Method::POST {
+    if visit.head.method != Method::POST {
         return Ok((Face::Legacy, face::without_body(visit).await));
     }
     said(visit, place, body, terms.max_request).await
 }
 
+/// `DELETE /runs/{run}`: the run must be there.
+async fn end_run(visit: &Visit<'_>, name: &str) -> Response<Body> {
+    let identity = who::identity(&visit.shared.warm, &visit.subject, Split::Run(name));
+    match identity.join(name) {
+        Ok(run) => {
+            run.end().await;
+            reply::done()
+        },
+        Err(error) => no_such_run(&error, visit.candour()),
+    }
+}
+
 /// Reads a message, and answers it.
 async fn said(
-    visit: Visit<'_>,
+    visit: &Visit<'_>,
     place: Place<'_>,
     unread: &mut Option<Incoming>,
     most: usize,
@@ -409,7 +446,13 @@ async fn nowhere(shared: &Shared, terms: &Terms, head: &Parts, peer: Peer) -> Re
         return TurnedAwayFor::Path.with(reply::nothing_here());
     }
     match let_in(shared, terms, head, peer).await {
-        Ok(_) => TurnedAwayFor::NotAllowed.with(admin::elsewhere()),
+        Ok(subject) => {
+            let why = TurnedAwayFor::NotAllowed;
+            if let Some(audit) = &shared.audit {
+                audit.turned_away(head, subject.name(), why.word());
+            }
+            why.with(admin::elsewhere())
+        },
         Err(refusal) => refusal,
     }
 }

@@ -11,6 +11,7 @@ pub(crate) mod stdio;
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
@@ -18,7 +19,7 @@ use http::request::Parts;
 use http::{Response, StatusCode};
 use parking_lot::Mutex;
 use warmline::core::era::{Era, Version};
-use warmline::core::protocol::envelope::{Kind, Message};
+use warmline::core::protocol::envelope::Message;
 use warmline::core::protocol::headers::PROTOCOL_VERSION;
 use warmline::core::protocol::malformed::{Fault, Malformed};
 use warmline::core::protocol::meta;
@@ -34,7 +35,7 @@ use crate::metrics::Face;
 use crate::path::Target;
 use crate::reply::{self, RpcCode};
 use crate::terms;
-use crate::who::Subject;
+use crate::who::{Peer, Subject};
 
 /// A request that was let in.
 pub(crate) struct Visit<'a> {
@@ -42,11 +43,34 @@ pub(crate) struct Visit<'a> {
     pub(crate) subject: Subject,
     pub(crate) target: Target<'a>,
     pub(crate) head: &'a Parts,
+    /// Where it comes from.
+    pub(crate) peer: Peer,
     /// What the request takes up at the door, until somebody takes it over with the call.
     pub(crate) burden: &'a Mutex<Burden>,
+    /// Whether it has its line in the audit; none where there is no audit.
+    pub(crate) noted: Option<Arc<AtomicBool>>,
 }
 
 impl<'a> Visit<'a> {
+    /// A request of somebody, at a place.
+    pub(crate) fn new(
+        shared: &'a Arc<Shared>,
+        (subject, peer): (Subject, Peer),
+        target: Target<'a>,
+        head: &'a Parts,
+        burden: &'a Mutex<Burden>,
+    ) -> Self {
+        Self {
+            noted: shared.audit.is_some().then(Arc::default),
+            shared,
+            subject,
+            target,
+            head,
+            peer,
+            burden,
+        }
+    }
+
     /// The same at the place of one server.
     pub(crate) fn to<'b>(&'b self, server: &'b str) -> Visit<'b> {
         Visit {
@@ -57,7 +81,9 @@ impl<'a> Visit<'a> {
                 server: Some(server),
             },
             head: self.head,
+            peer: self.peer,
             burden: self.burden,
+            noted: self.noted.clone(),
         }
     }
 
@@ -96,7 +122,7 @@ pub(crate) fn unfit(head: &Parts) -> Option<Response<Body>> {
         return is_modern.then(|| reply::wrong_method("POST"));
     }
     let no_json = wrong_type(head);
-    no_json.or_else(|| accepts(head).is_none().then(reply::not_acceptable))
+    no_json.or_else(|| accepts(head).is_none().then(|| reply::not_acceptable(None)))
 }
 
 /// What is wrong with what a message says it is.
@@ -109,16 +135,36 @@ fn wrong_type(head: &Parts) -> Option<Response<Body>> {
 }
 
 /// Answers a request that has no body.
-pub(crate) async fn without_body(visit: Visit<'_>) -> Response<Body> {
-    match visit.head.method {
+pub(crate) async fn without_body(visit: &Visit<'_>) -> Response<Body> {
+    let response = match visit.head.method {
         http::Method::GET => legacy::stream(visit).await,
         http::Method::DELETE => legacy::end(visit).await,
         _ => reply::wrong_method("GET, POST, DELETE"),
-    }
+    };
+    visit.note_refusal(None, &response);
+    response
 }
 
-/// Answers a message.
-pub(crate) async fn with_body(visit: Visit<'_>, body: Bytes) -> (Face, Response<Body>) {
+/// Answers a message. Whoever refuses it, and why ever: the audit has a line of it.
+pub(crate) async fn with_body(visit: &Visit<'_>, body: Bytes) -> (Face, Response<Body>) {
+    let mut said = None;
+    let (face, response) = answered(visit, body, &mut said).await;
+    let said = said.as_ref().map(|(method, params)| (&**method, params));
+    visit.note_refusal(said, &response);
+    (face, response)
+}
+
+/// Answers a message, and says for the audit what was said.
+async fn answered(
+    visit: &Visit<'_>,
+    body: Bytes,
+    said: &mut Option<(String, Params)>,
+) -> (Face, Response<Body>) {
+    let mut keep = |message: &Message, params: &Params| {
+        if let (Some(_), Some(method)) = (&visit.noted, message.method()) {
+            *said = Some((method.to_owned(), params.clone()));
+        }
+    };
     let message = match Message::split(body.clone()) {
         Ok(message) => message,
         Err(Malformed {
@@ -142,12 +188,14 @@ pub(crate) async fn with_body(visit: Visit<'_>, body: Bytes) -> (Face, Response<
         None => Params::empty(),
         Some(Ok(params)) => params,
         Some(Err(malformed)) => {
+            keep(&message, &Params::empty());
             let said = format!("Invalid params: {malformed}");
             let status = StatusCode::BAD_REQUEST;
             let refusal = reply::error(status, message.raw_id(), RpcCode::Params, &said);
             return (Face::None, refusal);
         },
     };
+    keep(&message, &params);
     match era(visit.head, &message, &params) {
         Era::Modern => {
             let answer = modern::message(visit, message, params).await;
@@ -199,7 +247,7 @@ pub(crate) fn accepts(head: &Parts) -> Option<Accepts> {
 }
 
 /// Which era a message speaks (mcp-spec 4.3): its body says, and the header only where the body
-/// says nothing.
+/// says nothing. Answers say nothing: one under a modern version is none that anybody waits for.
 fn era(head: &Parts, message: &Message, params: &Params) -> Era {
     let is_greeting = message.method() == Some("initialize");
     let claims = |name: &str| params.meta_member(name).is_some();
@@ -207,9 +255,8 @@ fn era(head: &Parts, message: &Message, params: &Params) -> Era {
     if claims(meta::PROTOCOL_VERSION) && (!is_greeting || claims(meta::CLIENT_CAPABILITIES)) {
         return Era::Modern;
     }
-    let is_answer = matches!(message.kind(), Kind::Result | Kind::Error);
     match stated_era(head) {
-        Some(Era::Modern) if !is_greeting && !is_answer => Era::Modern,
+        Some(Era::Modern) if !is_greeting => Era::Modern,
         _ => Era::Legacy,
     }
 }

@@ -134,9 +134,9 @@ pub(crate) async fn respond(
     burden: Burden,
 ) -> Response<Body> {
     match Flow::of(call, lane, manner, burden).begin().await {
-        Begun::Alone(ended) => reply::json(ended.status, ended.message),
+        Begun::Alone(ended) => reply::ended(ended.status, ended.message),
         Begun::Events(flow) => flow.response(),
-        Begun::GivenUp => reply::empty(StatusCode::ACCEPTED),
+        Begun::GivenUp => reply::accepted(),
     }
 }
 

@@ -39,19 +39,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::request::Parts;
-use http::{Method, Response, StatusCode};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use warmline::metrics::Counter;
-use warmline::{Code, Warmline, clock};
+use warmline::{Warmline, clock};
 
 use crate::admin::Desk;
 pub use crate::admin::{Ending, Handing};
 use crate::audit::Audit;
 pub use crate::audit::AuditOptions;
-use crate::body::Body;
 use crate::door::Acceptor;
 use crate::door::Faults;
 use crate::door::limits::Gate;
@@ -74,7 +71,6 @@ pub use crate::which::RunFrom;
 pub use crate::who::{
     Algorithm, Auth, Jwt, KeySource, LOCAL, Network, Token, TokenSource, TrustedProxies, Way,
 };
-use crate::who::{Split, Subject};
 
 /// What can be decided about a gateway.
 #[derive(Clone, Debug)]
@@ -385,30 +381,5 @@ impl Shared {
     /// The largest request that is taken, in bytes.
     pub(crate) fn max_request(&self) -> usize {
         self.terms.load().max_request
-    }
-
-    /// `DELETE /runs/{run}`: the run must be there.
-    async fn end_run(&self, subject: &Subject, head: &Parts, name: &str) -> Response<Body> {
-        if head.method != Method::DELETE {
-            return reply::wrong_method("DELETE");
-        }
-        let identity = who::identity(&self.warm, subject, Split::Run(name));
-        match identity.join(name) {
-            Ok(run) => {
-                run.end().await;
-                reply::empty(StatusCode::NO_CONTENT)
-            },
-            Err(error) => {
-                if let Some(audit) = &self.audit {
-                    audit.turned_away(head, subject.name(), error.code().word());
-                }
-                let status = if error.code() == Code::RunUnknown {
-                    StatusCode::NOT_FOUND
-                } else {
-                    StatusCode::BAD_REQUEST
-                };
-                reply::json(status, failure::message(b"null", &error, subject.candour()))
-            },
-        }
     }
 }

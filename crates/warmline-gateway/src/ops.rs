@@ -27,6 +27,9 @@ use crate::Shared;
 use crate::body::Body;
 use crate::door::{Stalling, stopped};
 use crate::hosts::Hosts;
+use crate::metrics::TurnedAwayFor;
+use crate::reply;
+use crate::who::Peer;
 
 /// So many may watch at a time.
 const MAX_WATCHERS: usize = 32;
@@ -77,7 +80,7 @@ async fn listen(watched: Watched, listener: TcpListener, mut ended: watch::Recei
             taken = listener.accept() => taken,
             () = stopped(&mut ended) => return,
         };
-        let Ok((socket, _)) = taken else {
+        let Ok((socket, from)) = taken else {
             // The door says what is wrong: it meets the same trouble.
             clock::sleep(PAUSE).await;
             continue;
@@ -85,7 +88,8 @@ async fn listen(watched: Watched, listener: TcpListener, mut ended: watch::Recei
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
             continue;
         };
-        let serving = serve(watched.clone(), socket, ended.clone());
+        let peer = Peer::Address(from.ip());
+        let serving = serve(watched.clone(), socket, peer, ended.clone());
         drop(clock::spawn("ops-connection", async move {
             serving.await;
             drop(place);
@@ -93,10 +97,10 @@ async fn listen(watched: Watched, listener: TcpListener, mut ended: watch::Recei
     }
 }
 
-async fn serve(watched: Watched, socket: TcpStream, mut ended: watch::Receiver<bool>) {
+async fn serve(watched: Watched, socket: TcpStream, peer: Peer, mut ended: watch::Receiver<bool>) {
     let service = service_fn(move |request| {
         let watched = watched.clone();
-        async move { Ok::<_, Infallible>(watched.answer(&request).await) }
+        async move { Ok::<_, Infallible>(watched.answer(&request, peer).await) }
     });
     let mut builder = http1::Builder::new();
     builder
@@ -121,23 +125,34 @@ enum About {
 }
 
 impl Watched {
-    async fn answer(&self, request: &Request<Incoming>) -> Response<Body> {
+    /// Answers a request; one that is refused has its line in the log.
+    async fn answer(&self, request: &Request<Incoming>, peer: Peer) -> Response<Body> {
+        match self.answered(request).await {
+            Ok(page) => page,
+            Err(refusal) => {
+                let Refusal { why, response } = *refusal;
+                self.shared.faults.tell(Some(why), peer, &response);
+                response
+            },
+        }
+    }
+
+    async fn answered(&self, request: &Request<Incoming>) -> Result<Response<Body>, Box<Refusal>> {
         let headers = request.headers();
         let host = headers.get(HOST).and_then(|host| host.to_str().ok());
         // A page in somebody's browser must not read this under a name that leads here.
         if headers.contains_key(ORIGIN) || !self.hosts.may_be_called(host) {
-            return plain(
-                StatusCode::FORBIDDEN,
-                "this Host or Origin is not one of ours\n",
-            );
+            let what = "this Host or Origin is not one of ours";
+            return Err(refused(TurnedAwayFor::Host, StatusCode::FORBIDDEN, what));
         }
         if request.method() != Method::GET && request.method() != Method::HEAD {
-            let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "these pages are read\n");
+            let (why, status) = (TurnedAwayFor::Head, StatusCode::METHOD_NOT_ALLOWED);
+            let mut refusal = refused(why, status, "these pages are read");
             let allowed = HeaderValue::from_static("GET, HEAD");
-            response.headers_mut().insert(ALLOW, allowed);
-            return response;
+            refusal.response.headers_mut().insert(ALLOW, allowed);
+            return Err(refusal);
         }
-        match request.uri().path() {
+        Ok(match request.uri().path() {
             "/livez" if self.shared.vitals.are_good() => plain(StatusCode::OK, "ok\n"),
             "/livez" => plain(StatusCode::SERVICE_UNAVAILABLE, "the loop does not turn\n"),
             "/readyz" => {
@@ -147,10 +162,10 @@ impl Watched {
             "/metrics" => self.page(About::Metrics).await,
             "/servers" => self.page(About::Servers).await,
             _ => {
-                let there_is = "there is /livez, /readyz, /metrics and /servers\n";
-                plain(StatusCode::NOT_FOUND, there_is)
+                let what = "there is /livez, /readyz, /metrics and /servers";
+                return Err(refused(TurnedAwayFor::Path, StatusCode::NOT_FOUND, what));
             },
-        }
+        })
     }
 
     /// A page that looks at everything there is: not in the loop that carries calls.
@@ -183,6 +198,18 @@ impl Watched {
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
+/// A request for a page that is not given.
+struct Refusal {
+    why: TurnedAwayFor,
+    response: Response<Body>,
+}
+
+fn refused(why: TurnedAwayFor, status: StatusCode, what: &'static str) -> Box<Refusal> {
+    let mut response = reply::refused(status, (why.word(), what), format!("{what}\n"));
+    head(&mut response, TEXT);
+    Box::new(Refusal { why, response })
+}
+
 fn plain(status: StatusCode, text: &'static str) -> Response<Body> {
     written(status, TEXT, text.to_owned())
 }
@@ -190,8 +217,12 @@ fn plain(status: StatusCode, text: &'static str) -> Response<Body> {
 fn written(status: StatusCode, kind: HeaderValue, text: String) -> Response<Body> {
     let mut response = Response::new(Body::whole(text.into()));
     *response.status_mut() = status;
+    head(&mut response, kind);
+    response
+}
+
+fn head(response: &mut Response<Body>, kind: HeaderValue) {
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, kind);
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
 }

@@ -4,8 +4,10 @@
 //! server leads through here; where there are neither rules nor an audit it costs nothing.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
+use http::Response;
 use warmline::core::code::{Code, Reason};
 use warmline::core::exchange::Trouble;
 use warmline::core::protocol::params::Params;
@@ -13,8 +15,10 @@ use warmline::{Error, ServerHandle};
 
 use crate::Shared;
 use crate::audit::Line;
+use crate::body::Body;
 use crate::face::Visit;
 use crate::metrics::{Counts, LeftCall};
+use crate::reply;
 use crate::rules;
 use crate::who::Subject;
 
@@ -91,6 +95,21 @@ impl Visit<'_> {
         }
     }
 
+    /// Notes a refusal, unless there is a line of this request already: the last word on every
+    /// request, so that none is refused without one. `said` is its method with its parameters.
+    pub(crate) fn note_refusal(&self, said: Option<(&str, &Params)>, response: &Response<Body>) {
+        let (Some(told), Some(noted)) = (reply::told(response), &self.noted) else {
+            return;
+        };
+        if noted.load(Ordering::Relaxed) {
+            return;
+        }
+        match said {
+            Some((method, params)) => self.turned_down(method, params, told.why),
+            None => self.sent_away(told.why),
+        }
+    }
+
     /// The same where the engine said why.
     pub(crate) fn failed(&self, method: &str, params: &Params, error: &Error) {
         // What the rules forbid was noted when they were asked.
@@ -103,13 +122,15 @@ impl Visit<'_> {
 
     /// The same of a request without a message.
     pub(crate) fn sent_away(&self, why: &'static str) {
-        if let Some(audit) = &self.shared.audit {
+        if let (Some(audit), Some(noted)) = (&self.shared.audit, &self.noted) {
+            noted.store(true, Ordering::Relaxed);
             audit.turned_away(self.head, self.subject.name(), why);
         }
     }
 
     fn audit_line(&self, server: &str, method: &str, params: &Params) -> Option<Line> {
-        let audit = self.shared.audit.as_ref()?;
+        let (audit, noted) = (self.shared.audit.as_ref()?, self.noted.as_ref()?);
+        noted.store(true, Ordering::Relaxed);
         Some(audit.line(self, server, method, params))
     }
 }

@@ -15,6 +15,19 @@ pub(crate) enum Place<'a> {
     Run(&'a str),
 }
 
+impl<'a> Place<'a> {
+    /// What it is about: a run, a server, both or neither.
+    pub(crate) const fn target(self) -> Target<'a> {
+        match self {
+            Self::Mcp(target) | Self::Sse(target) | Self::Messages(target) => target,
+            Self::Run(name) => Target {
+                run: Some(name),
+                server: None,
+            },
+        }
+    }
+}
+
 /// What MCP is spoken with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target<'a> {

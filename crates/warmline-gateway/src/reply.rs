@@ -1,11 +1,15 @@
 //! Responses: every status and every JSON-RPC error that the gateway itself gives, in one place.
 //!
 //! Asked by: the door, the faces.  What a server answered passes through; what stands here is ours.
+//!
+//! A response that refuses something carries what the log and the audit say of it ([`Told`]): no
+//! other function makes one, and whoever sends it on writes both lines.
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use serde_json::json;
+use warmline::core::code::Code;
 use warmline::core::delivery::Delivery;
 
 use crate::body::Body;
@@ -50,17 +54,60 @@ impl RpcCode {
             Self::Failed(Delivery::Unknown | Delivery::Answered) => 7503,
         }
     }
+
+    /// The word in the audit for what is refused with it.
+    pub(crate) const fn why(self) -> &'static str {
+        match self {
+            Self::Parse | Self::Invalid => "bad-message",
+            Self::Method => "unknown-method",
+            Self::Params => "bad-params",
+            Self::Resource => "unknown-resource",
+            Self::Header => "bad-headers",
+            Self::Version => "bad-version",
+            Self::Internal | Self::Failed(_) => "failed",
+        }
+    }
+}
+
+/// A message was taken, and has no answer.
+pub(crate) fn accepted() -> Response<Body> {
+    empty(StatusCode::ACCEPTED)
+}
+
+/// What was asked for is done.
+pub(crate) fn done() -> Response<Body> {
+    empty(StatusCode::NO_CONTENT)
+}
+
+/// What was asked for, as JSON.
+pub(crate) fn answer(body: impl Into<Bytes>) -> Response<Body> {
+    json(StatusCode::OK, body)
+}
+
+/// The end of a call in the words of its server, or of what is known of it. Its status is the
+/// server's word as well, and no refusal of ours.
+pub(crate) fn ended(status: StatusCode, message: Bytes) -> Response<Body> {
+    json(status, message)
+}
+
+/// A refusal with a body of its own: `why` is its word in the audit, `what` is for the log.
+pub(crate) fn refused(
+    status: StatusCode,
+    (why, what): (&'static str, &str),
+    body: impl Into<Bytes>,
+) -> Response<Body> {
+    telling(json(status, body), why, None, what)
 }
 
 /// A response without a body.
-pub(crate) fn empty(status: StatusCode) -> Response<Body> {
+fn empty(status: StatusCode) -> Response<Body> {
     let mut response = Response::new(Body::Empty);
     *response.status_mut() = status;
     response
 }
 
 /// A response with JSON.
-pub(crate) fn json(status: StatusCode, body: impl Into<Bytes>) -> Response<Body> {
+fn json(status: StatusCode, body: impl Into<Bytes>) -> Response<Body> {
     let mut response = Response::new(Body::whole(body.into()));
     *response.status_mut() = status;
     response
@@ -101,13 +148,37 @@ pub(crate) fn error_with(
     (code, message): (RpcCode, &str),
     data: Option<&serde_json::Value>,
 ) -> Response<Body> {
-    let mut response = json(status, error_message(id, code.number(), message, data));
+    let response = json(status, error_message(id, code.number(), message, data));
+    telling(response, code.why(), Some(code), message)
+}
+
+/// The same response, with what the log and the audit say of it.
+fn telling(
+    mut response: Response<Body>,
+    why: &'static str,
+    code: Option<RpcCode>,
+    what: &str,
+) -> Response<Body> {
     let told = Told {
-        code: code.number(),
-        what: message.chars().take(MAX_TOLD).collect(),
+        code: code.map(RpcCode::number),
+        what: what.chars().take(MAX_TOLD).collect(),
         matter: Matter::Message,
+        why,
     };
     response.extensions_mut().insert(told);
+    response
+}
+
+/// What the log and the audit say of a response, if it refuses something.
+pub(crate) fn told(response: &Response<Body>) -> Option<&Told> {
+    response.extensions().get()
+}
+
+/// The same refusal under another word in the audit than its code has.
+pub(crate) fn called(mut response: Response<Body>, why: &'static str) -> Response<Body> {
+    if let Some(told) = response.extensions_mut().get_mut::<Told>() {
+        told.why = why;
+    }
     response
 }
 
@@ -119,12 +190,15 @@ pub(crate) fn about_era(mut response: Response<Body>) -> Response<Body> {
     response
 }
 
-/// What a client is told, as the log has it.
+/// What the log and the audit say of a refusal.
 #[derive(Clone, Debug)]
 pub(crate) struct Told {
-    pub(crate) code: i64,
+    /// The code of the error, where it has one.
+    pub(crate) code: Option<i64>,
     pub(crate) what: String,
     pub(crate) matter: Matter,
+    /// The word for it in the audit.
+    pub(crate) why: &'static str,
 }
 
 /// What was wrong with a message.
@@ -179,19 +253,25 @@ pub(crate) fn only_legacy(id: &[u8]) -> Bytes {
 const ONLY_LEGACY: &str = "Bad Request: this server begins with initialize";
 
 /// A response of the modern face, of which the log hears if it is one of these.
-pub(crate) fn told_if_only_legacy(mut response: Response<Body>) -> Response<Body> {
+pub(crate) fn told_if_only_legacy(response: Response<Body>) -> Response<Body> {
     let is_said = |said: &Bytes| memchr::memmem::find(said, ONLY_LEGACY.as_bytes()).is_some();
     if response.status() == StatusCode::BAD_REQUEST
         && matches!(response.body(), Body::Whole(Some(said)) if is_said(said))
     {
-        response.extensions_mut().insert(Told {
-            code: RpcCode::Invalid.number(),
-            what: ONLY_LEGACY.to_owned(),
-            matter: Matter::Era,
-        });
+        let code = Some(RpcCode::Invalid);
+        return about_era(telling(response, ERA_UNKNOWN, code, ONLY_LEGACY));
     }
     response
 }
+
+/// The word in the audit for a request in an era that its server does not speak.
+pub(crate) const ERA_UNKNOWN: &str = Code::EraUnknown.word();
+/// The word in the audit for a session that is not known, or somebody else's.
+pub(crate) const NO_SESSION: &str = "session-unknown";
+/// The word in the audit for what there is no room for.
+pub(crate) const OVERLOADED: &str = Code::Overloaded.word();
+/// The word in the audit for a client that cannot read what it would get.
+pub(crate) const NOT_ACCEPTABLE: &str = "not-acceptable";
 
 /// A message in a form that is none.
 pub(crate) fn wrong_type() -> Response<Body> {
@@ -201,9 +281,15 @@ pub(crate) fn wrong_type() -> Response<Body> {
 }
 
 /// Nothing that we write can be read by the client.
-pub(crate) fn not_acceptable() -> Response<Body> {
+pub(crate) fn not_acceptable(id: Option<&[u8]>) -> Response<Body> {
     let what = "Not Acceptable: a client must accept application/json or text/event-stream";
-    error(StatusCode::NOT_ACCEPTABLE, None, RpcCode::Invalid, what)
+    unreadable(id, what)
+}
+
+/// What is asked for cannot be read by the client in the form that it comes in.
+pub(crate) fn unreadable(id: Option<&[u8]>, what: &str) -> Response<Body> {
+    let status = StatusCode::NOT_ACCEPTABLE;
+    called(error(status, id, RpcCode::Invalid, what), NOT_ACCEPTABLE)
 }
 
 /// There is too much to do: said early, while saying so is cheap.
@@ -211,7 +297,7 @@ pub(crate) fn overloaded() -> Response<Body> {
     let what = "Service Unavailable: too many requests are under way; not executed, safe to call \
                 again";
     let status = StatusCode::SERVICE_UNAVAILABLE;
-    let mut response = error(status, None, RpcCode::Invalid, what);
+    let mut response = called(error(status, None, RpcCode::Invalid, what), OVERLOADED);
     let headers = response.headers_mut();
     headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
     // What is left of the request is not read.
@@ -221,17 +307,15 @@ pub(crate) fn overloaded() -> Response<Body> {
 
 /// There is nothing at this path.
 pub(crate) fn nothing_here() -> Response<Body> {
-    error(
-        StatusCode::NOT_FOUND,
-        None,
-        RpcCode::Invalid,
-        "there is nothing at this path",
-    )
+    let (status, what) = (StatusCode::NOT_FOUND, "there is nothing at this path");
+    called(error(status, None, RpcCode::Invalid, what), "path")
 }
 
 /// The method of HTTP does not fit the place.
 pub(crate) fn wrong_method(allowed: &'static str) -> Response<Body> {
-    let mut response = empty(StatusCode::METHOD_NOT_ALLOWED);
+    let what = format!("Method Not Allowed: here is {allowed}");
+    let response = empty(StatusCode::METHOD_NOT_ALLOWED);
+    let mut response = telling(response, "wrong-method", None, &what);
     let allowed = HeaderValue::from_static(allowed);
     response.headers_mut().insert(ALLOW, allowed);
     response
@@ -239,10 +323,6 @@ pub(crate) fn wrong_method(allowed: &'static str) -> Response<Body> {
 
 /// A client session that there is not, or that is somebody else's: nobody can tell which.
 pub(crate) fn no_such_session(id: Option<&[u8]>) -> Response<Body> {
-    error(
-        StatusCode::NOT_FOUND,
-        id,
-        RpcCode::Invalid,
-        "Session not found",
-    )
+    let (status, what) = (StatusCode::NOT_FOUND, "Session not found");
+    called(error(status, id, RpcCode::Invalid, what), NO_SESSION)
 }

@@ -49,6 +49,9 @@ impl RunFrom {
     }
 }
 
+/// The word in the audit for a name that no run may have.
+pub(crate) const BAD_RUN: &str = "bad-run";
+
 /// A name that no run may have, and where it stood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadName(pub(crate) &'static str);
@@ -57,7 +60,8 @@ impl BadName {
     /// What its client gets.
     pub(crate) fn response(self, id: Option<&[u8]>) -> Response<Body> {
         let what = self.sentence();
-        reply::error(StatusCode::BAD_REQUEST, id, RpcCode::Params, &what)
+        let refusal = reply::error(StatusCode::BAD_REQUEST, id, RpcCode::Params, &what);
+        reply::called(refusal, BAD_RUN)
     }
 
     /// What is wrong with it.

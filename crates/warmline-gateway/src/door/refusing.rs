@@ -12,14 +12,17 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 
 use warmline::core::protocol::headers::SESSION_ID;
+use warmline::{Code, Error};
 
 use super::resource;
 use crate::Shared;
 use crate::body::{self, Body, Rest, Unread};
+use crate::face::Visit;
+use crate::failure::{self, Candour};
 use crate::metrics::{Face, StatusClass, TurnedAwayFor};
 use crate::reply::{self, RpcCode};
 use crate::terms::Terms;
-use crate::who::{Peer, Subject, TurnedAway};
+use crate::who::{Peer, TurnedAway};
 
 /// A request that goes no further than the door.
 pub(super) struct Refusal {
@@ -140,20 +143,23 @@ pub(super) fn not_let_in(terms: &Terms, head: &Parts, turned_away: TurnedAway) -
 
 /// What somebody gets for a server that is not there. One that the rules keep from them is not
 /// there either: nobody finds out by asking, whatever they ask.
-pub(super) fn not_there(
-    shared: &Shared,
-    terms: &Terms,
-    head: &Parts,
-    (subject, server): (&Subject, &str),
-) -> Option<Refusal> {
-    if !terms.rules.may_use(subject, server) {
-        if let Some(audit) = &shared.audit {
-            audit.turned_away(head, subject.name(), "not-allowed");
-        }
+pub(super) fn not_there(terms: &Terms, visit: &Visit<'_>, server: &str) -> Option<Refusal> {
+    if !terms.rules.may_use(&visit.subject, server) {
         return Some(TurnedAwayFor::NotAllowed.with(reply::nothing_here()));
     }
-    let is_known = shared.warm.knows_server(server);
+    let is_known = visit.shared.warm.knows_server(server);
     (!is_known).then(|| TurnedAwayFor::Path.with(reply::nothing_here()))
+}
+
+/// What somebody gets who ends a run that cannot be ended.
+pub(super) fn no_such_run(error: &Error, candour: Candour) -> Response<Body> {
+    let status = if error.code() == Code::RunUnknown {
+        StatusCode::NOT_FOUND
+    } else {
+        StatusCode::BAD_REQUEST
+    };
+    let said = (error.code().word(), &*failure::what(error, candour));
+    reply::refused(status, said, failure::message(b"null", error, candour))
 }
 
 pub(super) fn too_many_strangers() -> Response<Body> {

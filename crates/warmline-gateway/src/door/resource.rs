@@ -3,7 +3,7 @@
 //! Asked by: [`door`](crate::door), for the well-known path, and for the header of a 401.
 
 use http::request::Parts;
-use http::{HeaderValue, Method, Response, StatusCode};
+use http::{HeaderValue, Method, Response};
 use serde_json::json;
 
 use crate::body::Body;
@@ -45,7 +45,7 @@ impl Resource {
         if let (false, Some(said)) = (self.scopes.is_empty(), said.as_object_mut()) {
             said.insert("scopes_supported".to_owned(), json!(self.scopes));
         }
-        Some(reply::json(StatusCode::OK, said.to_string()))
+        Some(reply::answer(said.to_string()))
     }
 
     fn base(&self) -> &str {

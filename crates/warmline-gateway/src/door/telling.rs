@@ -13,7 +13,7 @@ use warmline::metrics::ClosedSet;
 
 use crate::body::Body;
 use crate::metrics::TurnedAwayFor;
-use crate::reply::{Matter, Told};
+use crate::reply::{self, Matter};
 use crate::who::{Peer, TurnedAway};
 
 /// So long the same reason is not told again.
@@ -53,7 +53,7 @@ impl Faults {
     /// other.
     pub(crate) fn tell(&self, why: Option<TurnedAwayFor>, peer: Peer, response: &Response<Body>) {
         let status = response.status();
-        let told = response.extensions().get::<Told>();
+        let told = reply::told(response);
         let (reason, place) = match (why, told.map(|told| told.matter)) {
             (Some(why), _) => (why.word(), why.place()),
             (None, Some(Matter::Message)) => ("message", TurnedAwayFor::ALL.len()),
@@ -63,7 +63,7 @@ impl Faults {
         let line = Line {
             reason,
             status: status.as_u16(),
-            code: told.map(|told| told.code),
+            code: told.and_then(|told| told.code),
             what: told.map(|told| &*told.what),
             from: peer.shown(),
         };

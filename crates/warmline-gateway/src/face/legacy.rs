@@ -22,7 +22,7 @@ use warmline::core::protocol::envelope::{Kind, Message};
 use warmline::core::protocol::headers::{PROTOCOL_VERSION, SESSION_ID};
 use warmline::core::protocol::params::Params;
 
-use self::client::{Client, NO_SESSION, Refusal};
+use self::client::{Client, Refusal};
 use super::{Visit, accepts};
 use crate::body::Body;
 use crate::reply::{self, RpcCode};
@@ -31,7 +31,7 @@ use crate::which;
 pub(crate) use self::standing::stream;
 
 /// Answers a message of a legacy client.
-pub(crate) async fn message(visit: Visit<'_>, message: Message, params: Params) -> Response<Body> {
+pub(crate) async fn message(visit: &Visit<'_>, message: Message, params: Params) -> Response<Body> {
     if let Some(refusal) = two_versions(visit.head, message.raw_id()) {
         return refusal;
     }
@@ -44,25 +44,25 @@ pub(crate) async fn message(visit: Visit<'_>, message: Message, params: Params) 
         return refusal;
     }
     let method = message.method().unwrap_or_default();
-    let client = match Client::of(&visit) {
+    let client = match Client::of(visit) {
         Ok(client) => client,
         Err(refusal) => {
-            refusal.note(&visit, method, &params);
+            refusal.note(visit, method, &params);
             return refusal.response(message.raw_id(), visit.candour());
         },
     };
     match message.kind() {
-        Kind::Request => request::answer(&visit, client, &message, params).await,
-        Kind::Notification => match notified(&visit, &client, &message, &params).await {
-            Ok(()) => reply::empty(StatusCode::ACCEPTED),
+        Kind::Request => request::answer(visit, client, &message, params).await,
+        Kind::Notification => match notified(visit, &client, &message, &params).await {
+            Ok(()) => reply::accepted(),
             Err(refusal) => {
-                refusal.note(&visit, method, &params);
+                refusal.note(visit, method, &params);
                 refusal.response(None, visit.candour())
             },
         },
         Kind::Result | Kind::Error => {
             client.questions.answered(&message);
-            reply::empty(StatusCode::ACCEPTED)
+            reply::accepted()
         },
     }
 }
@@ -102,7 +102,8 @@ fn two_versions(head: &Parts, id: Option<&[u8]>) -> Option<Response<Body>> {
     let second = stated.nth(1);
     second.map(|_| {
         let what = "Bad Request: `MCP-Protocol-Version` stands there twice";
-        reply::error(StatusCode::BAD_REQUEST, id, RpcCode::Invalid, what)
+        let refusal = reply::error(StatusCode::BAD_REQUEST, id, RpcCode::Invalid, what);
+        reply::called(refusal, RpcCode::Header.why())
     })
 }
 
@@ -126,34 +127,23 @@ fn wrong_version(head: &Parts, id: Option<&[u8]>) -> Option<Response<Body>> {
         "Bad Request: Unsupported protocol version: {shown} (supported versions: {})",
         supported.join(", ")
     );
-    Some(reply::error(
-        StatusCode::BAD_REQUEST,
-        id,
-        RpcCode::Invalid,
-        &what,
-    ))
-}
-
-fn not_acceptable(id: Option<&[u8]>, what: &str) -> Response<Body> {
-    reply::error(StatusCode::NOT_ACCEPTABLE, id, RpcCode::Invalid, what)
+    let refusal = reply::error(StatusCode::BAD_REQUEST, id, RpcCode::Invalid, &what);
+    Some(reply::called(refusal, RpcCode::Version.why()))
 }
 
 /// `DELETE`: the client is done.
-pub(crate) async fn end(visit: Visit<'_>) -> Response<Body> {
+pub(crate) async fn end(visit: &Visit<'_>) -> Response<Body> {
     let Some(ticket) = visit.head.headers.get(SESSION_ID) else {
         let what = "Bad Request: a session id is needed";
         return reply::error(StatusCode::BAD_REQUEST, None, RpcCode::Invalid, what);
     };
-    let client = match Client::of(&visit) {
+    let client = match Client::of(visit) {
         Ok(client) => client,
-        Err(refusal) => {
-            visit.sent_away(NO_SESSION);
-            return refusal.response(None, visit.candour());
-        },
+        Err(refusal) => return refusal.response(None, visit.candour()),
     };
     if let Some(name) = client.name() {
         visit.shared.clients.end(ticket, name);
     }
-    client.end(&visit).await;
-    reply::empty(StatusCode::NO_CONTENT)
+    client.end(visit).await;
+    reply::done()
 }

@@ -48,37 +48,39 @@ use crate::which::{self, BadName, RUN_META};
 use crate::who::{self, Split, Subject};
 
 /// Answers a message of a modern client.
-pub(crate) async fn message(visit: Visit<'_>, message: Message, params: Params) -> Response<Body> {
+pub(crate) async fn message(visit: &Visit<'_>, message: Message, params: Params) -> Response<Body> {
     reply::told_if_only_legacy(answered(visit, message, params).await)
 }
 
-async fn answered(visit: Visit<'_>, message: Message, params: Params) -> Response<Body> {
+async fn answered(visit: &Visit<'_>, message: Message, params: Params) -> Response<Body> {
     if let Err(refusal) = check::check(visit.head, &message, &params) {
-        return refusal.response(message.raw_id());
+        // An answer has the id of a question, which is nobody's request.
+        let own_id = message.raw_id().filter(|_| message.method().is_some());
+        return refusal.response(own_id);
     }
     if message.kind() == Kind::Notification {
         // The protocol knows none that a client of this era sends over HTTP.
-        return reply::empty(StatusCode::ACCEPTED);
+        return reply::accepted();
     }
     if visit.target.server.is_none() {
         return Box::pin(merged::message(visit, message, params)).await;
     }
     let said = visit.shared.audit.is_some().then(|| params.clone());
-    let asked = match Asked::of(&visit, &message, params) {
+    let asked = match Asked::of(visit, &message, params) {
         Ok(asked) => asked,
         Err(refused) => {
             if let Some(said) = said {
-                refused.note(&visit, message.method().unwrap_or_default(), &said);
+                refused.note(visit, message.method().unwrap_or_default(), &said);
             }
             return refused.response(message.raw_id(), visit.candour());
         },
     };
     match message.method() {
-        Some("server/discover") => Box::pin(discover::answer(&visit, asked)).await,
-        Some(listen::METHOD) => listen::answer(&visit, asked).await,
+        Some("server/discover") => Box::pin(discover::answer(visit, asked)).await,
+        Some(listen::METHOD) => listen::answer(visit, asked).await,
         method => {
             let method = method_named(method.unwrap_or_default());
-            call(&visit, asked, method).await
+            call(visit, asked, method).await
         },
     }
 }
@@ -88,10 +90,7 @@ async fn call(visit: &Visit<'_>, asked: Asked, method: Cow<'static, str>) -> Res
     let pass = match visit.pass(asked.server.name(), &method, &asked.params) {
         Ok(pass) => pass,
         Err(error) => {
-            return reply::json(
-                StatusCode::OK,
-                failure::message(&asked.id, &error, visit.candour()),
-            );
+            return reply::answer(failure::message(&asked.id, &error, visit.candour()));
         },
     };
     let lane = Arc::new(Lane::new(Keep::Nothing));
@@ -301,11 +300,10 @@ impl NotPassed {
         let why = match self {
             Self::Failed(error) => return visit.failed(method, params, error),
             Self::NoServer => Code::ServerUnknown.word(),
-            Self::BadRun(_) => "bad-run",
+            Self::BadRun(_) => which::BAD_RUN,
             Self::BadState => "bad-state",
-            Self::OnlyLegacy => Code::EraUnknown.word(),
-            Self::Wrong(RpcCode::Method, _) => "unknown-method",
-            Self::Wrong(..) => "bad-params",
+            Self::OnlyLegacy => reply::ERA_UNKNOWN,
+            Self::Wrong(code, _) => code.why(),
             Self::Hidden(_) => Code::NotAllowed.word(),
         };
         visit.turned_down(method, params, why);
@@ -321,7 +319,7 @@ impl NotPassed {
             },
             Self::OnlyLegacy => {
                 let message = reply::only_legacy(id.unwrap_or(b"null"));
-                reply::json(StatusCode::BAD_REQUEST, message)
+                reply::ended(StatusCode::BAD_REQUEST, message)
             },
             Self::Wrong(RpcCode::Method, what) => {
                 reply::error(StatusCode::NOT_FOUND, id, RpcCode::Method, what)
@@ -330,8 +328,7 @@ impl NotPassed {
             Self::Hidden(what) => reply::error(StatusCode::OK, id, RpcCode::Params, what),
             Self::Failed(error) if error.code() == Code::ServerUnknown => reply::nothing_here(),
             Self::Failed(error) => {
-                let message = failure::message(id.unwrap_or(b"null"), error, candour);
-                reply::json(StatusCode::OK, message)
+                reply::answer(failure::message(id.unwrap_or(b"null"), error, candour))
             },
         }
     }

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
+use http::Response;
 use http::request::Parts;
-use http::{Response, StatusCode};
 use tokio::sync::mpsc;
 use tokio::time::Sleep;
 use warmline::clock;
@@ -40,7 +40,7 @@ pub(crate) fn unfit_to_listen(head: &Parts) -> Option<Response<Body>> {
         return Some(reply::wrong_method("GET"));
     }
     let can_read = matches!(accepts(head), Some(Accepts::Both | Accepts::Events));
-    (!can_read).then(reply::not_acceptable)
+    (!can_read).then(|| reply::not_acceptable(None))
 }
 
 /// The same of one that leaves a message.
@@ -82,8 +82,8 @@ pub(crate) fn listen(visit: &Visit<'_>) -> Response<Body> {
 }
 
 /// Takes a message. What comes of it goes down the stream.
-pub(crate) async fn said(visit: Visit<'_>, body: Bytes) -> Response<Body> {
-    let Some(talk) = visit.shared.talks.find(&visit) else {
+pub(crate) async fn said(visit: &Visit<'_>, body: Bytes) -> Response<Body> {
+    let Some(talk) = visit.shared.talks.find(visit) else {
         return reply::no_such_session(None);
     };
     let message = match Message::split(body.clone()) {
@@ -96,10 +96,10 @@ pub(crate) async fn said(visit: Visit<'_>, body: Bytes) -> Response<Body> {
     };
     match &message {
         Some(message) if message.kind() != Kind::Request => {
-            told(&visit, &talk, message, body).await;
-            reply::empty(StatusCode::ACCEPTED)
+            told(visit, &talk, message, body).await;
+            reply::accepted()
         },
-        _ => asked(&visit, &talk, message.as_ref(), body),
+        _ => asked(visit, &talk, message.as_ref(), body),
     }
 }
 
@@ -116,7 +116,8 @@ async fn told(visit: &Visit<'_>, talk: &Arc<Talk>, message: &Message, body: Byte
     }
     let head = talk::head(visit.head, http::Method::POST, Some(&session));
     let to_legacy = talk.visit(visit.shared, &visit.subject, &head);
-    drop(face::with_body(to_legacy, body).await);
+    let (_, response) = face::with_body(&to_legacy, body).await;
+    visit.shared.faults.tell(None, visit.peer, &response);
 }
 
 /// Hears what belongs to no call, as long as the stream is read.
@@ -127,7 +128,8 @@ fn stand(visit: &Visit<'_>, talk: &Arc<Talk>) {
     let subject = visit.subject.clone();
     drop(clock::spawn("sse-standing", async move {
         let standing = async {
-            let response = face::without_body(talk.visit(&shared, &subject, &head)).await;
+            let response = face::without_body(&talk.visit(&shared, &subject, &head)).await;
+            shared.faults.tell(None, talk.peer, &response);
             if response.status().is_success() {
                 face::passing::pass(response, &talk.out, shared.max_request()).await;
             }
@@ -146,8 +148,7 @@ fn asked(
     message: Option<&Message>,
     body: Bytes,
 ) -> Response<Body> {
-    let place = Arc::clone(&talk.places).try_acquire_owned();
-    let (Ok(place), Some(room)) = (place, visit.shared.gate.room(body.len())) else {
+    let Ok(place) = Arc::clone(&talk.places).try_acquire_owned() else {
         return reply::overloaded();
     };
     let is_modern = is_modern(visit.head, message);
@@ -156,25 +157,33 @@ fn asked(
     let head = talk::head(visit.head, http::Method::POST, session);
     let (shared, talk) = (Arc::clone(visit.shared), Arc::clone(talk));
     let subject = visit.subject.clone();
-    let greets = message.is_some_and(|message| message.method() == Some("initialize"));
+    let method = message.and_then(Message::method).map(str::to_owned);
+    // What the request takes up it takes up until it is answered on the stream.
+    let burden = visit.take_burden();
     drop(clock::spawn("sse-call", async move {
-        let _counted = shared.gate.request();
+        let to_legacy = talk.visit(&shared, &subject, &head);
         let response = match step {
             Ok(_) => {
-                let to_legacy = talk.visit(&shared, &subject, &head);
-                let (_, response) = face::with_body(to_legacy, body).await;
+                let (_, response) = face::with_body(&to_legacy, body).await;
+                let greets = method.as_deref() == Some("initialize");
                 if greets {
                     let session = response.headers().get(SESSION_ID).cloned();
                     talk.greeted(&shared, &subject, session).await;
                 }
                 response
             },
-            Err(refusal) => reply::json(StatusCode::OK, refusal),
+            Err(refusal) => {
+                let none = Params::empty();
+                let said = method.as_deref().map(|method| (method, &none));
+                to_legacy.note_refusal(said, &refusal);
+                *refusal
+            },
         };
+        shared.faults.tell(None, talk.peer, &response);
         face::passing::pass(response, &talk.out, shared.max_request()).await;
-        drop((place, room));
+        drop((place, burden));
     }));
-    reply::empty(StatusCode::ACCEPTED)
+    reply::accepted()
 }
 
 /// Whether a message speaks the era that has no such transport.

@@ -17,7 +17,7 @@ use futures_util::future::{AbortHandle, Abortable, BoxFuture};
 use futures_util::stream::FuturesUnordered;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::request::Parts;
-use http::{HeaderValue, Method, Request};
+use http::{HeaderValue, Method, Request, StatusCode};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{mpsc, watch};
 use warmline::core::key::Digest;
@@ -34,6 +34,7 @@ use super::Visit;
 use super::passing::pass;
 use crate::audit::Audit;
 use crate::door::limits::NO_BURDEN;
+use crate::metrics::TurnedAwayFor;
 use crate::path::Target;
 use crate::reply::{self, RpcCode};
 use crate::tokens::LOCAL;
@@ -155,16 +156,12 @@ impl Pipe {
     }
 
     fn visit<'a>(&'a self, head: &'a Parts) -> Visit<'a> {
-        Visit {
-            shared: &self.shared,
-            subject: Subject::local(&self.shared.warm),
-            target: Target {
-                run: Some(self.run.name()),
-                server: self.server.as_deref(),
-            },
-            head,
-            burden: &NO_BURDEN,
-        }
+        let who = (Subject::local(&self.shared.warm), Peer::SameUser);
+        let target = Target {
+            run: Some(self.run.name()),
+            server: self.server.as_deref(),
+        };
+        Visit::new(&self.shared, who, target, head, &NO_BURDEN)
     }
 
     /// Answers one message, and writes what comes of it. Gives the client session it opened.
@@ -174,7 +171,7 @@ impl Pipe {
         body: Bytes,
         out: mpsc::Sender<Bytes>,
     ) -> Option<HeaderValue> {
-        let (_, response) = face::with_body(self.visit(&head), body).await;
+        let (_, response) = face::with_body(&self.visit(&head), body).await;
         self.shared.faults.tell(None, Peer::SameUser, &response);
         let session = response.headers().get(SESSION_ID).cloned();
         pass(response, &out, self.shared.max_request()).await;
@@ -183,7 +180,8 @@ impl Pipe {
 
     /// What comes down to a legacy client beside its calls.
     async fn stand(&self, head: Parts, out: mpsc::Sender<Bytes>) -> Ended {
-        let response = face::without_body(self.visit(&head)).await;
+        let response = face::without_body(&self.visit(&head)).await;
+        self.shared.faults.tell(None, Peer::SameUser, &response);
         if response.status().is_success() {
             pass(response, &out, self.shared.max_request()).await;
         }
@@ -314,7 +312,7 @@ impl<'p> Talk<'p> {
     async fn close(&mut self) {
         if self.session.is_some() {
             let head = self.head(Method::DELETE);
-            drop(face::without_body(self.pipe.visit(&head)).await);
+            drop(face::without_body(&self.pipe.visit(&head)).await);
         }
         let identity = self.pipe.shared.warm.identity(LOCAL);
         if let Within::Own(name) = &self.pipe.run
@@ -326,9 +324,13 @@ impl<'p> Talk<'p> {
 
     async fn too_long(&self) {
         let what = "Invalid Request: the message is too large";
-        let error = reply::error_message(None, RpcCode::Invalid.number(), what, None);
-        // Whoever reads no more hears of nothing.
-        self.out.send(error).await.ok();
+        let status = StatusCode::PAYLOAD_TOO_LARGE;
+        let response = reply::error(status, None, RpcCode::Invalid, what);
+        let (shared, why) = (&self.pipe.shared, TurnedAwayFor::TooLarge);
+        shared.faults.tell(Some(why), Peer::SameUser, &response);
+        let head = self.head(Method::POST);
+        self.pipe.visit(&head).sent_away(why.word());
+        pass(response, &self.out, shared.max_request()).await;
     }
 
     /// The head that an HTTP client of the same session would send.

@@ -32,6 +32,7 @@ mod ops_truth;
 #[path = "../stage/program.rs"]
 mod program;
 mod programs;
+mod refusals;
 mod refused;
 mod resting;
 mod secrets;

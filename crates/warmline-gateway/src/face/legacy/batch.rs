@@ -15,7 +15,7 @@ use warmline::core::protocol::meta;
 use warmline::core::protocol::params::Params;
 
 use super::client::Client;
-use super::{accepts, not_acceptable, notified, request, wrong_version};
+use super::{accepts, notified, request, wrong_version};
 use crate::body::Body;
 use crate::face::{Visit, raw_id};
 use crate::flow::{self, Calling, Ended, Leaving, Manner};
@@ -26,11 +26,11 @@ use crate::reply::{self, RpcCode};
 const MAX_MESSAGES: usize = 100;
 
 /// Answers a batch.
-pub(crate) async fn answer(visit: Visit<'_>, body: Bytes) -> Response<Body> {
+pub(crate) async fn answer(visit: &Visit<'_>, body: Bytes) -> Response<Body> {
     if let Some(refusal) = wrong_version(visit.head, None) {
         return refusal;
     }
-    let client = match Client::of(&visit) {
+    let client = match Client::of(visit) {
         Ok(client) => client,
         Err(refusal) => return refusal.response(None, visit.candour()),
     };
@@ -42,24 +42,21 @@ pub(crate) async fn answer(visit: Visit<'_>, body: Bytes) -> Response<Body> {
         Err(why) => return refused(&why),
     };
     let Some(accepts) = accepts(visit.head) else {
-        return not_acceptable(
-            None,
-            "Not Acceptable: application/json or text/event-stream",
-        );
+        return reply::not_acceptable(None);
     };
     let manner = Manner {
         accepts,
         leaving: Leaving::GoesOn,
-        stream: request::can_come_back(&visit, &client).then(|| client.new_number()),
+        stream: request::can_come_back(visit, &client).then(|| client.new_number()),
     };
     let lane = Arc::new(Lane::new(flow::keep_for(&manner)));
     let (mut asked, mut refused) = (Vec::new(), None);
     for (message, params) in messages {
         match message.kind() {
-            Kind::Request => asked.push(ask(&visit, &client, &message, params, &lane).await),
+            Kind::Request => asked.push(ask(visit, &client, &message, params, &lane).await),
             Kind::Notification => {
-                if let Err(refusal) = notified(&visit, &client, &message, &params).await {
-                    refusal.note(&visit, message.method().unwrap_or_default(), &params);
+                if let Err(refusal) = notified(visit, &client, &message, &params).await {
+                    refusal.note(visit, message.method().unwrap_or_default(), &params);
                     refused = Some(refusal);
                 }
             },
@@ -69,11 +66,11 @@ pub(crate) async fn answer(visit: Visit<'_>, body: Bytes) -> Response<Body> {
     // A notice has no answer of its own; beside calls these are what is answered.
     match (asked.is_empty(), refused) {
         (true, Some(refusal)) => return refusal.response(None, visit.candour()),
-        (true, None) => return reply::empty(StatusCode::ACCEPTED),
+        (true, None) => return reply::accepted(),
         (false, _) => {},
     }
     let together = together(asked, Arc::clone(&lane));
-    request::respond(&visit, &client, together, lane, manner).await
+    request::respond(visit, &client, together, lane, manner).await
 }
 
 /// All calls of a batch, without those that the client gave up: these have no answer.
@@ -168,5 +165,6 @@ fn array(ended: &[Ended]) -> Bytes {
 }
 
 fn refused(what: &str) -> Response<Body> {
-    reply::error(StatusCode::BAD_REQUEST, None, RpcCode::Invalid, what)
+    let refusal = reply::error(StatusCode::BAD_REQUEST, None, RpcCode::Invalid, what);
+    reply::called(refusal, "bad-batch")
 }

@@ -31,7 +31,7 @@ use crate::lane::Lane;
 use crate::path::Target;
 use crate::reply::{self, RpcCode};
 use crate::ticket::Ticket;
-use crate::which::BadName;
+use crate::which::{self, BadName};
 use crate::who::Subject;
 
 /// A legacy client as it is served.
@@ -99,9 +99,6 @@ struct UnderWay {
     lane: Arc<Lane>,
 }
 
-/// The word of the audit for a session that is not known, or somebody else's.
-pub(super) const NO_SESSION: &str = "session-unknown";
-
 /// The stream that stands.
 #[derive(Debug)]
 struct Standing {
@@ -132,7 +129,7 @@ impl Refusal {
             Self::NoSession => reply::no_such_session(id),
             Self::BadRun(bad) => bad.response(id),
             Self::Failed(error) if error.code() == Code::ServerUnknown => reply::nothing_here(),
-            Self::Failed(_) => reply::json(StatusCode::OK, self.message(id, candour)),
+            Self::Failed(_) => reply::answer(self.message(id, candour)),
             Self::Wrong(code, what) => reply::error(StatusCode::OK, id, *code, what),
             Self::Hidden(what) => reply::error(StatusCode::OK, id, RpcCode::Params, what),
         }
@@ -140,15 +137,23 @@ impl Refusal {
 
     /// Tells the audit of a request that is not served for this.
     pub(super) fn note(&self, visit: &Visit<'_>, method: &str, params: &Params) {
-        let why = match self {
-            Self::Failed(error) => return visit.failed(method, params, error),
-            Self::NoSession => NO_SESSION,
-            Self::BadRun(_) => "bad-run",
-            Self::Wrong(RpcCode::Method, _) => "unknown-method",
-            Self::Wrong(..) => "bad-params",
-            Self::Hidden(_) => "not-allowed",
-        };
-        visit.turned_down(method, params, why);
+        match self {
+            Self::Failed(error) => visit.failed(method, params, error),
+            Self::NoSession | Self::BadRun(_) | Self::Wrong(..) | Self::Hidden(_) => {
+                visit.turned_down(method, params, self.why());
+            },
+        }
+    }
+
+    /// The word for it in the audit.
+    pub(super) fn why(&self) -> &'static str {
+        match self {
+            Self::Failed(error) => error.code().word(),
+            Self::NoSession => reply::NO_SESSION,
+            Self::BadRun(_) => which::BAD_RUN,
+            Self::Wrong(code, _) => code.why(),
+            Self::Hidden(_) => Code::NotAllowed.word(),
+        }
     }
 
     /// The same where there is no response of its own for it.

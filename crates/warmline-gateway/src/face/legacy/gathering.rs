@@ -26,7 +26,7 @@ use crate::merge::Member;
 use crate::merge::absent::{LeftOut, Why};
 use crate::merge::changes::Changes;
 use crate::path::Target;
-use crate::who::Subject;
+use crate::who::{Peer, Subject};
 
 /// A server that is not there is looked for again after a pause that doubles.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -99,6 +99,7 @@ impl Gathering {
         let place = Place {
             shared: Arc::clone(visit.shared),
             subject: visit.subject.clone(),
+            peer: visit.peer,
             run: visit.target.run.map(str::to_owned),
             head: visit.head.clone(),
             client: Arc::clone(client),
@@ -112,6 +113,7 @@ impl Gathering {
 struct Place {
     shared: Arc<Shared>,
     subject: Subject,
+    peer: Peer,
     run: Option<String>,
     head: Parts,
     client: Arc<Client>,
@@ -175,16 +177,12 @@ impl Place {
     }
 
     fn members(&self) -> Vec<Member> {
-        let visit = Visit {
-            shared: &self.shared,
-            subject: self.subject.clone(),
-            target: Target {
-                run: self.run.as_deref(),
-                server: None,
-            },
-            head: &self.head,
-            burden: &NO_BURDEN,
+        let target = Target {
+            run: self.run.as_deref(),
+            server: None,
         };
+        let who = (self.subject.clone(), self.peer);
+        let visit = Visit::new(&self.shared, who, target, &self.head, &NO_BURDEN);
         // A run that cannot be entered was refused when the stream began.
         merged::members(&visit, &self.client, None).unwrap_or_default()
     }

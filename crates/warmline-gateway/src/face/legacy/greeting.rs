@@ -24,7 +24,7 @@ use crate::merge::{self, words};
 use crate::reply::{self, RpcCode};
 
 /// Answers `initialize`.
-pub(super) async fn greet(visit: Visit<'_>, message: Message, params: Params) -> Response<Body> {
+pub(super) async fn greet(visit: &Visit<'_>, message: Message, params: Params) -> Response<Body> {
     let id = message.raw_id().unwrap_or(b"null");
     let Some(offered) = offered(&params) else {
         let what = "Invalid params: `protocolVersion` is missing";
@@ -36,16 +36,16 @@ pub(super) async fn greet(visit: Visit<'_>, message: Message, params: Params) ->
         return reply::error(StatusCode::BAD_REQUEST, Some(id), RpcCode::Params, what);
     }
     let answers = Answers::of(capabilities);
-    let begun = match Client::begin_session(&visit, &params, answers, offered) {
+    let begun = match Client::begin_session(visit, &params, answers, offered) {
         Ok(begun) => begun,
-        Err(refusal) => return turned_down(&visit, &refusal, id, &params),
+        Err(refusal) => return turned_down(visit, &refusal, id, &params),
     };
     if visit.target.server.is_none() {
-        return greet_for_all(&visit, begun, (id, &params), offered).await;
+        return greet_for_all(visit, begun, (id, &params), offered).await;
     }
-    let way = match begun.way(&visit) {
+    let way = match begun.way(visit) {
         Ok(way) => way,
-        Err(refusal) => return turned_down(&visit, &refusal, id, &params),
+        Err(refusal) => return turned_down(visit, &refusal, id, &params),
     };
     let line = visit.noted("initialize", &params);
     let facts = match way.server.greeting().await {
@@ -109,7 +109,7 @@ fn admitted(
         },
     };
     let message = reply::response_message(Some(id), "result", result.as_bytes());
-    let mut response = reply::json(StatusCode::OK, message);
+    let mut response = reply::answer(message);
     response.headers_mut().insert(SESSION_ID, ticket);
     response
 }
@@ -127,7 +127,7 @@ async fn not_greeted(
     let is_modern =
         error.reason() == Reason::Version && (names_it || server.lacks(Era::Legacy).await);
     if !is_modern {
-        return reply::json(StatusCode::OK, failure::message(id, error, candour));
+        return reply::answer(failure::message(id, error, candour));
     }
     let requested = params.member("protocolVersion");
     let requested = requested.and_then(|raw| serde_json::from_slice::<String>(raw).ok());

@@ -16,7 +16,7 @@ use warmline::core::protocol::params::Params;
 use super::asking::Ear;
 use super::client::{Client, Present, Refusal};
 use super::streams::Kind;
-use super::{accepts, merged, not_acceptable};
+use super::{accepts, merged};
 use crate::body::Body;
 use crate::face::{OneStream, Visit, method_named, raw_id};
 use crate::failure;
@@ -35,11 +35,10 @@ pub(super) async fn answer(
 ) -> Response<Body> {
     let id = raw_id(message);
     let Some(accepts) = accepts(visit.head) else {
-        let what = "Not Acceptable: a client must accept application/json or text/event-stream";
-        return not_acceptable(Some(&id), what);
+        return reply::not_acceptable(Some(&id));
     };
     if message.method() == Some("ping") {
-        return reply::json(StatusCode::OK, pong(&id));
+        return reply::answer(pong(&id));
     }
     let manner = Manner {
         accepts,
@@ -66,10 +65,10 @@ pub(super) async fn respond(
 ) -> Response<Body> {
     let flow = Flow::of(calling, Arc::clone(&lane), manner, visit.take_burden());
     match flow.counted(&visit.shared.counts).begin().await {
-        Begun::Alone(ended) => reply::json(ended.status, ended.message),
+        Begun::Alone(ended) => reply::ended(ended.status, ended.message),
         // It ended its session while this was under way, and is told as for any later request.
         Begun::GivenUp if visit.shared.clients.has_ended(client) => reply::no_such_session(None),
-        Begun::GivenUp => reply::empty(StatusCode::ACCEPTED),
+        Begun::GivenUp => reply::accepted(),
         Begun::Events(flow) => {
             if let (Some(whose), Some(stream)) = (client.name(), manner.stream) {
                 hold(visit, client, (whose, stream), &lane, Kind::Call);

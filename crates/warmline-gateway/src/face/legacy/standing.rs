@@ -11,11 +11,11 @@ use warmline::core::key::Digest;
 use warmline::core::protocol::headers::LAST_EVENT_ID;
 
 use super::asking::StandingEar;
-use super::client::{AtTheStream, Client, NO_SESSION};
+use super::client::{AtTheStream, Client};
 use super::gathering::Gathering;
 use super::request::{can_come_back, hold, prime};
 use super::streams::Kind;
-use super::{accepts, not_acceptable, wrong_version};
+use super::{accepts, wrong_version};
 use crate::body::Body;
 use crate::face::Visit;
 use crate::flow::{self, Accepts, Flow, Leaving, Manner, Prime};
@@ -23,27 +23,24 @@ use crate::lane::{Keep, Lane};
 use crate::reply::{self, RpcCode};
 
 /// Answers `GET`.
-pub(crate) async fn stream(visit: Visit<'_>) -> Response<Body> {
+pub(crate) async fn stream(visit: &Visit<'_>) -> Response<Body> {
     if let Some(refusal) = wrong_version(visit.head, None) {
         return refusal;
     }
     if !matches!(accepts(visit.head), Some(Accepts::Both | Accepts::Events)) {
-        return not_acceptable(None, "Not Acceptable: a stream is text/event-stream");
+        return reply::unreadable(None, "Not Acceptable: a stream is text/event-stream");
     }
-    let client = match Client::of(&visit) {
+    let client = match Client::of(visit) {
         Ok(client) => client,
-        Err(refusal) => {
-            visit.sent_away(NO_SESSION);
-            return refusal.response(None, visit.candour());
-        },
+        Err(refusal) => return refusal.response(None, visit.candour()),
     };
     let Some(whose) = client.name() else {
         // Nothing could be told to a client that is another one with each request.
         return reply::wrong_method("POST");
     };
     match visit.head.headers.get(LAST_EVENT_ID) {
-        Some(last) => go_on(&visit, &client, whose, last),
-        None => begin(&visit, &client, whose),
+        Some(last) => go_on(visit, &client, whose, last),
+        None => begin(visit, &client, whose),
     }
 }
 
@@ -62,12 +59,9 @@ fn go_on(
         can.then_some((lane, kind, stream, number))
     });
     let Some((lane, kind, stream, number)) = held else {
-        return reply::error(
-            StatusCode::BAD_REQUEST,
-            None,
-            RpcCode::Invalid,
-            "Bad Request: this event is not held any more",
-        );
+        let what = "Bad Request: this event is not held any more";
+        let refusal = reply::error(StatusCode::BAD_REQUEST, None, RpcCode::Invalid, what);
+        return reply::called(refusal, "event-unknown");
     };
     // Whoever may not read it leaves it to those who do.
     let flow = || Flow::after(number, Arc::clone(&lane), manner(stream));
@@ -127,7 +121,10 @@ fn stand(
             let attending = way.server.attend(ear);
             flow.holding((attending, reading, at)).response()
         },
-        Err(refusal) => refusal.response(None, visit.candour()),
+        Err(refusal) => {
+            visit.sent_away(refusal.why());
+            refusal.response(None, visit.candour())
+        },
     }
 }
 
@@ -149,10 +146,7 @@ const fn manner(stream: u64) -> Manner {
 }
 
 fn taken() -> Response<Body> {
-    reply::error(
-        StatusCode::CONFLICT,
-        None,
-        RpcCode::Invalid,
-        "Conflict: only one standing stream is allowed per session",
-    )
+    let what = "Conflict: only one standing stream is allowed per session";
+    let refusal = reply::error(StatusCode::CONFLICT, None, RpcCode::Invalid, what);
+    reply::called(refusal, "stream-taken")
 }

@@ -30,14 +30,14 @@ pub(super) async fn answer(visit: &Visit<'_>, asked: Asked) -> Response<Body> {
     let error = match told {
         Ok(said) => {
             let message = reply::response_message(Some(&asked.id), "result", &said);
-            return reply::json(StatusCode::OK, message);
+            return reply::answer(message);
         },
         Err(error) => error,
     };
     let ended = failed(&asked.server, &asked.id, (&error, 0), visit.candour()).await;
     match not_met(&error) {
-        Some(status) => later(reply::json(status, ended.message), &error),
-        None => reply::json(ended.status, ended.message),
+        Some(status) => later(reply::ended(status, ended.message), &error),
+        None => reply::ended(ended.status, ended.message),
     }
 }
 

@@ -35,7 +35,7 @@ use crate::merge;
 use crate::merge::changes::Changes;
 use crate::merge::owner::Seeker;
 use crate::path::Target;
-use crate::who::Subject;
+use crate::who::{Peer, Subject};
 
 /// Answers `subscriptions/listen`.
 pub(super) async fn answer(
@@ -60,6 +60,7 @@ pub(super) async fn answer(
     let place = Place {
         shared: Arc::clone(visit.shared),
         subject: visit.subject.clone(),
+        peer: visit.peer,
         run: visit.target.run.map(str::to_owned),
         head: visit.head.clone(),
         params: params.clone(),
@@ -132,6 +133,7 @@ impl Wanted {
 struct Place {
     shared: Arc<Shared>,
     subject: Subject,
+    peer: Peer,
     run: Option<String>,
     head: Parts,
     params: Params,
@@ -155,16 +157,12 @@ impl Place {
     }
 
     async fn stay_with_all(&self) {
-        let visit = Visit {
-            shared: &self.shared,
-            subject: self.subject.clone(),
-            target: Target {
-                run: self.run.as_deref(),
-                server: None,
-            },
-            head: &self.head,
-            burden: &NO_BURDEN,
+        let target = Target {
+            run: self.run.as_deref(),
+            server: None,
         };
+        let who = (self.subject.clone(), self.peer);
+        let visit = Visit::new(&self.shared, who, target, &self.head, &NO_BURDEN);
         let reach = |server: &str| self.way.to(&visit, server);
         let members = || merge::members(&self.shared, &self.subject, reach);
         let seeker = Seeker {

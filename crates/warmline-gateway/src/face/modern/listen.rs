@@ -83,14 +83,14 @@ pub(super) async fn answer(visit: &Visit<'_>, asked: Asked) -> Response<Body> {
 /// What changes can only be told on a stream.
 pub(super) fn not_as_json(id: &[u8]) -> Response<Body> {
     let what = "Not Acceptable: what changes comes as text/event-stream";
-    let status = StatusCode::NOT_ACCEPTABLE;
-    reply::error(status, Some(id), RpcCode::Invalid, what)
+    reply::unreadable(Some(id), what)
 }
 
 /// Too many listen already.
 pub(super) fn no_room(id: &[u8]) -> Response<Body> {
     let what = "Subscription limit reached";
-    reply::error(StatusCode::OK, Some(id), RpcCode::Internal, what)
+    let refusal = reply::error(StatusCode::OK, Some(id), RpcCode::Internal, what);
+    reply::called(refusal, reply::OVERLOADED)
 }
 
 /// Waits until the gateway stops; for ever, where nobody is left to say so.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesOrdered;
-use http::{Response, StatusCode};
+use http::Response;
 use serde_json::json;
 use std::sync::Arc;
 use warmline::core::era::Era;
@@ -29,19 +29,19 @@ use crate::reply::{self, RpcCode};
 const MAX_SHOWN: usize = 128;
 
 /// Answers a message of a modern client.
-pub(super) async fn message(visit: Visit<'_>, message: Message, params: Params) -> Response<Body> {
+pub(super) async fn message(visit: &Visit<'_>, message: Message, params: Params) -> Response<Body> {
     let method = message.method().unwrap_or_default();
     let said = params.clone();
     let answered = match (method, Errand::of(method)) {
-        ("server/discover", _) => discover(&visit, &message, &params).await,
-        (listen::METHOD, _) => listen(&visit, &message, &params).await,
-        (_, Errand::List(list)) => listed(&visit, &message, list, &params).await,
-        (_, Errand::Named(list)) => by_name(&visit, &message, list, params).await,
+        ("server/discover", _) => discover(visit, &message, &params).await,
+        (listen::METHOD, _) => listen(visit, &message, &params).await,
+        (_, Errand::List(list)) => listed(visit, &message, list, &params).await,
+        (_, Errand::Named(list)) => by_name(visit, &message, list, params).await,
         ("resources/read", Errand::Resource) => {
             let uri = params.uri().unwrap_or_default().into_owned();
-            by_uri(&visit, &message, &uri, params).await
+            by_uri(visit, &message, &uri, params).await
         },
-        (_, Errand::Completion) => completed(&visit, &message, params).await,
+        (_, Errand::Completion) => completed(visit, &message, params).await,
         (_, Errand::Resource | Errand::Level | Errand::Unknown) => {
             let what = format!("Method not found: {method}");
             Err(NotPassed::Wrong(RpcCode::Method, what))
@@ -51,11 +51,11 @@ pub(super) async fn message(visit: Visit<'_>, message: Message, params: Params) 
         Ok(response) => return response,
         // What a modern server would say may only be said where this era is spoken.
         Err(wrong @ (NotPassed::Wrong(..) | NotPassed::Hidden(_))) => {
-            members(&visit, &said).await.err().unwrap_or(wrong)
+            members(visit, &said).await.err().unwrap_or(wrong)
         },
         Err(refused) => refused,
     };
-    refused.note(&visit, message.method().unwrap_or_default(), &said);
+    refused.note(visit, message.method().unwrap_or_default(), &said);
     refused.response(message.raw_id(), visit.candour())
 }
 
@@ -84,7 +84,7 @@ async fn members(visit: &Visit<'_>, params: &Params) -> Result<Vec<Member>, NotP
 
 fn answer(message: &Message, result: &[u8]) -> Response<Body> {
     let message = reply::response_message(message.raw_id(), "result", result);
-    reply::json(StatusCode::OK, message)
+    reply::answer(message)
 }
 
 /// `server/discover`.
@@ -250,7 +250,7 @@ async fn by_uri(
     let (code, data) = (RpcCode::Params.number(), json!({ "uri": uri }));
     let id = message.raw_id();
     let message = reply::error_message(id, code, "Resource not found", Some(&data));
-    Ok(reply::json(StatusCode::OK, message))
+    Ok(reply::answer(message))
 }
 
 /// Reads a resource from the first server that has it. All are asked at once: one that hangs

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::request::Parts;
-use http::{HeaderValue, Method, Request};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use papaya::HashMap;
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc};
@@ -14,11 +14,12 @@ use warmline::core::protocol::envelope::Message;
 use warmline::core::protocol::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
 
 use crate::Shared;
+use crate::body::Body;
 use crate::door::limits::NO_BURDEN;
 use crate::face::{self, Visit};
 use crate::path::Target;
 use crate::reply::{self, RpcCode};
-use crate::who::Subject;
+use crate::who::{Peer, Subject};
 
 /// So many requests of one client may be under way; more are turned away.
 pub(super) const MAX_UNDER_WAY: u32 = 256;
@@ -63,6 +64,8 @@ impl Talks {
 pub(super) struct Talk {
     /// Who opened it; none where nobody was asked.
     whose: Option<Digest>,
+    /// Where they came from.
+    pub(super) peer: Peer,
     run: Option<String>,
     server: Option<String>,
     pub(super) out: mpsc::Sender<Bytes>,
@@ -93,6 +96,7 @@ impl Talk {
     pub(super) fn new(visit: &Visit<'_>, out: mpsc::Sender<Bytes>) -> Self {
         Self {
             whose: whose(&visit.subject),
+            peer: visit.peer,
             run: visit.target.run.map(str::to_owned),
             server: visit.target.server.map(str::to_owned),
             out,
@@ -119,13 +123,8 @@ impl Talk {
         subject: &Subject,
         head: &'a Parts,
     ) -> Visit<'a> {
-        Visit {
-            shared,
-            subject: subject.clone(),
-            target: self.target(),
-            head,
-            burden: &NO_BURDEN,
-        }
+        let who = (subject.clone(), self.peer);
+        Visit::new(shared, who, self.target(), head, &NO_BURDEN)
     }
 
     /// The session, once there is one.
@@ -141,14 +140,16 @@ impl Talk {
         &self,
         message: Option<&Message>,
         is_modern: bool,
-    ) -> Result<Option<HeaderValue>, Bytes> {
+    ) -> Result<Option<HeaderValue>, Box<Response<Body>>> {
         let id = message.and_then(Message::raw_id);
         if is_modern {
-            return Err(reply::only_legacy(id.unwrap_or(b"null")));
+            let only_legacy = reply::only_legacy(id.unwrap_or(b"null"));
+            let refusal = reply::ended(StatusCode::BAD_REQUEST, only_legacy);
+            return Err(Box::new(reply::told_if_only_legacy(refusal)));
         }
         let refused = |what| {
-            let code = RpcCode::Invalid.number();
-            Err(reply::error_message(id, code, what, None))
+            let refusal = reply::error(StatusCode::BAD_REQUEST, id, RpcCode::Invalid, what);
+            Err(Box::new(refusal))
         };
         let method = message.and_then(Message::method);
         let mut stage = self.stage.lock();
@@ -206,7 +207,7 @@ impl Talk {
         let (none, ()) = Request::new(()).into_parts();
         let head = head(&none, Method::DELETE, Some(session));
         let visit = self.visit(shared, subject, &head);
-        drop(face::without_body(visit).await);
+        drop(face::without_body(&visit).await);
     }
 }
 
