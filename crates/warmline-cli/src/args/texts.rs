@@ -250,8 +250,9 @@ pub(super) const CHECK: &str = "\
 Look whether configuration files are right, and execute nothing.
 
 Nothing is started or contacted: what stands in the file is looked at, and what the environment
-says of settings; a variable that is named in ${NAME} has to be there. An error names file, line and column, and the nearest right word.
-Exit 2 if there is one.";
+says of settings; a variable that is named in ${NAME} has to be there. An error names file, line
+and column, and the nearest right word; all that can be told apart are told at once. A secret that
+stands in a header in plain text gets a note. Exit 2 if there is an error.";
 
 pub(super) const CHECK_EXAMPLES: &str = "\
 Examples:

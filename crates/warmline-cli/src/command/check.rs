@@ -1,8 +1,10 @@
 //! `warmline check`: are the configuration files right? Nothing in them is used.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use warmline::config::{Config, ConfigFile, NearMiss, Origin};
+use warmline::config::{
+    Config, ConfigError, ConfigFile, Declaration, Folders, NearMiss, Origin, PlainSecret,
+};
 use warmline::settings::{Effective, Origin as Decided, ProcessVariables};
 use warmline::trust::TrustStore;
 use warmline_gateway::settings::{self, Accesses};
@@ -28,11 +30,7 @@ pub(super) fn run(typed: &args::Check, report: &Report) -> Outcome<u8> {
     }
     let mut exit = 0;
     for (path, origin) in files {
-        // One file alone, as if it had been given: whether it is trusted is another question.
-        let looked = Config::read(Some(&path), &folders)
-            .map_err(Problem::from)
-            .and_then(|config| settled(&config, &store).map(|understood| (config, understood)));
-        match looked {
+        match looked_at(&path, &folders, &store) {
             Ok((config, understood)) => {
                 for file in config.files() {
                     tell(file, origin, &store, report);
@@ -40,13 +38,31 @@ pub(super) fn run(typed: &args::Check, report: &Report) -> Outcome<u8> {
                 }
                 understood.tell(report);
             },
-            Err(problem) => {
-                report.problem(&problem);
-                exit = problem.exit();
+            Err(problems) => {
+                for problem in problems {
+                    report.problem(&problem);
+                    exit = problem.exit();
+                }
             },
         }
     }
     Ok(exit)
+}
+
+/// One file alone, as if it had been given: whether it is trusted is another question. Everything
+/// that is wrong with it is told at once, as far as it can be told apart.
+fn looked_at(
+    path: &Path,
+    folders: &Folders,
+    store: &TrustStore,
+) -> Result<(Config, Understood), Vec<Problem>> {
+    let faults = ConfigFile::faults(path);
+    if !faults.is_empty() {
+        return Err(faults.into_iter().map(Problem::from).collect());
+    }
+    let config = Config::read(Some(path), folders).map_err(|error| vec![error.into()])?;
+    let understood = settled(&config, store)?;
+    Ok((config, understood))
 }
 
 /// What a file decides beside its servers, as it was understood.
@@ -56,22 +72,28 @@ struct Understood {
 }
 
 /// Whether what is decided can be decided together, and what it is.
-fn settled(config: &Config, store: &TrustStore) -> Outcome<Understood> {
-    let mut engine = config.engine(store);
-    engine.take_process_environment()?;
-    engine.settle()?;
-    let mut gateway = config.gateway(store);
-    gateway.take_process_environment()?;
-    gateway.settle()?;
+fn settled(config: &Config, store: &TrustStore) -> Result<Understood, Vec<Problem>> {
+    let mut problems: Vec<Problem> = Vec::new();
+    let (mut engine, mut gateway) = (config.engine(store), config.gateway(store));
+    let decided = engine.take_process_environment();
+    problems.extend(
+        decided
+            .and_then(|()| engine.settle())
+            .err()
+            .map(Problem::from),
+    );
+    let decided = gateway.take_process_environment();
+    problems.extend(
+        decided
+            .and_then(|()| gateway.settle())
+            .err()
+            .map(Problem::from),
+    );
     let (mut accesses, mut said) = (Accesses::new(), Vec::new());
     for file in config.files() {
-        let trusted = file.trusted(store)?;
         for declaration in file.declarations() {
-            let mut settings = trusted.settings(declaration)?;
-            settings.take_process_environment()?;
-            settings.settle()?;
-            // A variable that is named and not there is told here, and not when it is too late.
-            trusted.served(declaration, &ProcessVariables, &None)?;
+            let looked = usable(file, declaration, store);
+            problems.extend(looked.err().map(Problem::from));
             let access = &declaration.access;
             accesses.insert(declaration.name.clone(), access.clone());
             let lists = ["allow", "deny"].iter().zip([&access.allow, &access.deny]);
@@ -82,13 +104,32 @@ fn settled(config: &Config, store: &TrustStore) -> Outcome<Understood> {
             }));
         }
     }
-    settings::check(&gateway, &accesses)?;
+    let together = settings::check(&gateway, &accesses);
+    problems.extend(together.err().map(Problem::from));
+    if !problems.is_empty() {
+        return Err(problems);
+    }
     let all = gateway.effective().into_iter().chain(engine.effective());
     let decided = all.filter(|one| matches!(one.origin, Decided::File { .. }));
     Ok(Understood {
         settings: decided.collect(),
         rules: said,
     })
+}
+
+/// Whether a server can be used as far as its file and the environment say.
+fn usable(
+    file: &ConfigFile,
+    declaration: &Declaration,
+    store: &TrustStore,
+) -> Result<(), ConfigError> {
+    let trusted = file.trusted(store)?;
+    let mut settings = trusted.settings(declaration)?;
+    settings.take_process_environment()?;
+    settings.settle()?;
+    // A variable that is named and not there is told here, and not when it is too late.
+    trusted.served(declaration, &ProcessVariables, &None)?;
+    Ok(())
 }
 
 impl Understood {
@@ -113,7 +154,8 @@ impl Understood {
     }
 }
 
-/// Keys that are probably misspelt. They may be another program's own: nothing is wrong for sure.
+/// Keys that are probably misspelt, and secrets that everybody can read. The keys may be another
+/// program's own: nothing is wrong for sure.
 fn caution(file: &ConfigFile, report: &Report) {
     for NearMiss {
         server, key, meant, ..
@@ -125,6 +167,20 @@ fn caution(file: &ConfigFile, report: &Report) {
             server.escape_debug(),
             file.path().display()
         ));
+    }
+    for declaration in file.declarations() {
+        for PlainSecret {
+            header, instead, ..
+        } in declaration.plain_secrets()
+        {
+            report.caution(&format!(
+                "note: `{}` of `{}` in {} is a secret in plain text: put it into a variable, and \
+                 write `{instead}`",
+                header.escape_debug(),
+                declaration.written.escape_debug(),
+                declaration.place
+            ));
+        }
     }
 }
 

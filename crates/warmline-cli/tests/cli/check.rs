@@ -105,3 +105,156 @@ fn check_tells_of_keys_that_are_probably_misspelt() {
     note: `agrs` of `a` in mcp.json says nothing here: did you mean `args`?
     ");
 }
+
+/// Whoever mends a file wants to know all of it, not one mistake after the other.
+#[test]
+fn check_tells_everything_that_is_wrong_at_once() {
+    let warmline = Warmline::new();
+    let wrong = "[gateway]\nlissen = '127.0.0.1:1'\nauth = 'non'\n\
+                 [servers.a]\ncomand = ['x']\nspares = 'many'\n\
+                 [servers.B]\nurl = 'http://127.0.0.1:1'\n\
+                 [servers.c]\nurl = 'http://127.0.0.1:1'\ncommand = ['x']\n\
+                 [servers.c.tools.t]\nrepeatabel = true\n\
+                 [servers.d]\n\
+                 [sevrers.e]\nurl = 'http://127.0.0.1:1'\n";
+    warmline.write("warmline.toml", wrong);
+    tells!(warmline.run(&["check", "warmline.toml"]), @r#"
+    exit: 2
+    ----- stderr -----
+    error[config-unknown-key]: `lissen` is not a setting of `gateway`
+      where: warmline.toml:2:1
+        |
+      2 | lissen = …
+        | ^^^^^^ did you mean `listen`?
+    error[config-bad-value]: `gateway.auth` cannot be `non`
+      where: warmline.toml:3:8
+        |
+      3 | auth = 'non'
+        |        ^^^^^ did you mean `none`?
+    error[config-unknown-key]: `comand` is not a setting of a server
+      where: warmline.toml:5:1
+        |
+      5 | comand = …
+        | ^^^^^^ did you mean `command`?
+    error[config-bad-value]: `spares` is not a whole number: `many`
+      where: warmline.toml:6:10
+        |
+      6 | spares = 'many'
+        |          ^^^^^^
+    error[config-bad-value]: `B` cannot be the name of a server: names are made of `a` to `z`, `0` to `9` and `-`
+      where: warmline.toml:7:10
+    error[config-unknown-key]: `repeatabel` is not a setting of a tool
+      where: warmline.toml:13:1
+         |
+      13 | repeatabel = …
+         | ^^^^^^^^^^ did you mean `repeatable`?
+    error[config-bad-value]: `d` has neither a `command` nor a `url`
+      where: warmline.toml:14:10
+      hint: add `url = "https://…"` or `command = ["program", "argument"]`
+    error[config-unknown-key]: `sevrers` is not a table of this file
+      where: warmline.toml:15:2
+      hint: did you mean `servers`?
+    "#);
+    let told = warmline.run(&["check", "warmline.toml", "--json"]);
+    assert_eq!(told.everything().lines().count(), 8, "{told}");
+    let wrong = r#"{"mcpServers": {
+        "a": {"comand": "x"},
+        "b": {"command": 7},
+        "c": {"url": "http://127.0.0.1:1", "command": "x"},
+        "d": {"command": "x"},
+        "D": {"command": "x"}}}"#;
+    warmline.write("mcp.json", wrong);
+    tells!(warmline.run(&["check", "mcp.json"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[config-bad-value]: `a` has neither a `command` nor a `url`
+      where: mcp.json:2:14
+      hint: did you mean `command` by `comand`?
+    error[config-bad-value]: a value of `b` has another type than expected
+      where: mcp.json:3:26
+      why: expected a string, found integer
+    error[config-bad-value]: `c` has a `command` and a `url`; a server has one
+      where: mcp.json:4:14
+    error[config-bad-value]: `d` and `D` both become `d` here
+      where: mcp.json:5:14
+      hint: rename one of them
+    ");
+}
+
+/// A file that is of another kind altogether is not told word by word.
+#[test]
+fn check_ends_where_nothing_is_right() {
+    let warmline = Warmline::new();
+    let nothing: String = (0..10_000)
+        .map(|number| format!("x{number} = 1\n"))
+        .collect();
+    let servers: Vec<String> = (0..10_000)
+        .map(|number| format!("\"x{number}\": 1"))
+        .collect();
+    let files = [
+        ("warmline.toml", nothing.clone()),
+        ("more.toml", format!("[gateway]\n{nothing}")),
+        ("servers.toml", format!("[servers.a]\n{nothing}")),
+        (
+            "mcp.json",
+            format!("{{\"mcpServers\": {{{}}}}}", servers.join(",")),
+        ),
+    ];
+    for (file, text) in files {
+        warmline.write(file, &text);
+        let told = warmline.run(&["check", file, "--json"]);
+        assert_eq!(told.everything().lines().count(), 50, "{file}: {told}");
+    }
+}
+
+/// What can only be seen with the environment is told of each server as well.
+#[test]
+fn check_tells_of_each_server_that_cannot_be_used() {
+    let warmline = Warmline::new();
+    let wrong = r#"{"mcpServers": {
+        "a": {"url": "http://127.0.0.1:1/${NO_SUCH_ONE}"},
+        "b": {"command": "x", "env": {"K": "${NO_SUCH_TWO}"}},
+        "c": {"url": "somewhere"}}}"#;
+    warmline.write("mcp.json", wrong);
+    tells!(warmline.run(&["check", "mcp.json"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[config-bad-value]: a variable of `a` cannot be filled in
+      where: mcp.json:2:14
+      why: `NO_SUCH_ONE` is not set
+    error[config-bad-value]: a variable of `b` cannot be filled in
+      where: mcp.json:3:14
+      why: `NO_SUCH_TWO` is not set
+    error[config-bad-value]: the `url` of `c` is not a URL
+      where: mcp.json:4:14
+      why: it does not begin with `https://` or `http://`
+    ");
+}
+
+/// A token that stands in a file is read by everybody who reads the file; it is not repeated.
+#[test]
+fn check_tells_of_secrets_in_plain_text() {
+    let warmline = Warmline::new();
+    let declared = "[servers.git-hub]\nurl = 'https://example.com/mcp'\n\
+                    [servers.git-hub.headers]\nAuthorization = 'Bearer canary'\nX-Api-Key = 'canary'\n\
+                    Accept-Language = 'de'\n";
+    warmline.write("warmline.toml", declared);
+    tells!(warmline.run(&["check", "warmline.toml"]), @r#"
+    exit: 0
+    ----- stdout -----
+    ok  warmline.toml · 1 server
+    ----- stderr -----
+    note: `Authorization` of `git-hub` in warmline.toml:1:10 is a secret in plain text: put it into a variable, and write `credential = { env = "GIT_HUB_TOKEN" }`
+    note: `X-Api-Key` of `git-hub` in warmline.toml:1:10 is a secret in plain text: put it into a variable, and write `credential = { env = "GIT_HUB_TOKEN", as = "X-Api-Key" }`
+    "#);
+    let declared = r#"{"mcpServers": {"a": {"url": "https://example.com/mcp",
+        "headers": {"Authorization": "Bearer canary"}}}}"#;
+    warmline.write("mcp.json", declared);
+    tells!(warmline.run(&["check", "mcp.json"]), @r"
+    exit: 0
+    ----- stdout -----
+    ok  mcp.json · 1 server
+    ----- stderr -----
+    note: `Authorization` of `a` in mcp.json:1:22 is a secret in plain text: put it into a variable, and write `Bearer ${A_TOKEN}`
+    ");
+}

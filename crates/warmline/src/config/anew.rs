@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 
 use super::declaration::{Declaration, DeclaredReach, Written};
 use super::outline::public_url;
+use super::secrets::{self, is_secret_name, looks_secret};
 
 /// What stands in the place of an argument that may be secret, until somebody fills it in.
 pub const PLACEHOLDER: &str = "FILL_IN";
@@ -160,42 +161,11 @@ impl Table {
     }
 }
 
-/// Whether something with this name is a secret.
-fn is_secret_name(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    SECRET_NAMES.iter().any(|secret| name.contains(secret))
-}
-
-const SECRET_NAMES: &[&str] = &[
-    "key",
-    "token",
-    "secret",
-    "passw",
-    "auth",
-    "credential",
-    "cookie",
-    "bearer",
-    "dsn",
-];
-
-/// Whether a word looks like a secret itself: a URL with a user or a query, or one long run of
-/// letters and digits.
-fn looks_secret(word: &str) -> bool {
-    if word.contains("://") {
-        return public_url(word).trim_end_matches('/') != word.trim_end_matches('/');
-    }
-    let is_dense = |c: char| c.is_ascii_alphanumeric() || "_-.~+=".contains(c);
-    let digits = word.chars().filter(char::is_ascii_digit).count();
-    let marked = ["sk-", "ghp_", "github_pat_", "xox", "glpat-", "wl_", "eyJ"];
-    marked.iter().any(|mark| word.starts_with(mark))
-        || (word.len() >= 32 && digits >= 6 && word.chars().all(is_dense))
-}
-
 /// The variable for the token of the server whose table this is.
 fn variable_of(table: &str) -> String {
     let name = table.lines().next().unwrap_or_default();
     let name = name.trim_start_matches("[servers.").trim_end_matches(']');
-    format!("{}_TOKEN", name.to_ascii_uppercase().replace('-', "_"))
+    secrets::variable_of(name)
 }
 
 fn list<'a>(words: impl Iterator<Item = &'a str>) -> String {

@@ -16,13 +16,15 @@ use warmline_core::code::Code;
 use super::access::Access;
 use super::declaration::{Declaration, DeclaredReach, Described, Refusal, Written};
 use super::expand::Expand;
+use super::file::MOST_FAULTS;
 use super::kinds::{ServerKind, missing};
 use super::{NearMiss, Read, capabilities};
 use crate::settings::place::{ConfigError, Place, Show, Source};
 use crate::settings::{self, Group as _, Origin, ServerSettings, nearest};
 
-/// What a JSON file declares: `mcpServers`, or capabilities that name their servers.
-pub(crate) fn read(source: Source<'_>) -> Result<Read, ConfigError> {
+/// What a JSON file declares: `mcpServers`, or capabilities that name their servers. What is wrong
+/// with one server is a fault, and the others are read.
+pub(crate) fn read(source: Source<'_>, faults: &mut Vec<ConfigError>) -> Result<Read, ConfigError> {
     let text = source.text;
     if text.trim_start().starts_with('[') {
         return capabilities::read(source, &[text]);
@@ -43,21 +45,17 @@ pub(crate) fn read(source: Source<'_>) -> Result<Read, ConfigError> {
     let mut declarations: Vec<Declaration> = Vec::with_capacity(servers.len());
     let mut misses = Vec::new();
     for (written, raw) in servers {
-        misses.extend(near_misses(&written, raw));
-        let declaration = declaration(source, &written, raw)?;
-        if let Some(other) = declarations
-            .iter()
-            .find(|other| other.name == declaration.name)
-        {
-            let what = format!(
-                "`{written}` and `{}` both become `{}` here",
-                other.written, declaration.name
-            );
-            return Err(ConfigError::new(Code::ConfigBadValue, what)
-                .at(declaration.place)
-                .hint("rename one of them"));
+        if faults.len() >= MOST_FAULTS {
+            break;
         }
-        declarations.push(declaration);
+        let near = near_misses(&written, raw);
+        let declared = declaration(source, &written, raw, &near);
+        misses.extend(near);
+        let declared = declared.and_then(|one| distinct(one, &declarations));
+        match declared {
+            Ok(declaration) => declarations.push(declaration),
+            Err(error) => faults.push(error),
+        }
     }
     declarations.sort_by_key(|declaration| declaration.span.start);
     Ok(Read {
@@ -65,6 +63,20 @@ pub(crate) fn read(source: Source<'_>) -> Result<Read, ConfigError> {
         near_misses: misses,
         ..Read::default()
     })
+}
+
+/// The server, unless another one has its name here.
+fn distinct(one: Declaration, known: &[Declaration]) -> Result<Declaration, ConfigError> {
+    let Some(other) = known.iter().find(|other| other.name == one.name) else {
+        return Ok(one);
+    };
+    let what = format!(
+        "`{}` and `{}` both become `{}` here",
+        one.written, other.written, one.name
+    );
+    Err(ConfigError::new(Code::ConfigBadValue, what)
+        .at(one.place)
+        .hint("rename one of them"))
 }
 
 #[derive(Deserialize)]
@@ -217,6 +229,7 @@ fn declaration(
     source: Source<'_>,
     written: &str,
     raw: &RawValue,
+    misses: &[NearMiss],
 ) -> Result<Declaration, ConfigError> {
     let span = span(source.text, raw.get());
     let place = source.place(span.clone(), Show::Nothing);
@@ -240,7 +253,13 @@ fn declaration(
     }
     let described = entry.described();
     let bad = |what: String| ConfigError::new(Code::ConfigBadValue, what).at(place.clone());
-    let reach = reach(entry, written).map_err(bad)?;
+    let reach = reach(entry, written).map_err(|what| match misses {
+        [] => bad(what),
+        [NearMiss { key, meant, .. }, ..] => bad(what).hint(format!(
+            "did you mean `{meant}` by `{}`?",
+            key.escape_debug()
+        )),
+    })?;
     let Some(name) = plain_name(written) else {
         return Err(bad(format!(
             "`{written}` holds no letter or digit to make a name of"

@@ -7,6 +7,7 @@ use warmline_core::code::Code;
 use warmline_core::era::Era;
 
 use super::*;
+use crate::trust::Digest;
 use crate::upstream::server::Reach;
 
 fn read(name: &str, text: &str) -> Result<Vec<Declaration>, ConfigError> {

@@ -22,8 +22,9 @@ mod reader;
 use access::List;
 use reader::{Instead, Key, Reader, Value, name_of};
 
-/// What a `warmline.toml` declares and decides.
-pub(crate) fn read(source: Source<'_>) -> Result<Read, ConfigError> {
+/// What a `warmline.toml` declares and decides. What is wrong in one place is a fault, and the rest
+/// is read.
+pub(crate) fn read(source: Source<'_>, faults: &mut Vec<ConfigError>) -> Result<Read, ConfigError> {
     let table = DeTable::parse(source.text).map_err(|error| {
         let what = format!("{} is not TOML", name_of(source.file));
         let broken = ConfigError::new(Code::ConfigUnreadable, what).because(error.message());
@@ -32,20 +33,25 @@ pub(crate) fn read(source: Source<'_>) -> Result<Read, ConfigError> {
             None => broken.at(Place::whole(source.file)),
         }
     })?;
-    let reader = Reader { source };
+    let reader = Reader::of(source);
     let mut read = Read::default();
     for (key, value) in table.get_ref() {
-        match key.get_ref().as_ref() {
-            keys::SERVERS => reader.servers(value, &mut read.declarations)?,
+        if reader.is_full() {
+            break;
+        }
+        let understood = match key.get_ref().as_ref() {
+            keys::SERVERS => reader.servers(value, &mut read.declarations),
             name if keys::heads::<EngineSettings>().any(|head| head == name) => {
-                reader.decided_in(name, value, &mut read.engine)?;
+                reader.decided_in(name, value, &mut read.engine)
             },
             name if keys::heads::<GatewaySettings>().any(|head| head == name) => {
-                reader.decided_in(name, value, &mut read.gateway)?;
+                reader.decided_in(name, value, &mut read.gateway)
             },
-            _ => return Err(reader.unknown(key, "table of this file", keys::of_the_top())),
-        }
+            _ => Err(reader.unknown(key, "table of this file", keys::of_the_top())),
+        };
+        reader.told(understood);
     }
+    faults.extend(reader.faults.into_inner());
     read.declarations
         .sort_by_key(|declaration| declaration.span.start);
     Ok(read)
@@ -116,22 +122,38 @@ impl Draft {
 impl Reader<'_> {
     fn servers(&self, value: &Value<'_>, out: &mut Vec<Declaration>) -> Result<(), ConfigError> {
         for (name, server) in self.table("servers", value)? {
+            if self.is_full() {
+                break;
+            }
             if let Some(problem) = name_problem(name.get_ref()) {
                 let what = format!(
                     "`{}` cannot be the name of a server: {problem}",
                     name.get_ref()
                 );
-                return Err(self.bad(what, name.span(), Show::Key));
+                self.told::<()>(Err(self.bad(what, name.span(), Show::Key)));
             }
-            out.push(self.server(name, server)?);
+            out.extend(self.told(self.server(name, server)).flatten());
         }
         Ok(())
     }
 
-    fn server(&self, name: &Key<'_>, value: &Value<'_>) -> Result<Declaration, ConfigError> {
+    /// One server; none, if something about it is wrong and was told.
+    fn server(
+        &self,
+        name: &Key<'_>,
+        value: &Value<'_>,
+    ) -> Result<Option<Declaration>, ConfigError> {
         let mut draft = Draft::default();
+        let faults = self.faults.borrow().len();
         for (key, value) in self.table(name.get_ref(), value)? {
-            self.key_of_a_server(name.get_ref(), key, value, &mut draft)?;
+            if self.is_full() {
+                break;
+            }
+            self.told(self.key_of_a_server(name.get_ref(), key, value, &mut draft));
+        }
+        if self.faults.borrow().len() > faults {
+            // What is missing may be missing only because of them.
+            return Ok(None);
         }
         let whose = name.get_ref();
         let reach = draft.reach(whose).map_err(|what| {
@@ -143,7 +165,7 @@ impl Reader<'_> {
                 _ => bad,
             }
         })?;
-        Ok(Declaration {
+        Ok(Some(Declaration {
             name: whose.to_string(),
             written: whose.to_string(),
             place: self.source.place(name.span(), Show::Key),
@@ -159,7 +181,7 @@ impl Reader<'_> {
             off: None,
             refusal: None,
             base: self.base().to_owned(),
-        })
+        }))
     }
 
     fn key_of_a_server(

@@ -20,17 +20,20 @@ impl Reader<'_> {
         into: &mut T,
     ) -> Result<(), ConfigError> {
         for (key, value) in self.table(table, value)? {
+            if self.is_full() {
+                break;
+            }
             let path = format!("{table}.{}", key.get_ref());
-            match T::setting(&path) {
-                Some(setting) => self.decide(setting, value, into)?,
+            self.told(match T::setting(&path) {
+                Some(setting) => self.decide(setting, value, into),
                 None if keys::within::<T>(&path).next().is_some() => {
-                    self.decided_in(&path, value, into)?;
+                    self.decided_in(&path, value, into)
                 },
                 None => {
                     let what = format!("setting of `{table}`");
-                    return Err(self.unknown(key, &what, keys::within::<T>(table)));
+                    Err(self.unknown(key, &what, keys::within::<T>(table)))
                 },
-            }
+            });
         }
         Ok(())
     }
@@ -69,7 +72,10 @@ impl Reader<'_> {
         for (name, tool) in self.table("tools", value)? {
             let mut policy = ToolPolicy::default();
             for (key, value) in self.table(name.get_ref(), tool)? {
-                self.key_of_a_tool(key, value, &mut policy)?;
+                if self.is_full() {
+                    break;
+                }
+                self.told(self.key_of_a_tool(key, value, &mut policy));
             }
             out.insert(name.get_ref().to_string(), policy);
         }

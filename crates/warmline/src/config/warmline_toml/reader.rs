@@ -1,5 +1,6 @@
 //! Values of a TOML file by their types, each complaint with its place.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -9,6 +10,7 @@ use warmline_core::code::Code;
 
 use super::super::declaration::Written;
 use super::super::expand::{self, Expand};
+use super::super::file::MOST_FAULTS;
 use crate::settings::nearest;
 use crate::settings::place::{ConfigError, Show, Source};
 
@@ -20,9 +22,30 @@ pub(super) type Instead = fn(&str) -> String;
 
 pub(super) struct Reader<'s> {
     pub(super) source: Source<'s>,
+    /// What was wrong so far.
+    pub(super) faults: RefCell<Vec<ConfigError>>,
 }
 
-impl Reader<'_> {
+impl<'s> Reader<'s> {
+    pub(super) fn of(source: Source<'s>) -> Self {
+        Self {
+            source,
+            faults: RefCell::default(),
+        }
+    }
+
+    /// Whether so much is wrong that the rest need not be looked at.
+    pub(super) fn is_full(&self) -> bool {
+        self.faults.borrow().len() >= MOST_FAULTS
+    }
+
+    /// Goes on where something is wrong, and keeps it to be told.
+    pub(super) fn told<T>(&self, understood: Result<T, ConfigError>) -> Option<T> {
+        understood
+            .map_err(|error| self.faults.borrow_mut().push(error))
+            .ok()
+    }
+
     pub(super) fn table<'v, 'i>(
         &self,
         name: &str,
