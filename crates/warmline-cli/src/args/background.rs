@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::duration;
+use super::written::duration;
 
 /// `warmline up`.
 #[derive(Debug, Args)]
