@@ -120,7 +120,11 @@ pub(crate) async fn drain(body: &mut Incoming) -> Rest {
     drained.unwrap_or(Rest::Left)
 }
 
-/// Reads a body whole. One that came in one piece is not copied.
+/// A body takes up no more than this beside what it has.
+const MAX_SPARE: usize = 64 << 10;
+
+/// Reads a body whole. One that came in one piece is not copied; any other takes up no more than it
+/// has, or than the limit while its end is not known.
 pub(crate) async fn read(
     body: &mut Incoming,
     limit: usize,
@@ -130,12 +134,18 @@ pub(crate) async fn read(
     if usize::try_from(stated).map_or(true, |stated| stated > limit) {
         return Err(Unread::TooLarge);
     }
-    let reading = collect(body, limit);
+    let stated = body.size_hint().exact();
+    let stated = stated.and_then(|stated| usize::try_from(stated).ok());
+    let reading = collect(body, stated, limit);
     let read = clock::timeout(within, reading).await;
     read.unwrap_or(Err(Unread::TooSlow))
 }
 
-async fn collect(body: &mut Incoming, limit: usize) -> Result<Bytes, Unread> {
+async fn collect(
+    body: &mut Incoming,
+    stated: Option<usize>,
+    limit: usize,
+) -> Result<Bytes, Unread> {
     let mut first = Bytes::new();
     let mut more: Option<BytesMut> = None;
     loop {
@@ -155,13 +165,26 @@ async fn collect(body: &mut Incoming, limit: usize) -> Result<Bytes, Unread> {
         match &mut more {
             None if first.is_empty() => first = data,
             None => {
-                let mut whole = BytesMut::with_capacity(first.len() + data.len());
+                let so_far = first.len() + data.len();
+                let mut whole = BytesMut::with_capacity(stated.unwrap_or(so_far).max(so_far));
                 whole.extend_from_slice(&first);
                 whole.extend_from_slice(&data);
-                more = Some(whole);
+                (more, first) = (Some(whole), Bytes::new());
             },
-            Some(whole) => whole.extend_from_slice(&data),
+            Some(whole) => {
+                let missing = (whole.len() + data.len()).saturating_sub(whole.capacity());
+                if missing > 0 {
+                    let double = whole.capacity().saturating_mul(2).min(limit);
+                    whole.reserve(double.saturating_sub(whole.len()).max(data.len()));
+                }
+                whole.extend_from_slice(&data);
+            },
         }
     }
-    Ok(more.map_or(first, BytesMut::freeze))
+    Ok(match more {
+        None => first,
+        // What grew without knowing its end may have grown far too much.
+        Some(whole) if whole.capacity() - whole.len() > MAX_SPARE => Bytes::copy_from_slice(&whole),
+        Some(whole) => whole.freeze(),
+    })
 }

@@ -6,10 +6,13 @@
 
 pub(crate) mod limits;
 mod pace;
+mod reading;
 mod refusing;
 mod resource;
+mod shares;
 mod socket;
 mod stall;
+mod strangers;
 mod telling;
 mod tls;
 mod worded;
@@ -20,10 +23,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response};
-use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -38,8 +39,8 @@ use self::limits::Connected;
 pub use self::limits::Limits;
 use self::pace::{Answering, Paced, Turns};
 use self::refusing::{
-    Refusal, closing, foreign, no_such_run, not_let_in, not_read, not_there, parting,
-    too_many_strangers, unreadable,
+    Refusal, closing, foreign, no_such_run, not_let_in, not_there, parting, too_many_strangers,
+    unreadable,
 };
 pub use self::resource::Resource;
 use self::socket::LocalListener;
@@ -49,7 +50,7 @@ pub(crate) use self::tls::Acceptor;
 pub use self::tls::TlsFiles;
 use self::worded::Worded;
 use crate::admin;
-use crate::body::{self, Body};
+use crate::body::Body;
 use crate::face::sse::{self, Sse};
 use crate::face::{self, Visit};
 use crate::metrics::{Face, StatusClass, TurnedAwayFor, Undelivered};
@@ -417,22 +418,7 @@ async fn said(
     unread: &mut Option<Incoming>,
     most: usize,
 ) -> Result<(Face, Response<Body>), Refusal> {
-    // A body that does not say how large it is may be as large as any.
-    let stated = unread.as_ref().and_then(|body| body.size_hint().exact());
-    let stated = stated.and_then(|stated| usize::try_from(stated).ok());
-    let gate = &visit.shared.gate;
-    let Some(room) = gate.room(stated.map_or(most, |stated| stated.min(most))) else {
-        return Err(TurnedAwayFor::Overloaded.with(reply::overloaded()));
-    };
-    visit.burden.lock().takes(room);
-    let body = match unread {
-        None => Bytes::new(),
-        Some(body) => {
-            let body = body::read(body, most, gate.limits().body_within).await;
-            body.map_err(not_read)?
-        },
-    };
-    *unread = None;
+    let body = reading::read(visit, unread, most).await?;
     if let Place::Messages(_) = place {
         return Ok((Face::Legacy, sse::said(visit, body).await));
     }

@@ -54,6 +54,8 @@ closed_set! {
         Connections = "connections",
         /// There was too much to do.
         Overloaded = "overloaded",
+        /// Its caller had so much under way that others would have found no room.
+        Share = "share",
         /// The handshake of TLS failed.
         Handshake = "handshake",
         /// It was for a host that is not ours.

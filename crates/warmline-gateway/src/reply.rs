@@ -296,7 +296,17 @@ pub(crate) fn unreadable(id: Option<&[u8]>, what: &str) -> Response<Body> {
 pub(crate) fn overloaded() -> Response<Body> {
     let what = "Service Unavailable: too many requests are under way; not executed, safe to call \
                 again";
-    let status = StatusCode::SERVICE_UNAVAILABLE;
+    come_back(StatusCode::SERVICE_UNAVAILABLE, what)
+}
+
+/// Somebody has so much under way that others would find no room.
+pub(crate) fn overdrawn() -> Response<Body> {
+    let what = "Too Many Requests: too many of yours are under way; not executed, safe to call \
+                again";
+    come_back(StatusCode::TOO_MANY_REQUESTS, what)
+}
+
+fn come_back(status: StatusCode, what: &str) -> Response<Body> {
     let mut response = called(error(status, None, RpcCode::Invalid, what), OVERLOADED);
     let headers = response.headers_mut();
     headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));

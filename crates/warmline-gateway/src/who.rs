@@ -120,6 +120,14 @@ impl Subject {
         }
     }
 
+    /// Whose share of the door's room they take; none where nobody is asked who they are.
+    pub(crate) fn whose(&self) -> Option<Digest> {
+        match self {
+            Self::Known(known) => Some(known.identity.digest()),
+            Self::Anybody => None,
+        }
+    }
+
     /// The name that stands in the audit.
     pub(crate) fn name(&self) -> &str {
         match self {

@@ -1,17 +1,21 @@
 //! Limits of the door: what is counted before anybody has said who they are.
 //!
 //! Asked by: [`door`](crate::door), when a connection comes and when a request does. Over a limit
-//! the answer is no, at once; whoever is known is not made to wait for those who are not.
+//! the answer is no, at once; whoever is known is not made to wait for those who are not. Once it is
+//! known whose a request is, it counts as part of their [share](super::shares).
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use parking_lot::{Mutex, RwLock};
-use warmline::clock::{self, Instant};
+use parking_lot::Mutex;
+use warmline::core::key::Digest;
+
+use super::shares::{Share, Shares, is_fair};
+use super::strangers::Strangers;
 
 /// What the door holds at a time, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +26,8 @@ pub struct Limits {
     pub connections_per_address: usize,
     /// Requests in all that have no answer yet, also where their client left and the call goes on.
     pub requests: usize,
-    /// Bytes of all requests that are being read or answered.
+    /// Bytes of all requests that are being read or answered, each counted twice: as it came, and
+    /// as it goes on to its server.
     pub request_bytes: usize,
     /// Requests of one address in a minute that nobody was let in with. Above it, signatures of
     /// new tokens are not even looked at. Behind a proxy all callers come from one address.
@@ -64,6 +69,7 @@ pub(crate) struct Gate {
     by_address: Mutex<HashMap<IpAddr, usize>>,
     requests: AtomicUsize,
     bytes: AtomicUsize,
+    shares: Shares,
     strangers: Strangers,
 }
 
@@ -75,6 +81,7 @@ impl Gate {
             by_address: Mutex::default(),
             requests: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
+            shares: Shares::default(),
             strangers: Strangers::default(),
         }
     }
@@ -134,21 +141,66 @@ impl Gate {
     /// A place for a request, until its burden is dropped; none where there are too many.
     pub(crate) fn request(self: &Arc<Self>) -> Option<Burden> {
         Counted::take(&self.requests, self.limits.load().requests)?.keep();
-        let place = Some(Placed(Arc::clone(self)));
+        let place = Some(Placed {
+            gate: Arc::clone(self),
+            share: None,
+        });
         Some(Burden { place, room: None })
     }
 
-    /// Room for a body of so many bytes; none where too much is held already.
-    pub(crate) fn room(self: &Arc<Self>, bytes: usize) -> Option<Room> {
+    /// Counts a request as part of what somebody has under way.
+    ///
+    /// # Errors
+    /// They have as much as they may have, and others shall find a place.
+    pub(crate) fn claim(&self, burden: &Mutex<Burden>, whose: Digest) -> Result<(), NoRoom> {
+        let mut burden = burden.lock();
+        let Some(place) = &mut burden.place else {
+            return Ok(());
+        };
+        let share = self.shares.of(whose);
+        let theirs = share.requests.fetch_add(1, Ordering::Relaxed) + 1;
+        place.share = Some(share);
+        // This one stands among all of them already.
+        let before = self.requests().saturating_sub(1);
+        is_fair(theirs, before, self.limits.load().requests)
+            .then_some(())
+            .ok_or(NoRoom::OfTheirs)
+    }
+
+    /// Room for a body of so many bytes.
+    ///
+    /// # Errors
+    /// There is none: too much is held already, of all or of whose request it is.
+    pub(crate) fn room(
+        self: &Arc<Self>,
+        burden: &Mutex<Burden>,
+        bytes: usize,
+        room: Room,
+    ) -> Result<(), NoRoom> {
         let most = self.limits.load().request_bytes;
-        let bytes = bytes.min(most);
-        let room = Room {
+        let bytes = bytes.saturating_mul(COPIES).min(most);
+        let mut burden = burden.lock();
+        let place = burden.place.as_ref().filter(|_| room == Room::OfShare);
+        let share = place.and_then(|place| place.share.clone());
+        let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let theirs = share.as_ref().map(|share| {
+            let theirs = share.bytes.fetch_add(bytes, Ordering::Relaxed);
+            theirs.saturating_add(bytes)
+        });
+        // Given back by dropping it, also where there is none.
+        let taken = Taken {
             gate: Arc::clone(self),
+            share,
             bytes,
         };
-        let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        // Given back by dropping it, also where there is none.
-        (before.saturating_add(bytes) <= most).then_some(room)
+        if before.saturating_add(bytes) > most {
+            return Err(NoRoom::ForAnybody);
+        }
+        if theirs.is_some_and(|theirs| !is_fair(theirs, before, most)) {
+            return Err(NoRoom::OfTheirs);
+        }
+        burden.room = Some(taken);
+        Ok(())
     }
 
     /// Whether too many came from there without being let in.
@@ -187,15 +239,48 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// Room for the bytes of a request, until it is dropped.
-pub(crate) struct Room {
+/// What there is no room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoRoom {
+    /// One more of anybody.
+    ForAnybody,
+    /// One more of theirs: others shall find room.
+    OfTheirs,
+}
+
+/// A request is held as it came, for as long as it may have to be sent again, and as it is written
+/// to its server.
+const COPIES: usize = 2;
+
+/// Whether room is part of somebody's share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// It is, and there is none where they have too much.
+    OfShare,
+    /// It is not: what little they send is for others' good as well.
+    BesideShare,
+}
+
+/// Room that is taken for the bytes of a request, until it is dropped.
+struct Taken {
     gate: Arc<Gate>,
+    share: Option<Arc<Share>>,
     bytes: usize,
 }
 
-impl Drop for Room {
+impl Taken {
+    fn give_back(&mut self, bytes: usize) {
+        self.bytes -= bytes;
+        self.gate.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        if let Some(share) = &self.share {
+            share.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Taken {
     fn drop(&mut self) {
-        self.gate.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.give_back(self.bytes);
     }
 }
 
@@ -204,7 +289,7 @@ impl Drop for Room {
 #[derive(Default)]
 pub(crate) struct Burden {
     place: Option<Placed>,
-    room: Option<Room>,
+    room: Option<Taken>,
 }
 
 /// What a request takes up that did not come by the door.
@@ -214,9 +299,12 @@ pub(crate) static NO_BURDEN: Mutex<Burden> = Mutex::new(Burden {
 });
 
 impl Burden {
-    /// There is room for its bytes.
-    pub(crate) fn takes(&mut self, room: Room) {
-        self.room = Some(room);
+    /// It was read, and has so many bytes: fewer than there had to be room for.
+    pub(crate) fn has_read(&mut self, bytes: usize) {
+        if let Some(room) = &mut self.room {
+            let too_much = room.bytes.saturating_sub(bytes.saturating_mul(COPIES));
+            room.give_back(too_much);
+        }
     }
 
     /// Its bytes alone: a stream that stands is no call under way.
@@ -227,11 +315,18 @@ impl Burden {
 }
 
 /// A place among the requests under way.
-struct Placed(Arc<Gate>);
+struct Placed {
+    gate: Arc<Gate>,
+    /// Of those of whose it is, once that is known.
+    share: Option<Arc<Share>>,
+}
 
 impl Drop for Placed {
     fn drop(&mut self) {
-        self.0.requests.fetch_sub(1, Ordering::Relaxed);
+        self.gate.requests.fetch_sub(1, Ordering::Relaxed);
+        if let Some(share) = &self.share {
+            share.requests.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -252,95 +347,6 @@ impl Drop for Connected {
                 by_address.remove(&address);
             }
         }
-    }
-}
-
-/// Addresses from which requests came that nobody was let in with.
-struct Strangers {
-    begun: Instant,
-    /// How many there are, so that most requests need no lock.
-    known: AtomicUsize,
-    /// When all of them are over, in milliseconds since the beginning.
-    over_at: AtomicU64,
-    by_address: RwLock<HashMap<IpAddr, Seen>>,
-}
-
-struct Seen {
-    since: Instant,
-    times: u32,
-}
-
-const MINUTE: Duration = Duration::from_mins(1);
-/// So many addresses are remembered.
-const MAX_ADDRESSES: usize = 10_000;
-
-impl Default for Strangers {
-    fn default() -> Self {
-        Self {
-            begun: clock::now(),
-            known: AtomicUsize::new(0),
-            over_at: AtomicU64::new(0),
-            by_address: RwLock::default(),
-        }
-    }
-}
-
-impl Strangers {
-    fn are_many(&self, from: IpAddr, most: u32) -> bool {
-        if self.known.load(Ordering::Relaxed) == 0 {
-            return false;
-        }
-        if self.millis(Duration::ZERO) >= self.over_at.load(Ordering::Relaxed) {
-            self.sweep();
-        }
-        let by_address = self.by_address.read();
-        by_address
-            .get(&from)
-            .is_some_and(|seen| !seen.is_over() && seen.times >= most)
-    }
-
-    /// Forgets those that are over.
-    fn sweep(&self) {
-        let mut by_address = self.by_address.write();
-        by_address.retain(|_, seen| !seen.is_over());
-        self.known.store(by_address.len(), Ordering::Relaxed);
-    }
-
-    /// What the clock will show after this time.
-    fn millis(&self, after: Duration) -> u64 {
-        let age = clock::now().saturating_duration_since(self.begun) + after;
-        u64::try_from(age.as_millis()).unwrap_or(u64::MAX)
-    }
-
-    fn note(&self, from: IpAddr) {
-        let mut by_address = self.by_address.write();
-        if by_address.len() >= MAX_ADDRESSES {
-            by_address.retain(|_, seen| !seen.is_over());
-        }
-        // So many at once is no guessing at tokens of one of them.
-        if by_address.len() >= MAX_ADDRESSES {
-            by_address.clear();
-        }
-        let seen = by_address.entry(from).or_insert_with(Seen::now);
-        if seen.is_over() {
-            *seen = Seen::now();
-        }
-        seen.times = seen.times.saturating_add(1);
-        self.known.store(by_address.len(), Ordering::Relaxed);
-        self.over_at.store(self.millis(MINUTE), Ordering::Relaxed);
-    }
-}
-
-impl Seen {
-    fn now() -> Self {
-        Self {
-            since: clock::now(),
-            times: 0,
-        }
-    }
-
-    fn is_over(&self) -> bool {
-        clock::now().saturating_duration_since(self.since) >= MINUTE
     }
 }
 
@@ -394,48 +400,66 @@ mod tests {
 
     #[test]
     fn other_limits_count_at_once_and_what_is_held_stays_held() {
-        let gate = gate(|limits| limits.request_bytes = 100);
-        let room = gate.room(60).unwrap();
-        assert!(gate.room(60).is_none(), "no room");
-        assert_eq!(gate.bytes(), 60);
+        let gate = gate(|limits| limits.request_bytes = 200);
+        let [first, second, third] = [(); 3].map(|()| Mutex::new(gate.request().unwrap()));
+        gate.room(&first, 60, Room::OfShare).unwrap();
+        assert_eq!(
+            gate.room(&second, 60, Room::OfShare),
+            Err(NoRoom::ForAnybody)
+        );
+        assert_eq!(gate.bytes(), 120);
         gate.hold_to(Limits {
-            request_bytes: 150,
+            request_bytes: 300,
             requests: 0,
             ..Limits::default()
         });
-        let more = gate.room(60).unwrap();
+        gate.room(&second, 60, Room::OfShare).unwrap();
         assert!(gate.request().is_none() && gate.is_full());
         gate.hold_to(Limits {
-            request_bytes: 100,
+            request_bytes: 200,
             ..Limits::default()
         });
-        assert!(gate.room(1).is_none(), "more is held than may be");
-        drop((room, more));
+        let no_room = gate.room(&third, 1, Room::OfShare);
+        assert_eq!(no_room, Err(NoRoom::ForAnybody), "more is held than may be");
+        first.lock().has_read(10);
+        assert_eq!(gate.bytes(), 140, "what was not needed is given back");
+        drop((first, second));
         assert_eq!(gate.bytes(), 0);
-        assert!(gate.room(1_000).is_some(), "one may have all there is");
+        assert!(
+            gate.room(&third, 1_000, Room::OfShare).is_ok(),
+            "one may have all"
+        );
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn strangers_are_forgotten_after_a_minute() {
-        let gate = gate(|limits| limits.strangers_per_minute = 2);
-        gate.stranger(HERE);
-        assert!(!gate.is_tired_of(HERE));
-        gate.stranger(HERE);
-        assert!(gate.is_tired_of(HERE));
-        assert!(!gate.is_tired_of(IpAddr::from([192, 0, 2, 2])));
-        tokio::time::advance(MINUTE).await;
-        assert!(!gate.is_tired_of(HERE));
-        let known = gate.strangers.known.load(Ordering::Relaxed);
-        assert_eq!(known, 0, "nobody takes a lock for those who are over");
-    }
-
-    #[tokio::test]
-    async fn addresses_that_are_remembered_have_an_end() {
-        let gate = gate(|_| {});
-        for number in 0..30_000_u32 {
-            gate.stranger(IpAddr::from(number.to_be_bytes()));
+    /// Somebody who has nearly all of it is refused, and somebody else is not, by number and by
+    /// bytes; and what is over is over for both.
+    #[test]
+    fn nobody_takes_all_there_is_from_others() {
+        let gate = gate(|limits| {
+            limits.requests = 20;
+            limits.request_bytes = 20_000;
+        });
+        let (greedy, other) = (Digest::new([1; 16]), Digest::new([2; 16]));
+        let come = |whose, bytes| {
+            let burden = Mutex::new(gate.request().ok_or(NoRoom::ForAnybody)?);
+            gate.claim(&burden, whose)?;
+            gate.room(&burden, bytes, Room::OfShare)?;
+            Ok(burden)
+        };
+        for bytes in [1, 600] {
+            let mut held: Vec<_> = std::iter::from_fn(|| come(greedy, bytes).ok()).collect();
+            assert!(held.len() >= 14, "{}", held.len());
+            assert_eq!(come(greedy, bytes).err(), Some(NoRoom::OfTheirs));
+            held.push(come(other, bytes).unwrap());
+            held.clear();
+            assert_eq!((gate.requests(), gate.bytes()), (0, 0));
+            for whose in [greedy, other] {
+                let share = gate.shares.of(whose);
+                for held in [&share.requests, &share.bytes] {
+                    assert_eq!(held.load(Ordering::Relaxed), 0);
+                }
+            }
         }
-        assert!(gate.strangers.by_address.read().len() <= MAX_ADDRESSES);
     }
 
     #[test]

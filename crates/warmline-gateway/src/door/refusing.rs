@@ -14,6 +14,7 @@ use hyper::body::Incoming;
 use warmline::core::protocol::headers::SESSION_ID;
 use warmline::{Code, Error};
 
+use super::limits::NoRoom;
 use super::resource;
 use crate::Shared;
 use crate::body::{self, Body, Rest, Unread};
@@ -169,6 +170,14 @@ pub(super) fn too_many_strangers() -> Response<Body> {
     let after = HeaderValue::from_static("60");
     response.headers_mut().insert(RETRY_AFTER, after);
     response
+}
+
+/// What somebody gets for whom there is no room now.
+pub(super) fn too_much(no_room: NoRoom) -> Refusal {
+    match no_room {
+        NoRoom::ForAnybody => TurnedAwayFor::Overloaded.with(reply::overloaded()),
+        NoRoom::OfTheirs => TurnedAwayFor::Share.with(reply::overdrawn()),
+    }
 }
 
 pub(super) fn not_read(unread: Unread) -> Refusal {

@@ -165,6 +165,7 @@ fn is_worth_a_look(why: Option<TurnedAwayFor>) -> bool {
         Some(
             For::Connections
                 | For::Overloaded
+                | For::Share
                 | For::Host
                 | For::Origin
                 | For::UnknownToken

@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 use warmline::{Server, Warmline};
 use warmline_gateway::{Auth, Gateway, Options, Token};
 
-use self::counting::ALLOCATIONS;
+use self::counting::{ALLOCATIONS, HELD};
 use self::plain_server::PlainServer;
 
 /// The budget of one `tools/call` with a JSON reply.
@@ -143,4 +143,45 @@ async fn a_straight_call_makes_few_allocations() {
         gateway.stop().await;
     }
     assert!(over.is_empty(), "the budget is {BUDGET}: {over:#?}");
+}
+
+/// The largest request is held twice at most: as it came, and as it goes on to the server. So much
+/// the door counts for it.
+#[tokio::test(flavor = "current_thread")]
+async fn a_large_request_is_held_twice_at_most() {
+    let large = "x".repeat(3 << 20);
+    let small = r#""amount":10"#;
+    for (era, is_chunked) in [("legacy", false), ("modern", false), ("legacy", true)] {
+        let server = PlainServer::start();
+        let gateway = gateway(&server, true).await;
+        let mut client = Client::open(gateway.address()).await;
+        let call = call_of(&mut client, "/servers/plain/mcp", era).await;
+        let call = String::from_utf8(call).unwrap();
+        client.send(call.as_bytes(), b"}]}}").await;
+        let (head, body) = call.split_once("\r\n\r\n").unwrap();
+        let body = body.replace(small, &format!(r#""amount":"{large}""#));
+        let (before, length) = head.rsplit_once("content-length: ").unwrap();
+        assert!(length.parse::<usize>().is_ok(), "{length}");
+        let request = if is_chunked {
+            let size = body.len();
+            format!("{before}transfer-encoding: chunked\r\n\r\n{size:x}\r\n{body}\r\n0\r\n\r\n")
+        } else {
+            format!("{before}content-length: {}\r\n\r\n{body}", body.len())
+        };
+        let (size, rest) = (body.len(), HELD.with(Cell::get));
+        let mut most = rest;
+        let calling = client.send(request.as_bytes(), b"}]}}");
+        let mut calling = std::pin::pin!(calling);
+        loop {
+            tokio::select! {
+                biased;
+                () = tokio::task::yield_now() => most = most.max(HELD.with(Cell::get)),
+                answer = &mut calling => break assert!(answer.contains("done"), "{answer}"),
+            }
+        }
+        let held = usize::try_from(most - rest).unwrap();
+        println!("{era}, chunked: {is_chunked}: {held} bytes for {size}");
+        assert!(held <= size * 2 + (256 << 10), "{held} bytes for {size}");
+        gateway.stop().await;
+    }
 }

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use warmline::{Server, Warmline};
-use warmline_gateway::{Auth, Gateway, Options, Token};
+use warmline_gateway::{Auth, Gateway, Limits, Options, Token};
 use warmline_testkit::{Canned, Fault, LedgerServer, Moment, Personality, Rule};
 
 use super::wire::{Legacy, call, initialize, request};
@@ -139,6 +139,65 @@ async fn a_greeting_that_fails_takes_no_place() {
     }
     nothing_is_left(&world).await;
     world.server.control().clear();
+    assert_eq!(world.greet_as_alice(PATH).await.count().await, 1);
+    world.finish().await;
+}
+
+/// A world in which nine requests may be under way, of Alice and Bob together.
+async fn narrow() -> World {
+    World::knowing(Personality::legacy(), |options, vault| {
+        let tokens = ["alice", "bob"].map(|name| {
+            let token = format!("token-of-{name}");
+            Token::of(vault, name, &token)
+        });
+        Options {
+            auth: Auth::tokens(tokens.to_vec()),
+            limits: Limits {
+                requests: 9,
+                ..Limits::default()
+            },
+            ..options
+        }
+    })
+    .await
+}
+
+/// reliability T16, reliability F60: who floods the gateway is told to wait, and somebody else finds
+/// it open; when the flood is over both do.
+#[tokio::test]
+async fn one_who_floods_the_gateway_leaves_room_for_others() {
+    let world = narrow().await;
+    let alice = world.greet_as_alice(PATH).await;
+    let slow = call(1, "slow", json!({ "ms": 60_000 }));
+    let mut flood: Vec<_> = (0..12).map(|_| Box::pin(alice.post(&slow))).collect();
+    let mut refused = Vec::new();
+    while refused.len() < 4 {
+        let (mut response, _, rest) = futures_util::future::select_all(flood).await;
+        flood = rest;
+        let wait = response.header("retry-after").map(str::to_owned);
+        refused.push((response.status, wait));
+        let said = response.answer().await.to_string();
+        assert!(said.contains("safe to call again"), "{said}");
+    }
+    assert_eq!(refused, vec![(429, Some("1".to_owned())); 4]);
+    let begun = || world.server.ledger().begun("slow") == 8;
+    let under_way = futures_util::future::select_all(flood);
+    tokio::select! {
+        _ = under_way => panic!("nobody answers"),
+        () = async {
+            until("the others are under way", begun).await;
+            let shown = vec![("Authorization".to_owned(), "Bearer token-of-bob".to_owned())];
+            let bob = Legacy::greet_with(&world, PATH, "2025-11-25", json!({}), shown).await;
+            assert_eq!((bob.count().await, bob.count().await), (1, 2));
+            assert_eq!(alice.post(&slow).await.status, 429, "still too many");
+        } => {},
+    }
+    // What is given up and what answers is heard, also of somebody who has too much under way.
+    let over = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 1 } });
+    for message in [over, json!({ "jsonrpc": "2.0", "id": 7, "result": {} })] {
+        assert_eq!(alice.post(&message).await.status, 202);
+    }
+    assert_eq!(alice.delete().await.status, 204);
     assert_eq!(world.greet_as_alice(PATH).await.count().await, 1);
     world.finish().await;
 }

@@ -343,13 +343,13 @@ pub(crate) const TABLE: &[Of] = &[
     Of::new(
         "gateway.max_requests",
         Kind::count(1..=1_000_000),
-        "requests of clients that have no answer yet, in all",
+        "requests of clients that have no answer yet, in all; one identity may have eight times as many as are still free",
         plain!(Count, max_requests),
     ),
     Of::new(
         "gateway.max_request_bytes",
         Kind::size(64 << 10..=1 << 40),
-        "bytes of all requests that are being read or answered",
+        "bytes of all requests that are being read or answered, each counted as it came and as it goes on; one identity may hold eight times what is still free",
         plain!(Size, max_request_bytes),
     ),
     Of::new(

@@ -85,17 +85,10 @@ enum Stage {
     Over,
 }
 
-fn whose(subject: &Subject) -> Option<Digest> {
-    match subject {
-        Subject::Known(known) => Some(known.identity.digest()),
-        Subject::Anybody => None,
-    }
-}
-
 impl Talk {
     pub(super) fn new(visit: &Visit<'_>, out: mpsc::Sender<Bytes>) -> Self {
         Self {
-            whose: whose(&visit.subject),
+            whose: visit.subject.whose(),
             peer: visit.peer,
             run: visit.target.run.map(str::to_owned),
             server: visit.target.server.map(str::to_owned),
@@ -113,7 +106,7 @@ impl Talk {
     }
 
     fn belongs_to(&self, visit: &Visit<'_>) -> bool {
-        self.whose == whose(&visit.subject) && self.target() == visit.target
+        self.whose == visit.subject.whose() && self.target() == visit.target
     }
 
     /// The same request, as the legacy face would see it.
