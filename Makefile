@@ -72,11 +72,12 @@ docs:        ## the reference documentation, broken links denied
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc $(LOCKED) --workspace --lib --no-deps
 
 demo:        ## the demo of the README, start to finish
-	$(CARGO) run $(LOCKED) --release -- demo
+	$(CARGO) run $(LOCKED) -- demo
 
-bench:       ## leases, held sessions and spares beside what they save, as ratios of one run
+bench:       ## leases, held sessions and spares beside what they save, all on one core, as ratios of one run
 bench: parts
-	$(CARGO) bench $(LOCKED) -p warmline $(BENCHES:%=--bench %)
+	$(CARGO) bench $(LOCKED) -p warmline $(BENCHES:%=--bench %) --no-run
+	taskset -c 0 $(CARGO) bench $(LOCKED) -p warmline $(BENCHES:%=--bench %)
 
 bench-quick: ## the gateway beside nginx in front of a fast server, all on one core, as ratios of one run
 	@command -v nginx >/dev/null || { echo '== installing nginx'; apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq nginx-light >/dev/null; }
@@ -85,17 +86,17 @@ bench-quick: ## the gateway beside nginx in front of a fast server, all on one c
 
 soak:        ## what runs for long: schedules, state machines, storms, thousands of runs
 	@echo '== soak: schedules'
-	WARMLINE_SCHEDULES=20000 $(CARGO) test $(LOCKED) --release -p warmline --test schedules
+	WARMLINE_SCHEDULES=20000 $(CARGO) test $(LOCKED) --profile soak -p warmline --test schedules
 	@echo '== soak: state machines'
-	WARMLINE_CASES=20000 $(CARGO) test $(LOCKED) --release -p warmline-core --test pool
+	WARMLINE_CASES=20000 $(CARGO) test $(LOCKED) --profile soak -p warmline-core --test pool
 	@echo '== soak: runs, one after the other and side by side'
-	WARMLINE_RUNS=10000 $(CARGO) test $(LOCKED) --release -p warmline-testkit --test endurance -- --nocapture
+	WARMLINE_RUNS=10000 $(CARGO) test $(LOCKED) --profile soak -p warmline-testkit --test endurance -- --nocapture
 	@echo '== soak: storms of restarts'
-	WARMLINE_STORM=10 $(CARGO) test $(LOCKED) --release -p warmline-testkit --test stories storm
+	WARMLINE_STORM=10 $(CARGO) test $(LOCKED) --profile soak -p warmline-testkit --test stories storm
 	@echo '== soak: hostile clients'
-	WARMLINE_HOSTILE=100000 $(CARGO) test $(LOCKED) --release -p warmline-testkit --test hostile -- --nocapture
+	WARMLINE_HOSTILE=100000 $(CARGO) test $(LOCKED) --profile soak -p warmline-testkit --test hostile -- --nocapture
 	@echo '== soak: scripts, direct and through the gateway'
-	WARMLINE_SCRIPTS=5000 $(CARGO) test $(LOCKED) --release -p warmline-testkit --test differential
+	WARMLINE_SCRIPTS=5000 $(CARGO) test $(LOCKED) --profile soak -p warmline-testkit --test differential
 
 pages:       ## write the generated pages of docs/ anew, and list the cases that no test shows whole
 	$(CARGO) test $(LOCKED) -q -p warmline-core --test pool -- --ignored write_the_page_of_states

@@ -2,7 +2,9 @@
 //! the Python SDK, over HTTP, over HTTP with TLS and over stdio, and a server of `npx` as people
 //! start it. `make parts` installs them.
 //!
-//! Only the ratios mean anything: machines are noisy, and all of it happens on this one.
+//! Only the ratios mean anything: machines are noisy, and all of it happens on this one. `make bench`
+//! puts all of it on one core, where it repeats best: how long it takes to wake another core is no
+//! property of anybody here.
 
 #![expect(
     clippy::disallowed_methods,

@@ -1,13 +1,16 @@
 //! Sockets: the only door to the network.
 //!
-//! Every upstream socket has `TCP_NODELAY`, and on Linux `TCP_QUICKACK` is armed again after each
-//! read: many real servers leave Nagle on, write a small reply in two pieces, and the second
-//! piece then waits 40 ms for an acknowledgement that our kernel delays. The flag is not sticky,
-//! which is why it is set at each read.
+//! Every upstream socket has `TCP_NODELAY`. Many real servers leave Nagle on, write a small reply in
+//! two pieces, and the second piece then waits 40 ms for an acknowledgement that our kernel delays.
+//! So on Linux what was read is acknowledged at once (`TCP_QUICKACK`) where more of a reply is
+//! waited for. A whole reply is acknowledged by the next request: a packet of its own for it would
+//! cost as much as sending that request.
 //!
 //! A connection that rested may have been closed by the server a moment ago, and the runtime hears
 //! of it only when it next asks the kernel. A request sent before that is lost in a way nobody can
-//! tell from an execution, so a [`Glance`] lets reads ask the kernel themselves.
+//! tell from an execution, so reads can be had to ask the kernel themselves.
+//!
+//! Whoever drives a connection says which of it counts: see [`Reads`].
 
 use std::fmt;
 use std::future::Future;
@@ -117,16 +120,45 @@ pub(crate) enum Socket {
     Tls(TokioIo<Box<TlsStream<QuickAck>>>),
 }
 
-/// While it is open, reads of its socket ask the kernel instead of trusting the runtime.
+/// How the reads of a socket behave. At first they acknowledge whenever they have to wait, as a
+/// TLS handshake needs it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Glance(Arc<AtomicBool>);
+pub(crate) struct Reads(Arc<Manner>);
 
-impl Glance {
-    /// Runs something, and has every read in it look for itself.
-    pub(crate) fn during<T>(&self, look: impl FnOnce() -> T) -> T {
-        self.0.store(true, Ordering::Relaxed);
+#[derive(Debug, Default)]
+struct Manner {
+    /// Acknowledge only where it is asked for.
+    quiet: AtomicBool,
+    /// Ask the kernel, which knows of a close before the runtime does.
+    looking: AtomicBool,
+    /// Something was read that no acknowledgement of ours has told of yet.
+    owing: AtomicBool,
+}
+
+impl Reads {
+    /// From now on whoever drives the connection says when to acknowledge.
+    pub(crate) fn quieten(&self) {
+        self.0.quiet.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether something was read since we last wrote or acknowledged.
+    pub(crate) fn owe(&self) -> bool {
+        self.0.owing.load(Ordering::Relaxed)
+    }
+
+    /// Has the next read that waits acknowledge what was read before it.
+    pub(crate) fn acknowledging<T>(&self, drive: impl FnOnce() -> T) -> T {
+        self.0.quiet.store(false, Ordering::Relaxed);
+        let driven = drive();
+        self.0.quiet.store(true, Ordering::Relaxed);
+        driven
+    }
+
+    /// Has reads look for themselves, until the kernel says that there is nothing.
+    pub(crate) fn looking<T>(&self, look: impl FnOnce() -> T) -> T {
+        self.0.looking.store(true, Ordering::Relaxed);
         let seen = look();
-        self.0.store(false, Ordering::Relaxed);
+        self.0.looking.store(false, Ordering::Relaxed);
         seen
     }
 }
@@ -136,7 +168,7 @@ pub(crate) async fn connect(
     origin: &Origin,
     mut tls: Option<Arc<ClientConfig>>,
     maker: Option<&dyn Dial>,
-) -> Result<(Socket, Glance), ConnectError> {
+) -> Result<(Socket, Reads), ConnectError> {
     let stream = match maker {
         None => Wire::Ours(dial(origin).await?),
         Some(maker) => match maker.dial(origin.destination()).await {
@@ -148,13 +180,13 @@ pub(crate) async fn connect(
             Err(error) => return Err(ConnectError::Tcp(error)),
         },
     };
-    let glance = Glance::default();
+    let reads = Reads::default();
     let stream = QuickAck {
         stream,
-        glance: glance.clone(),
+        reads: reads.clone(),
     };
     let Some(config) = tls else {
-        return Ok((Socket::Plain(TokioIo::new(stream)), glance));
+        return Ok((Socket::Plain(TokioIo::new(stream)), reads));
     };
     let name = ServerName::try_from(origin.bare_host().to_owned())
         .map_err(|error| ConnectError::Tls(io::Error::other(error)))?;
@@ -162,7 +194,7 @@ pub(crate) async fn connect(
         .connect(name, stream)
         .await
         .map_err(ConnectError::Tls)?;
-    Ok((Socket::Tls(TokioIo::new(Box::new(stream))), glance))
+    Ok((Socket::Tls(TokioIo::new(Box::new(stream))), reads))
 }
 
 /// Tries the addresses of a name one after the other. One that stays silent does not use up the
@@ -207,10 +239,10 @@ async fn dial(origin: &Origin) -> Result<TcpStream, ConnectError> {
 /// How long an address may stay silent if there is another one to try.
 const EACH_ADDRESS: Duration = Duration::from_secs(2);
 
-/// A stream that acknowledges at once, where it is a socket of ours.
+/// A stream that acknowledges when it should, where it is a socket of ours.
 pub(crate) struct QuickAck {
     stream: Wire,
-    glance: Glance,
+    reads: Reads,
 }
 
 /// The bytes below HTTP and TLS.
@@ -264,12 +296,32 @@ impl AsyncRead for QuickAck {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let read = self.stream.stream().poll_read(cx, buf);
-        self.stream.acknowledge();
-        if read.is_pending() && self.glance.0.load(Ordering::Relaxed) {
-            return self.stream.look(buf);
+        let before = buf.filled().len();
+        let mut read = self.stream.stream().poll_read(cx, buf);
+        let manner = &self.reads.0;
+        if read.is_pending() && manner.looking.load(Ordering::Relaxed) {
+            read = self.stream.look(buf);
+            manner.looking.store(read.is_ready(), Ordering::Relaxed);
+        }
+        if buf.filled().len() > before {
+            manner.owing.store(true, Ordering::Relaxed);
+        } else if read.is_pending()
+            && !manner.quiet.load(Ordering::Relaxed)
+            && manner.owing.swap(false, Ordering::Relaxed)
+        {
+            self.stream.acknowledge();
         }
         read
+    }
+}
+
+impl QuickAck {
+    /// What is written carries the acknowledgement with it.
+    fn written(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if matches!(written, Poll::Ready(Ok(_))) {
+            self.reads.0.owing.store(false, Ordering::Relaxed);
+        }
+        written
     }
 }
 
@@ -279,7 +331,8 @@ impl AsyncWrite for QuickAck {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.stream.stream().poll_write(cx, buf)
+        let written = self.stream.stream().poll_write(cx, buf);
+        self.written(written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -295,7 +348,8 @@ impl AsyncWrite for QuickAck {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.stream.stream().poll_write_vectored(cx, bufs)
+        let written = self.stream.stream().poll_write_vectored(cx, bufs);
+        self.written(written)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -7,6 +7,7 @@
 //! - D93: what an ended `subscriptions/listen` means is for those who keep one.
 //! - D94 to D96: the transport of 2024 has tests of its own, beside its driver.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -14,12 +15,13 @@ use serde_json::json;
 use warmline::core::code::Reason;
 use warmline::core::era::Era;
 use warmline::core::exchange::News;
-use warmline::upstream::Listener;
+use warmline::upstream::{Declared, Listener, Server, Upstream};
 use warmline_testkit::{Canned, CutAt, End, Fault, Personality, ReplyForm, Rule, Spoil, SseForm};
 
 use super::listening::Ear;
 use super::setting::Expected::{self, Result, Unknown};
-use super::setting::{Setting, payment, tool, within_ms};
+use super::setting::{Outcome, Setting, payment, tool, within_ms};
+use super::stub::{Step, Stub};
 
 fn streaming(era: Era, form: SseForm) -> Setting {
     let personality = match era {
@@ -235,5 +237,35 @@ async fn progress_of_another_call_reaches_nobody() {
         assert_eq!(outcome.ended, Result, "{:?}", outcome.trouble);
         assert_eq!(ear.progress(), [1, 2, 3]);
         setting.finish().await;
+    }
+}
+
+/// A stream that ends a moment after its answer costs no connection: it rests until it ended, and
+/// another one carries the call that comes before that.
+#[tokio::test]
+async fn a_connection_whose_stream_ends_late_is_used_again() {
+    const CALLS: usize = 20;
+    for era in [Era::Legacy, Era::Modern] {
+        let called = AtomicUsize::new(0);
+        // The stream of a call ends when the next call was read.
+        let stub = Stub::start(move |_| {
+            let next = called.fetch_add(1, Ordering::SeqCst) + 2;
+            let answer = r#"{"jsonrpc":"2.0","id":$ID,"result":{"resultType":"complete"}}"#;
+            vec![Step::Event(answer.to_owned()), Step::Calls(next)]
+        })
+        .await;
+        let mut server = Server::http("late", stub.url.parse().unwrap());
+        server.era = Some(era);
+        let upstream = Upstream::new();
+        let session = upstream.open(&server, &Declared::default()).await.unwrap();
+        for _ in 0..CALLS {
+            let ending = session.call(tool("any", &json!({})), &()).await;
+            assert_eq!(Outcome::of(ending).ended, Result);
+        }
+        let calls = stub.of("tools/call").into_iter();
+        let connections: BTreeSet<_> = calls.map(|call| call.connection).collect();
+        // Two if each end comes before the call after the next; one more for each that does not.
+        let few = 2..=CALLS / 4;
+        assert!(few.contains(&connections.len()), "{era:?}: {connections:?}");
     }
 }

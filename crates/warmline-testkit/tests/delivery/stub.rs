@@ -18,6 +18,8 @@ pub(crate) enum Step {
     Event(String),
     /// Waits until so many messages without a method were read: answers of the client.
     Answers(usize),
+    /// Waits until so many tools were called.
+    Calls(usize),
 }
 
 /// What was read: the head as it came, and the body.
@@ -26,6 +28,8 @@ pub(crate) struct Seen {
     pub(crate) head: String,
     pub(crate) raw: String,
     pub(crate) body: Value,
+    /// Which of the connections it came on.
+    pub(crate) connection: u16,
 }
 
 impl Seen {
@@ -105,7 +109,10 @@ impl Stub {
     }
 
     async fn serve(self, mut socket: TcpStream) {
-        while let Some(seen) = read(&mut socket).await {
+        // The port of the client tells connections apart.
+        let connection = socket.peer_addr().map_or(0, |peer| peer.port());
+        while let Some(mut seen) = read(&mut socket).await {
+            seen.connection = connection;
             let body = seen.body.clone();
             self.seen.lock().unwrap().push(seen);
             self.news.notify_waiters();
@@ -156,13 +163,14 @@ impl Stub {
                     let chunk = format!("{:x}\r\n{event}\r\n", event.len());
                     socket.write_all(chunk.as_bytes()).await?;
                 },
-                Step::Answers(count) => self.wait_for(*count).await,
+                Step::Answers(count) => self.wait_for(*count, is_answer).await,
+                Step::Calls(count) => self.wait_for(*count, is_call).await,
             }
         }
         socket.write_all(b"0\r\n\r\n").await
     }
 
-    async fn wait_for(&self, answers: usize) {
+    async fn wait_for(&self, count: usize, such: fn(&Seen) -> bool) {
         loop {
             let news = self.news.notified();
             if self
@@ -170,9 +178,9 @@ impl Stub {
                 .lock()
                 .unwrap()
                 .iter()
-                .filter(|one| is_answer(one))
+                .filter(|one| such(one))
                 .count()
-                >= answers
+                >= count
             {
                 return;
             }
@@ -183,6 +191,10 @@ impl Stub {
 
 fn is_answer(seen: &Seen) -> bool {
     seen.body.get("method").is_none() && seen.body.get("id").is_some()
+}
+
+fn is_call(seen: &Seen) -> bool {
+    seen.body["method"] == "tools/call"
 }
 
 const JSON_HEAD: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n";
@@ -207,6 +219,7 @@ async fn read(socket: &mut TcpStream) -> Option<Seen> {
         head,
         raw: String::new(),
         body: Value::Null,
+        connection: 0,
     };
     let length: usize = seen
         .header("content-length")

@@ -379,7 +379,7 @@ async fn accepted(server: &str, arrival: Arrival, by: Instant) -> Result<(), Tro
     let status = arrival.status.as_u16();
     // Whatever follows an acceptance, nobody waits for it.
     if (200..300).contains(&status) {
-        arrival.drain().await;
+        arrival.drain();
         return Ok(());
     }
     let said = Said::of(&arrival);

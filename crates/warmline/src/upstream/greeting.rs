@@ -92,7 +92,7 @@ async fn hear_stream(sent: Sent<'_>, mut arrival: Arrival, by: Instant) -> Heard
     let status = arrival.status.as_u16();
     match first_reply(&mut arrival, sent.id, sent.way.sizes, by).await {
         Ok(message) => {
-            arrival.drain().await;
+            arrival.drain();
             Heard {
                 status,
                 words: words(status, Some(&message), b""),

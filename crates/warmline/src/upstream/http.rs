@@ -124,7 +124,7 @@ impl Endpoint {
     pub(crate) async fn reach(&self, by: Instant) -> Result<(), Trouble> {
         let line = self.line(&Method::POST, by).await;
         let line = line.map_err(|lost| lost.trouble)?;
-        self.connections.give_back(line).await;
+        self.connections.give_back(line);
         Ok(())
     }
 
@@ -132,7 +132,7 @@ impl Endpoint {
     /// has a connection of its own.
     async fn line(&self, method: &Method, by: Instant) -> Result<Line, Lost> {
         if *method != Method::GET
-            && let Some(line) = self.connections.take_kept().await
+            && let Some(line) = self.connections.take_kept()
         {
             return Ok(line);
         }
@@ -316,7 +316,7 @@ impl Arrival {
             Err(clock::Elapsed) => Err(Cut::Late),
             Ok(Err(cut)) => Err(cut),
             Ok(Ok(bytes)) => {
-                self.done().await;
+                self.done();
                 Ok(bytes)
             },
         }
@@ -350,17 +350,17 @@ impl Arrival {
 
     /// The response is here, and the stream should end any moment. Nobody waits for that: the
     /// connection goes to rest with what is left, and is used again only if the end came.
-    pub(crate) async fn drain(mut self) {
+    pub(crate) fn drain(mut self) {
         self.line.tail = Some(self.body);
         self.line.keep_map(self.headers);
-        self.connections.give_back(self.line).await;
+        self.connections.give_back(self.line);
     }
 
     /// The body was read to its end: the connection may carry another request.
-    async fn done(mut self) {
+    fn done(mut self) {
         drop(self.body);
         self.line.keep_map(self.headers);
-        self.connections.give_back(self.line).await;
+        self.connections.give_back(self.line);
     }
 }
 

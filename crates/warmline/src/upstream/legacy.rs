@@ -254,7 +254,7 @@ impl LegacyHttp {
         if arrival.status == StatusCode::ACCEPTED
             && self.listening.get().is_some_and(|aside| aside.is_open())
         {
-            arrival.drain().await;
+            arrival.drain();
             return match Box::pin(self.wait_aside(&mut watch)).await {
                 Ok(Headed::Replied(message)) => {
                     answer::streamed(self.sent(watch.id), &message, request, watch.before)
@@ -297,7 +297,7 @@ impl LegacyHttp {
             let closed = matches!(pause, Pause::Ended);
             let why = match pause {
                 Pause::Reply(message) => {
-                    stream.drain().await;
+                    stream.drain();
                     return answer::streamed(self.sent(watch.id), &message, request, watch.before);
                 },
                 Pause::Ask(asking) => {

@@ -178,7 +178,7 @@ impl ModernHttp {
         loop {
             match watch.read(&mut arrival, &mut parser).await {
                 Pause::Reply(message) => {
-                    arrival.drain().await;
+                    arrival.drain();
                     return answer::replied(server, &message);
                 },
                 // A modern server must not send requests; there is no way to answer one.

@@ -179,7 +179,7 @@ impl TwoEndpoints {
                 sent = &mut posting, if !posted => match sent {
                     Ok(arrival) if arrival.status.is_success() => {
                         posted = true;
-                        arrival.drain().await;
+                        arrival.drain();
                     },
                     Ok(arrival) => {
                         drop(posting);
