@@ -73,10 +73,10 @@ pub(crate) enum Command {
     /// Stop the background gateway
     #[command(long_about = texts::DOWN, after_long_help = texts::DOWN_EXAMPLES)]
     Down(Down),
-    /// Show servers, runs and sessions of the background gateway
+    /// Show what the background gateway holds, and runs that commands left
     #[command(long_about = texts::PS, after_long_help = texts::PS_EXAMPLES)]
     Ps(Ps),
-    /// End a run of the background gateway: its sessions are closed
+    /// End a run: its sessions are closed
     #[command(long_about = texts::END, after_long_help = texts::END_EXAMPLES)]
     End(End),
     /// Print what a client has to be told to use a server through the gateway

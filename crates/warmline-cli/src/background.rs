@@ -21,6 +21,7 @@ use warmline::core::code::Code;
 use warmline::core::delivery::Delivery;
 use warmline_gateway::local::{Answered, LocalGateway, Unanswered};
 
+use crate::kept::Notes;
 use crate::problem::{Outcome, Problem};
 use crate::target::state_folder;
 
@@ -88,6 +89,19 @@ impl Home {
             },
             None => home,
         })
+    }
+
+    /// The state folder that it lives in.
+    pub(crate) fn state(&self) -> &Path {
+        self.folder.parent().unwrap_or(&self.folder)
+    }
+
+    /// The notes of runs that commands left beside it; none where it was named by a socket.
+    pub(crate) fn notes(&self) -> Outcome<Option<Notes>> {
+        match self.named {
+            Named::ByFolder => Notes::in_state(self.state()),
+            Named::BySocket => Ok(None),
+        }
     }
 
     pub(crate) fn socket(&self) -> PathBuf {

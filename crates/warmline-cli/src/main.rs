@@ -9,6 +9,7 @@ mod content;
 mod conversation;
 mod gate;
 mod interrupt;
+mod kept;
 mod log;
 mod problem;
 mod program;

@@ -4,7 +4,7 @@
 //! `WARMLINE_RUN`.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use warmline::Run;
 use warmline::settings::{process_text, run_from_env};
@@ -19,6 +19,10 @@ pub(crate) struct ChosenRun {
     pub(crate) name: String,
     pub(crate) then: Then,
     state_dir: Option<PathBuf>,
+    /// Where its record is, if somebody knows.
+    records: Option<PathBuf>,
+    /// What was typed about reaching the server.
+    typed: Connect,
     /// What was typed about who is asking: it splits one person's runs.
     asking_as: Vec<String>,
     inside: Option<Surrounding>,
@@ -90,9 +94,24 @@ impl ChosenRun {
                 Then::GoesOn
             },
             state_dir: typed.state_dir.clone(),
+            records: None,
+            typed: connect.clone(),
             asking_as: asking_as(connect),
             inside,
         }))
+    }
+
+    /// A run that another command left, to be ended.
+    pub(crate) fn to_end(name: &str, state: &Path, records: &Path, typed: Connect) -> Self {
+        Self {
+            name: name.to_owned(),
+            then: Then::Ends,
+            state_dir: Some(state.to_owned()),
+            records: Some(records.to_owned()),
+            asking_as: asking_as(&typed),
+            typed,
+            inside: None,
+        }
     }
 
     /// The state folder, if there is one.
@@ -112,7 +131,8 @@ impl ChosenRun {
             .hint("name one with --state-dir FOLDER"));
         };
         let set = target.engine.store.clone();
-        let records = set.filter(|_| self.state_dir.is_none());
+        let set = set.filter(|_| self.state_dir.is_none());
+        let records = self.records.clone().or(set);
         Ok(Keeping {
             records: records.unwrap_or_else(|| state.join("sessions")),
             secrets: state,
@@ -122,6 +142,11 @@ impl ChosenRun {
     /// The gateway around the program that started us, if this is its run.
     pub(crate) fn inside(&self) -> Option<&Surrounding> {
         self.inside.as_ref()
+    }
+
+    /// What was typed about reaching the server.
+    pub(crate) fn typed(&self) -> &Connect {
+        &self.typed
     }
 
     /// What tells one asker from another beside the user; nothing, where nothing was typed.

@@ -64,6 +64,8 @@ pub enum Purpose {
     Token,
     /// The digest that stands in for a run where a record tells of a server.
     Contact,
+    /// A sealed note on how a kept run is called, and where its server is.
+    Note,
 }
 
 impl Purpose {
@@ -82,6 +84,7 @@ impl Purpose {
             Self::Route => "route",
             Self::Token => "token",
             Self::Contact => "contact",
+            Self::Note => "note",
         }
     }
 }

@@ -198,10 +198,11 @@ Examples:
   warmline down --now";
 
 pub(super) const PS: &str = "\
-Show servers, runs and sessions of the background gateway.
+Show servers, runs and sessions of the background gateway, and runs that commands left.
 
-On a terminal as tables; with --json one object per line: its `kind` is `gateway`, `server`, `run`
-or `session`.";
+A run over HTTP is kept without a gateway too: it is shown with its server, its age and how long
+nobody used it. On a terminal as tables; with --json one object per line: its `kind` is `gateway`,
+`server`, `run`, `session` or `kept`.";
 
 pub(super) const PS_EXAMPLES: &str = "\
 Examples:
@@ -209,7 +210,7 @@ Examples:
   warmline ps --json | jq -r 'select(.kind == \"run\").name'";
 
 pub(super) const END: &str = "\
-End a run of the background gateway: its sessions are closed.
+End a run: its sessions are closed, those of the background gateway and those that commands left.
 
 No new call is let in; those under way get a grace of 5 seconds. What programs and servers remember
 of the run is gone.";

@@ -1,15 +1,18 @@
-//! `warmline end`: ends a run of the background gateway.
+//! `warmline end`: ends a run, of the background gateway or one that commands left.
 
 use http::{Method, StatusCode};
 use warmline::core::code::Code;
 use warmline::core::delivery::Delivery;
+use warmline::upstream::Declared;
 
 use crate::args;
 use crate::background::{Home, VERSION, of_another_version};
+use crate::conversation::Conversation;
+use crate::kept::{Kept, Note};
 use crate::problem::{Outcome, Problem};
 use crate::report::{Fields, Report};
 
-/// Ends the run, which must live.
+/// Ends the run, which must live or be kept.
 pub(super) async fn run(typed: &args::End, report: &Report) -> Outcome<u8> {
     let name = &typed.run;
     warmline::Run::check_name(name).map_err(|error| {
@@ -17,17 +20,27 @@ pub(super) async fn run(typed: &args::End, report: &Report) -> Outcome<u8> {
     })?;
     let home = Home::typed(typed.state_dir.as_deref(), typed.socket.as_deref())?;
     let path = format!("/admin/runs/{name}");
-    let Some(answered) = home.ask(Method::DELETE, &path).await? else {
-        home.absent()?;
-        return Err(unknown(name).because("no background gateway is up"));
-    };
-    if answered.version.as_deref() != Some(VERSION) {
-        return Err(of_another_version(answered.version.as_deref()));
+    let answered = home.ask(Method::DELETE, &path).await?;
+    match &answered {
+        None => home.absent()?,
+        Some(answered) if answered.version.as_deref() != Some(VERSION) => {
+            return Err(of_another_version(answered.version.as_deref()));
+        },
+        Some(_) => {},
     }
-    if answered.status == StatusCode::NOT_FOUND {
-        return Err(unknown(name).hint("`warmline ps` shows those that live"));
+    let is_up = answered.is_some();
+    let held = answered.filter(|answered| answered.status != StatusCode::NOT_FOUND);
+    if let Some(answered) = &held {
+        home.understood(answered)?;
     }
-    home.understood(&answered)?;
+    let was_kept = end_kept(name, &home, report).await?;
+    if held.is_none() && !was_kept {
+        let problem = unknown(name).hint("`warmline ps` shows those that there are");
+        return Err(match is_up {
+            true => problem,
+            false => problem.because("no background gateway is up"),
+        });
+    }
     let fields = Fields::new().put("run", name);
     match report.is_json() {
         true => report.object("ended", &fields),
@@ -36,6 +49,34 @@ pub(super) async fn run(typed: &args::End, report: &Report) -> Outcome<u8> {
     Ok(0)
 }
 
+/// Ends what commands left of the run, with each of its servers; says whether there was something.
+async fn end_kept(name: &str, home: &Home, report: &Report) -> Outcome<bool> {
+    let Some(notes) = home.notes()? else {
+        return Ok(false);
+    };
+    let mut kept = notes.kept().await?;
+    kept.retain(|one| one.note.run == *name);
+    let mut first = None;
+    for Kept { note, .. } in &kept {
+        // One that cannot be ended keeps none of the others.
+        let ended = end_one(note, home, report).await;
+        first = first.or(ended.err());
+    }
+    if let Some(problem) = first {
+        return Err(problem);
+    }
+    Ok(!kept.is_empty())
+}
+
+async fn end_one(note: &Note, home: &Home, report: &Report) -> Outcome<()> {
+    let (target, chosen) = note.to_end(home.state())?;
+    let declared = Declared::default();
+    let opened = Conversation::open(&target, Some(&chosen), &declared, report);
+    Box::pin(opened).await?.close().await;
+    Ok(())
+}
+
 fn unknown(name: &str) -> Problem {
-    Problem::new(Code::RunUnknown, format!("no run `{name}` is live")).delivered(Delivery::Unsent)
+    Problem::new(Code::RunUnknown, format!("no run `{name}` is live or kept"))
+        .delivered(Delivery::Unsent)
 }

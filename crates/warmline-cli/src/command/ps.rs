@@ -1,10 +1,11 @@
-//! `warmline ps`: what the background gateway holds.
+//! `warmline ps`: what the background gateway holds, and what commands left for the next one.
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::args;
 use crate::background::{Hello, Home, VERSION, of_another_version};
+use crate::kept::Kept;
 use crate::problem::Outcome;
 use crate::report::text::count;
 use crate::report::{Fields, Report, style, table};
@@ -63,19 +64,66 @@ struct SessionLine {
 /// Shows servers, runs and sessions.
 pub(super) async fn run(typed: &args::Ps, report: &Report) -> Outcome<u8> {
     let home = Home::typed(typed.state_dir.as_deref(), typed.socket.as_deref())?;
-    let Some((hello, held)) = look(&home).await? else {
-        home.absent()?;
-        match report.is_json() {
-            true => report.object("gateway", &Fields::new().put("up", false)),
-            false => report.note("no background gateway is up: `warmline up` starts one"),
-        }
-        return Ok(0);
-    };
-    match report.is_json() {
-        true => tell_programs(&hello, &held, report),
-        false => tell_people(&hello, &held, report),
+    let looked = look(&home).await?;
+    match &looked {
+        None => {
+            home.absent()?;
+            match report.is_json() {
+                true => report.object("gateway", &Fields::new().put("up", false)),
+                false => report.note("no background gateway is up: `warmline up` starts one"),
+            }
+        },
+        Some((hello, held)) if report.is_json() => tell_programs(hello, held, report),
+        Some((hello, held)) => tell_people(hello, held, report),
     }
+    let mut kept = match home.notes()? {
+        Some(notes) => notes.kept().await?,
+        None => Vec::new(),
+    };
+    if let Some((_, held)) = &looked {
+        kept.retain(|one| !held.has(&one.note.run));
+    }
+    tell_kept(&kept, report);
     Ok(0)
+}
+
+/// Runs that nobody holds now: the next command that names one goes on with it.
+fn tell_kept(kept: &[Kept], report: &Report) {
+    if report.is_json() {
+        for one in kept {
+            let fields = Fields::new()
+                .put("run", &one.note.run)
+                .put("server", &one.note.shown)
+                .put("opened_at", one.opened_at)
+                .put("used_at", one.used_at);
+            report.object("kept", &fields);
+        }
+        return;
+    }
+    let now = warmline::clock::wall_seconds();
+    let row = |one: &Kept| {
+        vec![
+            one.note.run.clone(),
+            one.note.shown.clone(),
+            whole(now.saturating_sub(one.opened_at)),
+            whole(now.saturating_sub(one.used_at)),
+        ]
+    };
+    let rows: Rows = kept.iter().map(row).collect();
+    if !rows.is_empty() {
+        let head = ["KEPT RUN", "SESSION OF", "AGE", "IDLE"];
+        for line in table::lines(&head, &rows, report.width()) {
+            report.data(&line);
+        }
+    }
+}
+
+impl Held {
+    fn has(&self, run: &str) -> bool {
+        self.runs
+            .iter()
+            .any(|line| line.run_name.as_deref() == Some(run))
+    }
 }
 
 async fn look(home: &Home) -> Outcome<Option<(Hello, Held)>> {

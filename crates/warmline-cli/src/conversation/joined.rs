@@ -21,6 +21,7 @@ use warmline_gateway::LOCAL;
 
 use super::line::{Unlisted, Unopened};
 use crate::ask::Person;
+use crate::kept::{self, Note};
 use crate::problem::{Outcome, Problem};
 use crate::run::{ChosenRun, Keeping, Then};
 use crate::target::{Target, folders};
@@ -35,6 +36,8 @@ pub(super) struct Joined {
     names: Names,
     events: Subscription,
     chosen: ChosenRun,
+    /// What the next command has to know of it, where there is something to go on with.
+    note: Option<Note>,
     /// Something went wrong with its record, and was told.
     stumbled: bool,
 }
@@ -80,6 +83,7 @@ impl Joined {
         let mut remarks = stumbles(&mut events, chosen).await;
         let stumbled = !remarks.is_empty();
         remarks.extend(not_kept(&facts, (&chosen.name, chosen.then), &names.shown));
+        let note = noted(&warm, &facts, target, &names.plain, chosen);
         let joined = Self {
             warm,
             run,
@@ -88,6 +92,7 @@ impl Joined {
             names,
             events,
             chosen: chosen.clone(),
+            note,
             stumbled,
         };
         Ok((joined, remarks))
@@ -150,10 +155,32 @@ impl Joined {
             Transport::Stdio => Then::Ends,
             Transport::Http | Transport::HttpSse => self.chosen.then,
         };
+        if let (Some(note), Ok(Some(state))) = (&self.note, self.chosen.state()) {
+            match then {
+                Then::GoesOn => kept::write_down(note, &state, self.warm.vault()),
+                Then::Ends => kept::cross_out(note, &state, self.warm.vault()),
+            }
+        }
         leave(self.warm, self.run, then).await;
         let later = stumbles(&mut self.events, &self.chosen).await;
         later.into_iter().filter(|_| !self.stumbled).collect()
     }
+}
+
+/// What is to be noted of a run whose session outlives this command. Where that fails, the run is
+/// kept all the same.
+fn noted(
+    warm: &Warmline,
+    facts: &Facts,
+    target: &Target,
+    plain: &str,
+    chosen: &ChosenRun,
+) -> Option<Note> {
+    if facts.transport != Transport::Http || !facts.keeps_session {
+        return None;
+    }
+    let noted = Note::of(target, plain, chosen, &who(warm, chosen), warm.vault());
+    noted.ok().flatten()
 }
 
 async fn leave(warm: Warmline, run: Run, then: Then) {

@@ -151,9 +151,9 @@ fn runs_are_shown_and_ended() {
     tells!(background.run(&["end", "trip"]), @r"
     exit: 2
     ----- stderr -----
-    error[run-unknown]: no run `trip` is live
+    error[run-unknown]: no run `trip` is live or kept
       delivery: unsent (not executed, safe to call again)
-      hint: `warmline ps` shows those that live
+      hint: `warmline ps` shows those that there are
     ");
     tells!(background.run(&["end", "a b"]), @r"
     exit: 2
@@ -167,6 +167,36 @@ fn runs_are_shown_and_ended() {
     let told = background.run(&against_demo(&words, &["--era", "legacy"]));
     assert_eq!(told.stdout.trim(), r#"{"count":2}"#);
     assert!(background.ps("run").is_empty());
+}
+
+/// What commands left before the gateway came is shown beside what it holds, and ended by name, met
+/// by the gateway or not.
+#[test]
+fn runs_that_were_left_before_the_gateway_came_are_shown_and_ended() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let (warmline, url) = (Warmline::new(), server.url());
+    for run in ["met", "unmet"] {
+        let told = warmline.run(&["call", &url, "counter", "--run", run]);
+        assert_eq!(told.exit, 0, "{told}");
+    }
+    let background = Background::up_in(warmline, &[]);
+    let told = background.run(&["call", &url, "counter", "--run", "met"]);
+    assert_eq!(told.stdout.trim(), r#"{"count":2}"#, "{told}");
+    let names = |kind: &str, key: &str| {
+        let lines = background.ps(kind).into_iter();
+        let names = lines.map(|line| line[key].as_str().unwrap().to_owned());
+        names.collect::<Vec<String>>()
+    };
+    assert_eq!(names("run", "name"), ["met"]);
+    assert_eq!(names("kept", "run"), ["unmet"]);
+    for run in ["met", "unmet"] {
+        let told = background.run(&["end", run]);
+        assert_eq!(told.exit, 0, "{told}{}", background.log());
+    }
+    assert_eq!(names("kept", "run"), Vec::<String>::new());
+    until("both are ended", || server.counts().open_sessions == 0);
+    assert_eq!(server.counts().sessions, 2, "none was opened to be ended");
+    assert_eq!(server.violations(), Vec::<String>::new());
 }
 
 #[test]
@@ -190,9 +220,10 @@ fn without_a_gateway_every_command_says_so() {
     tells!(warmline.run(&["end", "trip"]), @r"
     exit: 2
     ----- stderr -----
-    error[run-unknown]: no run `trip` is live
+    error[run-unknown]: no run `trip` is live or kept
       why: no background gateway is up
       delivery: unsent (not executed, safe to call again)
+      hint: `warmline ps` shows those that there are
     ");
 }
 

@@ -30,8 +30,8 @@ fn help_fits_on_one_screen_and_has_examples() {
       run          Run a program inside a run: what it calls shares sessions, which end with it
       up           Start a gateway in the background, which holds sessions between commands
       down         Stop the background gateway
-      ps           Show servers, runs and sessions of the background gateway
-      end          End a run of the background gateway: its sessions are closed
+      ps           Show what the background gateway holds, and runs that commands left
+      end          End a run: its sessions are closed
       url          Print what a client has to be told to use a server through the gateway
       token        Make, list and revoke tokens that let callers into the gateway
       check        Look whether configuration files are right, and execute nothing

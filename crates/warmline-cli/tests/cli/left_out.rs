@@ -127,7 +127,7 @@ fn a_gateway_keeps_what_it_took_from_a_file_that_changes() {
     }
 }
 
-/// One server that cannot work is told at the start, and the others are served. Nothing is started
+/// P101: one server that cannot work is told at the start, and the others are served. Nothing is started
 /// to find out.
 #[test]
 fn a_server_that_cannot_work_is_named_and_the_others_are_served() {

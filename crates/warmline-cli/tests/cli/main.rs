@@ -17,6 +17,7 @@ mod demo;
 mod doctor;
 mod help;
 mod init;
+mod kept;
 mod left_out;
 mod output;
 mod restart;

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use warmline_core::exchange::Trouble;
 use warmline_core::key::Key;
 use warmline_core::record::Record;
 
@@ -24,6 +25,9 @@ use crate::sync::Mutex;
 const SCAN_WITHIN: Duration = Duration::from_secs(15);
 /// Most records that one round takes up.
 const AT_ONCE: usize = 256;
+
+/// Most records that somebody is told of at once.
+const AT_ONE_LOOK: usize = 4_096;
 
 /// How often a store is looked through, at most: in so many parts of the time a session may rest,
 /// and not more rarely than this.
@@ -142,6 +146,24 @@ impl Records {
             }
         }
         left
+    }
+
+    /// The records of sessions that can be taken up again, as many as one look finds: for people
+    /// who want to know what is kept.
+    ///
+    /// # Errors
+    /// `store-unavailable`: nobody knows.
+    pub async fn kept(&self) -> Result<Vec<Record>, Trouble> {
+        let inner = self.inner();
+        let stored = inner.bounded(SCAN_WITHIN, inner.scan()).await?;
+        let mut kept = Vec::new();
+        for (name, _) in stored.into_iter().take(AT_ONE_LOOK) {
+            let found = inner.bounded(inner.timeout, inner.look_at(name)).await?;
+            // What cannot be opened is somebody else's, or was told elsewhere.
+            let record = found.and_then(|(_, record)| record.ok());
+            kept.extend(record.filter(|record| record.session_id.is_some()));
+        }
+        Ok(kept)
     }
 
     /// Whether the record of an abandoned session that could not be ended stays for another try; it

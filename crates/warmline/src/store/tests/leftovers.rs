@@ -137,3 +137,19 @@ async fn rounds_close_to_each_other_look_once() {
         1
     );
 }
+
+/// Who asks what is kept is told of sessions alone, and changes nothing by asking.
+#[tokio::test(start_paused = true)]
+async fn what_is_kept_is_told_without_waiting() {
+    let store = MemoryStore::new();
+    let asked = records(&store);
+    assert_eq!(asked.kept().await.unwrap(), []);
+    let session = record(&key(ALICE, 1), 1, "abc");
+    let mut gone = record(&key(BOB, 1), 1, "def");
+    gone.session_id = None;
+    assert_done(&asked.save(&session, None).await);
+    assert_done(&asked.save(&gone, None).await);
+    for _ in 0..2 {
+        assert_eq!(asked.kept().await.unwrap(), std::slice::from_ref(&session));
+    }
+}

@@ -1,0 +1,279 @@
+//! Runs that commands left to their records: what they are called, and how each can be ended.
+//!
+//! Asked by: `ps` and `end`.  Told by: commands of a run that leave it to the next one.
+//!
+//! A record knows its run by a digest alone. A note beside it knows the name, and how the server was
+//! named on the command line. It is sealed like the record, because a URL may hold a secret, and it
+//! counts only as long as the record is there.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use warmline::IdentityHandle;
+use warmline::core::delivery::Delivery;
+use warmline::core::record::Record;
+use warmline::private;
+use warmline::seal::{Purpose, Vault};
+use warmline::store::{FileStore, Records};
+use warmline::upstream::Reach;
+
+use crate::args::Connect;
+use crate::problem::{Outcome, Problem};
+use crate::run::ChosenRun;
+use crate::target::{Aim, Target, TargetSource, folders};
+
+/// A run, as a command left it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Note {
+    pub(crate) run: String,
+    /// What people call the server.
+    pub(crate) shown: String,
+    /// Where the command was typed.
+    pub(crate) folder: PathBuf,
+    /// How the record knows run and server.
+    id: String,
+    server: String,
+    /// The folder of the record.
+    records: PathBuf,
+    reached: Reached,
+}
+
+/// How the server was named on the command line. No value of a header is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Reached {
+    Url {
+        url: String,
+        header_env: Vec<String>,
+        ca_file: Option<PathBuf>,
+    },
+    Name {
+        name: String,
+        config: Option<PathBuf>,
+        header_env: Vec<String>,
+    },
+    /// With a header that was typed out.
+    WithHeader,
+}
+
+/// A run that the next command can go on with.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(crate) note: Note,
+    pub(crate) opened_at: u64,
+    pub(crate) used_at: u64,
+}
+
+/// The notes in a state folder.
+#[derive(Debug)]
+pub(crate) struct Notes {
+    folder: PathBuf,
+    vault: Arc<Vault>,
+}
+
+impl Note {
+    /// What there is to note of a run that somebody is in.
+    pub(crate) fn of(
+        target: &Target,
+        plain: &str,
+        chosen: &ChosenRun,
+        who: &IdentityHandle,
+        vault: &Vault,
+    ) -> Outcome<Option<Self>> {
+        let Reach::Http(http) = &target.server.reach else {
+            return Ok(None);
+        };
+        let typed = chosen.typed();
+        let header_env = typed.header_env.clone();
+        let reached = match &target.source {
+            _ if !typed.header.is_empty() => Reached::WithHeader,
+            TargetSource::Configured { .. } => Reached::Name {
+                name: target.server.name.clone(),
+                config: typed.config.as_deref().map(absolute).transpose()?,
+                header_env,
+            },
+            TargetSource::Typed | TargetSource::Around => Reached::Url {
+                url: http.url.to_string(),
+                ca_file: typed.ca_file.as_deref().map(absolute).transpose()?,
+                header_env,
+            },
+        };
+        let whose = who.digest();
+        let parts: [&[u8]; 2] = [whose.bytes(), chosen.name.as_bytes()];
+        Ok(Some(Self {
+            run: chosen.name.clone(),
+            shown: target.server.name.clone(),
+            folder: folders()?.working,
+            id: vault.digest(Purpose::Run, &parts).hex(),
+            server: plain.to_owned(),
+            records: absolute(&chosen.keeping(target)?.records)?,
+            reached,
+        }))
+    }
+
+    /// The server as it was named, and the run, to be ended.
+    pub(crate) fn to_end(&self, state: &Path) -> Outcome<(Target, ChosenRun)> {
+        let (aim, connect) = match self.reached.clone() {
+            Reached::Url {
+                url,
+                header_env,
+                ca_file,
+            } => (
+                Aim::Url(url),
+                Connect {
+                    header_env,
+                    ca_file,
+                    ..Connect::default()
+                },
+            ),
+            Reached::Name {
+                name,
+                config,
+                header_env,
+            } => (
+                Aim::Name(name),
+                Connect {
+                    config,
+                    header_env,
+                    ..Connect::default()
+                },
+            ),
+            Reached::WithHeader => {
+                let (run, shown) = (&self.run, &self.shown);
+                let what =
+                    format!("run `{run}` has a session of `{shown}` that a `--header` began");
+                return Err(Problem::usage(what)
+                    .because("what was typed there is not kept")
+                    .hint("end it by the command that began it, with `--end-run`"));
+            },
+        };
+        let target = Target::find(&aim, &connect).map_err(|problem| {
+            let folder = self.folder.display();
+            match aim {
+                Aim::Name(_) => problem.hint(format!("it was begun in {folder}: end it there")),
+                Aim::Url(_) | Aim::Command(_) => problem,
+            }
+        })?;
+        let chosen = ChosenRun::to_end(&self.run, state, &self.records, connect);
+        Ok((target, chosen))
+    }
+
+    fn is_of(&self, record: &Record) -> bool {
+        let run = record.key.run().map(|run| run.0.hex());
+        run.as_ref() == Some(&self.id) && *record.key.place().server == *self.server
+    }
+}
+
+impl Notes {
+    /// Those in a state folder; none where nothing was ever kept.
+    pub(crate) fn in_state(state: &Path) -> Outcome<Option<Self>> {
+        let folder = state.join("runs");
+        if !folder.is_dir() {
+            return Ok(None);
+        }
+        let vault = Vault::in_folder(state)
+            .map_err(|trouble| Problem::of_trouble(&trouble, Delivery::Unsent))?;
+        Ok(Some(Self {
+            folder,
+            vault: Arc::new(vault),
+        }))
+    }
+
+    /// Every run that is kept, by name. Notes whose records are gone are removed.
+    pub(crate) async fn kept(&self) -> Outcome<Vec<Kept>> {
+        let notes = self.all();
+        let folders: BTreeSet<&PathBuf> = notes.iter().map(|(_, note)| &note.records).collect();
+        let mut records = Vec::new();
+        for folder in folders {
+            let store = Arc::new(FileStore::in_folder(folder));
+            let there = Records::new(store, Arc::clone(&self.vault), PATIENCE);
+            let there = there.kept().await;
+            records
+                .extend(there.map_err(|trouble| Problem::of_trouble(&trouble, Delivery::Unsent))?);
+        }
+        let mut kept = Vec::new();
+        for (file, note) in notes {
+            match records.iter().find(|record| note.is_of(record)) {
+                Some(record) => kept.push(Kept {
+                    note,
+                    opened_at: record.opened_at,
+                    used_at: record.used_at,
+                }),
+                // It may be gone already, and nobody is told of it again either way.
+                None => drop(std::fs::remove_file(file)),
+            }
+        }
+        kept.sort_by(|one, other| {
+            let name = |kept: &Kept| (kept.note.run.clone(), kept.note.shown.clone());
+            name(one).cmp(&name(other))
+        });
+        Ok(kept)
+    }
+
+    fn all(&self) -> Vec<(PathBuf, Note)> {
+        let files = std::fs::read_dir(&self.folder).into_iter().flatten();
+        let files = files.flatten().map(|entry| entry.path()).take(MOST);
+        let read = |file: PathBuf| {
+            let name = file.file_name()?.to_str()?.to_owned();
+            let sealed = unhex(private::read(&file)?.trim())?;
+            let plain = self
+                .vault
+                .unseal(Purpose::Note, name.as_bytes(), &sealed)
+                .ok()?;
+            let note = serde_json::from_slice(&plain).ok()?;
+            Some((file, note))
+        };
+        files.filter_map(read).collect()
+    }
+}
+
+/// Writes a note down, unless it stands there. Without it a run is kept all the same.
+pub(crate) fn write_down(note: &Note, state: &Path, vault: &Vault) {
+    let file = file_of(note, state, vault);
+    if file.exists() {
+        return;
+    }
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let plain = serde_json::to_vec(note).unwrap_or_default();
+    let written = match vault.seal(Purpose::Note, name.as_bytes(), &plain) {
+        Ok(sealed) => private::replace(&file, &hex(&sealed)).map_err(|error| error.to_string()),
+        Err(trouble) => Err(trouble.to_string()),
+    };
+    if let Err(error) = written {
+        tracing::debug!(error, "the name of a kept run is not noted");
+    }
+}
+
+/// Takes a note back: the run is ended.
+pub(crate) fn cross_out(note: &Note, state: &Path, vault: &Vault) {
+    // It may never have been there.
+    drop(std::fs::remove_file(file_of(note, state, vault)));
+}
+
+fn file_of(note: &Note, state: &Path, vault: &Vault) -> PathBuf {
+    let parts = [note.id.as_bytes(), note.server.as_bytes()];
+    let name = vault.digest(Purpose::Note, &parts).hex();
+    state.join("runs").join(name)
+}
+
+fn absolute(path: &Path) -> Outcome<PathBuf> {
+    Ok(folders()?.working.join(path))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let pairs = text.as_bytes().chunks(2);
+    let bytes = pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok());
+    bytes.collect()
+}
+
+/// How long one record may take to read.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How many notes are read at most.
+const MOST: usize = 4_096;

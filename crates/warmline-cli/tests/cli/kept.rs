@@ -1,0 +1,185 @@
+//! Runs that commands left to their records: `ps` shows them and `end` ends them, with no gateway.
+
+use std::path::Path;
+
+use warmline_testkit::LedgerServer;
+use warmline_testkit::personality::Personality;
+
+use crate::tells;
+use crate::warmline::{Told, Warmline};
+
+fn server() -> LedgerServer {
+    LedgerServer::start(Personality::legacy()).unwrap()
+}
+
+/// Counts in a run, and leaves it to the next command.
+fn count(warmline: &Warmline, target: &str, run: &str, words: &[&str]) -> Told {
+    let all = [&["call", target, "counter", "--run", run], words].concat();
+    let told = warmline.run(&all);
+    assert_eq!(told.exit, 0, "{told}");
+    told
+}
+
+/// The names of the runs that `ps` says are kept.
+fn kept(warmline: &Warmline) -> Vec<String> {
+    let told = warmline.run(&["ps", "--json"]);
+    assert_eq!(told.exit, 0, "{told}");
+    let lines = told.stdout.lines();
+    let lines = lines.map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let kept = lines.filter(|line| line["kind"] == "kept");
+    kept.map(|line| {
+        let text = |key: &str| line[key].as_str().unwrap().to_owned();
+        format!("{} of {}", text("run"), text("server"))
+    })
+    .collect()
+}
+
+fn notes(warmline: &Warmline) -> usize {
+    let folder = warmline.state().join("runs");
+    std::fs::read_dir(folder).map_or(0, Iterator::count)
+}
+
+#[test]
+fn runs_that_are_kept_are_shown_and_ended_by_name() {
+    let (warmline, one, two) = (Warmline::new(), server(), server());
+    let text = format!("[servers.two]\nurl = '{}'\n", two.url());
+    warmline.write_user("warmline.toml", &text);
+    count(&warmline, &one.url(), "trip", &[]);
+    count(&warmline, "two", "trip", &[]);
+    count(&warmline, "two", "other", &[]);
+    count(&warmline, "two", "over", &[]);
+    count(&warmline, "two", "over", &["--end-run"]);
+    let told = warmline.run(&["ps"]);
+    let name = one.url().replace("http://", "").replace("/mcp", "");
+    let words = |line: &str| {
+        line.split_whitespace()
+            .take(2)
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    let lines: Vec<String> = told.stdout.lines().map(words).collect();
+    let trip = format!("trip {name}");
+    assert_eq!(
+        lines,
+        ["KEPT RUN", "other two", &trip, "trip two"],
+        "{told}"
+    );
+    tells!(warmline.run(&["ps", "--json"]), @r#"
+    exit: 0
+    ----- stdout -----
+    {"kind":"gateway","up":false}
+    {"kind":"kept","run":"other","server":"two","opened_at":[TIME],"used_at":[TIME]}
+    {"kind":"kept","run":"trip","server":"127.0.0.1:[PORT]","opened_at":[TIME],"used_at":[TIME]}
+    {"kind":"kept","run":"trip","server":"two","opened_at":[TIME],"used_at":[TIME]}
+    "#);
+    tells!(warmline.run(&["end", "trip"]), @r"
+    exit: 0
+    ----- stderr -----
+    run `trip` is ended
+    ");
+    assert_eq!(one.counts().open_sessions, 0);
+    assert_eq!(two.counts().open_sessions, 1, "the other run goes on");
+    assert_eq!(kept(&warmline), ["other of two"]);
+    let told = count(&warmline, "two", "other", &[]);
+    assert_eq!(told.stdout.trim(), r#"{"count":2}"#);
+    tells!(warmline.run(&["end", "trip"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[run-unknown]: no run `trip` is live or kept
+      delivery: unsent (not executed, safe to call again)
+      hint: `warmline ps` shows those that there are
+    ");
+    assert_eq!(warmline.run(&["end", "other"]).exit, 0);
+    assert_eq!(notes(&warmline), 0);
+    for server in [&one, &two] {
+        assert_eq!(server.counts().open_sessions, 0);
+        assert_eq!(server.violations(), Vec::<String>::new());
+    }
+    // Nothing was opened only to be ended.
+    assert_eq!(one.counts().sessions + two.counts().sessions, 4);
+}
+
+/// What is noted is worth nothing to a thief, and no value of a header is in it.
+#[test]
+fn a_run_that_a_header_began_is_shown_and_nothing_of_it_is_written_out() {
+    let (warmline, server) = (Warmline::new().with("CANARY", "Bearer canary-2"), server());
+    let url = format!("{}?key=canary-0", server.url());
+    count(
+        &warmline,
+        &url,
+        "secret-trip",
+        &["--header", "Authorization: Bearer canary-1"],
+    );
+    count(
+        &warmline,
+        &url,
+        "by-env",
+        &["--header-env", "Authorization=CANARY"],
+    );
+    let name = url::Url::parse(&url).unwrap();
+    let name = format!("127.0.0.1:{}", name.port().unwrap());
+    assert_eq!(
+        kept(&warmline),
+        [
+            format!("by-env of {name}"),
+            format!("secret-trip of {name}")
+        ]
+    );
+    for entry in std::fs::read_dir(warmline.state().join("runs")).unwrap() {
+        let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+        let all_hex = text.trim().bytes().all(|byte| byte.is_ascii_hexdigit());
+        assert!(all_hex, "{text}");
+    }
+    tells!(warmline.run(&["end", "secret-trip"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[usage-bad-argument]: run `secret-trip` has a session of `127.0.0.1:[PORT]` that a `--header` began
+      why: what was typed there is not kept
+      hint: end it by the command that began it, with `--end-run`
+    ");
+    assert_eq!(warmline.run(&["end", "by-env"]).exit, 0);
+    assert_eq!(kept(&warmline), [format!("secret-trip of {name}")]);
+    assert_eq!(server.counts().open_sessions, 1);
+    let again = ["--header", "Authorization: Bearer canary-1", "--end-run"];
+    count(&warmline, &url, "secret-trip", &again);
+    assert_eq!(kept(&warmline), Vec::<String>::new());
+    assert_eq!(server.counts().open_sessions, 0);
+}
+
+/// A note counts only as long as its record does.
+#[test]
+fn what_is_gone_is_not_shown() {
+    let (warmline, server) = (Warmline::new(), server());
+    count(&warmline, &server.url(), "trip", &[]);
+    let records = warmline.state().join("sessions");
+    let is_record = |path: &Path| path.extension().is_some_and(|end| end == "record");
+    for entry in std::fs::read_dir(records).unwrap() {
+        let path = entry.unwrap().path();
+        if is_record(&path) {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+    assert_eq!(kept(&warmline), Vec::<String>::new());
+    assert_eq!(notes(&warmline), 0);
+    assert_eq!(warmline.run(&["end", "trip"]).exit, 2);
+}
+
+/// A file that declares the server may lie where the run was begun, and nowhere else.
+#[test]
+fn a_run_of_another_folder_says_where_it_was_begun() {
+    let (warmline, server) = (Warmline::new(), server());
+    let text = format!("[servers.here]\nurl = '{}'\n", server.url());
+    warmline.write("warmline.toml", &text);
+    assert_eq!(warmline.run(&["trust", "--yes"]).exit, 0);
+    count(&warmline, "here", "trip", &[]);
+    let mut elsewhere = warmline.command(&["end", "trip"]);
+    let told = elsewhere.current_dir(warmline.home()).output().unwrap();
+    tells!(warmline.told(&told), @r"
+    exit: 2
+    ----- stderr -----
+    error[server-unknown]: no server is called `here`
+      hint: it was begun in [WORK]: end it there
+    ");
+    assert_eq!(warmline.run(&["end", "trip"]).exit, 0);
+    assert_eq!(server.counts().open_sessions, 0);
+}
