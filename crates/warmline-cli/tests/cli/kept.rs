@@ -86,6 +86,7 @@ fn runs_that_are_kept_are_shown_and_ended_by_name() {
     exit: 2
     ----- stderr -----
     error[run-unknown]: no run `trip` is live or kept
+      why: no background gateway is up
       delivery: unsent (not executed, safe to call again)
       hint: `warmline ps` shows those that there are
     ");
