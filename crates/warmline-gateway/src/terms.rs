@@ -82,8 +82,8 @@ impl Terms {
     }
 
     /// Whether tokens or keys were made or taken away since this was last asked.
-    async fn has_changed(&self) -> bool {
-        self.doorman.has_changed().await
+    fn has_changed(&self) -> bool {
+        self.doorman.has_changed()
     }
 
     /// Whether somebody who was let in would be still.
@@ -166,7 +166,8 @@ impl Current {
 }
 
 /// Looks whether tokens or keys were taken away, until told to stop. Requests look for themselves;
-/// this is for those who make none, and so that none has to wait for keys that grew old.
+/// this is for those who make none, and so that none has to wait for keys that grew old. It waits
+/// for nothing itself: whose token was taken away is not kept here by the keys of others.
 pub(crate) async fn look_after(shared: Weak<Shared>, mut stopping: watch::Receiver<bool>) {
     loop {
         tokio::select! {
@@ -177,12 +178,7 @@ pub(crate) async fn look_after(shared: Weak<Shared>, mut stopping: watch::Receiv
             return;
         };
         let current = &shared.terms;
-        let terms = current.hold();
-        let has_changed = tokio::select! {
-            has_changed = terms.has_changed() => has_changed,
-            () = door::stopped(&mut stopping) => return,
-        };
-        if has_changed {
+        if current.load().has_changed() {
             current.changed.send_replace(());
         }
     }

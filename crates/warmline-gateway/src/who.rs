@@ -252,13 +252,13 @@ impl Doorman {
     }
 
     /// Whether tokens or keys were made or taken away since this was last asked.
-    pub(crate) async fn has_changed(&self) -> bool {
+    pub(crate) fn has_changed(&self) -> bool {
         // Each is asked, so that none tells of the same change later.
         let mut has_changed = false;
         for way in self.ways.all() {
             has_changed |= match way {
                 Ready::Kept(kept) => kept.has_changed(),
-                Ready::Jwt(verifier) => verifier.has_changed().await,
+                Ready::Jwt(verifier) => verifier.has_changed(),
                 Ready::Tokens(_) | Ready::Proxies(_) => false,
             };
         }

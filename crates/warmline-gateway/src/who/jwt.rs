@@ -144,9 +144,16 @@ impl Verifier {
         self.keys.doubt();
     }
 
-    /// Whether other keys count since this was last asked.
-    pub(super) async fn has_changed(&self) -> bool {
-        self.keys.have_changed().await
+    /// Whether other keys count since this was last asked. Where they should be looked for, that
+    /// begins now, and whoever asks does not wait for it: a URL may hang.
+    pub(super) fn has_changed(self: &Arc<Self>) -> bool {
+        if self.keys.want_a_look() {
+            let this = Arc::clone(self);
+            drop(clock::spawn("keys-look", async move {
+                this.keys.look_ahead().await;
+            }));
+        }
+        self.keys.have_changed()
     }
 
     /// Whom a token stands for.

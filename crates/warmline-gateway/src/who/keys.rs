@@ -145,21 +145,31 @@ impl Keys {
         self.doubts.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Whether other keys count since this was last asked. A file is looked at, and keys of a URL
-    /// that grow old are fetched before anybody has to wait for them.
-    pub(super) async fn have_changed(&self) -> bool {
-        let held = self.held.load_full();
-        let is_growing_old = || {
-            let found_at = held.found_at.filter(|_| !self.are_of_a_file());
-            found_at.is_some_and(|at| since(at) >= GROWING_OLD_AFTER)
-                && self.is_due(LOOK_AGAIN_AFTER)
-        };
-        if held.looked_at.is_some() {
-            self.look_unless(|| self.are_fresh() && !is_growing_old())
-                .await;
-        }
+    /// Whether other keys count since this was last asked.
+    pub(super) fn have_changed(&self) -> bool {
         let changes = self.held.load().changes;
         self.told.swap(changes, Ordering::AcqRel) != changes
+    }
+
+    /// Whether they should be looked for before anybody has to wait for them, and nobody does yet.
+    /// A file is looked at; keys of a URL are wanted when they grow old.
+    pub(super) fn want_a_look(&self) -> bool {
+        let has_looked = self.held.load().looked_at.is_some();
+        has_looked && !self.will_do() && self.looking.try_lock().is_ok()
+    }
+
+    /// Looks for them, if that is still wanted.
+    pub(super) async fn look_ahead(&self) {
+        self.look_unless(|| self.will_do()).await;
+    }
+
+    /// Whether they are known to count, and will for a while.
+    fn will_do(&self) -> bool {
+        let found_at = self.held.load().found_at;
+        let found_at = found_at.filter(|_| !self.are_of_a_file());
+        let is_growing_old = found_at.is_some_and(|at| since(at) >= GROWING_OLD_AFTER)
+            && self.is_due(LOOK_AGAIN_AFTER);
+        self.are_fresh() && !is_growing_old
     }
 
     fn is_due(&self, after: Duration) -> bool {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use jsonwebtoken::jwk::Jwk;
@@ -16,12 +16,14 @@ use warmline::Server;
 use warmline::settings::{EngineSettings, GatewaySettings};
 use warmline_gateway::reload::{Fixed, Wanted};
 use warmline_gateway::settings::Accesses;
-use warmline_gateway::{Auth, Jwt, KeySource, Options, Rule, Rules, ServerRules, Way, Whose};
+use warmline_gateway::{
+    Auth, Jwt, KeySource, Options, Rule, Rules, ServerRules, Token, TokenSource, Way, Whose,
+};
 use warmline_testkit::Personality;
 
 use super::door_wire::{Reply, call, initialize, post, request, send};
 use super::wire::Legacy;
-use super::world::{LEDGER, World};
+use super::world::{LEDGER, World, until};
 
 const ISSUER: &str = "https://login.example.com";
 const AUDIENCE: &str = "https://mcp.example.com";
@@ -258,6 +260,8 @@ struct Publisher {
     address: SocketAddr,
     keys: Arc<Mutex<String>>,
     asked: Arc<AtomicUsize>,
+    /// Whether it takes requests and answers none.
+    hangs: Arc<AtomicBool>,
 }
 
 impl Publisher {
@@ -267,13 +271,20 @@ impl Publisher {
             address: listener.local_addr().unwrap(),
             keys: Arc::new(Mutex::new(keys)),
             asked: Arc::default(),
+            hangs: Arc::default(),
         };
         let (keys, asked) = (Arc::clone(&publisher.keys), Arc::clone(&publisher.asked));
+        let hangs = Arc::clone(&publisher.hangs);
         drop(tokio::spawn(async move {
+            let mut held = Vec::new();
             while let Ok((mut socket, _)) = listener.accept().await {
                 let mut head = [0; 4096];
                 assert!(socket.read(&mut head).await.unwrap() > 0);
                 asked.fetch_add(1, Ordering::Relaxed);
+                if hangs.load(Ordering::Relaxed) {
+                    held.push(socket);
+                    continue;
+                }
                 let body = keys.lock().clone();
                 let answer = format!(
                     "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
@@ -327,6 +338,48 @@ async fn keys_that_are_not_known_are_fetched_once_a_minute() {
         let reply = ask(&world, token, &[], &initialize()).await;
         assert_eq!((reply.status, publisher.asked()), (status, 3), "{reply:?}");
     }
+    world.finish().await;
+}
+
+/// P59: keys that grow old are looked for where nobody waits for them. While their URL hangs, a
+/// stream whose token was taken away ends as soon as ever.
+#[tokio::test]
+async fn keys_that_do_not_come_hold_up_no_end_of_a_stream() {
+    let signer = Signer::new("k1");
+    let publisher = Publisher::start(set_of(&[&signer])).await;
+    let url = format!("http://{}/keys", publisher.address);
+    let is_revoked = Arc::new(AtomicBool::new(false));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tokens");
+    fs::write(&file, "alice").unwrap();
+    let world = World::knowing(Personality::legacy(), |mut options, vault| {
+        let (token, is_revoked) = (Token::of(vault, "alice", "alice"), Arc::clone(&is_revoked));
+        let kept = TokenSource::watching([file.clone()], move || {
+            let is_revoked = is_revoked.load(Ordering::Relaxed);
+            (!is_revoked).then(|| token.clone()).into_iter().collect()
+        });
+        let signed = Jwt::new(ISSUER, AUDIENCE, KeySource::Url(url));
+        options.auth = Auth::AnyOf(vec![Way::Kept(kept), Way::Jwt(signed)]);
+        options
+    })
+    .await;
+    let token = signer.sign(&good("bob"));
+    assert_eq!(ask(&world, &token, &[], &initialize()).await.status, 200);
+    publisher.hangs.store(true, Ordering::Relaxed);
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_mins(56)).await;
+    tokio::time::resume();
+    until("keys are looked for", || publisher.asked() == 2).await;
+    let shown = vec![("Authorization".to_owned(), "Bearer alice".to_owned())];
+    let path = "/servers/ledger/mcp";
+    let client = Legacy::greet_with(&world, path, "2025-11-25", json!({}), shown).await;
+    let mut standing = client.get(None).await;
+    assert_eq!(standing.status, 200);
+    is_revoked.store(true, Ordering::Relaxed);
+    fs::write(&file, "nobody").unwrap();
+    let ending = async { while standing.event().await.is_some() {} };
+    let ended = tokio::time::timeout(Duration::from_secs(5), ending).await;
+    assert!(ended.is_ok(), "it must not wait for keys");
     world.finish().await;
 }
 
