@@ -127,6 +127,17 @@ impl std::fmt::Display for Party {
 }
 
 impl Code {
+    /// What to do where nobody knows whether a call was executed: to find that out comes first.
+    pub const fn advice_while_unknown(self) -> &'static str {
+        if matches!(self, Self::Deadline) {
+            "check whether it was executed before calling again; then ask for less, or allow more time"
+        } else if matches!(self, Self::BadAnswer) {
+            "check whether it was executed before calling again; if it was too large, ask for less"
+        } else {
+            "check whether it was executed before calling again"
+        }
+    }
+
     /// Every code.
     pub const ALL: [Self; 33] = [
         Self::ConfigUnreadable,

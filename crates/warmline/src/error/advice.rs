@@ -10,15 +10,9 @@ use warmline_core::delivery::Delivery;
 /// One thing to do about a code, from Rust. Where nobody knows whether it was executed, that is
 /// the first thing to find out.
 pub(super) const fn of(code: Code, delivery: Delivery) -> &'static str {
-    match (code, delivery) {
-        (Code::Deadline, Delivery::Unknown) => {
-            "check whether it was executed before calling again; `Call::timeout` allows more time"
-        },
-        (Code::BadAnswer, Delivery::Unknown) => {
-            "check whether it was executed before calling again; if it was too large, ask for less"
-        },
-        (_, Delivery::Unknown) => "check whether it was executed before calling again",
-        (code, Delivery::Unsent | Delivery::Refused | Delivery::Answered) => of_code(code),
+    match delivery {
+        Delivery::Unknown => code.advice_while_unknown(),
+        Delivery::Unsent | Delivery::Refused | Delivery::Answered => of_code(code),
     }
 }
 
@@ -44,7 +38,7 @@ const fn of_code(code: Code) -> &'static str {
             "allow more time: `Call::timeout` for this call, `Server::patience` for all of them"
         },
         Code::SessionLost => "do again what earlier calls had prepared, then call again",
-        Code::AnswerLost | Code::Cancelled => "check whether it was executed before calling again",
+        Code::AnswerLost | Code::Cancelled => code.advice_while_unknown(),
         Code::BadAnswer => "report it to the server's makers; if it was too large, ask for less",
         Code::ToolFailed => "read what the tool says",
         Code::RunUnknown => "begin the run with `named` instead of joining it",

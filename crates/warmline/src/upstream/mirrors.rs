@@ -33,7 +33,7 @@ const HEADER_MISMATCH: i64 = -32020;
 impl Mirrors {
     /// The headers that a tool's schema asks for, made from the arguments; none where the tool is
     /// not known, or asks for nothing.
-    pub(crate) fn made(&self, request: &Request) -> Result<Mirrored, Unmade> {
+    pub(crate) fn made(&self, request: &Request) -> Result<Mirrored, NotMirrored> {
         if request.method() != "tools/call" || self.0.is_empty() {
             return Ok(Vec::new());
         }
@@ -47,7 +47,7 @@ impl Mirrors {
                 "`{name}` cannot be called: a header that its schema asks for is not valid"
             );
             let trouble = Trouble::new(Reason::InvalidRequest, what).because(rule.to_string());
-            Unmade::NotValid(trouble)
+            NotMirrored::NotValid(trouble)
         };
         let Some(wanted) = wanted else {
             return Ok(Vec::new());
@@ -55,7 +55,7 @@ impl Mirrors {
         let wanted = wanted.map_err(not_valid)?;
         let made = wanted.of(arguments).map_err(not_valid)?;
         match mismatch(request, &wanted, &made) {
-            Some(error) => Err(Unmade::Mismatch(error)),
+            Some(error) => Err(NotMirrored::Mismatch(error)),
             None => Ok(made),
         }
     }
@@ -89,8 +89,8 @@ impl Mirrors {
     }
 }
 
-/// Why headers were not made.
-pub(crate) enum Unmade {
+/// Why the headers of a call do not say what its arguments say.
+pub(crate) enum NotMirrored {
     /// The schema or the arguments allow none.
     NotValid(Trouble),
     /// The client's own say something else than its arguments: the error that it gets.

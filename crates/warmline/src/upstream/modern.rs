@@ -23,7 +23,7 @@ use super::letterhead::{Form, Letterhead};
 use super::limits::{Digits, Ids, Limits};
 use super::listener::Listener;
 use super::lists::{self, List};
-use super::mirrors::{Mirrors, Unmade};
+use super::mirrors::{Mirrors, NotMirrored};
 use super::notices::Hearing;
 use super::session::{Declared, Standing};
 use super::stream::{Pause, Watch};
@@ -124,8 +124,8 @@ impl ModernHttp {
         let id = self.ids.next();
         let mirrored = match self.mirrors.made(&request) {
             Ok(mirrored) => mirrored,
-            Err(Unmade::NotValid(trouble)) => return trouble.unsent(request),
-            Err(Unmade::Mismatch(error)) => return Ending::Answered(Reply::Error(error)),
+            Err(NotMirrored::NotValid(trouble)) => return trouble.unsent(request),
+            Err(NotMirrored::Mismatch(error)) => return Ending::Answered(Reply::Error(error)),
         };
         let body = write_modern(id, &request, &self.said);
         let headers = |map: &mut HeaderMap| self.write_headers(&request, &mirrored, map);

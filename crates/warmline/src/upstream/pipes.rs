@@ -15,7 +15,7 @@ use warmline_core::protocol::splice::{self, Edit};
 use super::answer;
 use super::limits::{Digits, Ids, Limits};
 use super::listener::{self, Listener, Spoken};
-use super::mirrors::{Mirrors, Unmade};
+use super::mirrors::{Mirrors, NotMirrored};
 use super::modern::write_modern;
 use super::session::Standing;
 use super::stdio::{Abandoned, ChildReport, Pipe, PipeCall, PipeNews};
@@ -90,8 +90,8 @@ impl Piped {
     /// sees them, so nobody else would tell. A schema that breaks the rules binds nobody here.
     fn mismatch(&self, request: &Request) -> Option<Bytes> {
         match self.mirrors.made(request) {
-            Err(Unmade::Mismatch(error)) => Some(error),
-            Ok(_) | Err(Unmade::NotValid(_)) => None,
+            Err(NotMirrored::Mismatch(error)) => Some(error),
+            Ok(_) | Err(NotMirrored::NotValid(_)) => None,
         }
     }
 
