@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::task::JoinHandle;
-use warmline_testkit::{Entry, Personality};
+use warmline::{Server, Warmline};
+use warmline_testkit::{Entry, LedgerServer, Personality};
 
 use super::wire::{Legacy, Response, call};
 use super::world::{LEDGER, World, until};
@@ -91,15 +92,6 @@ async fn a_question_among_several_calls_of_one_client_is_that_clients() {
     world.finish().await;
 }
 
-async fn heard(stream: &mut Response, method: &str) -> Value {
-    loop {
-        let message = stream.message().await.unwrap();
-        if message["method"] == method {
-            return message;
-        }
-    }
-}
-
 /// P80: a question that belongs to no call is taken back from the client that was asked, under the
 /// id by which the client knows it; what it says afterwards is nothing to anybody.
 #[tokio::test]
@@ -115,12 +107,12 @@ async fn a_question_that_is_taken_back_is_taken_back_from_its_client() {
     .await;
     let params = json!({ "message": "?", "requestedSchema": {} });
     control.ask("elicitation/create", &params);
-    let question = heard(&mut standing, "elicitation/create").await;
+    let question = standing.heard("elicitation/create").await;
     // It was the server's first.
     control.say(&json!({
         "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 1 },
     }));
-    let taken_back = heard(&mut standing, "notifications/cancelled").await;
+    let taken_back = standing.heard("notifications/cancelled").await;
     assert_eq!(taken_back["params"]["requestId"], question["id"]);
     let late = json!({
         "jsonrpc": "2.0", "id": question["id"], "result": { "action": "decline" },
@@ -128,7 +120,7 @@ async fn a_question_that_is_taken_back_is_taken_back_from_its_client() {
     assert_eq!(client.post(&late).await.status, 202);
     // The next question is another one.
     control.ask("elicitation/create", &params);
-    let next = heard(&mut standing, "elicitation/create").await;
+    let next = standing.heard("elicitation/create").await;
     assert_ne!(next["id"], question["id"]);
     let answer = json!({
         "jsonrpc": "2.0", "id": next["id"], "result": { "action": "decline" },
@@ -138,6 +130,53 @@ async fn a_question_that_is_taken_back_is_taken_back_from_its_client() {
     assert_eq!(world.server.ledger().received("(response)"), 1);
     client.delete().await;
     drop(standing);
+    world.finish().await;
+}
+
+/// A server whose calls take so long at most, behind a gateway.
+async fn limited(total: Duration) -> World {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let declared = Server::http(LEDGER, server.url()).patience(total, total);
+    let warm = Warmline::builder().server(declared).build().unwrap();
+    World::around(server, warm, |options, _| options).await
+}
+
+/// mcp-spec 3.2.2, reliability D129: a stream that closes takes no question back. Its client comes
+/// back for it, or answers without, and the call goes on; where nobody answers, the limit of the
+/// call ends it, at the server as well.
+#[tokio::test]
+async fn a_question_waits_for_a_client_that_left_as_long_as_its_call_may_take() {
+    let world = limited(Duration::from_secs(3)).await;
+    let client = Legacy::greet(&world, PATH, NEWEST, json!({ "roots": {} })).await;
+    let mut stream = client.post(&call(1, "ask_roots", json!({}))).await;
+    let first = stream.event().await.unwrap().id.unwrap();
+    let question = stream.heard("roots/list").await;
+    drop(stream);
+    let mut again = client.get(Some(&first)).await;
+    assert_eq!(again.heard("roots/list").await, question);
+    drop(again);
+    let roots = json!([{ "uri": "file:///a" }]);
+    let answer = json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "roots": roots } });
+    assert_eq!(client.post(&answer).await.status, 202);
+    let ended = client.get(Some(&first)).await.answer().await;
+    assert!(ended.to_string().contains("file:///a"), "{ended}");
+
+    let mut stream = client.post(&call(2, "ask_roots", json!({}))).await;
+    let first = stream.event().await.unwrap().id.unwrap();
+    stream.heard("roots/list").await;
+    drop(stream);
+    let ledger = world.server.ledger();
+    let given_up = || ledger.received("notifications/cancelled") == 1;
+    until("the server hears that nobody waits", given_up).await;
+    let mut rest = client.get(Some(&first)).await;
+    let taken_back = rest.heard("notifications/cancelled").await;
+    assert!(taken_back["params"]["requestId"].is_u64(), "{taken_back}");
+    let ended = rest.answer().await;
+    assert_eq!(
+        ended["error"]["data"]["warmline"]["code"], "deadline",
+        "{ended}"
+    );
+    client.delete().await;
     world.finish().await;
 }
 
@@ -164,7 +203,7 @@ async fn a_client_that_reads_only_json_is_asked_where_it_listens() {
     })
     .await;
     let asking = asks(2);
-    let question = heard(&mut standing, "roots/list").await;
+    let question = standing.heard("roots/list").await;
     let roots = json!([{ "uri": "file:///a" }]);
     let answer = json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "roots": roots } });
     assert_eq!(client.post(&answer).await.status, 202);

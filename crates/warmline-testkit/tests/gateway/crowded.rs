@@ -3,11 +3,11 @@
 
 use serde_json::{Value, json};
 use warmline::{Server, Warmline};
-use warmline_gateway::{Auth, Gateway, Limits, Options, Token};
+use warmline_gateway::{Limits, Options};
 use warmline_testkit::{Canned, Fault, LedgerServer, Moment, Personality, Rule};
 
 use super::wire::{Legacy, call, initialize, request};
-use super::world::{LEDGER, World, until};
+use super::world::{LEDGER, World, known, until};
 
 const PATH: &str = "/servers/ledger/mcp";
 const AS_ALICE: (&str, &str) = ("Authorization", "Bearer token-of-alice");
@@ -20,18 +20,10 @@ async fn world() -> World {
         .limits(|limits| limits.runs_per_identity = 2)
         .build()
         .unwrap();
-    let token = Token::of(warm.vault(), "alice", "token-of-alice");
-    let options = Options {
-        listen: ([127, 0, 0, 1], 0).into(),
-        auth: Auth::tokens(vec![token]),
-        ..Options::default()
-    };
-    let gateway = Gateway::start(warm.clone(), options).await.unwrap();
-    World {
-        server,
-        warm,
-        gateway,
-    }
+    World::around(server, warm, |options, vault| {
+        known(options, vault, &["alice"])
+    })
+    .await
 }
 
 async fn post(world: &World, path: &str, message: &Value) -> Value {
@@ -145,19 +137,12 @@ async fn a_greeting_that_fails_takes_no_place() {
 
 /// A world in which nine requests may be under way, of Alice and Bob together.
 async fn narrow() -> World {
-    World::knowing(Personality::legacy(), |options, vault| {
-        let tokens = ["alice", "bob"].map(|name| {
-            let token = format!("token-of-{name}");
-            Token::of(vault, name, &token)
-        });
-        Options {
-            auth: Auth::tokens(tokens.to_vec()),
-            limits: Limits {
-                requests: 9,
-                ..Limits::default()
-            },
-            ..options
-        }
+    World::knowing(Personality::legacy(), |options, vault| Options {
+        limits: Limits {
+            requests: 9,
+            ..Limits::default()
+        },
+        ..known(options, vault, &["alice", "bob"])
     })
     .await
 }

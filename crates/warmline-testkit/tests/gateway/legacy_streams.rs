@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use warmline_testkit::{GetStream, Personality, ReplyForm, SseForm};
 
-use super::wire::{Legacy, Response, call};
+use super::wire::{Legacy, call};
 use super::world::{World, until};
 
 const PATH: &str = "/servers/ledger/mcp";
@@ -112,15 +112,6 @@ async fn a_stream_that_is_not_held_is_not_taken_up() {
     world.finish().await;
 }
 
-async fn heard(stream: &mut Response, method: &str) -> Value {
-    loop {
-        let message = stream.message().await.unwrap();
-        if message["method"] == method {
-            return message;
-        }
-    }
-}
-
 /// P81, P83, A146: what belongs to no call comes on the standing stream, of which
 /// a client has one; the server's own is held only while somebody reads ours.
 #[tokio::test]
@@ -138,25 +129,25 @@ async fn what_belongs_to_no_call_comes_on_the_standing_stream() {
     .await;
 
     control.change_tools();
-    heard(&mut standing, "notifications/tools/list_changed").await;
+    standing.heard("notifications/tools/list_changed").await;
     let subscribe = json!({
         "jsonrpc": "2.0", "id": 2, "method": "resources/subscribe", "params": { "uri": "note:///a" },
     });
     client.post(&subscribe).await.answer().await;
     control.update_resource("note:///a");
-    let updated = heard(&mut standing, "notifications/resources/updated").await;
+    let updated = standing.heard("notifications/resources/updated").await;
     assert_eq!(updated["params"]["uri"], "note:///a");
     control.say(&json!({
         "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info", "data": "x" },
     }));
-    heard(&mut standing, "notifications/message").await;
+    standing.heard("notifications/message").await;
 
     // A question with no call in flight is the one client's.
     control.ask(
         "elicitation/create",
         &json!({ "message": "?", "requestedSchema": {} }),
     );
-    let question = heard(&mut standing, "elicitation/create").await;
+    let question = standing.heard("elicitation/create").await;
     let answer = json!({
         "jsonrpc": "2.0", "id": question["id"], "result": { "action": "accept", "content": {} },
     });
@@ -192,7 +183,7 @@ async fn list_changes_for_many_come_from_one_stream() {
     until("one stream is held", || control.standing_streams() == 1).await;
     control.change_tools();
     for (_, standing) in &mut clients {
-        heard(standing, "notifications/tools/list_changed").await;
+        standing.heard("notifications/tools/list_changed").await;
     }
     let (first, standing) = clients.remove(0);
     drop(standing);
@@ -203,7 +194,7 @@ async fn list_changes_for_many_come_from_one_stream() {
     .await;
     control.change_tools();
     for (client, standing) in &mut clients {
-        heard(standing, "notifications/tools/list_changed").await;
+        standing.heard("notifications/tools/list_changed").await;
         client.delete().await;
     }
     drop(clients);
@@ -239,7 +230,7 @@ async fn a_standing_stream_that_broke_upstream_is_taken_up() {
     let mut standing = client.get(None).await;
     until("it is held", || control.standing_streams() == 1).await;
     control.change_tools();
-    heard(&mut standing, "notifications/tools/list_changed").await;
+    standing.heard("notifications/tools/list_changed").await;
     // The session is forgotten, and with it its stream: the next call heals it.
     control.forget_sessions();
     client.count().await;
@@ -248,7 +239,7 @@ async fn a_standing_stream_that_broke_upstream_is_taken_up() {
     })
     .await;
     control.change_tools();
-    heard(&mut standing, "notifications/tools/list_changed").await;
+    standing.heard("notifications/tools/list_changed").await;
     client.delete().await;
     drop(standing);
     world.finish().await;
@@ -265,13 +256,13 @@ async fn the_standing_stream_is_taken_up_where_it_broke() {
     until("it is held", || control.standing_streams() == 1).await;
     let first = standing.event().await.unwrap().id.unwrap();
     control.change_tools();
-    heard(&mut standing, "notifications/tools/list_changed").await;
+    standing.heard("notifications/tools/list_changed").await;
     drop(standing);
     let mut again = client.get(Some(&first)).await;
     assert_eq!(again.status, 200);
-    heard(&mut again, "notifications/tools/list_changed").await;
+    again.heard("notifications/tools/list_changed").await;
     control.change_tools();
-    heard(&mut again, "notifications/tools/list_changed").await;
+    again.heard("notifications/tools/list_changed").await;
     client.delete().await;
     drop(again);
     world.finish().await;

@@ -5,11 +5,11 @@ use tempfile::TempDir;
 use warmline::core::policy::SessionPer;
 use warmline::store::FileStore;
 use warmline::{Secret, Server, Vault, Warmline};
-use warmline_gateway::{Auth, Gateway, Options, Token};
+use warmline_gateway::{Gateway, Options};
 use warmline_testkit::{LedgerServer, Personality};
 
 use super::wire::{Legacy, initialize, request};
-use super::world::{LEDGER, World, until};
+use super::world::{LEDGER, World, known, until};
 
 const PATH: &str = "/servers/ledger/mcp";
 const NEWEST: &str = "2025-11-25";
@@ -89,22 +89,11 @@ async fn behind_one_key(per: Option<SessionPer>, people: &[&str]) -> World {
         None => declared,
     };
     let warm = Warmline::builder().server(declared).build().unwrap();
-    let token = |name: &&str| Token::of(warm.vault(), name, &format!("token-of-{name}"));
-    let tokens: Vec<Token> = people.iter().map(token).collect();
-    let options = Options {
-        listen: ([127, 0, 0, 1], 0).into(),
-        auth: match people {
-            [] => Auth::None,
-            _ => Auth::tokens(tokens),
-        },
-        ..Options::default()
-    };
-    let gateway = Gateway::start(warm.clone(), options).await.unwrap();
-    World {
-        server,
-        warm,
-        gateway,
-    }
+    World::around(server, warm, |options, vault| match people {
+        [] => options,
+        _ => known(options, vault, people),
+    })
+    .await
 }
 
 /// A67, A68, A70: two client sessions share no session of the server, be they of one person, of two

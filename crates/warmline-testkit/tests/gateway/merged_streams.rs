@@ -11,17 +11,8 @@ use warmline_gateway::{Options, Rule, Rules, ServerRules, Whose};
 use warmline_testkit::{LedgerServer, Personality};
 
 use super::merged_world::{Merged, ask, each, list};
-use super::wire::{Legacy, Response, call};
+use super::wire::{Legacy, call};
 use super::world::until;
-
-async fn heard(stream: &mut Response, method: &str) -> Value {
-    loop {
-        let message = stream.message().await.unwrap();
-        if message["method"] == method {
-            return message;
-        }
-    }
-}
 
 async fn tools(client: &Legacy) -> (Vec<String>, Value) {
     let tools = list(client, "tools/list", json!({})).await;
@@ -85,7 +76,7 @@ async fn what_servers_say_comes_on_one_standing_stream() {
     }
     for (number, name) in ["alpha", "beta"].into_iter().enumerate() {
         world.server(name).control().change_tools();
-        heard(&mut standing, "notifications/tools/list_changed").await;
+        standing.heard("notifications/tools/list_changed").await;
         let (after, _) = tools(&client).await;
         assert_eq!(after.len(), before.len() + number + 1, "{after:?}");
     }
@@ -99,7 +90,7 @@ async fn what_servers_say_comes_on_one_standing_stream() {
         .server("beta")
         .control()
         .update_resource("two://page/1");
-    let updated = heard(&mut standing, "notifications/resources/updated").await;
+    let updated = standing.heard("notifications/resources/updated").await;
     assert_eq!(updated["params"]["uri"], "two://page/1");
     client.delete().await;
     drop(standing);
@@ -128,7 +119,7 @@ async fn a_server_that_comes_late_is_announced() {
     world.server("late").start_again().unwrap();
     for changed in ["tools", "prompts", "resources"] {
         let method = format!("notifications/{changed}/list_changed");
-        heard(&mut standing, &method).await;
+        standing.heard(&method).await;
     }
     let (names, left_out) = tools(&client).await;
     assert!(
@@ -154,7 +145,7 @@ async fn servers_that_come_and_go_by_configuration_are_announced() {
     assert_eq!(count().await, Some(1));
     let more = LedgerServer::start(Personality::legacy()).unwrap();
     world.warm.add(Server::http("more", more.url())).unwrap();
-    heard(&mut standing, "notifications/resources/list_changed").await;
+    standing.heard("notifications/resources/list_changed").await;
     assert!(has_server(&tools(&client).await.0, "more__"));
     let control = more.control();
     until("the new server is attended", || {
@@ -162,14 +153,14 @@ async fn servers_that_come_and_go_by_configuration_are_announced() {
     })
     .await;
     control.change_tools();
-    heard(&mut standing, "notifications/tools/list_changed").await;
+    standing.heard("notifications/tools/list_changed").await;
     // The same name, somewhere else.
     let moved = LedgerServer::start(Personality::legacy()).unwrap();
     world.warm.add(Server::http("more", moved.url())).unwrap();
-    heard(&mut standing, "notifications/resources/list_changed").await;
+    standing.heard("notifications/resources/list_changed").await;
     drop(more);
     assert!(world.warm.remove("more"));
-    heard(&mut standing, "notifications/resources/list_changed").await;
+    standing.heard("notifications/resources/list_changed").await;
     let (names, left_out) = tools(&client).await;
     assert!(!has_server(&names, "more__") && left_out.is_null());
     assert_eq!(count().await, Some(2));
@@ -293,7 +284,7 @@ async fn a_server_that_may_not_be_used_any_more_is_not_heard() {
         })
     };
     world.gateway.reload(wanted(), &fixed, options).unwrap();
-    heard(&mut standing, "notifications/resources/list_changed").await;
+    standing.heard("notifications/resources/list_changed").await;
     let [_, beta] = &controls;
     until("it is not attended any more", || {
         beta.standing_streams() == 0

@@ -162,6 +162,17 @@ impl Response {
         }
     }
 
+    /// The next message of this method; what comes before it is not looked at.
+    pub(crate) async fn heard(&mut self, method: &str) -> Value {
+        loop {
+            let message = self.message().await;
+            let message = message.unwrap_or_else(|| panic!("{method} never came"));
+            if message["method"] == method {
+                return message;
+            }
+        }
+    }
+
     /// The answer, whichever form it has.
     pub(crate) async fn answer(&mut self) -> Value {
         if self.header("content-type") == Some("application/json") {

@@ -41,6 +41,15 @@ impl World {
         let server = LedgerServer::start(personality).unwrap();
         let declared = Server::http(LEDGER, server.url());
         let warm = Warmline::builder().server(declared).build().unwrap();
+        Self::around(server, warm, decide).await
+    }
+
+    /// A gateway in front of a server and an engine that were made for the story.
+    pub(crate) async fn around(
+        server: LedgerServer,
+        warm: Warmline,
+        decide: impl FnOnce(Options, &Vault) -> Options,
+    ) -> Self {
         let usual = Options {
             listen: ([127, 0, 0, 1], 0).into(),
             ..Options::default()
@@ -56,21 +65,10 @@ impl World {
 
     /// The same, where Alice and Bob have tokens.
     pub(crate) async fn of_alice(personality: Personality) -> Self {
-        let server = LedgerServer::start(personality).unwrap();
-        let declared = Server::http(LEDGER, server.url());
-        let warm = Warmline::builder().server(declared).build().unwrap();
-        let token = |name: &str| Token::of(warm.vault(), name, &format!("token-of-{name}"));
-        let options = Options {
-            listen: ([127, 0, 0, 1], 0).into(),
-            auth: Auth::tokens(vec![token("alice"), token("bob")]),
-            ..Options::default()
-        };
-        let gateway = Gateway::start(warm.clone(), options).await.unwrap();
-        Self {
-            server,
-            warm,
-            gateway,
-        }
+        Self::knowing(personality, |options, vault| {
+            known(options, vault, &["alice", "bob"])
+        })
+        .await
     }
 
     /// A legacy client of Alice's.
@@ -98,6 +96,15 @@ impl World {
         self.gateway.stop().await;
         self.warm.close().await;
         assert_eq!(self.server.violations(), Vec::<String>::new());
+    }
+}
+
+/// A gateway that lets these people in, each by a token that is called after them.
+pub(crate) fn known(options: Options, vault: &Vault, people: &[&str]) -> Options {
+    let token = |name: &&str| Token::of(vault, name, &format!("token-of-{name}"));
+    Options {
+        auth: Auth::tokens(people.iter().map(token).collect()),
+        ..options
     }
 }
 

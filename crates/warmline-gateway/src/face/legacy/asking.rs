@@ -85,6 +85,10 @@ fn ask(client: &Arc<Client>, question: &Question, lane: &Arc<Lane>) -> Asked<'st
         // The client left, and cannot come back for it.
         return declined();
     }
+    // It waits also where the stream that it was asked on closes. In this era to leave is not to
+    // give up: a client comes back for what it missed, or answers what it has read without a
+    // stream, and one that polls leaves after each question. What ends it: the answer, a cancel, the
+    // end of the client session, or the limit of the whole call, which runs while it waits.
     Box::pin(async move {
         let answer = answered.await.unwrap_or(Answer::Declined);
         drop(open);

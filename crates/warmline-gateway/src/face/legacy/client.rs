@@ -186,7 +186,7 @@ impl From<Box<Error>> for Refusal {
 }
 
 /// A client session that was just begun.
-pub(crate) struct Begun {
+pub(crate) struct NewSession {
     /// The run that it named.
     run: Option<String>,
     client: Client,
@@ -196,7 +196,7 @@ pub(crate) struct Begun {
     own: OnceLock<Run>,
 }
 
-impl Begun {
+impl NewSession {
     /// The way to the server, in a run that begins now unless it is there.
     pub(super) fn way(&self, visit: &Visit<'_>) -> Result<Arc<Way>, Refusal> {
         let (run, own) = (self.run.as_deref(), self.ticket.run_name());
@@ -274,7 +274,7 @@ impl Client {
         params: &Params,
         answers: Answers,
         version: Version,
-    ) -> Result<Begun, Refusal> {
+    ) -> Result<NewSession, Refusal> {
         let run = named_run(visit, Some(params))?;
         let mut ticket = Ticket {
             identity: Digest::new([0; 16]),
@@ -287,7 +287,7 @@ impl Client {
         };
         ticket.identity = identity(visit, None, Some(&ticket)).digest();
         let client = Self::new(visit, Some(ticket));
-        Ok(Begun {
+        Ok(NewSession {
             run: run.map(Cow::into_owned),
             client,
             ticket,
@@ -353,6 +353,11 @@ impl Client {
     }
 
     /// The client gave a call up. What it names may be over, or never have been.
+    ///
+    /// A client that never sends its session id back finds none of its calls here. Two programs of
+    /// one identity that do so cannot be told apart, and both count their ids from one: the late
+    /// cancel of a call that is over could meet the call of the other. So it is not guessed, and
+    /// ignored as the protocol allows (mcp-spec 2.5, X7); the call goes on until its limit.
     pub(super) fn cancel(&self, params: &Params) {
         let Some(id) = params.member("requestId") else {
             return;

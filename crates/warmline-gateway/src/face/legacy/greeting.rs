@@ -12,7 +12,7 @@ use warmline::core::protocol::params::Params;
 use warmline::upstream::Facts;
 use warmline::{Error, ServerHandle};
 
-use super::client::{Begun, Client, Refusal};
+use super::client::{Client, NewSession, Refusal};
 use super::merged;
 use crate::Shared;
 use crate::audit::Line;
@@ -74,7 +74,7 @@ fn note(line: Option<Line>, outcome: &Result<Bytes, Error>) {
 /// Greets at the place of all servers: nothing is opened for it.
 async fn greet_for_all(
     visit: &Visit<'_>,
-    begun: Begun,
+    begun: NewSession,
     (id, params): (&[u8], &Params),
     version: Version,
 ) -> Response<Body> {
@@ -95,7 +95,7 @@ async fn greet_for_all(
 /// The answer to `initialize`, with the ticket.
 fn admitted(
     shared: &Shared,
-    begun: Begun,
+    begun: NewSession,
     id: &[u8],
     version: Version,
     result: &str,
