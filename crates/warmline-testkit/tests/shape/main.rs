@@ -80,6 +80,16 @@ fn the_command_line_prints_in_one_file() {
     assert_none(&complaints.collect::<Vec<_>>());
 }
 
+/// No refusal goes out without its lines in the log and in the audit: one file makes them all.
+#[test]
+fn the_gateway_refuses_in_one_file() {
+    let sources = sources(&crate_folder("warmline-gateway"));
+    let complaints = rules::GATEWAY
+        .iter()
+        .flat_map(|rule| against_only_in(&sources, rule));
+    assert_none(&complaints.collect::<Vec<_>>());
+}
+
 #[test]
 fn a_planted_line_that_uses_a_higher_module_is_found() {
     const PLANTED: Layers = Layers(&[&["low"], &["high"]]);

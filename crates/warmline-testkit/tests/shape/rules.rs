@@ -198,6 +198,14 @@ pub(crate) const CLI: &[OnlyIn] = &[
     },
 ];
 
+/// The gateway answers in one place.
+pub(crate) const GATEWAY: &[OnlyIn] = &[OnlyIn {
+    paths: &["Response::new", "Response::builder"],
+    files: &["reply.rs", "flow.rs", "ops.rs", "admin/events.rs"],
+    why: "reply.rs makes every refusal, with its lines for the log and the audit; others make \
+          streams and pages",
+}];
+
 /// The core has no doors at all.
 pub(crate) const CORE_FENCE: &[OnlyIn] = &[OnlyIn {
     paths: &[
