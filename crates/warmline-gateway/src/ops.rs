@@ -1,13 +1,15 @@
 //! Pages for machines that watch the gateway, on a listener of their own.
 //!
 //! Asked by: probes, scrapers, people.  They ask nobody who they are, and so show no identity, no
-//! run and no argument. A watcher that hangs takes one of a few places and nothing else.
+//! run and no argument. A watcher that hangs takes one of a few places and nothing else; where all
+//! are taken, who came first leaves: a probe that is turned away would have the gateway restarted.
 
 pub(crate) mod departure;
 mod exposition;
 mod page;
 pub(crate) mod vitals;
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,7 +22,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{oneshot, watch};
 use warmline::clock;
 
 use crate::Shared;
@@ -74,7 +76,7 @@ struct Watched {
 }
 
 async fn listen(watched: Watched, listener: TcpListener, mut ended: watch::Receiver<bool>) {
-    let places = Arc::new(Semaphore::new(MAX_WATCHERS));
+    let mut staying: VecDeque<oneshot::Sender<()>> = VecDeque::new();
     loop {
         let taken = tokio::select! {
             taken = listener.accept() => taken,
@@ -85,19 +87,19 @@ async fn listen(watched: Watched, listener: TcpListener, mut ended: watch::Recei
             clock::sleep(PAUSE).await;
             continue;
         };
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-            continue;
-        };
+        staying.retain(|one| !one.is_closed());
+        if staying.len() >= MAX_WATCHERS {
+            staying.pop_front();
+        }
+        let (stay, leave) = oneshot::channel();
+        staying.push_back(stay);
         let peer = Peer::Address(from.ip());
-        let serving = serve(watched.clone(), socket, peer, ended.clone());
-        drop(clock::spawn("ops-connection", async move {
-            serving.await;
-            drop(place);
-        }));
+        let serving = serve(watched.clone(), socket, peer, leave);
+        drop(clock::spawn("ops-connection", serving));
     }
 }
 
-async fn serve(watched: Watched, socket: TcpStream, peer: Peer, mut ended: watch::Receiver<bool>) {
+async fn serve(watched: Watched, socket: TcpStream, peer: Peer, leave: oneshot::Receiver<()>) {
     let service = service_fn(move |request| {
         let watched = watched.clone();
         async move { Ok::<_, Infallible>(watched.answer(&request, peer).await) }
@@ -112,7 +114,8 @@ async fn serve(watched: Watched, socket: TcpStream, peer: Peer, mut ended: watch
     tokio::select! {
         // How a watcher leaves concerns nobody.
         left = connection => drop(left),
-        () = stopped(&mut ended) => {},
+        // Its place, or the listener, is gone.
+        _ = leave => {},
     }
 }
 

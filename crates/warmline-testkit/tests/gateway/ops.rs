@@ -162,6 +162,28 @@ async fn scrapers_that_hang_hold_up_no_call() {
     world.finish().await;
 }
 
+/// reliability O6: however many watchers stay, a probe is answered.
+#[tokio::test]
+async fn watchers_that_stay_turn_no_probe_away() {
+    let world = world().await;
+    let mut staying = Vec::new();
+    for number in 0..64 {
+        let mut socket = TcpStream::connect(ops(&world.gateway)).await.unwrap();
+        // Some hang in the middle of a head, others are done and stay connected.
+        let half = b"GET /metrics HTTP/1.1\r\n";
+        let whole = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        let said: &[u8] = if number % 2 == 0 { half } else { whole };
+        // Those that came first may be gone by now.
+        socket.write_all(said).await.ok();
+        staying.push(socket);
+        for path in ["/livez", "/readyz"] {
+            assert_eq!(page(&world.gateway, path).await.0, 200, "{number}");
+        }
+    }
+    drop(staying);
+    world.finish().await;
+}
+
 /// M1, M2, M3, M4, M5, M6, M7, M8, M9, M10, M11, M12, M13, M14, reliability I28: the page holds
 /// every number of the engine, by the grammar of the format, and says what the snapshot says.
 #[tokio::test]
