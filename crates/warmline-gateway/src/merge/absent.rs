@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use warmline::clock::{self, Instant};
 use warmline::core::era::{Era, Version};
 use warmline::core::key::Digest;
-use warmline::{Code, Error};
+use warmline::{Code, Error, List};
 
 use crate::failure::{self, Candour};
 use crate::who::Subject;
@@ -80,8 +80,9 @@ pub(crate) struct Absences {
     modern: Mutex<HashMap<String, Instant>>,
 }
 
-/// For whom, in which era, and which server.
-type Whom = (Digest, Era, String);
+/// For whom, in which era, of which list, and which server: one that hangs at one of its lists may
+/// be quick with the others.
+type Whom = (Digest, Era, List, String);
 
 #[derive(Debug)]
 struct Absent {
@@ -199,19 +200,19 @@ impl Absences {
         let was = known.remove(whom);
         drop(known);
         if was.is_some() {
-            let server = whom.2.as_str();
+            let server = whom.3.as_str();
             tracing::info!(server, "back in the list of all servers");
         }
     }
 }
 
 /// Whom it is remembered for. Callers that nobody knows are told apart by nothing that lasts.
-pub(super) fn whom(subject: &Subject, era: Era, server: &str) -> Whom {
+pub(super) fn whom(subject: &Subject, era: Era, list: List, server: &str) -> Whom {
     let who = match subject {
         Subject::Known(known) => known.identity.digest(),
         Subject::Anybody => Digest::new([0; 16]),
     };
-    (who, era, server.to_owned())
+    (who, era, list, server.to_owned())
 }
 
 #[cfg(test)]
@@ -235,7 +236,7 @@ mod tests {
     }
 
     fn of(era: Era) -> Whom {
-        whom(&Subject::Anybody, era, "a")
+        whom(&Subject::Anybody, era, List::Tools, "a")
     }
 
     #[tokio::test(start_paused = true)]
@@ -246,6 +247,11 @@ mod tests {
         absences.left_out(here.clone(), &left_out(Why::Late));
         assert_eq!(absences.share(&here, MOST).ok(), Some(SHORT_SHARE));
         assert_eq!(absences.share(&of(Era::Modern), MOST).ok(), Some(MOST));
+        let prompts = whom(&Subject::Anybody, Era::Legacy, List::Prompts, "a");
+        absences.present(&prompts);
+        assert_eq!(absences.share(&prompts, MOST).ok(), Some(MOST));
+        let still = absences.share(&here, MOST).ok();
+        assert_eq!(still, Some(SHORT_SHARE), "it is quick with prompts alone");
         clock::sleep(LATE_FOR).await;
         assert_eq!(absences.share(&here, MOST).ok(), Some(MOST));
         absences.left_out(here.clone(), &left_out(Why::Late));

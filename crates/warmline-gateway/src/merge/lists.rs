@@ -63,7 +63,7 @@ impl Listing {
         let absences = &self.shared.absences;
         for (member, said) in self.members.iter().zip(join_all(asked).await) {
             let server = member.name.clone();
-            let whom = absent::whom(&self.subject, self.era, &server);
+            let whom = absent::whom(&self.subject, self.era, self.list, &server);
             match said {
                 Ok(items) => {
                     absences.present(&whom);
@@ -106,7 +106,7 @@ impl Listing {
             Err(error) => return Err(Why::Failed(error.clone())),
         };
         let most = self.shared.options.list_share;
-        let whom = absent::whom(&self.subject, self.era, &member.name);
+        let whom = absent::whom(&self.subject, self.era, self.list, &member.name);
         let share = self.shared.absences.share(&whom, most);
         let share = share.map_err(Why::Failed)?;
         let items = match clock::timeout(share, items(server, self.list)).await {

@@ -54,7 +54,7 @@ impl Seeker<'_> {
         let Member { name, reached } = member;
         let server = reached.ok()?;
         let absences = &self.shared.absences;
-        let whom = absent::whom(self.subject, self.era, &name);
+        let whom = absent::whom(self.subject, self.era, List::Resources, &name);
         let share = absences.share(&whom, self.shared.options.list_share).ok()?;
         match clock::timeout(share, said(&server)).await {
             Ok(said) => said.map(|said| (name, server, said)),
