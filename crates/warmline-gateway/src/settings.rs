@@ -147,6 +147,16 @@ fn auth(settings: &GatewaySettings, tokens: &TokenStore) -> Result<Auth, ConfigE
 
 /// A listener that others can reach has to ask who they are, and so has one that was told to.
 fn reachable(settings: &GatewaySettings) -> Result<(), ConfigError> {
+    let listen = settings.listen;
+    if listen.port() != 0 && settings.ops.address(listen) == Some(listen) {
+        let what = format!("`ops.listen` and `gateway.listen` are both `{listen}`");
+        return Err(bad(
+            settings,
+            "ops.listen",
+            &what,
+            "decide another port for one of them",
+        ));
+    }
     if settings.auth_required && settings.auth == AuthWord::None {
         let what = "callers have to show who they are, and `gateway.auth` is `none`";
         let hint =

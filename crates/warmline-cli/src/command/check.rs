@@ -34,7 +34,7 @@ pub(super) fn run(typed: &args::Check, report: &Report) -> Outcome<u8> {
             Ok((config, understood)) => {
                 for file in config.files() {
                     tell(file, origin, &store, report);
-                    caution(file, report);
+                    caution(file, &store, report);
                 }
                 understood.tell(report);
             },
@@ -154,9 +154,9 @@ impl Understood {
     }
 }
 
-/// Keys that are probably misspelt, and secrets that everybody can read. The keys may be another
-/// program's own: nothing is wrong for sure.
-fn caution(file: &ConfigFile, report: &Report) {
+/// Keys that are probably misspelt, secrets that everybody can read, and tokens that are not here.
+/// The keys may be another program's own, and the tokens elsewhere: nothing is wrong for sure.
+fn caution(file: &ConfigFile, store: &TrustStore, report: &Report) {
     for NearMiss {
         server, key, meant, ..
     } in file.near_misses()
@@ -169,6 +169,14 @@ fn caution(file: &ConfigFile, report: &Report) {
         ));
     }
     for declaration in file.declarations() {
+        let unset = file.trusted(store).ok();
+        let unset = unset.and_then(|file| file.unset(declaration, &ProcessVariables).ok());
+        for variable in unset.into_iter().flatten() {
+            report.caution(&format!(
+                "note: `{}` has no token to show here: `{variable}` is not set",
+                declaration.written.escape_debug()
+            ));
+        }
         for PlainSecret {
             header, instead, ..
         } in declaration.plain_secrets()

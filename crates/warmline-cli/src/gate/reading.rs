@@ -32,6 +32,8 @@ pub(super) struct Read<'c> {
 #[derive(Default)]
 pub(super) struct Chosen {
     servers: Vec<(Server, Access)>,
+    /// Names of those that have all they need.
+    pub(super) complete: Vec<String>,
     /// What somebody should know of them.
     pub(super) cautions: Vec<String>,
 }
@@ -148,13 +150,20 @@ impl Read<'_> {
             [one] => format!("{one} is not set"),
             all => format!("{} are not set", all.join(", ")),
         };
+        let is_in_use = self.seen.servers.contains(name);
         match trusted.served(declaration, &ProcessVariables, &None) {
             Ok(server) => {
-                chosen.add(server, declaration.access.clone());
                 if policy.enabled && !unset.is_empty() {
+                    if self.seen.complete.contains(name) {
+                        // It says which token is missing now.
+                        trusted.server(declaration, &ProcessVariables)?;
+                    }
                     let caution = format!("`{name}` has no token to show: {missing}");
                     chosen.cautions.push(caution);
+                } else {
+                    chosen.complete.push(name.clone());
                 }
+                chosen.add(server, declaration.access.clone());
                 if policy.enabled
                     && let Ok(configured) = trusted.server(declaration, &ProcessVariables)
                 {
@@ -163,8 +172,7 @@ impl Read<'_> {
                 Ok(Ok(()))
             },
             Err(error) => {
-                let must_be = policy.required || self.seen.servers.contains(name);
-                if unset.is_empty() || must_be {
+                if unset.is_empty() || policy.required || is_in_use {
                     return Err(error.into());
                 }
                 let caution = format!("`{name}` is left out: {missing}");

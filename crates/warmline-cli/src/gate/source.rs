@@ -36,6 +36,8 @@ pub(super) struct Seen {
     pub(super) files: Vec<PathBuf>,
     /// Servers that are served.
     pub(super) servers: Vec<String>,
+    /// Those that had all they need.
+    pub(super) complete: Vec<String>,
 }
 
 /// Whether there has to be something to serve.
@@ -126,6 +128,7 @@ impl Source {
         };
         cautions.extend(chosen.cautions.iter().cloned());
         let files = read.trusted_of_the_folder();
+        let complete = chosen.complete.clone();
         let (servers, accesses) = chosen.into_parts();
         let mut engine = config.engine(&store);
         engine.take_process_environment()?;
@@ -152,6 +155,7 @@ impl Source {
         self.seen = Seen {
             files,
             servers: servers.iter().map(|one| one.name().to_owned()).collect(),
+            complete,
         };
         let wanted = Wanted {
             servers,

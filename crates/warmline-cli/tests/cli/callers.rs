@@ -272,6 +272,8 @@ fn check_tells_what_callers_cannot_be_let_in_by() {
         (server("allow = [{ claim = 'groups' }]"), 3, "does not say what its claim has"),
         (server("deny = [{ identity = 'a', tool = 'x' }]"), 3, "did you mean `tools`?"),
         (server("deny = [{ identity = 'a', tools = [] }]"), 3, "is about no tool at all"),
+        (server("allow = []"), 3, "is empty, which would allow everything"),
+        ("[gateway]\nlisten = '127.0.0.1:8484'\n[ops]\nlisten = '127.0.0.1:8484'\n".to_owned(), 4, "are both `127.0.0.1:8484`"),
         ("[auth]\nissuer = 'x'\n".to_owned(), 1, "who may call is decided by"),
     ];
     for (text, line, what) in table {

@@ -127,6 +127,35 @@ fn a_gateway_keeps_what_it_took_from_a_file_that_changes() {
     }
 }
 
+/// reliability F65: what could never be used does not take the place of what works.
+#[test]
+fn a_gateway_keeps_what_works_where_its_file_names_what_cannot() {
+    let warmline = Warmline::new().with("A_TOKEN", "one");
+    let working =
+        "[servers.own]\nurl = 'http://127.0.0.1:1/mcp'\ncredential = { env = 'A_TOKEN' }\n";
+    let file = warmline.write_user("warmline.toml", working);
+    for change in [
+        working.replace("A_TOKEN", "NO_SUCH_TOKEN"),
+        working.replace("http://", "http://user:secret@"),
+        working.replace("http:", "https:") + "ca_file = '/does/not/exist.pem'\n",
+    ] {
+        std::fs::write(&file, working).unwrap();
+        let serving = Serving::start(&warmline, &["--ops", "127.0.0.1:0"]);
+        assert_eq!(served(&serving), ["own"]);
+        std::fs::write(&file, &change).unwrap();
+        serving.refuses_its_file();
+        serving.stop(&warmline);
+        let told = warmline.run(&["check"]);
+        // A token may be set where the gateway starts.
+        let is_here = !change.contains("NO_SUCH_TOKEN");
+        assert_eq!(told.exit, if is_here { 2 } else { 0 }, "{change}{told}");
+        assert!(
+            is_here || told.stderr.contains("`NO_SUCH_TOKEN` is not set"),
+            "{told}"
+        );
+    }
+}
+
 /// P101: one server that cannot work is told at the start, and the others are served. Nothing is started
 /// to find out.
 #[test]

@@ -62,8 +62,16 @@ impl Declaration {
         })
     }
 
-    /// How it is reached, with variables expanded.
+    /// How it is reached, with variables expanded. What could never be reached so is told here,
+    /// and not to the first caller.
     pub(super) fn reached(&self, lookup: Lookup<'_>) -> Result<Reach, ConfigError> {
+        let reach = self.filled_in(lookup)?;
+        let checked = reach.check(&self.written);
+        checked.map_err(|trouble| ConfigError::of_trouble(trouble, &self.place))?;
+        Ok(reach)
+    }
+
+    fn filled_in(&self, lookup: Lookup<'_>) -> Result<Reach, ConfigError> {
         match &self.reach {
             DeclaredReach::Url {
                 url,

@@ -214,6 +214,46 @@ fn what_cannot_be_filled_in_is_named_and_nothing_secret_is_repeated() {
     assert!(!debug.contains("canary"), "{debug}");
 }
 
+/// reliability F65: what could never be reached is told when its file is read, not to the first
+/// caller.
+#[test]
+fn what_could_never_be_reached_is_wrong_where_it_stands() {
+    let folder = tempfile::tempdir().unwrap();
+    let garbage = folder.path().join("garbage.pem");
+    std::fs::write(&garbage, "garbage").unwrap();
+    let trusting = |file: &str| format!("url = 'https://x/mcp'\nca_file = '{file}'");
+    let table = [
+        ("url = 'http://user@x/mcp'".to_owned(), "a user name"),
+        ("url = 'http://:pw@x/mcp'".to_owned(), "a user name"),
+        ("url = 'http:///mcp'".to_owned(), "names no host"),
+        ("url = 'http://x:0/mcp'".to_owned(), "port 0"),
+        (trusting("/does/not/exist.pem"), "cannot be read"),
+        (trusting(garbage.to_str().unwrap()), "holds no certificate"),
+        ("command = ['']".to_owned(), "names no program"),
+        ("command = ['x', \"a\\u0000b\"]".to_owned(), "a NUL"),
+        (
+            "command = ['x']\nenv = { 'A=B' = 'canary' }".to_owned(),
+            "named `A=B`",
+        ),
+        (
+            "command = ['x']\nenv = { A = \"canary\\u0000\" }".to_owned(),
+            "a NUL",
+        ),
+    ];
+    for (reached, what) in table {
+        let text = format!("[servers.a]\n{reached}\n");
+        let error = match read("warmline.toml", &text) {
+            Ok(read) => read[0].declared(&environment, &None).unwrap_err(),
+            Err(error) => error,
+        };
+        let told = format!("{} {:?}", error.what, error.why);
+        assert!(told.contains(what), "{text}{told}");
+        assert!(!told.contains("canary"), "{told}");
+        assert_eq!(error.code, Code::ConfigBadValue, "{text}");
+        assert!(error.place.is_some(), "{text}");
+    }
+}
+
 /// A176, A177, S17, S18, S20, S21: the variables that a server names speak for it.
 #[test]
 fn variables_of_a_server_replace_its_url_and_give_its_token() {

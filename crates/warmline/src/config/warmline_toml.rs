@@ -192,6 +192,11 @@ impl Reader<'_> {
         draft: &mut Draft,
     ) -> Result<(), ConfigError> {
         let name = key.get_ref().as_ref();
+        if List::parse(name) == Some(List::Allow) && access::is_empty(value) {
+            let what = format!("`allow` of `{whose}` is empty, which would allow everything");
+            let bad = self.bad(what, value.span(), Show::Line);
+            return Err(bad.hint("leave it out to allow all; to allow nobody, `enabled = false`"));
+        }
         if let Some(list) = List::parse(name).filter(|_| access::is_about_callers(value)) {
             return self.rules(list, key, value, &mut draft.access, &mut draft.settings);
         }

@@ -8,11 +8,14 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 use url::Url;
+use warmline_core::code::{Code, Reason};
 use warmline_core::era::{Era, Version};
+use warmline_core::exchange::Trouble;
 use warmline_core::key::Digest;
 use warmline_core::policy::Sessions;
 use warmline_core::protocol::gone::Breadth;
 
+use super::environment::is_variable_name;
 use super::notices::Notices;
 use crate::net::Dial;
 
@@ -80,6 +83,45 @@ pub struct HttpReach {
     pub headers: Vec<(HeaderName, HeaderValue)>,
     /// A PEM file of certificate authorities to trust instead of the system's.
     pub ca_file: Option<PathBuf>,
+}
+
+impl Reach {
+    /// Whether it can be used, as far as that is known without using it.
+    ///
+    /// # Errors
+    /// `config-bad-value`, with what is wrong.
+    pub(crate) fn check(&self, server: &str) -> Result<(), Trouble> {
+        match self {
+            Self::Http(http) => super::way::check(server, http),
+            Self::Stdio(stdio) => stdio.check(server),
+        }
+    }
+}
+
+impl StdioReach {
+    /// No program can be given a NUL, and no variable every name.
+    fn check(&self, server: &str) -> Result<(), Trouble> {
+        let bad = |what: String| {
+            let trouble = Trouble::new(Reason::InvalidRequest, what).coded(Code::ConfigBadValue);
+            Err(trouble)
+        };
+        let mut names = self.env.keys().chain(&self.env_pass);
+        if let Some(name) = names.find(|name| !is_variable_name(name)) {
+            let name = name.escape_debug();
+            return bad(format!("no variable of `{server}` can be named `{name}`"));
+        }
+        let words = std::iter::once(&self.program).chain(&self.args);
+        if self.program.is_empty() {
+            return bad(format!("the program of `{server}` has no name"));
+        }
+        if words
+            .chain(self.env.values())
+            .any(|word| word.contains('\0'))
+        {
+            return bad(format!("a word or variable of `{server}` holds a NUL"));
+        }
+        Ok(())
+    }
 }
 
 /// A server that is a program. Printed without its arguments and the values of its variables.
@@ -260,8 +302,10 @@ pub fn parse_url(written: &str) -> Result<Url, String> {
         }
         error.to_string()
     })?;
+    // Read leniently, what follows would be taken for the host.
+    let names_a_host = !written.contains(":///");
     match url.scheme() {
-        "http" | "https" if url.host().is_some() => Ok(url),
+        "http" | "https" if url.host().is_some() && names_a_host => Ok(url),
         "http" | "https" => Err("it names no host".to_owned()),
         other => Err(format!(
             "`{other}` is not a scheme of MCP; `http` and `https` are"

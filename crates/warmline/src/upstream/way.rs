@@ -95,16 +95,7 @@ impl Ways {
     }
 
     fn make(&self, server: &Server, reach: &HttpReach) -> Result<Way, Trouble> {
-        let url = &reach.url;
-        let origin = origin(server, reach)?;
-        let host = match url.port() {
-            Some(port) => format!("{}:{port}", origin.host),
-            None => origin.host.clone(),
-        };
-        let host = HeaderValue::from_str(&host).map_err(|error| bad_url(server, &error))?;
-        let uri = url[url::Position::BeforePath..url::Position::AfterQuery]
-            .parse::<Uri>()
-            .map_err(|error| bad_url(server, &error))?;
+        let (origin, host, uri) = address(&server.name, &reach.url)?;
         let mut headers = vec![(HOST, host), (USER_AGENT, USER_AGENT_VALUE)];
         for (name, value) in &reach.headers {
             if is_ours(name) {
@@ -117,7 +108,7 @@ impl Ways {
                 server: Arc::from(server.name.as_str()),
                 connections: self.connections_to(origin, server, reach)?,
                 uri,
-                place: Arc::from(place(url).as_str()),
+                place: Arc::from(place(&reach.url).as_str()),
                 connect_within: server.times.connect,
             },
             headers,
@@ -171,15 +162,28 @@ fn dial_label(server: &Server) -> Option<String> {
     server.dial.as_ref().map(|dial| dial.label().to_owned())
 }
 
-fn origin(server: &Server, reach: &HttpReach) -> Result<Origin, Trouble> {
-    let url = &reach.url;
+/// Where a server is, its `Host`, and what is asked for there.
+fn address(server: &str, url: &url::Url) -> Result<(Origin, HeaderValue, Uri), Trouble> {
+    let origin = origin(server, url)?;
+    let host = match url.port() {
+        Some(port) => format!("{}:{port}", origin.host),
+        None => origin.host.clone(),
+    };
+    let host = HeaderValue::from_str(&host).map_err(|error| bad_url(server, &error))?;
+    let uri = url[url::Position::BeforePath..url::Position::AfterQuery]
+        .parse::<Uri>()
+        .map_err(|error| bad_url(server, &error))?;
+    Ok((origin, host, uri))
+}
+
+fn origin(server: &str, url: &url::Url) -> Result<Origin, Trouble> {
     let tls = match url.scheme() {
         "http" => false,
         "https" => true,
         other => {
             return Err(Trouble::new(
                 Reason::InvalidRequest,
-                format!("`{}` cannot be reached over `{other}`", server.name),
+                format!("`{server}` cannot be reached over `{other}`"),
             )
             .coded(Code::ConfigBadValue)
             .hint("a URL begins with http:// or https://"));
@@ -192,11 +196,27 @@ fn origin(server: &Server, reach: &HttpReach) -> Result<Origin, Trouble> {
     let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
         return Err(bad_url(server, &"it names no host"));
     };
+    if port == 0 {
+        return Err(bad_url(server, &"nobody can be reached at port 0"));
+    }
     Ok(Origin {
         host: host.to_owned(),
         port,
         tls,
     })
+}
+
+/// Whether a URL can be used, with the certificates that are to be trusted there, as far as that
+/// is known without going there.
+///
+/// # Errors
+/// `config-bad-value`, with what is wrong.
+pub(crate) fn check(server: &str, reach: &HttpReach) -> Result<(), Trouble> {
+    address(server, &reach.url)?;
+    if let Some(file) = &reach.ca_file {
+        tls::client_config(Some(file))?;
+    }
+    Ok(())
 }
 
 /// The URL as people may see it: queries sometimes carry tokens.
@@ -214,10 +234,10 @@ fn reserved(server: &Server, name: &HeaderName) -> Trouble {
         .because("it is written by Warmline itself")
 }
 
-fn bad_url(server: &Server, why: &dyn std::fmt::Display) -> Trouble {
+fn bad_url(server: &str, why: &dyn std::fmt::Display) -> Trouble {
     Trouble::new(
         Reason::InvalidRequest,
-        format!("the URL of `{}` cannot be used", server.name),
+        format!("the URL of `{server}` cannot be used"),
     )
     .coded(Code::ConfigBadValue)
     .because(why.to_string())

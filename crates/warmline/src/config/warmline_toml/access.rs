@@ -35,6 +35,12 @@ pub(super) fn is_about_callers(value: &Value<'_>) -> bool {
     items.iter().any(is_table)
 }
 
+/// Whether a list says nothing. Whoever takes the last one out of a list of those who are let in
+/// does not mean to let everybody in.
+pub(super) fn is_empty(value: &Value<'_>) -> bool {
+    matches!(value.get_ref(), DeValue::Array(items) if items.is_empty())
+}
+
 impl Reader<'_> {
     /// A list with rules. What nobody at all may call is the server's own setting as well, so that
     /// it holds where nobody asks who is calling.
