@@ -326,9 +326,19 @@ impl Gateway {
         self.stop.send_replace(true);
         let listening = futures_util::future::join_all(self.listening);
         clock::timeout(Duration::from_secs(1), listening).await.ok();
-        if let Some(audit) = &self.shared.audit {
-            audit.flush(Duration::from_secs(1)).await;
-        }
+        written_down(&self.shared).await;
+    }
+
+    /// Ends when every line of the audit so far is written, or cannot be for a second.
+    pub async fn written_down(&self) {
+        written_down(&self.shared).await;
+    }
+}
+
+/// Waits for the audit, if there is one.
+pub(crate) async fn written_down(shared: &Shared) {
+    if let Some(audit) = &shared.audit {
+        audit.flush(Duration::from_secs(1)).await;
     }
 }
 

@@ -8,6 +8,7 @@ mod overseeing;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use http::HeaderMap;
@@ -385,6 +386,22 @@ impl Warmline {
     /// Afterwards every call fails with `closed`, and nothing of this engine is left running.
     pub async fn close(&self) {
         self.engine.close().await;
+    }
+
+    /// The same for whoever has waited for calls already: those that are still under way are cut
+    /// now, and told that nobody knows what became of them. Sessions are closed, and programs are
+    /// gone, within this time; what is not done by then is left undone.
+    ///
+    /// It may be asked while a close is under way, which is over sooner then.
+    pub async fn close_now(&self, within: Duration) {
+        self.engine.close_now(within).await;
+    }
+
+    /// The same in a hurry: programs that do not end by themselves have a moment, not seconds,
+    /// until they are killed.
+    pub async fn close_in_a_hurry(&self, within: Duration) {
+        self.engine.hurry();
+        self.engine.close_now(within).await;
     }
 }
 

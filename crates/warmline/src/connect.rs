@@ -421,6 +421,7 @@ impl Connector for Connect {
 
     async fn close(&self, line: Arc<Line>, setup: &Arc<Setup>, key: Option<&Key>, why: Why) {
         if self.is_left_to_its_record(setup, key, why) {
+            line.cancels_heard().await;
             self.give_back(setup, &line);
             self.leave_to_record(setup).await;
             return;

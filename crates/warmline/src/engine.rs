@@ -3,6 +3,7 @@
 //! Asked by: the handles people hold, and the way of a call.  It owns the servers, the live runs
 //! and the pool; nothing here decides about a session.
 
+mod closing;
 mod undeclared;
 
 use std::collections::HashMap;
@@ -144,8 +145,8 @@ impl Caller {
     /// The trouble of a call that was cut.
     pub(crate) fn was_cut(&self) -> Trouble {
         match &self.run {
-            Some(run) => run::ended(&run.name),
-            None => going_down(),
+            Some(run) if self.engine.turns_away().is_none() => run::ended(&run.name),
+            Some(_) | None => going_down(),
         }
     }
 }
@@ -386,25 +387,6 @@ impl Engine {
         match self.cuts.get(fastrand::usize(..self.cuts.len())) {
             Some(cut) => cut.until(call).await,
             None => Some(call.await),
-        }
-    }
-
-    /// Ends calls outside of runs that are still under way.
-    pub(crate) fn cut_calls(&self) {
-        for cut in &self.cuts {
-            cut.cut();
-        }
-    }
-
-    pub(crate) async fn close(self: &Arc<Self>) {
-        self.phase.fetch_max(DRAINING, Ordering::AcqRel);
-        let by = clock::after(self.ceilings().drain);
-        keep::close(self, by).await;
-        self.phase.store(CLOSED, Ordering::Release);
-        self.keeper.stop();
-        // Programs that print tokens among them: nobody waits for those any more.
-        for entry in self.entries().values() {
-            entry.stop_asking();
         }
     }
 }

@@ -8,13 +8,11 @@ mod showing;
 
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use futures_util::future::join_all;
 use futures_util::stream;
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
@@ -35,8 +33,6 @@ use crate::upstream::Reach;
 
 pub(crate) use showing::snapshot;
 
-/// What is left for closing when the time of the last calls is over.
-const TO_CLOSE: Duration = Duration::from_secs(6);
 /// So many keep-alives go out at a time.
 const SIDE_BY_SIDE: usize = 32;
 /// Who holds a session alone for longer than this is named.
@@ -363,24 +359,4 @@ async fn look_through_stores(engine: &Arc<Engine>) {
 fn is_still_true(entry: &Entry, key: &Key) -> bool {
     let reached = entry.known_place();
     told::is_of_a_server(key) && reached.is_none_or(|found| found.revision == key.place().revision)
-}
-
-/// Ends everything: runs first, so that their calls get the grace, then what is left.
-pub(crate) async fn close(engine: &Arc<Engine>, by: Instant) {
-    let grace = engine.ceilings().grace;
-    let runs = engine.live_runs();
-    let ends = runs
-        .into_iter()
-        .map(|live| run::end_closed(Arc::clone(engine), live, grace));
-    clock::timeout_at(by, join_all(ends)).await.ok();
-    // No call can be let in any more: a lease without one is over.
-    engine.leases.let_go_of(|_| true);
-    let mut drain = pin!(engine.pool().drain(by));
-    let cut_at = by.checked_sub(TO_CLOSE).unwrap_or(by);
-    if clock::timeout_at(cut_at, &mut drain).await.is_err() {
-        // Whoever is still under way ends now, so that there is time to close.
-        engine.cut_calls();
-        drain.await;
-    }
-    engine.cut_calls();
 }

@@ -172,6 +172,11 @@ impl RunShared {
         self.cut.until(call).await
     }
 
+    /// Ends its calls that are still under way.
+    pub(crate) fn cut_calls(&self) {
+        self.cut.cut();
+    }
+
     pub(crate) fn life(&self) -> RunLife {
         *self.life.lock()
     }

@@ -25,6 +25,7 @@ mod answer;
 mod answers;
 mod aside;
 mod calls;
+mod children;
 mod connections;
 mod contact;
 mod detect;
@@ -89,6 +90,7 @@ pub use self::whose::Whose;
 pub use crate::net::{ByteStream, Destination, Dial, Dialed, Dialing};
 pub use warmline_core::key::Transport;
 
+use self::children::Children;
 use self::facts::SharedFacts;
 use self::legacy::LegacyHttp;
 use self::letterhead::Letterhead;
@@ -109,6 +111,7 @@ pub struct Upstream {
     ways: Arc<Ways>,
     facts: Arc<SharedFacts>,
     verdicts: Arc<Verdicts>,
+    pub(crate) children: Arc<Children>,
 }
 
 impl Upstream {

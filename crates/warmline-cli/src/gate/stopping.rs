@@ -1,15 +1,22 @@
-//! How a gateway stops: calls under way may end, then sessions are closed, all in bounded time.
+//! How a gateway stops: calls under way may end, the rest is cut and told so, sessions are closed,
+//! programs are ended, all in bounded time.
+//!
+//! One clock counts for all steps: each has a share of the whole, and none begins another.
 
 use std::time::Duration;
 
+use warmline::clock::Instant;
 use warmline::core::policy::Ceilings;
 use warmline::{Warmline, clock};
 use warmline_gateway::Gateway;
 
 use crate::interrupt::Signals;
 
-/// What closing sessions takes, beside the grace of runs.
-const TO_CLOSE: Duration = Duration::from_secs(2);
+/// What closing sessions and ending programs takes at most. A program has 2 s after its input is
+/// closed, and 2 s more before it is killed.
+const TO_CLOSE: Duration = Duration::from_secs(5);
+/// The same for whoever does not wait.
+const TO_CLOSE_AT_ONCE: Duration = Duration::from_secs(2);
 /// How long answers that are written already may take to leave.
 const TO_LEAVE: Duration = Duration::from_secs(1);
 /// How often calls under way are counted.
@@ -18,41 +25,72 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The exit code where calls were cut: what became of them is not known to their callers.
 const CUT: u8 = 3;
 
+/// When each step of a stop has to be over.
+struct Steps {
+    calls: Instant,
+    to_close: Duration,
+    to_leave: Duration,
+}
+
+impl Steps {
+    /// All of them within so long. Where that is little, calls have half of it still.
+    fn within(all: Duration) -> Self {
+        let to_close = TO_CLOSE.min(all * 3 / 8);
+        let to_leave = TO_LEAVE.min(all / 8);
+        Self {
+            calls: clock::after(all.saturating_sub(to_close + to_leave)),
+            to_close,
+            to_leave,
+        }
+    }
+}
+
 /// Stops; a second signal, or a word by the admin socket, stops waiting. The number is the exit
 /// code.
 pub(crate) async fn stop(gateway: Gateway, ceilings: Ceilings, signals: &mut Signals) -> u8 {
+    let steps = Steps::within(ceilings.drain);
     let warm = gateway.warm().clone();
     let under_way = calls_under_way(&warm);
     tracing::info!(under_way, "stopping: calls under way may end");
     let notice = gateway.leave();
     let unknown = calls_unknown(&warm);
     let stopped = tokio::select! {
-        () = ended(&gateway, &warm, &ceilings, notice) => "stopped",
-        () = signals.stop() => "stopped at once",
-        () = gateway.asked_to_end_at_once() => "stopped at once, as asked",
+        () = ended(&gateway, &warm, &steps, notice) => "stopped",
+        () = signals.stop() => at_once(&gateway, &warm, "stopped at once").await,
+        () = gateway.asked_to_end_at_once() => {
+            at_once(&gateway, &warm, "stopped at once, as asked").await
+        },
     };
+    // What rests open now is no call: streams on which clients wait for news.
+    clock::timeout(steps.to_leave, gateway.drained()).await.ok();
+    gateway.written_down().await;
     let cut = calls_under_way(&warm) + calls_unknown(&warm).saturating_sub(unknown);
     tracing::info!(cut, "{stopped}");
     if cut == 0 { 0 } else { CUT }
 }
 
-/// Waits until it was noticed and for calls, then closes everything, within the limit in all.
-async fn ended(gateway: &Gateway, warm: &Warmline, ceilings: &Ceilings, notice: Duration) {
-    let closing = ceilings.grace + TO_CLOSE;
-    let waiting = ceilings.drain.saturating_sub(closing + TO_LEAVE);
-    let notice = notice.min(waiting / 2);
-    clock::sleep(notice).await;
+/// Waits until it was noticed and for calls, cuts those that are left, and closes everything.
+async fn ended(gateway: &Gateway, warm: &Warmline, steps: &Steps, notice: Duration) {
+    let waiting = steps.calls.saturating_duration_since(clock::now());
+    clock::sleep(notice.min(waiting / 2)).await;
     gateway.drain();
-    let waiting = waiting.saturating_sub(notice);
-    let quiet = async {
+    let in_time = async {
         while calls_under_way(warm) > 0 {
             clock::sleep(LOOK_EVERY).await;
         }
+        // Whoever came in since then has what is left of the time as well.
+        warm.close().await;
     };
-    clock::timeout(waiting, quiet).await.ok();
-    clock::timeout(closing, warm.close()).await.ok();
-    // What rests open now is no call: streams on which clients wait for news.
-    clock::timeout(TO_LEAVE, gateway.drained()).await.ok();
+    if clock::timeout_at(steps.calls, in_time).await.is_err() {
+        warm.close_now(steps.to_close).await;
+    }
+}
+
+/// Waits for nobody: calls are cut and told so, and everything is closed.
+async fn at_once(gateway: &Gateway, warm: &Warmline, said: &'static str) -> &'static str {
+    gateway.drain();
+    warm.close_in_a_hurry(TO_CLOSE_AT_ONCE).await;
+    said
 }
 
 fn calls_under_way(warm: &Warmline) -> u64 {

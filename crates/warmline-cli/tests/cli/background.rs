@@ -96,7 +96,7 @@ fn is_alive(pid: Pid) -> bool {
 }
 
 /// The processes of a program that was started with a word that nobody else has.
-fn processes_of(word: &str) -> usize {
+pub(crate) fn processes_of(word: &str) -> usize {
     let processes = std::fs::read_dir("/proc").unwrap();
     processes
         .filter_map(|entry| std::fs::read(entry.unwrap().path().join("cmdline")).ok())

@@ -27,6 +27,7 @@ mod serve;
 mod servers;
 mod settings;
 mod stdio;
+mod stopping;
 mod terminal;
 mod url;
 mod warmline;

@@ -39,7 +39,7 @@ use crate::path::Target;
 use crate::reply::{self, RpcCode};
 use crate::tokens::LOCAL;
 use crate::who::{Peer, Subject};
-use crate::{AuditOptions, NotStarted, Options, Shared, face};
+use crate::{AuditOptions, NotStarted, Options, Shared, face, written_down};
 
 /// So many requests of a client may be under way; more are read when one has ended.
 const MAX_UNDER_WAY: usize = 1024;
@@ -47,9 +47,6 @@ const MAX_UNDER_WAY: usize = 1024;
 const MAX_WAITING: usize = 64;
 /// How long calls may go on after a client closed its end.
 const AFTER_THE_END: Duration = Duration::from_secs(24);
-
-/// How long the audit may take to be written whole.
-const TO_WRITE_DOWN: Duration = Duration::from_secs(1);
 
 /// A client on a pair of pipes: the user of this machine.
 pub struct Pipe {
@@ -149,9 +146,7 @@ impl Pipe {
             Ok(())
         };
         let spoke = tokio::try_join!(reading, write(output, lines)).map(drop);
-        if let Some(audit) = &self.shared.audit {
-            audit.flush(TO_WRITE_DOWN).await;
-        }
+        written_down(&self.shared).await;
         spoke
     }
 

@@ -189,6 +189,36 @@ async fn every_session_is_ended_with_delete() {
     world.finish().await;
 }
 
+/// A87, reliability P25: who does not wait for calls has them cut, inside of runs and outside, also
+/// where a close that does wait is under way; servers hear of it, and nothing is left.
+#[tokio::test]
+async fn a_close_that_does_not_wait_cuts_and_tells_every_call() {
+    let world = World::new(Personality::legacy());
+    let run = world.warm.begin();
+    let callers = [run.server(LEDGER).unwrap(), world.ledger()];
+    let calling = callers.map(|ledger| {
+        tokio::spawn(async move { ledger.call("slow", json!({"ms": 60_000})).await })
+    });
+    until("they work", || world.server.ledger().begun("slow") == 2).await;
+    let waiting = world.warm.clone();
+    let waiting = tokio::spawn(async move { waiting.close().await });
+    until("nothing new is taken", || {
+        world.warm.snapshot().runs.is_empty() || !run.is_live()
+    })
+    .await;
+    world.warm.close_now(secs(2)).await;
+    for call in calling {
+        let error = call.await.unwrap().unwrap_err();
+        assert_eq!(error.delivery(), Delivery::Unknown, "{error:?}");
+        assert_eq!(error.code().word(), "draining", "{error:?}");
+    }
+    waiting.await.unwrap();
+    let cancels = world.server.ledger().received("notifications/cancelled");
+    assert_eq!((cancels, deletes(&world)), (2, 2));
+    drop(run);
+    world.finish().await;
+}
+
 /// P36, P68: the result comes first; a server that does not end its session delays nobody.
 #[tokio::test]
 async fn a_result_never_waits_for_a_close() {

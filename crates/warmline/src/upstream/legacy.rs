@@ -434,15 +434,20 @@ impl LegacyHttp {
         self.voice.server()
     }
 
+    /// Waits until the server has heard of every call that was cancelled, for a short time.
+    pub(crate) async fn cancels_heard(&self) {
+        self.voice.cancels_heard().await;
+    }
+
     /// Ends the session at the server, or says why that may hold it still. Here it is over anyway.
     pub(crate) async fn end(&self) -> Result<(), Trouble> {
         self.end_listening();
         self.voice.end();
         self.standing.retire(Reason::Closed);
+        self.voice.cancels_heard().await;
         if self.session_id().is_none() {
             return Ok(());
         }
-        self.voice.cancels_heard().await;
         let by = clock::after(Duration::from_secs(2));
         let headers = |map: &mut HeaderMap| self.voice.head.write(Form::End, &[], map);
         let endpoint = &self.voice.way().endpoint;

@@ -259,7 +259,15 @@ impl Session {
         self.end().await.ok();
     }
 
-    /// The same, or why the server may hold the session still.
+    /// Waits until the server has heard of every call that was cancelled, for a short time: whoever
+    /// leaves a session as it is may be gone before that.
+    pub(crate) async fn cancels_heard(&self) {
+        if let Driver::LegacyHttp(driver) = &self.driver {
+            driver.cancels_heard().await;
+        }
+    }
+
+    /// The same as [`Session::close`], or why the server may hold the session still.
     pub(crate) async fn end(&self) -> Result<(), Trouble> {
         match &self.driver {
             Driver::LegacyHttp(driver) => return driver.end().await,

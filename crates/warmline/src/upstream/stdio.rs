@@ -22,6 +22,7 @@ use warmline_core::exchange::Trouble;
 use warmline_core::protocol::envelope::Message;
 use warmline_core::protocol::splice::one_line;
 
+use super::children::Children;
 use super::notices::Hearing;
 use super::path::FoundBy;
 pub use super::process::ChildEnded;
@@ -146,7 +147,12 @@ pub(crate) enum Questions {
 
 impl Pipe {
     /// Starts the server's program. Nothing was sent if this fails, and nothing is left running.
-    pub(crate) async fn spawn(server: &Server, reach: &StdioReach) -> Result<Self, Trouble> {
+    pub(crate) async fn spawn(
+        server: &Server,
+        reach: &StdioReach,
+        children: &Arc<Children>,
+    ) -> Result<Self, Trouble> {
+        let counted = children.one_more();
         let mut environment = environment::of_child(reach);
         let program = path::find(&server.name, reach, &mut environment).await?;
         let start = process::Start {
@@ -175,7 +181,7 @@ impl Pipe {
         let desk = Arc::new(Desk::new(server.name.clone()));
         let owner = Owner::new(
             Arc::clone(&desk),
-            process,
+            (process, counted),
             streams.stdout,
             server.sizes.line,
         )

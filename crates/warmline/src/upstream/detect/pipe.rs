@@ -24,10 +24,15 @@ use crate::upstream::wording;
 
 impl Opening<'_> {
     pub(super) async fn stdio(self, reach: &StdioReach) -> Result<(Driver, Facts), Trouble> {
-        let pipe = Pipe::spawn(self.server, reach).await?;
+        let pipe = self.spawn(reach).await?;
         let started = pipe.clone();
         let opened = self.on_pipe(pipe, reach).await;
         or_closed(opened, &started).await
+    }
+
+    async fn spawn(&self, reach: &StdioReach) -> Result<Pipe, Trouble> {
+        // Boxed: a start is rare, and what it needs on its way is large.
+        Box::pin(Pipe::spawn(self.server, reach, &self.upstream.children)).await
     }
 
     async fn on_pipe(mut self, pipe: Pipe, reach: &StdioReach) -> Result<(Driver, Facts), Trouble> {
@@ -50,7 +55,7 @@ impl Opening<'_> {
             },
             // Some servers end on any request before `initialize`: a new one gets it first.
             Probed::Ended(_) if self.era.is_none() => {
-                let fresh = Pipe::spawn(self.server, reach).await?;
+                let fresh = self.spawn(reach).await?;
                 let started = fresh.clone();
                 let opened = self.legacy(fresh, Ids::new()).await;
                 or_closed(opened, &started).await

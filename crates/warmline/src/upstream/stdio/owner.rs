@@ -19,6 +19,7 @@ use super::desk::{Desk, Wish, Work};
 use super::routing::{self, Fed, Taken};
 use crate::clock;
 use crate::upstream::aside::Aside;
+use crate::upstream::children::CountedChild;
 use crate::upstream::notices::Hearing;
 use crate::upstream::process::{Exit, Process};
 use crate::upstream::server::Tether;
@@ -31,8 +32,9 @@ pub(super) struct Owner {
     stdout: Output,
     draining: Option<JoinHandle<()>>,
     stderr: Arc<StderrTail>,
-    /// Last, so that it is dropped when nothing is left of the child.
+    /// These last, so that they are dropped when nothing is left of the child.
     tether: Option<Tether>,
+    counted: CountedChild,
 }
 
 /// A child's output, read line by line.
@@ -60,7 +62,7 @@ enum Why {
 impl Owner {
     pub(super) fn new(
         desk: Arc<Desk>,
-        process: Process,
+        (process, counted): (Process, CountedChild),
         stdout: ChildStdout,
         line_limit: usize,
     ) -> Self {
@@ -80,6 +82,7 @@ impl Owner {
             draining: None,
             stderr: Arc::default(),
             tether: None,
+            counted,
         }
     }
 
@@ -233,28 +236,35 @@ impl Owner {
             return;
         }
         self.process.kill();
-        if !self.ended_within(AFTER_KILL).await {
+        if clock::timeout(AFTER_KILL, self.ended()).await.is_err() {
             tracing::error!(server = self.desk.server(), "a child cannot be killed");
         }
     }
 
-    /// Waits for the child's end. Its output is still read, or it might hang in a last word.
+    /// Waits for the child's end, for so long or less.
     async fn ended_within(&mut self, limit: Duration) -> bool {
+        let patience = self.counted.patience(limit);
+        tokio::select! {
+            biased;
+            () = self.ended() => true,
+            () = patience => false,
+        }
+    }
+
+    /// Waits for the child's end. Its output is still read, or it might hang in a last word.
+    async fn ended(&mut self) {
         let Self {
             process,
             stdout,
             desk,
             ..
         } = self;
-        let ending = async {
-            loop {
-                tokio::select! {
-                    exit = process.exited() => return desk.set_exit(exit),
-                    () = stdout.discard(), if stdout.open => {},
-                }
+        loop {
+            tokio::select! {
+                exit = process.exited() => return desk.set_exit(exit),
+                () = stdout.discard(), if stdout.open => {},
             }
-        };
-        clock::timeout(limit, ending).await.is_ok()
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Children here are shell scripts. Each answers `{"id":N}` lines as its test needs.
 
+use std::sync::Arc;
+
 use std::time::Duration;
 
 use super::*;
@@ -25,7 +27,7 @@ async fn spawn_with(script: &str, change: impl FnOnce(&mut Server)) -> Pipe {
     let Reach::Stdio(reach) = &server.reach else {
         panic!("a program is reached over stdio");
     };
-    Pipe::spawn(&server, reach).await.unwrap()
+    Pipe::spawn(&server, reach, &Arc::default()).await.unwrap()
 }
 
 fn line(id: u64) -> Bytes {
@@ -252,7 +254,9 @@ async fn programs_that_do_not_start_are_errors_with_a_reason() {
     let Reach::Stdio(reach) = &missing.reach else {
         panic!("stdio")
     };
-    let trouble = Pipe::spawn(&missing, reach).await.unwrap_err();
+    let trouble = Pipe::spawn(&missing, reach, &Arc::default())
+        .await
+        .unwrap_err();
     assert_eq!(trouble.reason, Reason::ProgramMissing);
     for (errno, reason) in [
         (rustix::io::Errno::NOENT, Reason::ProgramMissing),

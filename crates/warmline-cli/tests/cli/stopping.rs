@@ -1,0 +1,160 @@
+//! How `warmline serve` stops: every call has an ending, every session is ended, no program stays.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use warmline_testkit::LedgerServer;
+use warmline_testkit::personality::Personality;
+
+use crate::background::processes_of;
+use crate::serve::{Serving, until};
+use crate::warmline::{BINARY, Told, Warmline};
+
+/// A gateway with an audit, in front of one server.
+struct Stage {
+    warmline: Warmline,
+    server: LedgerServer,
+    serving: Serving,
+}
+
+/// Where calls of a stage go: outside of any run, and inside of one.
+const PATHS: [&str; 2] = ["/servers/busy/mcp", "/runs/trip/servers/busy/mcp"];
+
+impl Stage {
+    fn set(limits: &str) -> Self {
+        let server = LedgerServer::start(Personality::legacy()).unwrap();
+        let warmline = Warmline::new();
+        let audit = warmline.work().join("audit");
+        let text = format!(
+            "{limits}[audit]\nfile = '{}'\n[servers.busy]\nurl = '{}'\n",
+            audit.display(),
+            server.url()
+        );
+        warmline.write_user("warmline.toml", &text);
+        let serving = Serving::start(&warmline, &["--auth", "none"]);
+        Self {
+            warmline,
+            server,
+            serving,
+        }
+    }
+
+    /// What became of a call on each path when the gateway was told these.
+    fn stopped_by(self, signals: &[Signal]) -> (Vec<Value>, Told, LedgerServer, Vec<Value>) {
+        let base = self.serving.base();
+        let address = base.strip_prefix("http://").unwrap().to_owned();
+        let calling = PATHS.map(|path| {
+            let address = address.clone();
+            std::thread::spawn(move || answered(&address, path))
+        });
+        until("the calls began", || {
+            self.server.ledger().begun("slow") == PATHS.len()
+        });
+        for signal in signals {
+            self.serving.tell(*signal);
+        }
+        let told = self.serving.ended(&self.warmline);
+        let answers = calling.map(|calling| calling.join().unwrap());
+        let audit = std::fs::read_to_string(self.warmline.work().join("audit")).unwrap();
+        let audit = audit
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap());
+        let calls = audit.filter(|line: &Value| line["method"] == "tools/call");
+        (answers.into(), told, self.server, calls.collect())
+    }
+}
+
+/// The answer to a call that takes longer than any test.
+fn answered(address: &str, path: &str) -> Value {
+    let params = json!({ "name": "slow", "arguments": { "ms": 120_000 } });
+    let body = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params });
+    let body = body.to_string();
+    let mut socket = TcpStream::connect(address).unwrap();
+    write!(
+        socket,
+        "POST {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
+         Accept: application/json\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
+    let mut said = String::new();
+    socket.read_to_string(&mut said).unwrap();
+    let (_, body) = said.split_once("\r\n\r\n").unwrap_or_default();
+    serde_json::from_str(body).unwrap_or_else(|_| panic!("no answer on {path}: {said:?}"))
+}
+
+/// Everybody was told, and nothing is left.
+fn all_was_told((answers, told, server, audit): (Vec<Value>, Told, LedgerServer, Vec<Value>)) {
+    for answer in &answers {
+        assert_eq!(answer["id"], 7, "{answer}");
+        assert_eq!(answer["error"]["code"], 7503, "{answer}");
+        let known = &answer["error"]["data"]["warmline"];
+        assert_eq!(known["delivery"], "unknown", "{answer}");
+        assert_eq!(known["reason"], "draining", "{answer}");
+    }
+    assert_eq!(told.exit, 3, "{told}");
+    assert!(told.stderr.contains(r#""cut":2"#), "{told}");
+    let ledger = server.ledger();
+    assert_eq!(ledger.received("notifications/cancelled"), answers.len());
+    // The session of the run is left to its record.
+    assert_eq!(ledger.received("DELETE"), 1);
+    assert_eq!(server.counts().open_sessions, 1);
+    assert_eq!(audit.len(), answers.len(), "{audit:?}");
+    for line in &audit {
+        assert_eq!(line["delivery"], "unknown", "{line}");
+        assert_eq!(line["code"], "draining", "{line}");
+    }
+}
+
+/// reliability O1b: calls that outlast the time for closing are cancelled and told that nobody
+/// knows, inside of runs and outside.
+#[test]
+fn calls_that_outlast_the_stop_are_told_that_nobody_knows() {
+    let stage = Stage::set("[limits]\ndrain = '3s'\n");
+    all_was_told(stage.stopped_by(&[Signal::TERM]));
+}
+
+/// reliability O1b: the second signal does the same, at once.
+#[test]
+fn a_second_signal_tells_every_call_before_it_ends() {
+    let stage = Stage::set("");
+    all_was_told(stage.stopped_by(&[Signal::TERM, Signal::INT]));
+}
+
+/// P33, reliability O1b: a program that heeds neither the end of its input nor a signal is killed,
+/// and the gateway waits for that.
+#[test]
+fn no_program_outlives_the_gateway() {
+    // It goes on after its server has ended, and heeds no signal to end.
+    let script = "trap '' TERM; \"$@\"; while :; do sleep 1; done";
+    std::thread::scope(|scope| {
+        for (mark, signals) in [
+            ("mark-of-one-signal", &[Signal::TERM][..]),
+            ("mark-of-two-signals", &[Signal::TERM, Signal::INT]),
+        ] {
+            scope.spawn(move || {
+                let warmline = Warmline::new();
+                // Not on its own command line, which would be found as well.
+                let command = ["sh", "-c", script, mark, BINARY, "demo-server"];
+                let mut command = command.to_vec();
+                command.extend(["--stdio", "--era", "legacy"]);
+                let text = format!("[servers.deaf]\nera = 'legacy'\ncommand = {command:?}\n");
+                warmline.write_user("warmline.toml", &text);
+                let serving = Serving::start(&warmline, &["--auth", "none"]);
+                let url = format!("{}/runs/trip/servers/deaf/mcp", serving.base());
+                let told = warmline.run(&["call", &url, "counter"]);
+                assert_eq!(told.exit, 0, "{told}");
+                assert_eq!(processes_of(mark), 1);
+                for signal in signals {
+                    serving.tell(*signal);
+                }
+                let told = serving.ended(&warmline);
+                let left = processes_of(mark);
+                assert_eq!((told.exit, left), (0, 0), "{mark}: {told}");
+            });
+        }
+    });
+}
