@@ -238,6 +238,8 @@ struct Parts {
     version_ok: bool,
     id: Option<Range<usize>>,
     id_is_null: bool,
+    /// Whether the id is a number that is not written as an integer. A server may answer so.
+    id_is_fraction: bool,
     method: Option<MethodText>,
     params: Option<Range<usize>>,
     result: Option<Range<usize>>,
@@ -256,7 +258,11 @@ impl Parts {
                 self.version_ok = true;
             },
             "id" => match first {
-                Some(b'"' | b'-' | b'0'..=b'9') => self.id = Some(member.range()),
+                Some(b'"') => self.id = Some(member.range()),
+                Some(b'-' | b'0'..=b'9') => {
+                    self.id = Some(member.range());
+                    self.id_is_fraction = member.value.contains(['.', 'e', 'E']);
+                },
                 Some(b'n') => {
                     self.id = Some(member.range());
                     self.id_is_null = true;
@@ -283,7 +289,7 @@ impl Parts {
             return Err(Malformed::new(Fault::NotJsonRpc, 0));
         }
         match (&self.method, &self.id, &self.result, &self.error) {
-            (Some(_), Some(id), None, None) if self.id_is_null => {
+            (Some(_), Some(id), None, None) if self.id_is_null || self.id_is_fraction => {
                 Err(Malformed::new(Fault::BadId, id.start))
             },
             (Some(_), Some(_), None, None) => Ok(Kind::Request),

@@ -99,7 +99,7 @@ impl fmt::Display for Fault {
             Self::NotObject => "not a JSON object",
             Self::Duplicate => "a member stands there twice",
             Self::NotJsonRpc => "`jsonrpc` is not \"2.0\"",
-            Self::BadId => "`id` is neither text nor number",
+            Self::BadId => "`id` is neither text nor integer",
             Self::BadMethod => "`method` is not a text",
             Self::BadParams => "`params` is not an object",
             Self::BadMeta => "`_meta` is not an object",

@@ -142,8 +142,7 @@ fn expect_object(text: &str) -> Result<(), Malformed> {
     match text.as_bytes().get(at) {
         Some(b'{') => Ok(()),
         // Whether it is an array of messages is looked at by whoever knows those.
-        Some(b'[') => Err(Malformed::new(Fault::NotObject, at)),
-        Some(b'"' | b'-' | b'0'..=b'9' | b't' | b'f' | b'n') => {
+        Some(b'[' | b'"' | b'-' | b'0'..=b'9' | b't' | b'f' | b'n') => {
             let ends = scan::value(text.as_bytes(), at);
             let is_json = ends.is_ok_and(|end| scan::blanks(text.as_bytes(), end) == text.len());
             let what = if is_json {

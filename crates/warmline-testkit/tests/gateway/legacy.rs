@@ -313,13 +313,48 @@ async fn a_batch_is_split_and_answered_as_one() {
         (json!([]), 400),
         (json!([1]), 400),
         (json!([initialize("2025-03-26", json!({}))]), 400),
-        (json!(vec![ping; 101]), 400),
+        (json!(vec![ping.clone(); 50]), 200),
+        (json!(vec![ping; 51]), 400),
     ];
     for (batch, status) in cases {
         assert_eq!(client.post(&batch).await.status, status, "{batch}");
     }
     assert_eq!(client.count().await, 3);
     client.delete().await;
+    world.finish().await;
+}
+
+/// mcp-spec 2.1.2, 3.4.6: what is no JSON is told so, however it begins, in every version; an id is
+/// a text or an integer.
+#[tokio::test]
+async fn a_message_is_read_before_it_is_judged() {
+    let world = World::new(Personality::legacy()).await;
+    for version in ["2025-03-26", NEWEST] {
+        let client = Legacy::greet(&world, PATH, version, json!({})).await;
+        let session = ("Mcp-Session-Id", &*client.ticket);
+        let with_id = |id: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#);
+        for (body, code) in [
+            ("[".to_owned(), -32700),
+            ("[not JSON".to_owned(), -32700),
+            ("[] []".to_owned(), -32700),
+            (" [1,]".to_owned(), -32700),
+            ("[]".to_owned(), -32600),
+            ("[1]".to_owned(), -32600),
+            (with_id("1.5"), -32600),
+            (with_id("1e400"), -32600),
+            (with_id("-1E3"), -32600),
+            (with_id("true"), -32600),
+        ] {
+            let headers = [session, ("Content-Type", "application/json")];
+            let address = world.gateway.address();
+            let mut response = wire::request(address, "POST", PATH, &headers, &body).await;
+            assert_eq!(response.status, 400, "{version} {body}");
+            let answer = response.json().await;
+            assert_eq!(answer["error"]["code"], code, "{version} {body}: {answer}");
+            assert_eq!(answer["id"], Value::Null, "{version} {body}");
+        }
+        client.delete().await;
+    }
     world.finish().await;
 }
 

@@ -228,8 +228,9 @@ async fn what_is_wrong_is_refused() {
     for body in ["", "{", "1", "{\"jsonrpc\":\"2.0\",\"id\":1}"] {
         assert_eq!(client.post(body).await.status, 400, "{body}");
     }
+    assert_eq!(client.post("[").await.status, 400, "no JSON");
     // Several messages in one are no request that could be told where they came.
-    assert_eq!(client.post("[").await.status, 202);
+    assert_eq!(client.post("[1]").await.status, 202);
     assert_eq!(client.heard().await["error"]["code"], -32600);
     let elsewhere = client.place.replace("ledger", "other");
     let list = json!({ "jsonrpc": "2.0", "id": 3, "method": "tools/list" });

@@ -1,6 +1,6 @@
 //! Batches: several messages in one body, which only 2025-03-26 knows.
 //!
-//! Asked by: [`face`](crate::face), with a body that is an array.  Each message goes its own way;
+//! Asked by: [`face`](crate::face), with a body that is an array of JSON.  Each message goes its own way;
 //! the answers go back together.
 
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::lane::{Keep, Lane};
 use crate::reply::{self, RpcCode};
 
 /// More messages than these are not taken in one body.
-const MAX_MESSAGES: usize = 100;
+const MAX_MESSAGES: usize = 50;
 
 /// Answers a batch.
 pub(crate) async fn answer(visit: &Visit<'_>, body: Bytes) -> Response<Body> {
@@ -127,7 +127,7 @@ fn ready(message: Bytes) -> Perhaps {
 /// The messages of a batch, all of them or what is wrong.
 fn split(body: &Bytes) -> Result<Vec<(Message, Params)>, String> {
     let parts: Vec<&RawValue> =
-        serde_json::from_slice(body).map_err(|error| format!("Parse error: {error}"))?;
+        serde_json::from_slice(body).map_err(|error| format!("Invalid Request: {error}"))?;
     if parts.is_empty() || parts.len() > MAX_MESSAGES {
         let count = parts.len();
         return Err(format!(

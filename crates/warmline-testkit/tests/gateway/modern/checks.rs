@@ -15,7 +15,7 @@ type Step = (&'static str, fn(Wire) -> Wire, (u16, i64));
 
 /// The steps of mcp-spec 3.4.6 in their order, as far as a request can fail at them here. Each is
 /// made so that it can be added to any later one.
-const STEPS: [Step; 13] = [
+const STEPS: [Step; 14] = [
     (
         "1 origin",
         |wire| wire.with("Origin", "https://evil.example"),
@@ -42,6 +42,11 @@ const STEPS: [Step; 13] = [
         (401, -32600),
     ),
     ("5 no JSON", |wire| wire.body("{"), (400, -32700)),
+    (
+        "5 no JSON, as a batch begins",
+        |wire| wire.body("[no JSON"),
+        (400, -32700),
+    ),
     ("6 a batch", |wire| wire.body("[]"), (400, -32600)),
     ("7 no capabilities", without_capabilities, (400, -32602)),
     (
