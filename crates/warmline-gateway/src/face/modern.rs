@@ -106,7 +106,7 @@ async fn call(visit: &Visit<'_>, asked: Asked, method: Cow<'static, str>) -> Res
     };
     let ear = Arc::new(Ear::new(&lane, asked.token, asked.logs));
     let call = call.listened_by(Arc::<Ear>::clone(&ear));
-    let (id, server, who) = (asked.id, asked.server, asked.who);
+    let (id, server, who, run) = (asked.id, asked.server, asked.who, asked.run);
     let (shared, candour) = (Arc::clone(visit.shared), visit.candour());
     let calling: Calling = Box::pin(async move {
         let result = match pass.ended(&server, call.unboxed().await) {
@@ -114,6 +114,7 @@ async fn call(visit: &Visit<'_>, asked: Asked, method: Cow<'static, str>) -> Res
                 vault: shared.warm.vault(),
                 who,
                 server: server.name(),
+                run: run.as_ref().map(Run::name),
             }
             .seal(result),
             Ok(result) => Ok(result),
@@ -176,6 +177,7 @@ struct Asked {
     server: ServerHandle,
     /// Whose it is, as far as anybody knows.
     who: Digest,
+    run: Option<Run>,
     accepts: Accepts,
     /// What its reports of progress are to name.
     token: Option<Bytes>,
@@ -199,18 +201,22 @@ impl Asked {
             vault: visit.shared.warm.vault(),
             who,
             server: name,
+            run: way.run.as_ref().map(Run::name),
         };
         let method = message.method().unwrap_or_default();
         let token = params.meta_member(meta::PROGRESS_TOKEN);
         let wants_logs = params.meta_member(meta::LOG_LEVEL).is_some();
+        let token = token.map(|token| params.raw().slice_ref(token));
+        let params = upward(binding, method, params)?;
         Ok(Self {
             id: raw_id(message),
             server,
             who,
+            run: way.run,
             accepts: super::accepts(visit.head).unwrap_or(Accepts::Both),
-            token: token.map(|token| params.raw().slice_ref(token)),
+            token,
             logs: if wants_logs { Logs::Wanted } else { Logs::Not },
-            params: upward(binding, method, params)?,
+            params,
         })
     }
 }

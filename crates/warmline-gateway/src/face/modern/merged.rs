@@ -14,7 +14,7 @@ use std::sync::Arc;
 use warmline::core::era::Era;
 use warmline::core::protocol::envelope::Message;
 use warmline::core::protocol::params::Params;
-use warmline::{Code, List, clock};
+use warmline::{Code, List, Run, clock};
 
 use super::state::Binding;
 use super::{Asked, NotPassed, Way, call, gathered, listen, method_named, raw_id};
@@ -265,21 +265,17 @@ async fn read_anywhere(
     let line = visit.noted("resources/read", params);
     let asked = found.others.iter().filter_map(|(name, _)| {
         let asked = Asked::of(&visit.to(name), message, params.clone()).ok()?;
-        let binding = Binding {
-            vault: visit.shared.warm.vault(),
-            who: asked.who,
-            server: name,
-        };
         let reading = asked.server.request_raw("resources/read", asked.params);
         let reading = clock::timeout(share, reading.relayed().into_future());
-        Some(async move { (binding, reading.await) })
+        let whose = (asked.who, asked.run, name);
+        Some(async move { (whose, reading.await) })
     });
     let mut asked: FuturesOrdered<_> = asked.collect();
     let mut read = None;
-    while let Some((binding, answered)) = asked.next().await {
+    while let Some((whose, answered)) = asked.next().await {
         let Ok(answered) = answered else { continue };
         let is_there = answered.is_ok();
-        read = Some((binding, answered));
+        read = Some((whose, answered));
         if is_there {
             break;
         }
@@ -289,6 +285,12 @@ async fn read_anywhere(
         (Some(line), None) => line.late(),
         (None, _) => {},
     }
-    let (binding, read) = read?;
+    let ((who, run, server), read) = read?;
+    let binding = Binding {
+        vault: visit.shared.warm.vault(),
+        who,
+        server,
+        run: run.as_ref().map(Run::name),
+    };
     read.ok().and_then(|result| binding.seal(result).ok())
 }

@@ -27,15 +27,16 @@ const LASTS: u64 = 60 * 60;
 /// The methods that may be answered with a question.
 const ASKING: [&str; 3] = ["tools/call", "resources/read", "prompts/get"];
 
-/// Whose a state is, and for which server.
+/// Whose a state is, for which server, and in which run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Binding<'a> {
     pub(super) vault: &'a Vault,
     pub(super) who: Digest,
     pub(super) server: &'a str,
+    pub(super) run: Option<&'a str>,
 }
 
-/// It is no state that was given to this caller for this server, or it is too old.
+/// It is no state that was given to this caller for this server in this run, or it is too old.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NotOurs;
 
@@ -43,9 +44,17 @@ pub(super) struct NotOurs;
 #[derive(Deserialize)]
 struct Asking<'a> {
     #[serde(borrow, default, rename = "resultType")]
-    kind: Option<Cow<'a, str>>,
+    kind: Option<&'a RawValue>,
     #[serde(borrow, default, rename = "requestState")]
     state: Option<&'a RawValue>,
+}
+
+/// Whether a result may have a state, by a look at its bytes. A name can be written with escapes;
+/// where there are any, the result is read.
+fn may_hold_state(result: &[u8]) -> bool {
+    let has = |what: &[u8]| memchr::memmem::find(result, what).is_some();
+    let is_object = result.trim_ascii_start().starts_with(b"{");
+    is_object && (has(MEMBER.as_bytes()) || has(b"\\u"))
 }
 
 /// Whether a method may be answered with a question, and so has a state.
@@ -55,7 +64,14 @@ pub(super) fn may_ask(method: &str) -> bool {
 
 impl Binding<'_> {
     fn digest(self) -> Digest {
-        let parts: [&[u8]; 3] = [b"state", self.who.bytes(), self.server.as_bytes()];
+        let run = self.run.unwrap_or_default();
+        let parts: [&[u8]; 4] = [
+            b"state",
+            self.who.bytes(),
+            self.server.as_bytes(),
+            // No run is called nothing.
+            run.as_bytes(),
+        ];
         self.vault.digest(Purpose::Route, &parts)
     }
 
@@ -65,7 +81,7 @@ impl Binding<'_> {
     }
 
     fn seal_until(self, result: Bytes, until: u64) -> Result<Bytes, Trouble> {
-        if memchr::memmem::find(&result, b"\"input_required\"").is_none() {
+        if !may_hold_state(&result) {
             return Ok(result);
         }
         // What cannot be read could hold a state that anybody would see.
@@ -74,10 +90,13 @@ impl Binding<'_> {
             Trouble::new(Reason::Internal, what)
         };
         let asking = serde_json::from_slice::<Asking<'_>>(&result).map_err(|_| unreadable())?;
-        let asks = asking.kind.as_deref() == Some("input_required");
-        let Some(state) = asking.state.filter(|_| asks) else {
+        let (Some(state), Some(kind)) = (asking.state, asking.kind) else {
             return Ok(result);
         };
+        let kind = serde_json::from_str::<Cow<'_, str>>(kind.get()).map_err(|_| unreadable())?;
+        if kind != "input_required" {
+            return Ok(result);
+        }
         // The very bytes of the server, quotes and all.
         let mut plain = until.to_le_bytes().to_vec();
         plain.extend_from_slice(state.get().as_bytes());
@@ -124,7 +143,19 @@ mod tests {
 
     fn binding<'a>(vault: &'a Vault, who: u8, server: &'a str) -> Binding<'a> {
         let who = Digest::new([who; 16]);
-        Binding { vault, who, server }
+        Binding {
+            vault,
+            who,
+            server,
+            run: None,
+        }
+    }
+
+    fn in_run<'a>(binding: Binding<'a>, run: &'a str) -> Binding<'a> {
+        Binding {
+            run: Some(run),
+            ..binding
+        }
     }
 
     fn state_of(result: &Bytes) -> String {
@@ -150,6 +181,7 @@ mod tests {
             (binding(&vault, 2, "one"), "somebody else"),
             (binding(&vault, 1, "two"), "another server"),
             (binding(&other, 1, "one"), "another instance"),
+            (in_run(mine, "r1"), "another run"),
         ] {
             assert_eq!(opened(whose, 1), Err(NotOurs), "{what}");
         }
@@ -172,6 +204,17 @@ mod tests {
         ] {
             let same = mine.seal_until(result.into(), 1).unwrap();
             assert_eq!(same, result);
+        }
+        for hidden in [
+            r#"{"resultType":"input\u005frequired","requestState":"a"}"#,
+            r#"{"resultType":"input_required","request\u0053tate":"a"}"#,
+            r#" {"request\u0053tate":"a","resultType":"\u0069nput_required"}"#,
+        ] {
+            let sealed = mine.seal_until(hidden.into(), 1).unwrap();
+            let state = state_of(&sealed);
+            let opened = mine.open_at(&with_state(&state), 1);
+            assert_eq!(opened, Ok(Some(br#""a""#.to_vec())), "{hidden}");
+            assert!(!sealed.ends_with(b"\"a\"}"), "{hidden}");
         }
         for unreadable in [
             r#"{"resultType":"input_required","requestState":"a","requestState":"b"}"#,

@@ -64,8 +64,8 @@ async fn a_question_goes_to_the_client_and_its_state_back_to_the_server() {
     world.finish().await;
 }
 
-/// mcp-spec 6.3.4, 6.3.6: a state of somebody else, of another server, or with a letter changed is
-/// no state, and the server hears nothing of it.
+/// mcp-spec 6.3.4, 6.3.6: a state of somebody else, of another server or run, or with a letter
+/// changed is no state, and the server hears nothing of it.
 #[tokio::test]
 async fn a_state_is_good_for_its_caller_alone() {
     let mut world = World::new(Personality::modern()).await;
@@ -97,6 +97,14 @@ async fn a_state_is_good_for_its_caller_alone() {
         (
             "another server",
             by("alice", next().at("/servers/other/mcp")),
+        ),
+        (
+            "a run in the path",
+            by("alice", next().at("/runs/r1/servers/ledger/mcp")),
+        ),
+        (
+            "a run in a header",
+            by("alice", next().with("Warmline-Run", "r1")),
         ),
         ("forged", by("alice", forged)),
         ("made up", by("alice", made_up)),
