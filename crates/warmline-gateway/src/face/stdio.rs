@@ -6,6 +6,9 @@
 
 mod lines;
 
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -13,7 +16,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
-use futures_util::future::{AbortHandle, Abortable, BoxFuture};
+use futures_util::future::{AbortHandle, Abortable, Aborted, BoxFuture};
 use futures_util::stream::FuturesUnordered;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::request::Parts;
@@ -137,7 +140,7 @@ impl Pipe {
             pipe: &self,
             out,
             session: None,
-            modern: Vec::new(),
+            asked: HashMap::new(),
         };
         let reading = async {
             talk.read(input).await?;
@@ -187,8 +190,8 @@ impl Pipe {
 /// What was answered.
 #[derive(Default)]
 struct Ended {
-    /// The id of a modern call.
-    modern: Option<Bytes>,
+    /// The id that its request had, where that is free again.
+    id: Option<Bytes>,
     /// The client session that the answer opened, if it opened one.
     session: Option<HeaderValue>,
 }
@@ -199,8 +202,9 @@ struct Talk<'p> {
     out: mpsc::Sender<Bytes>,
     /// The session of a legacy client, as the legacy face knows it.
     session: Option<HeaderValue>,
-    /// Calls of the modern era under way: their clients cancel by a message here.
-    modern: Vec<(Bytes, AbortHandle)>,
+    /// Requests under way, by id. Those of the modern era have a handle: their client gives them
+    /// up by a message here.
+    asked: HashMap<Bytes, Option<AbortHandle>>,
 }
 
 type UnderWay<'p> = FuturesUnordered<BoxFuture<'p, Ended>>;
@@ -238,8 +242,8 @@ impl<'p> Talk<'p> {
     }
 
     fn ended(&mut self, ended: Ended) {
-        if let Some(id) = ended.modern {
-            self.modern.retain(|(known, _)| *known != id);
+        if let Some(id) = ended.id {
+            self.asked.remove(&id);
         }
         self.session = ended.session.or(self.session.take());
     }
@@ -251,29 +255,61 @@ impl<'p> Talk<'p> {
             let params = message.params().map(Params::parse);
             params.unwrap_or_else(|| Ok(Params::empty())).ok()
         });
-        let (mut head, mut id) = (self.head(Method::POST), None);
+        let mut head = self.head(Method::POST);
+        let (handle, registration) = AbortHandle::new_pair();
+        let mut given_up_by = None;
         if let (Some(message), Some(params)) = (&message, &params) {
             if self.cancels(message, params) {
                 return None;
             }
             if let Some(version) = stated_version(params) {
                 speak_modern(&mut head, message, params, version);
-                id = message.raw_id().map(Bytes::copy_from_slice);
+                given_up_by = Some(handle);
+            }
+        }
+        let request = message.filter(|message| message.kind() == Kind::Request);
+        let id = request.as_ref().and_then(Message::raw_id).map(plain_id);
+        if let (Some(id), Some(request)) = (&id, &request) {
+            match self.asked.entry(id.clone()) {
+                Entry::Occupied(_) => {
+                    let params = params.unwrap_or_else(Params::empty);
+                    return Some(self.refused_again(head, request, params));
+                },
+                Entry::Vacant(place) => drop(place.insert(given_up_by)),
             }
         }
         let (pipe, out) = (self.pipe, self.out.clone());
-        let (handle, registration) = AbortHandle::new_pair();
-        if let Some(id) = id.clone() {
-            self.modern.push((id, handle));
-        }
         let answering = Abortable::new(pipe.answer(head, text, out), registration);
         Some(Box::pin(async move {
-            let session = answering.await.ok().flatten();
-            Ended {
-                modern: id,
-                session,
+            match answering.await {
+                Ok(session) => Ended { id, session },
+                // Its id was free when it was given up, and may be taken again.
+                Err(Aborted) => Ended::default(),
             }
         }))
+    }
+
+    /// What a request hears whose id is that of one under way: nobody could tell the two answers
+    /// apart. The first goes on.
+    fn refused_again(
+        &self,
+        head: Parts,
+        request: &Message,
+        params: Params,
+    ) -> BoxFuture<'p, Ended> {
+        let what = "Invalid Request: a request with this id is under way";
+        let status = StatusCode::BAD_REQUEST;
+        let refusal = reply::error(status, request.raw_id(), RpcCode::Invalid, what);
+        let refusal = reply::called(refusal, "id-under-way");
+        let method = request.method().unwrap_or_default().to_owned();
+        let (pipe, out) = (self.pipe, self.out.clone());
+        Box::pin(async move {
+            pipe.visit(&head)
+                .note_refusal(Some((&method, &params)), &refusal);
+            pipe.shared.faults.tell(None, Peer::SameUser, &refusal);
+            pass(refusal, &out, pipe.shared.max_request()).await;
+            Ended::default()
+        })
     }
 
     /// Whether a message gives up a modern call, which is done by dropping it. Legacy calls are
@@ -285,13 +321,14 @@ impl<'p> Talk<'p> {
         let Some(id) = params.member("requestId") else {
             return false;
         };
-        let known = self.modern.iter().position(|(known, _)| known == id);
-        match known {
-            Some(place) => {
-                self.modern.swap_remove(place).1.abort();
+        match self.asked.entry(plain_id(id)) {
+            Entry::Occupied(asked) if asked.get().is_some() => {
+                if let Some(handle) = asked.remove() {
+                    handle.abort();
+                }
                 true
             },
-            None => false,
+            Entry::Occupied(_) | Entry::Vacant(_) => false,
         }
     }
 
@@ -341,6 +378,15 @@ impl<'p> Talk<'p> {
             head.headers.insert(SESSION_ID, session.clone());
         }
         head
+    }
+}
+
+/// An id by value: the same text may be written in several ways.
+fn plain_id(raw: &[u8]) -> Bytes {
+    match serde_json::from_slice::<Cow<'_, str>>(raw) {
+        // The quote tells it from a number.
+        Ok(text) => [b"\"", text.as_bytes()].concat().into(),
+        Err(_) => Bytes::copy_from_slice(raw),
     }
 }
 

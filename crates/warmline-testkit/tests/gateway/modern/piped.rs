@@ -1,14 +1,18 @@
 //! A modern client on a pipe: it has no headers, and misses nothing by that.
 
+use std::io;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, Lines};
+use tokio::task::JoinHandle;
+use warmline::core::era::Era;
 use warmline_gateway::{Options, Pipe};
 use warmline_testkit::Personality;
 
 use super::wire::{call, request};
-use crate::world::{LEDGER, World};
+use crate::wire::initialize;
+use crate::world::{LEDGER, World, until};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -31,19 +35,106 @@ impl Client {
     }
 }
 
+/// A client in front of a server of this kind, and what serves it.
+fn start(world: &World) -> (Client, JoinHandle<io::Result<()>>) {
+    let (input, theirs) = tokio::io::duplex(1 << 16);
+    let (ours, output) = tokio::io::duplex(1 << 16);
+    let pipe = Pipe::new(world.warm.clone(), Options::default()).to(LEDGER);
+    let client = Client {
+        input,
+        output: BufReader::new(output).lines(),
+    };
+    (client, tokio::spawn(pipe.serve(theirs, ours)))
+}
+
+fn cancel(id: &Value) -> String {
+    let params = json!({ "requestId": id });
+    json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params }).to_string()
+}
+
+/// reliability D130, mcp-spec X6: an id that is under way is not taken again, however it is
+/// written; the first call goes on, and can be given up. After that its id is free.
+#[tokio::test]
+async fn an_id_under_way_is_not_taken_again() {
+    for era in [Era::Legacy, Era::Modern] {
+        let (personality, ask): (_, fn(&str, Value) -> Value) = match era {
+            Era::Legacy => (Personality::legacy(), |tool, arguments| {
+                json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+                    "params": { "name": tool, "arguments": arguments } })
+            }),
+            Era::Modern => (Personality::modern(), |tool, arguments| {
+                serde_json::from_str(&call(tool, arguments).body).unwrap()
+            }),
+        };
+        let world = World::new(personality).await;
+        let (mut client, serving) = start(&world);
+        if era == Era::Legacy {
+            client
+                .say(&initialize("2025-11-25", json!({})).to_string())
+                .await;
+            assert!(client.hear().await["result"].is_object());
+        }
+        let with_id = |mut message: Value| {
+            message["id"] = json!("/");
+            message.to_string()
+        };
+        let slow = with_id(ask("slow", json!({ "ms": 60_000 })));
+        client.say(&slow).await;
+        let ledger = world.server.ledger();
+        until("the call is under way", || ledger.begun("slow") == 1).await;
+        let again = with_id(ask("counter", json!({})));
+        for again in [again.clone(), again.replace(r#""/""#, r#""\u002f""#)] {
+            client.say(&again).await;
+            let answer = client.hear().await;
+            assert_eq!(
+                (&answer["id"], &answer["error"]["code"]),
+                (&json!("/"), &json!(-32600))
+            );
+        }
+        assert_eq!(ledger.executions("counter"), 0, "{era:?}");
+        client.say(&cancel(&json!("/"))).await;
+        // Nothing is said of what was given up: the next to be heard is another call.
+        let other = ask("counter", json!({}));
+        client.say(&other.to_string()).await;
+        let answer = client.hear().await;
+        assert_eq!(answer["id"], other["id"], "{era:?}");
+        assert!(answer["result"].is_object(), "{era:?}: {answer}");
+        client.say(&again).await;
+        assert!(client.hear().await["result"].is_object(), "{era:?}");
+        assert_eq!(ledger.executions("counter"), 2, "{era:?}");
+        drop(client.input);
+        serving.await.unwrap().unwrap();
+        world.finish().await;
+    }
+}
+
+/// mcp-spec 2.1.2, 3.4.6: what is no JSON is told so, however it begins.
+#[tokio::test]
+async fn a_line_is_read_before_it_is_judged() {
+    let world = World::new(Personality::modern()).await;
+    let (mut client, serving) = start(&world);
+    for (line, code) in [
+        ("[not JSON", -32700),
+        ("{", -32700),
+        ("[1]", -32600),
+        (r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#, -32600),
+    ] {
+        client.say(line).await;
+        let answer = client.hear().await;
+        assert_eq!(answer["error"]["code"], code, "{line}: {answer}");
+        assert_eq!(answer["id"], Value::Null, "{line}");
+    }
+    drop(client.input);
+    serving.await.unwrap().unwrap();
+    world.finish().await;
+}
+
 /// mcp-spec 4.3 R13: a client on a pipe says no arguments in headers; they are made for it. What changes is
 /// told on the same pipe, under the id of its listen.
 #[tokio::test]
 async fn a_client_on_a_pipe_needs_no_headers_and_hears_what_changes() {
     let world = World::new(Personality::modern()).await;
-    let (input, theirs) = tokio::io::duplex(1 << 16);
-    let (ours, output) = tokio::io::duplex(1 << 16);
-    let pipe = Pipe::new(world.warm.clone(), Options::default()).to(LEDGER);
-    let serving = tokio::spawn(pipe.serve(theirs, ours));
-    let mut client = Client {
-        input,
-        output: BufReader::new(output).lines(),
-    };
+    let (mut client, serving) = start(&world);
     let routed = || call("routed", json!({ "level": 42, "region": "köln" }));
     // The server refuses the first, because nobody knew what the tool wants in headers.
     for refused in [true, false] {
@@ -66,8 +157,7 @@ async fn a_client_on_a_pipe_needs_no_headers_and_hears_what_changes() {
     assert_eq!(told[0]["method"], "notifications/tools/list_changed");
     let meta = &told[0]["params"]["_meta"];
     assert_eq!(meta["io.modelcontextprotocol/subscriptionId"], 7);
-    let cancel = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 7 } });
-    client.say(&cancel.to_string()).await;
+    client.say(&cancel(&json!(7))).await;
     let control = world.server.control();
     let ended = async {
         while control.listens() > 0 {
