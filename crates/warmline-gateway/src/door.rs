@@ -4,6 +4,7 @@
 //! are, Host and Origin, the path, what its head says it is, who it is, whether the server is for
 //! them, the size of its body. Only then a face reads it.
 
+mod framing;
 pub(crate) mod limits;
 mod pace;
 mod reading;
@@ -40,7 +41,7 @@ pub use self::limits::Limits;
 use self::pace::{Answering, Paced, Turns};
 use self::refusing::{
     Refusal, closing, foreign, no_such_run, not_let_in, not_there, parting, too_many_strangers,
-    unreadable,
+    two_credentials, unclear, unreadable,
 };
 pub use self::resource::Resource;
 use self::socket::LocalListener;
@@ -235,9 +236,12 @@ async fn serve<I>(
     });
     let (telling, told) = (Arc::clone(&shared), Arc::clone(&turns));
     let service = service_fn(move |request| {
-        let (shared, turn) = (Arc::clone(&shared), turns.begin());
+        let (shared, (turn, bounds)) = (Arc::clone(&shared), turns.begin());
         async move {
-            let answer = answer_behind(&shared, request, (peer, opens)).await;
+            let answer = match unclear(&shared, request.headers(), bounds, peer) {
+                Some(refusal) => refusal,
+                None => answer_behind(&shared, request, (peer, opens)).await,
+            };
             Ok::<_, Infallible>(answer.map(|body| Answering::new(body, turn)))
         }
     });
@@ -388,6 +392,9 @@ async fn known(
     if let Some(server) = visit.target.server
         && let Some(refusal) = not_there(terms, visit, server)
     {
+        return Err(refusal);
+    }
+    if let Some(refusal) = two_credentials(visit) {
         return Err(refusal);
     }
     if let Place::Sse(_) = place {

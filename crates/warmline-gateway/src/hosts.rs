@@ -31,7 +31,9 @@ impl Hosts {
         let Some(host) = host else {
             return !self.local_only;
         };
-        let name = without_port(host);
+        let Some(name) = without_port(host) else {
+            return false;
+        };
         self.named
             .iter()
             .any(|known| known.eq_ignore_ascii_case(name))
@@ -54,16 +56,24 @@ impl Hosts {
         let host = origin
             .strip_prefix("http://")
             .or_else(|| origin.strip_prefix("https://"));
-        host.is_some_and(|host| is_local(without_port(host)))
+        host.and_then(without_port).is_some_and(is_local)
     }
 }
 
-/// A host without its port; an IPv6 address without its brackets.
-fn without_port(host: &str) -> &str {
-    if let Some(inside) = host.strip_prefix('[') {
-        return inside.split(']').next().unwrap_or_default();
-    }
-    host.rsplit_once(':').map_or(host, |(name, _)| name)
+/// A host without its port; an IPv6 address without its brackets. None where it is no host: what
+/// looks like one to us may be read as another elsewhere.
+fn without_port(host: &str) -> Option<&str> {
+    let (name, port) = match host.strip_prefix('[') {
+        Some(inside) => {
+            let (name, rest) = inside.split_once(']')?;
+            let port = rest.strip_prefix(':');
+            (name, port.or_else(|| rest.is_empty().then_some(""))?)
+        },
+        None => host.rsplit_once(':').unwrap_or((host, "")),
+    };
+    let is_port = port.bytes().all(|byte| byte.is_ascii_digit());
+    let is_name = !name.contains(['@', '/', '?', '#', ' ', '\t']);
+    (is_port && is_name).then_some(name)
 }
 
 pub(crate) fn is_local(name: &str) -> bool {
@@ -94,6 +104,12 @@ mod tests {
             "127.0.0.1.evil.example:8484",
             "",
             "10.0.0.1",
+            "127.0.0.1:80@evil.example",
+            "localhost@evil.example",
+            "localhost:8484/@evil.example",
+            "[::1]evil.example",
+            "[::1]:80@evil.example",
+            "[::1",
         ] {
             assert!(!here.may_be_called(Some(host)), "{host}");
         }

@@ -155,6 +155,11 @@ impl CredentialSource {
         self.secret.is_of_caller()
     }
 
+    /// Whether this header of a caller's request may hold it.
+    pub(crate) fn is_header(&self, header: &http::HeaderName) -> bool {
+        self.secret.is_header(header)
+    }
+
     /// The same for the request of one caller: a secret that is a header of the caller's
     /// request becomes the value that stands there.
     #[must_use]

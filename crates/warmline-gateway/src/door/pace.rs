@@ -21,6 +21,7 @@ use tokio::time::Sleep;
 use warmline::clock::{self, Instant};
 
 use super::Limits;
+use super::framing::Framing;
 use crate::body::Body;
 
 /// Requests of one connection: how many came, and how many have no whole answer yet.
@@ -30,14 +31,31 @@ pub(crate) struct Turns {
     open: AtomicUsize,
     /// Whether one was refused before its head could be read.
     refused: AtomicBool,
+    /// The first that is not to be believed, where there is one.
+    doubtful: AtomicUsize,
+}
+
+/// What the bytes of a request say of where it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bounds {
+    /// All readers agree.
+    Clear,
+    /// Two readers could see two requests.
+    Doubtful,
 }
 
 impl Turns {
     /// The head of a request came whole.
-    pub(crate) fn begin(self: &Arc<Self>) -> Turn {
-        self.came.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn begin(self: &Arc<Self>) -> (Turn, Bounds) {
+        let number = self.came.fetch_add(1, Ordering::Relaxed) + 1;
         self.open.fetch_add(1, Ordering::Relaxed);
-        Turn(Arc::clone(self))
+        let doubtful = self.doubtful.load(Ordering::Relaxed);
+        let bounds = match doubtful {
+            0 => Bounds::Clear,
+            first if number < first => Bounds::Clear,
+            _ => Bounds::Doubtful,
+        };
+        (Turn(Arc::clone(self)), bounds)
     }
 
     /// The head of a request could not be read, and its client was told.
@@ -96,6 +114,7 @@ impl http_body::Body for Answering {
 pub(crate) struct Paced<I> {
     inner: I,
     turns: Arc<Turns>,
+    framing: Framing,
     head_within: Duration,
     idle_for: Duration,
     /// How many requests had come when it was last looked.
@@ -115,6 +134,7 @@ impl<I> Paced<I> {
         Self {
             inner,
             turns,
+            framing: Framing::default(),
             head_within: limits.head_within,
             idle_for: limits.idle_for,
             seen: 0,
@@ -139,7 +159,10 @@ impl<I> Paced<I> {
     }
 
     /// Bytes came.
-    fn heard(&mut self) {
+    fn heard(&mut self, bytes: &[u8]) {
+        if let Some(number) = self.framing.take(bytes) {
+            self.turns.doubtful.store(number, Ordering::Relaxed);
+        }
         let now = clock::now();
         self.look(now);
         self.last = now;
@@ -191,8 +214,9 @@ impl<I: AsyncRead + Unpin> AsyncRead for Paced<I> {
         if read.is_pending() {
             return self.waited(cx);
         }
-        if buffer.filled().len() > before {
-            self.heard();
+        let came = buffer.filled().get(before..).unwrap_or_default();
+        if !came.is_empty() {
+            self.heard(came);
         }
         read
     }
@@ -270,7 +294,7 @@ mod tests {
         let (mut ours, mut theirs) = paced(&turns);
         theirs.write_u8(b'P').await.unwrap();
         ours.read_u8().await.unwrap();
-        let turn = turns.begin();
+        let (turn, _) = turns.begin();
         let answering = clock::timeout(Duration::from_secs(3_600), ours.read_u8()).await;
         assert!(answering.is_err(), "who waits for us is not cut");
         ours.write_u8(b'O').await.unwrap();

@@ -5,9 +5,12 @@
 //! too, so that no client sends its next request into it.
 
 use bytes::Bytes;
-use http::header::{CONNECTION, EXPECT, HOST, ORIGIN, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{
+    CONNECTION, EXPECT, HOST, ORIGIN, RETRY_AFTER, TRANSFER_ENCODING, WWW_AUTHENTICATE,
+};
 use http::request::Parts;
-use http::{HeaderValue, Response, StatusCode};
+use http::uri::Authority;
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 
@@ -15,6 +18,7 @@ use warmline::core::protocol::headers::SESSION_ID;
 use warmline::{Code, Error};
 
 use super::limits::NoRoom;
+use super::pace::Bounds;
 use super::resource;
 use crate::Shared;
 use crate::body::{self, Body, Rest, Unread};
@@ -75,15 +79,41 @@ pub(super) fn unreadable(shared: &Shared, peer: Peer, status: StatusCode) -> Byt
         _ => "Bad Request: this is not the head of a request of HTTP/1.1",
     };
     let mut response = reply::error(status, None, RpcCode::Invalid, what);
-    let why = TurnedAwayFor::Head;
-    shared.counts.turned_away.one_more(why);
-    shared.faults.tell(Some(why), peer, &response);
-    let class = StatusClass::of(status);
-    shared.counts.requests.one_more(Face::None, class);
+    turned_away_at_once(shared, peer, &response);
     match response.body_mut() {
         Body::Whole(bytes) => bytes.take().unwrap_or_default(),
         Body::Empty | Body::Events(_) | Body::Lines(_) | Body::Told(_) => Bytes::new(),
     }
+}
+
+/// What somebody gets whose request could be read in two ways: whoever stands between them and us
+/// may have seen another one. Nothing that follows it is believed.
+pub(super) fn unclear(
+    shared: &Shared,
+    headers: &HeaderMap,
+    bounds: Bounds,
+    peer: Peer,
+) -> Option<Response<Body>> {
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    let is_plain = codings.all(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked"));
+    if is_plain && bounds == Bounds::Clear {
+        return None;
+    }
+    let what = "Bad Request: where this request ends could be read in two ways";
+    let status = StatusCode::BAD_REQUEST;
+    let mut response = reply::error(status, None, RpcCode::Invalid, what);
+    closing(&mut response);
+    turned_away_at_once(shared, peer, &response);
+    Some(response)
+}
+
+/// Counts and tells a refusal of a head, as all others are.
+fn turned_away_at_once(shared: &Shared, peer: Peer, response: &Response<Body>) {
+    let why = TurnedAwayFor::Head;
+    shared.counts.turned_away.one_more(why);
+    shared.faults.tell(Some(why), peer, response);
+    let class = StatusClass::of(response.status());
+    shared.counts.requests.one_more(Face::None, class);
 }
 
 /// What is wrong with where a request comes from: a page of elsewhere sent it, or it came under a
@@ -101,7 +131,10 @@ pub(super) fn foreign(terms: &Terms, head: &Parts) -> Option<Refusal> {
         closing(&mut refusal.response);
         return Some(refusal);
     }
-    if !terms.hosts.may_be_called(host) {
+    // A whole address in place of a path names the host before the header does.
+    let named = head.uri.authority().map(Authority::as_str);
+    let may_be_called = |host: Option<&str>| terms.hosts.may_be_called(host);
+    if !may_be_called(host) || !named.is_none_or(|named| may_be_called(Some(named))) {
         let what = "Forbidden: this Host is not one of ours";
         return Some(refused(TurnedAwayFor::Host, StatusCode::FORBIDDEN, what));
     }
@@ -150,6 +183,22 @@ pub(super) fn not_there(terms: &Terms, visit: &Visit<'_>, server: &str) -> Optio
     }
     let is_known = visit.shared.warm.knows_server(server);
     (!is_known).then(|| TurnedAwayFor::Path.with(reply::nothing_here()))
+}
+
+/// What somebody gets who hands in two credentials by one header: which of them is meant is not
+/// for us to choose.
+pub(super) fn two_credentials(visit: &Visit<'_>) -> Option<Refusal> {
+    let headers = &visit.head.headers;
+    if headers.len() == headers.keys_len() {
+        return None;
+    }
+    let stands_twice = |name: &&HeaderName| headers.get_all(*name).iter().nth(1).is_some();
+    let mut twice = headers.keys().filter(stands_twice);
+    let name = twice.find(|name| visit.shared.warm.takes_credentials_from(name))?;
+    let what = format!("Bad Request: `{name}` stands there twice");
+    let status = StatusCode::BAD_REQUEST;
+    let response = reply::error(status, None, RpcCode::Invalid, &what);
+    Some(TurnedAwayFor::Head.with(response))
 }
 
 /// What somebody gets who ends a run that cannot be ended.

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
+use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use warmline_gateway::{Auth, Limits, NotStarted, Options, TlsFiles, Token};
 use warmline_testkit::Personality;
 
-use super::door_wire::{initialize, post, send, send_on};
+use super::door_wire::{call, initialize, post, send, send_on};
 use super::world::World;
 
 const PATH: &str = "/servers/ledger/mcp";
@@ -139,26 +140,54 @@ async fn slow_clients_are_left() {
     world.finish().await;
 }
 
+/// A head with these headers.
+fn with(headers: &str) -> String {
+    format!(
+        "POST {PATH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer alice\r\n\
+         Content-Type: application/json\r\n{headers}\r\n\r\n"
+    )
+}
+
+/// A request of one meaning at most: what is wrong with it, the request, and what it may get.
+type Unclear = (&'static str, String, &'static [u16]);
+
+/// Requests whose bodies end in two ways.
+fn that_end_twice() -> Vec<Unclear> {
+    let body = call("counter", &json!({})).to_string();
+    let pieces = format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
+    let rows = [
+        ("two lengths", "Content-Length: 5\r\nContent-Length: 6"),
+        ("one length twice", "Content-Length: 5\r\nContent-Length: 5"),
+        ("no number", "Content-Length: +5"),
+        (
+            "a length and pieces",
+            "Content-Length: 5\r\nTransfer-Encoding: chunked",
+        ),
+        (
+            "pieces and a length",
+            "Transfer-Encoding: chunked\r\nContent-Length: 5",
+        ),
+        (
+            "pieces twice",
+            "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
+        ),
+        ("pieces of pieces", "Transfer-Encoding: chunked, chunked"),
+        ("packed pieces", "Transfer-Encoding: gzip, chunked"),
+        ("pieces as they are", "Transfer-Encoding: identity, chunked"),
+        ("no pieces", "Transfer-Encoding: xchunked"),
+    ];
+    let rows = rows.map(|(what, headers)| (what, with(headers) + &pieces, &[400][..]));
+    rows.into()
+}
+
 /// reliability T8, reliability F81: a request that two readers could read differently is refused,
 /// and its connection is closed.
 #[tokio::test]
 async fn a_request_that_could_be_read_in_two_ways_is_refused() {
     let world = limited(|_| {}).await;
     let at = world.gateway.address();
-    let with = |headers: &str| {
-        format!(
-            "POST {PATH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer alice\r\n\
-             Content-Type: application/json\r\n{headers}\r\n\r\n"
-        )
-    };
     let large = format!("X-Large: {}", "a".repeat(64 << 10));
-    for (what, text, statuses) in [
-        (
-            "two lengths",
-            with("Content-Length: 5\r\nContent-Length: 6"),
-            &[400][..],
-        ),
-        ("no number", with("Content-Length: +5"), &[400]),
+    let mut rows: Vec<Unclear> = vec![
         (
             "unknown coding",
             with("Transfer-Encoding: gzip"),
@@ -172,7 +201,9 @@ async fn a_request_that_could_be_read_in_two_ways_is_refused() {
         ("large body", with("Content-Length: 99999999"), &[413]),
         ("no version", "GET /\r\n\r\n".to_owned(), &[400]),
         ("no HTTP", "\u{16}\u{3}\u{1}\r\n\r\n".to_owned(), &[400, 0]),
-    ] {
+    ];
+    rows.extend(that_end_twice());
+    for (what, text, statuses) in rows {
         let reply = send(at, &text).await;
         assert!(statuses.contains(&reply.status), "{what}: {reply:?}");
         if reply.status > 0 {
@@ -180,7 +211,30 @@ async fn a_request_that_could_be_read_in_two_ways_is_refused() {
             assert_eq!(reply.header("connection"), Some("close"), "{what}");
         }
     }
-    assert_eq!(world.server.ledger().entries().len(), 0);
+    assert_eq!(world.server.counts().requests, 0, "nothing reached it");
+    world.finish().await;
+}
+
+/// reliability F81: what follows a request that ends in two ways is not heard, nor is one behind
+/// others on its connection; and requests in pieces may follow each other.
+#[tokio::test]
+async fn a_request_that_ends_twice_is_the_last_on_its_connection() {
+    let world = limited(|_| {}).await;
+    let at = world.gateway.address();
+    let plain = greeting().replace("Connection: close\r\n", "");
+    let in_pieces = chunked(&plain);
+    for (what, twice, _) in that_end_twice() {
+        let all = [&*plain, &in_pieces, &in_pieces, &plain, &twice, &plain].concat();
+        let mut socket = TcpStream::connect(at).await.unwrap();
+        socket.write_all(all.as_bytes()).await.unwrap();
+        let mut read = String::new();
+        // The rest of what was sent is not read, so the connection may be reset.
+        socket.read_to_string(&mut read).await.ok();
+        let answers = read.matches("HTTP/1.1 ").count();
+        assert_eq!(read.matches("HTTP/1.1 200").count(), 4, "{what}: {read}");
+        assert_eq!(read.matches("HTTP/1.1 400").count(), 1, "{what}: {read}");
+        assert_eq!(answers, 5, "{what}: {read}");
+    }
     world.finish().await;
 }
 
@@ -195,6 +249,9 @@ async fn pages_of_elsewhere_are_refused() {
         ("127.0.0.1:8484", Some("http://localhost:3000"), 200),
         ("localhost", Some("https://evil.example"), 403),
         ("evil.example", None, 403),
+        ("127.0.0.1:80@evil.example", None, 403),
+        ("localhost@evil.example", None, 403),
+        ("[::1]evil.example", None, 403),
         ("localhost", Some("null"), 403),
     ] {
         let text = greeting().replace("Host: localhost", &format!("Host: {host}"));
@@ -205,6 +262,16 @@ async fn pages_of_elsewhere_are_refused() {
         let reply = send(at, &text).await;
         assert_eq!(reply.status, status, "{host} {origin:?}");
         assert_eq!(reply.header("access-control-allow-origin"), None);
+    }
+    // A whole address in the first line counts before the Host beside it.
+    for (named, status) in [
+        ("localhost", 200),
+        ("127.0.0.1:8484", 200),
+        ("evil.example", 403),
+        ("localhost@evil.example", 403),
+    ] {
+        let text = greeting().replacen(PATH, &format!("http://{named}{PATH}"), 1);
+        assert_eq!(send(at, &text).await.status, status, "{named}");
     }
     world.finish().await;
 }

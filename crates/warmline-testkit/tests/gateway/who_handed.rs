@@ -23,7 +23,7 @@ fn counted(reply: &Reply) -> i64 {
 }
 
 /// A101, reliability T5: a header of the caller's request speaks for them where the server is
-/// declared so; another value is another session, and what was meant for us stays here.
+/// declared so; another value is another session, two values are none, and what was meant for us stays here.
 #[tokio::test]
 async fn a_header_of_the_caller_is_the_credential_where_it_is_declared_so() {
     let server = LedgerServer::start(Personality::legacy()).unwrap();
@@ -54,6 +54,14 @@ async fn a_header_of_the_caller_is_the_credential_where_it_is_declared_so() {
     server.control().demand_token("handed-in-1");
     let first = ask(&gateway, Some("handed-in-1"), &count).await;
     assert_eq!(counted(&first), 3, "and the first one is still there");
+    let twice = [(HEADER, "handed-in-1"), (HEADER, "handed-in-2")];
+    let before = server.counts().requests;
+    for path in ["/runs/r1/servers/ledger/mcp", "/servers/ledger/mcp", "/mcp"] {
+        let refused = send(gateway.address(), &post(path, &twice, &count)).await;
+        assert_eq!(refused.status, 400, "{path}: {refused:?}");
+        assert_eq!(refused.json()["error"]["code"], -32600, "{path}");
+    }
+    assert_eq!(server.counts().requests, before, "nothing reached it");
     let seen = format!("{:?}", server.ledger().entries());
     assert!(!seen.contains("for-us-alone"));
     assert!(Secret::header("Authorization").is_err());

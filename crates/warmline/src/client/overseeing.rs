@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use http::HeaderName;
 use warmline_core::pool::Why;
 
 use super::{IdentityHandle, Warmline};
@@ -33,6 +34,15 @@ impl Warmline {
     /// have it.
     pub fn knows_server(&self, name: &str) -> bool {
         self.engine.entries.load().contains_key(name) || self.engine.keeper.still_keeps(name)
+    }
+
+    /// Whether some server is spoken to with what a caller hands in by this header.
+    pub fn takes_credentials_from(&self, header: &HeaderName) -> bool {
+        let entries = self.engine.entries.load();
+        let mut sources = entries
+            .values()
+            .filter_map(|entry| entry.server.credential.as_ref());
+        sources.any(|source| source.is_header(header))
     }
 
     /// The live run of that fingerprint, whosever it is; none where it is over.

@@ -178,6 +178,20 @@ impl Secret {
         }
     }
 
+    /// Whether this header of a caller's request may be it.
+    pub(super) fn is_header(&self, header: &HeaderName) -> bool {
+        match &self.source {
+            Source::CallerHeader(name) => name == header,
+            Source::FirstOf(secrets) => secrets.iter().any(|secret| secret.is_header(header)),
+            Source::Value(_)
+            | Source::Env(_)
+            | Source::File(_)
+            | Source::Command(_)
+            | Source::Provider(_)
+            | Source::Resolver(_) => false,
+        }
+    }
+
     /// Whether it is the same for ever.
     pub(crate) fn is_fixed(&self) -> bool {
         match &self.source {
@@ -194,7 +208,7 @@ impl Secret {
     /// The same for one request of a caller.
     pub(super) fn of_caller(self, headers: &HeaderMap) -> Self {
         let source = match self.source {
-            Source::CallerHeader(name) => match headers.get(&name).and_then(|v| v.to_str().ok()) {
+            Source::CallerHeader(name) => match only(headers, &name) {
                 Some(value) => Source::Value(Arc::new(Zeroizing::new(value.trim().to_owned()))),
                 None => Source::CallerHeader(name),
             },
@@ -277,6 +291,13 @@ impl fmt::Debug for Secret {
 /// Whether a path has a place for the name of whoever asks.
 pub(super) fn names_identity(path: &std::path::Path) -> bool {
     path.to_str().is_some_and(|path| path.contains(IDENTITY))
+}
+
+/// The value of a header that stands there once: of two nobody knows which is meant.
+fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next()?.to_str().ok()?;
+    values.next().is_none().then_some(value)
 }
 
 fn mark(part: impl AsRef<[u8]>) -> Zeroizing<Vec<u8>> {
