@@ -58,7 +58,7 @@ use crate::face::modern::listen::Listens;
 use crate::face::modern::together::Together;
 pub use crate::face::sse::Sse;
 use crate::face::sse::Talks;
-pub use crate::face::stdio::Pipe;
+pub use crate::face::stdio::{Pipe, PipeHand};
 use crate::merge::absent::Absences;
 use crate::metrics::Counts;
 use crate::ops::Ops;

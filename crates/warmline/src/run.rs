@@ -348,6 +348,13 @@ impl Run {
         end(engine, run, (RunEnd::Ended, Why::RunEnded), grace).await;
     }
 
+    /// The same without a grace: calls under way are cut now, and told that nobody knows what
+    /// became of them.
+    pub async fn end_now(self) {
+        self.shared.cut_calls();
+        self.end().await;
+    }
+
     pub(crate) fn caller(&self) -> Caller {
         Caller::new(
             Arc::clone(&self.engine),

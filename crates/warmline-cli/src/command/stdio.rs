@@ -1,18 +1,16 @@
 //! `warmline stdio`: an MCP server over stdio, in front of others.
 
 use warmline::core::code::Code;
-use warmline::{Run, clock};
+use warmline::{Run, Warmline};
 use warmline_gateway::{Auth, Options, Pipe, settings};
 
 use crate::args;
+use crate::gate::stopping::{Cuts, Steps, close_at_once};
 use crate::gate::{Kept, Source};
-use crate::interrupt::until_interrupted;
+use crate::interrupt::Signals;
 use crate::problem::{Outcome, Problem};
 use crate::report::Report;
 use crate::target::state_folder;
-
-/// How long sessions may take to close: whoever started us does not wait for long.
-const TO_CLOSE: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// Speaks with whoever started us, until it closes its end.
 pub(super) async fn run(typed: &args::Stdio, report: &Report) -> Outcome<u8> {
@@ -27,6 +25,7 @@ pub(super) async fn run(typed: &args::Stdio, report: &Report) -> Outcome<u8> {
         report.caution(&caution);
     }
     let state = state_folder(typed.served.state_dir.as_deref())?;
+    let steps = Steps::within(wanted.engine.ceilings.drain);
     let kept = Kept::open(&state, wanted)?;
     settings::check(&kept.settings, &kept.accesses)?;
     let options = Options {
@@ -37,7 +36,7 @@ pub(super) async fn run(typed: &args::Stdio, report: &Report) -> Outcome<u8> {
         list_share: kept.settings.list_share,
         ..Options::default()
     };
-    let mut pipe = Pipe::new(kept.warm.clone(), options);
+    let mut pipe = Pipe::new(kept.warm.clone(), options).going_on_for(steps.for_calls);
     if let Some(audit) = settings::audit(&kept.settings) {
         pipe = pipe.audited(audit).map_err(|error| {
             Problem::new(Code::ConfigBadValue, "the audit cannot be written")
@@ -51,11 +50,44 @@ pub(super) async fn run(typed: &args::Stdio, report: &Report) -> Outcome<u8> {
     if let Some(run) = &typed.run {
         pipe = pipe.in_run(run);
     }
-    let speaking = Box::pin(pipe.serve(tokio::io::stdin(), tokio::io::stdout()));
-    let spoke = until_interrupted(speaking).await;
-    clock::timeout(TO_CLOSE, kept.warm.close()).await.ok();
-    if let Ok(Err(error)) = spoke {
-        tracing::debug!(%error, "the client left in the middle of a word");
-    }
-    Ok(0)
+    Ok(speak(pipe, &kept.warm, &steps).await)
+}
+
+/// Speaks until the client closes its end or somebody ends us. Every call has its answer before
+/// that, also one that had to be cut. The number is the exit code.
+async fn speak(pipe: Pipe, warm: &Warmline, steps: &Steps) -> u8 {
+    let mut signals = Signals::hear();
+    let mut hand = pipe.hand();
+    let speaking = async {
+        let speaking = Box::pin(pipe.serve(tokio::io::stdin(), tokio::io::stdout()));
+        if let Err(error) = speaking.await {
+            tracing::debug!(%error, "the client left in the middle of a word");
+        }
+    };
+    let closing = async {
+        let told = tokio::select! {
+            () = hand.left() => None,
+            signal = signals.heard() => Some(signal),
+        };
+        let cuts = Cuts::from_now(warm);
+        if told.is_none() {
+            // The client may tell us in both ways.
+            tokio::select! {
+                () = hand.over() => {},
+                _ = signals.heard() => {},
+            }
+        }
+        hand.stop();
+        let orderly = async {
+            hand.over().await;
+            warm.close_now(steps.to_close).await;
+        };
+        tokio::select! {
+            () = orderly => {},
+            _ = signals.heard() => close_at_once(warm).await,
+        }
+        cuts
+    };
+    let ((), cuts) = tokio::join!(speaking, closing);
+    cuts.told("ended")
 }

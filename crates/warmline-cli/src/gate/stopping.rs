@@ -25,23 +25,52 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The exit code where calls were cut: what became of them is not known to their callers.
 const CUT: u8 = 3;
 
-/// When each step of a stop has to be over.
-struct Steps {
-    calls: Instant,
-    to_close: Duration,
+/// The time of each step of a stop.
+pub(crate) struct Steps {
+    /// So long calls may go on.
+    pub(crate) for_calls: Duration,
+    pub(crate) to_close: Duration,
     to_leave: Duration,
 }
 
 impl Steps {
     /// All of them within so long. Where that is little, calls have half of it still.
-    fn within(all: Duration) -> Self {
+    pub(crate) fn within(all: Duration) -> Self {
         let to_close = TO_CLOSE.min(all * 3 / 8);
         let to_leave = TO_LEAVE.min(all / 8);
         Self {
-            calls: clock::after(all.saturating_sub(to_close + to_leave)),
+            for_calls: all.saturating_sub(to_close + to_leave),
             to_close,
             to_leave,
         }
+    }
+}
+
+/// How many calls have an unknown outcome since somebody began to stop.
+pub(crate) struct Cuts<'w> {
+    warm: &'w Warmline,
+    unknown_before: u64,
+}
+
+impl<'w> Cuts<'w> {
+    pub(crate) fn from_now(warm: &'w Warmline) -> Self {
+        let unknown_before = calls_unknown(warm);
+        Self {
+            warm,
+            unknown_before,
+        }
+    }
+
+    fn number(&self) -> u64 {
+        let unknown = calls_unknown(self.warm).saturating_sub(self.unknown_before);
+        calls_under_way(self.warm) + unknown
+    }
+
+    /// Tells how many there were. The number is the exit code.
+    pub(crate) fn told(&self, stopped: &str) -> u8 {
+        let cut = self.number();
+        tracing::info!(cut, "{stopped}");
+        if cut == 0 { 0 } else { CUT }
     }
 }
 
@@ -49,13 +78,14 @@ impl Steps {
 /// code.
 pub(crate) async fn stop(gateway: Gateway, ceilings: Ceilings, signals: &mut Signals) -> u8 {
     let steps = Steps::within(ceilings.drain);
+    let calls_by = clock::after(steps.for_calls);
     let warm = gateway.warm().clone();
     let under_way = calls_under_way(&warm);
     tracing::info!(under_way, "stopping: calls under way may end");
     let notice = gateway.leave();
-    let unknown = calls_unknown(&warm);
+    let cuts = Cuts::from_now(&warm);
     let stopped = tokio::select! {
-        () = ended(&gateway, &warm, &steps, notice) => "stopped",
+        () = ended(&gateway, &warm, (calls_by, steps.to_close), notice) => "stopped",
         () = signals.stop() => at_once(&gateway, &warm, "stopped at once").await,
         () = gateway.asked_to_end_at_once() => {
             at_once(&gateway, &warm, "stopped at once, as asked").await
@@ -64,14 +94,17 @@ pub(crate) async fn stop(gateway: Gateway, ceilings: Ceilings, signals: &mut Sig
     // What rests open now is no call: streams on which clients wait for news.
     clock::timeout(steps.to_leave, gateway.drained()).await.ok();
     gateway.written_down().await;
-    let cut = calls_under_way(&warm) + calls_unknown(&warm).saturating_sub(unknown);
-    tracing::info!(cut, "{stopped}");
-    if cut == 0 { 0 } else { CUT }
+    cuts.told(stopped)
 }
 
 /// Waits until it was noticed and for calls, cuts those that are left, and closes everything.
-async fn ended(gateway: &Gateway, warm: &Warmline, steps: &Steps, notice: Duration) {
-    let waiting = steps.calls.saturating_duration_since(clock::now());
+async fn ended(
+    gateway: &Gateway,
+    warm: &Warmline,
+    (calls_by, to_close): (Instant, Duration),
+    notice: Duration,
+) {
+    let waiting = calls_by.saturating_duration_since(clock::now());
     clock::sleep(notice.min(waiting / 2)).await;
     gateway.drain();
     let in_time = async {
@@ -81,16 +114,21 @@ async fn ended(gateway: &Gateway, warm: &Warmline, steps: &Steps, notice: Durati
         // Whoever came in since then has what is left of the time as well.
         warm.close().await;
     };
-    if clock::timeout_at(steps.calls, in_time).await.is_err() {
-        warm.close_now(steps.to_close).await;
+    if clock::timeout_at(calls_by, in_time).await.is_err() {
+        warm.close_now(to_close).await;
     }
 }
 
 /// Waits for nobody: calls are cut and told so, and everything is closed.
 async fn at_once(gateway: &Gateway, warm: &Warmline, said: &'static str) -> &'static str {
     gateway.drain();
-    warm.close_in_a_hurry(TO_CLOSE_AT_ONCE).await;
+    close_at_once(warm).await;
     said
+}
+
+/// Closes everything as fast as can be.
+pub(crate) async fn close_at_once(warm: &Warmline) {
+    warm.close_in_a_hurry(TO_CLOSE_AT_ONCE).await;
 }
 
 fn calls_under_way(warm: &Warmline) -> u64 {

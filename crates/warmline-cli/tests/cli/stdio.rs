@@ -3,12 +3,14 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use warmline_testkit::LedgerServer;
 use warmline_testkit::personality::Personality;
 
+use crate::background::processes_of;
 use crate::serve::until;
-use crate::warmline::Warmline;
+use crate::warmline::{BINARY, Warmline};
 
 /// A client and its pipe.
 struct Client {
@@ -238,4 +240,74 @@ fn a_name_that_no_run_may_have_is_refused_before_anything_is_read() {
     let warmline = Warmline::new();
     let told = warmline.run(&["stdio", "http://127.0.0.1:1/mcp", "--run", "a/b"]);
     assert_eq!((told.exit, told.stdout.as_str()), (2, ""), "{told}");
+}
+
+/// What a client hears of a call that is under way when something ends us, and the exit code.
+fn cut(words: &[&str], ending: impl Fn(&mut Client)) -> (Value, Option<i32>, LedgerServer) {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let warmline = Warmline::new();
+    let text = format!(
+        "[limits]\ndrain = '2s'\n[servers.busy]\nurl = '{}'\n",
+        server.url()
+    );
+    warmline.write_user("warmline.toml", &text);
+    let mut client = Client::start(&warmline, words);
+    client.greet();
+    let params = json!({ "name": "slow", "arguments": { "ms": 120_000 } });
+    client.say(&json!({ "jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": params }));
+    until("the call began", || server.ledger().begun("slow") == 1);
+    ending(&mut client);
+    let answer = client.hear();
+    (answer, client.child.wait().unwrap().code(), server)
+}
+
+/// reliability O1b: whatever ends us in the middle of a call, its client has an answer, its server
+/// hears of it, and the exit code says that it was cut.
+#[test]
+fn a_call_has_its_answer_whatever_ends_us() {
+    let told = |client: &mut Client| {
+        kill_process(Pid::from_child(&client.child), Signal::TERM).unwrap();
+    };
+    let left = |client: &mut Client| drop(client.input.take());
+    let (own, named) = (["busy"], ["busy", "--run", "trip"]);
+    for ((answer, exit, server), stay) in [
+        (cut(&own, told), 0),
+        (cut(&own, left), 0),
+        // The session of a run that goes on is left to its record.
+        (cut(&named, told), 1),
+        (cut(&named, left), 1),
+    ] {
+        assert_eq!(
+            (&answer["id"], &answer["error"]["code"]),
+            (&json!(5), &json!(7503)),
+            "{answer}"
+        );
+        let known = &answer["error"]["data"]["warmline"];
+        assert_eq!(known["delivery"], "unknown", "{answer}");
+        assert_eq!(exit, Some(3));
+        assert_eq!(server.ledger().received("notifications/cancelled"), 1);
+        assert_eq!(server.counts().open_sessions, stay);
+    }
+}
+
+/// P33: a program that heeds no signal is killed before we end.
+#[test]
+fn no_program_outlives_its_pipe() {
+    let mark = "mark-of-a-pipe-that-is-told";
+    let script = "trap '' TERM; \"$@\"; while :; do sleep 1; done";
+    let warmline = Warmline::new();
+    let command = ["sh", "-c", script, mark, BINARY, "demo-server"];
+    let mut command = command.to_vec();
+    command.extend(["--stdio", "--era", "legacy"]);
+    let text = format!("[servers.deaf]\nera = 'legacy'\ncommand = {command:?}\n");
+    warmline.write_user("warmline.toml", &text);
+    let mut client = Client::start(&warmline, &["deaf"]);
+    client.greet();
+    assert_eq!(client.count(&json!(1)), 1);
+    assert_eq!(processes_of(mark), 1);
+    let pid = Pid::from_child(&client.child);
+    kill_process(pid, Signal::TERM).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
+    assert_eq!(client.child.wait().unwrap().code(), Some(0));
+    assert_eq!(processes_of(mark), 0);
 }

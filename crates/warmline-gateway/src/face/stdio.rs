@@ -4,6 +4,7 @@
 //! message means is said by the faces of the two eras, as for every other client. What HTTP says
 //! in headers is taken from the message itself.
 
+mod hand;
 mod lines;
 
 use std::borrow::Cow;
@@ -11,6 +12,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +25,7 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Request, StatusCode};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{mpsc, watch};
+use warmline::Warmline;
 use warmline::core::key::Digest;
 use warmline::core::protocol::envelope::{Kind, Message};
 use warmline::core::protocol::headers::{self, METHOD, NAME, PROTOCOL_VERSION, SESSION_ID};
@@ -30,8 +33,8 @@ use warmline::core::protocol::meta;
 use warmline::core::protocol::params::Params;
 use warmline::core::protocol::splice;
 use warmline::seal::random_bytes;
-use warmline::{Warmline, clock};
 
+pub use self::hand::PipeHand;
 use self::lines::{Line, Lines};
 use super::Visit;
 use super::passing::pass;
@@ -40,7 +43,6 @@ use crate::door::limits::NO_BURDEN;
 use crate::metrics::TurnedAwayFor;
 use crate::path::Target;
 use crate::reply::{self, RpcCode};
-use crate::tokens::LOCAL;
 use crate::who::{Peer, Subject};
 use crate::{AuditOptions, NotStarted, Options, Shared, face, written_down};
 
@@ -48,8 +50,8 @@ use crate::{AuditOptions, NotStarted, Options, Shared, face, written_down};
 const MAX_UNDER_WAY: usize = 1024;
 /// So many lines may wait for a client that reads slowly.
 const MAX_WAITING: usize = 64;
-/// How long calls may go on after a client closed its end.
-const AFTER_THE_END: Duration = Duration::from_secs(24);
+/// How long calls may go on after a client closed its end, unless something else is decided.
+const AFTER_THE_END: Duration = Duration::from_secs(18);
 
 /// A client on a pair of pipes: the user of this machine.
 pub struct Pipe {
@@ -57,6 +59,12 @@ pub struct Pipe {
     stop: watch::Sender<bool>,
     server: Option<String>,
     run: Within,
+    /// How long calls may go on after the client closed its end.
+    after_the_end: Duration,
+    /// Whether somebody wants them to end now.
+    cut: watch::Sender<bool>,
+    /// Whether they have had their time, and only the end of the engine ends them.
+    late: watch::Sender<bool>,
 }
 
 /// The run that a client belongs to.
@@ -96,6 +104,9 @@ impl Pipe {
             stop,
             server: None,
             run: Within::Own(format!("pipe_{}", Digest::new(random_bytes()).hex())),
+            after_the_end: AFTER_THE_END,
+            cut: watch::Sender::new(false),
+            late: watch::Sender::new(false),
         }
     }
 
@@ -123,6 +134,13 @@ impl Pipe {
     #[must_use]
     pub fn in_run(mut self, run: impl Into<String>) -> Self {
         self.run = Within::Named(run.into());
+        self
+    }
+
+    /// With so much time for calls that are under way when the client closes its end.
+    #[must_use]
+    pub fn going_on_for(mut self, time: Duration) -> Self {
+        self.after_the_end = time;
         self
     }
 
@@ -214,12 +232,15 @@ impl<'p> Talk<'p> {
         let mut lines = Lines::new(input, self.pipe.shared.max_request());
         let mut under_way: UnderWay<'p> = FuturesUnordered::new();
         let mut standing: UnderWay<'p> = FuturesUnordered::new();
+        let mut cutting = self.pipe.cut.subscribe();
+        let mut cut = pin!(cutting.wait_for(|cut| *cut));
         loop {
             // What ended is looked at first: it may say how the next message is understood.
             tokio::select! {
                 biased;
                 Some(ended) = under_way.next() => self.ended(ended),
                 Some(_) = standing.next() => {},
+                _ = &mut cut => break,
                 line = lines.next(), if under_way.len() < MAX_UNDER_WAY => match line? {
                     Some(Line::Text(text)) => {
                         if is_ready(&text) && let Some(stand) = self.standing() {
@@ -236,8 +257,8 @@ impl<'p> Talk<'p> {
         }
         // Streams that would never end do now.
         self.pipe.stop.send_replace(true);
-        let rest = async { while under_way.next().await.is_some() {} };
-        clock::timeout(AFTER_THE_END, rest).await.ok();
+        drop(lines);
+        self.pipe.await_rest(under_way).await;
         Ok(())
     }
 
@@ -346,10 +367,7 @@ impl<'p> Talk<'p> {
             let head = self.head(Method::DELETE);
             drop(face::without_body(&self.pipe.visit(&head)).await);
         }
-        let identity = self.pipe.shared.warm.identity(LOCAL);
-        if let Within::Own(name) = &self.pipe.run
-            && let Ok(run) = identity.join(name)
-        {
+        if let Some(run) = self.pipe.own_run() {
             run.end().await;
         }
     }
