@@ -3,7 +3,7 @@
 //! Asked by: subscribers (`warm.events()`), tests, the gateway's event stream.  Told by: the
 //! engine, at the place where something became true, and nowhere else: so nothing is logged twice.
 //!
-//! Identities and runs stand in events as fingerprints, session ids shortened; secrets,
+//! Identities, runs and session ids stand in events as fingerprints; secrets,
 //! arguments and results never do.
 
 mod broadcast;
@@ -45,7 +45,7 @@ pub struct Which {
     /// Which session of its key it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generation: Option<u32>,
-    /// The server's id for it, shortened.
+    /// The server's id for it, as a short digest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<ShortId>,
 }

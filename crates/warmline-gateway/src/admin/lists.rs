@@ -1,7 +1,7 @@
 //! What there is: servers, runs and sessions, as JSON.
 //!
 //! Asked by: [`admin`](super).  Told by: the engine's snapshot. Runs of our own user stand there
-//! by name; identities, and runs of others, by fingerprint; ids of sessions shortened.
+//! by name; identities, runs of others and ids of sessions by fingerprint.
 
 use std::collections::HashMap;
 

@@ -3,6 +3,8 @@
 //! Asked by: events, snapshots and log lines. Neither form is ever compared to find anything.
 
 use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::LazyLock;
 
 use serde::{Serialize, Serializer};
 use warmline_core::key::{Digest, Identity, Owner, RunId};
@@ -58,39 +60,25 @@ impl Serialize for Fingerprint {
     }
 }
 
-/// Most characters of a session id that are shown.
-const SHOWN: usize = 6;
+/// Nobody outside of this process can make the short form of an id.
+static SHORTENING: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
-/// The beginning of a server's session id: at most six characters, and at most a quarter of it,
-/// because whoever knows the whole id may use the session.
+/// A short one-way form of a server's session id, the same as long as this process lives: whoever
+/// knows an id, or the beginning of one, may use the session.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ShortId {
-    shown: [u8; SHOWN],
-    length: u8,
-}
+pub struct ShortId([u8; 4]);
 
 impl ShortId {
     /// The short form of an id.
     pub fn of(session_id: &str) -> Self {
-        let mut short = Self {
-            shown: [0; SHOWN],
-            length: 0,
-        };
-        let quarter = session_id.len() / 4;
-        for (place, byte) in short.shown.iter_mut().zip(session_id.bytes().take(quarter)) {
-            *place = if byte.is_ascii_graphic() { byte } else { b'?' };
-            short.length += 1;
-        }
-        short
+        let [a, b, c, d, ..] = SHORTENING.hash_one(session_id).to_be_bytes();
+        Self([a, b, c, d])
     }
 }
 
 impl fmt::Display for ShortId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for byte in self.shown.iter().take(usize::from(self.length)) {
-            write!(f, "{}", char::from(*byte))?;
-        }
-        f.write_str("…")
+        fmt::Display::fmt(&Fingerprint(self.0), f)
     }
 }
 

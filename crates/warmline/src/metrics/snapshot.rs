@@ -1,8 +1,8 @@
 //! Snapshots: what all numbers were at one moment, and which sessions and runs there were.
 //!
 //! Asked by: people (`warm.snapshot()`), status pages, tests.  Told by: [`super::Metrics`] for the
-//! numbers, the engine for the lists. Identities and runs stand here as fingerprints, session ids
-//! shortened: nothing in a snapshot opens anything.
+//! numbers, the engine for the lists. Identities, runs and session ids stand here as fingerprints:
+//! nothing in a snapshot opens anything.
 
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ pub enum Value {
 pub struct SessionLine {
     /// The server's name.
     pub server: Arc<str>,
-    /// The server's id for it, shortened; none where there is none.
+    /// The server's id for it, as a short digest; none where there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<ShortId>,
     /// Whose it is; none for everybody's.
