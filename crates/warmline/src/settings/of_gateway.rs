@@ -355,7 +355,7 @@ pub(crate) const TABLE: &[Of] = &[
     Of::new(
         "gateway.max_strangers_per_minute",
         Kind::count(1..=1_000_000),
-        "requests of one address in a minute that nobody was let in with; above it new signed tokens are not looked at",
+        "requests of one address in a minute that nobody was let in with; above it they are told 429, and no key of a signed token is looked for",
         plain!(Count, max_strangers_per_minute),
     ),
     Of::new(
