@@ -79,6 +79,8 @@ pub struct Asking {
     pub inside_run: bool,
     /// Whether sessions are kept at all.
     pub pool_enabled: bool,
+    /// Whether whoever asks can come back as the same one.
+    pub comes_back: bool,
 }
 
 /// Decides which session a call gets.
@@ -113,6 +115,8 @@ pub fn plan(leg: Leg, policy: &Policy, asking: Asking) -> Plan {
         },
         // Outside any run nobody says how long a session of one would have to be kept.
         SessionPer::Run | SessionPer::Call => Plan::Once,
+        // Nobody could ever use it again.
+        SessionPer::Identity if !asking.comes_back => Plan::Once,
         SessionPer::Identity => {
             let calls = policy.calls.unwrap_or(if handles_live_in_the_process {
                 Calls::SideBySide
@@ -214,6 +218,7 @@ mod tests {
             tool: None,
             inside_run,
             pool_enabled: true,
+            comes_back: true,
         }
     }
 
@@ -262,7 +267,8 @@ mod tests {
         }
     }
 
-    /// A54, A88, P108, S1, S27: what a tool, `serial` and a switched-off pool change.
+    /// A54, A88, P108, S1, S27: what a tool, `serial`, a switched-off pool and a caller who cannot
+    /// come back change.
     #[test]
     fn a_tool_a_serial_server_and_a_switched_off_pool_change_the_plan() {
         let serial = Policy {
@@ -286,6 +292,15 @@ mod tests {
         assert_eq!(plan(LEGACY_HTTP, &usual, off), Plan::Once);
         assert_eq!(
             words(plan(MODERN_HTTP, &usual, off)),
+            "Everybody Shared SideBySide Free"
+        );
+        let for_one_call = Asking {
+            comes_back: false,
+            ..asking(false)
+        };
+        assert_eq!(plan(MODERN_STDIO, &usual, for_one_call), Plan::Once);
+        assert_eq!(
+            words(plan(MODERN_HTTP, &usual, for_one_call)),
             "Everybody Shared SideBySide Free"
         );
     }

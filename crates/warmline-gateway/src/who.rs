@@ -418,8 +418,7 @@ pub(crate) fn identity(warm: &Warmline, subject: &Subject, split: Split<'_>) -> 
         (Subject::Anybody, Split::Run(run)) => format!("anybody/run/{run}"),
         (Subject::Anybody, Split::Ticket(ticket)) => format!("anybody/{}", ticket.run_name()),
         (Subject::Anybody, Split::Once) => {
-            let once: [u8; 16] = warmline::seal::random_bytes();
-            return warm.identity_by(IdentityName::composed([once]));
+            return warm.identity_by(IdentityName::for_one_call());
         },
     };
     warm.identity(&name)

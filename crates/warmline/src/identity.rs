@@ -17,7 +17,7 @@ use warmline_core::exchange::Trouble;
 use warmline_core::key::Identity;
 use zeroize::Zeroizing;
 
-use crate::seal::{Purpose, Vault};
+use crate::seal::{Purpose, Vault, random_bytes};
 
 /// Who is asking, before it becomes a digest. It cannot be printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -37,6 +37,8 @@ enum Kind {
     Headers,
     /// Another rule's parts, such as issuer and subject.
     Composed,
+    /// Somebody that nobody will ever be again.
+    Once,
 }
 
 impl Kind {
@@ -46,6 +48,7 @@ impl Kind {
             Self::Named => "named",
             Self::Headers => "headers",
             Self::Composed => "composed",
+            Self::Once => "once",
         }
     }
 }
@@ -65,6 +68,18 @@ impl IdentityName {
     /// into the first part.
     pub fn composed(parts: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Self {
         Self::of(Kind::Composed, parts)
+    }
+
+    /// Whoever makes one call and is not known: another than everybody else, and never again the
+    /// same. What is opened for them ends with their call.
+    pub fn for_one_call() -> Self {
+        let number: [u8; 16] = random_bytes();
+        Self::of(Kind::Once, [number])
+    }
+
+    /// Whether somebody may ask under this name again.
+    pub(crate) fn comes_back(&self) -> bool {
+        self.kind != Kind::Once
     }
 
     fn of(kind: Kind, parts: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Self {

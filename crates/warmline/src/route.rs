@@ -138,6 +138,7 @@ async fn find(
         tool: per_tool,
         inside_run: caller.run.is_some(),
         pool_enabled: shared.ceilings.pool_enabled,
+        comes_back: caller.who.said.comes_back(),
     };
     let leg = contact.leg;
     let own = || Own {

@@ -10,6 +10,7 @@ use warmline::{Server, Warmline};
 use warmline_gateway::{Gateway, Options};
 
 use super::census::until;
+use super::modern::wire as modern;
 use super::program::Program;
 use super::wire::{Legacy, call};
 
@@ -97,6 +98,42 @@ async fn there_is_a_process_for_each_live_session_and_no_other() {
     program.gone().await;
     gateway.stop().await;
     warm.close().await;
+}
+
+/// reliability T16: where nobody is asked who they are, a call that names no run has a program for
+/// its own time: nobody could come back to it. In a run it is kept.
+#[tokio::test]
+async fn a_call_of_nobody_leaves_no_process_behind() {
+    let program = Program::ledger(&["--personality", "modern"]);
+    let declared = program.declared("child");
+    let builder = Warmline::builder().server(declared).limits(|limits| {
+        limits.processes = 2;
+    });
+    let warm = builder.build().unwrap();
+    let options = Options {
+        listen: ([127, 0, 0, 1], 0).into(),
+        ..Options::default()
+    };
+    let gateway = Gateway::start(warm.clone(), options).await.unwrap();
+    let count = |path: &str| {
+        let asked = modern::call("counter", json!({})).at(path);
+        asked.send_to(gateway.address())
+    };
+    for _ in 0..5 {
+        assert_eq!(count(PATH).await.refusal(), (200, 0));
+    }
+    until("they leave none behind", || {
+        program.alive() == 0 && warm.snapshot().sessions.is_empty()
+    })
+    .await;
+    for _ in 0..2 {
+        let answer = count("/runs/r1/servers/child/mcp").await;
+        assert_eq!(answer.refusal(), (200, 0));
+    }
+    assert_eq!(program.alive(), 1, "one is kept for the run");
+    gateway.stop().await;
+    warm.close().await;
+    program.gone().await;
 }
 
 /// P32: a program that is declared for all runs once, however many clients there are; any other one
