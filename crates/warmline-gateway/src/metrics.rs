@@ -235,6 +235,12 @@ pub const METRICS: &[Metric] = &[
     ),
     Metric::of(
         Kind::Gauge,
+        "config_epoch",
+        &[],
+        "Which configuration counts: 1 is the one of the start, each that was taken since is one more",
+    ),
+    Metric::of(
+        Kind::Gauge,
         "draining",
         &[],
         "1 while nothing new is taken, else 0",
@@ -263,6 +269,12 @@ pub const METRICS: &[Metric] = &[
         "loop_lag_seconds",
         &[],
         "How late the last beat of the runtime was",
+    ),
+    Metric::of(
+        Kind::Counter,
+        "clock_jumps_total",
+        &[],
+        "Times that the wall clock went another way than time itself: it was set, or the machine slept",
     ),
     Metric::of(
         Kind::Gauge,

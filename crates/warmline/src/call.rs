@@ -37,7 +37,7 @@ use crate::engine::{self, Caller};
 use crate::entry::Entry;
 use crate::error::{At, Error, Result};
 use crate::lease::Holder;
-use crate::metrics::{CallOutcome, CallUnderWay, HealCause, HealResult, MethodWord};
+use crate::metrics::{CallOutcome, CallUnderWay, HealCause, HealResult, MethodWord, OwnTime};
 use crate::pool::Lease;
 use crate::route::Route;
 use crate::upstream::Listener;
@@ -109,9 +109,15 @@ pub(crate) async fn carry(
         .map_err(|trouble| way.over(trouble, Delivery::Unsent))?;
     let busy = held.map(Holder::busy);
     // Pinned here: whoever watches a call does not hold a copy of it.
-    let went = caller.until_cut(std::pin::pin!(way.go())).await;
+    let went = caller
+        .until_cut(OwnTime::of(std::pin::pin!(way.go())))
+        .await;
     drop((present, busy));
-    went.unwrap_or_else(|| Err(way.cut(caller.was_cut())))
+    let Some((result, ran)) = went else {
+        return Err(way.cut(caller.was_cut()));
+    };
+    entry.metrics.own_time.took(ran);
+    result
 }
 
 /// What the rules say, before any byte leaves us.
@@ -455,6 +461,9 @@ impl<'a> Way<'a> {
     /// The same, counted: the call is over with it.
     fn over(&mut self, trouble: Trouble, delivery: Delivery) -> Error {
         let code = trouble.code;
+        if trouble.reason == Reason::Internal {
+            self.tell_broken();
+        }
         if let Some(counted) = self.counted.take() {
             self.tell_failed(&counted, &trouble, delivery);
             counted.failed(delivery, code);

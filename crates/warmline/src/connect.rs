@@ -442,6 +442,10 @@ impl Connector for Connect {
             let ended = clock::timeout(CLOSE_WITHIN, closing).await;
             self.ended(key, &line, &setup.entry.name, ended.ok());
         }
+        if let Some(report) = line.child() {
+            let left = u64::from(report.left_behind);
+            setup.entry.metrics.orphans_killed.more(left);
+        }
         self.give_back(setup, &line);
         self.cross_out(setup, key, &line, why).await;
     }

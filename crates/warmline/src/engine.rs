@@ -356,7 +356,9 @@ impl Engine {
     /// Tells that a run is over.
     pub(crate) fn run_ended(&self, run: &RunShared, why: RunEnd, sessions: u32) {
         let metrics = &self.shared.metrics.engine;
-        metrics.runs.down();
+        if !metrics.runs.down() {
+            metrics.drift.one_more();
+        }
         metrics.sessions_per_run.add(u64::from(sessions));
         self.shared.events.tell(Event::RunEnded {
             identity: Fingerprint::from(run.who.id),

@@ -12,6 +12,7 @@ mod closed_set;
 mod labels;
 mod names;
 mod numbers;
+mod own_time;
 mod server_line;
 mod snapshot;
 mod spread;
@@ -30,7 +31,8 @@ pub use labels::{
     StoreResult,
 };
 pub use names::{Kind, METRICS, Metric};
-pub use numbers::{CountBy, CountByTwo, Counter, Level, LevelBy};
+pub use numbers::{CountBy, CountByTwo, Counter, LastTime, Level, LevelBy};
+pub(crate) use own_time::OwnTime;
 pub use server_line::{ServerFailure, ServerLine, ServerState};
 pub use snapshot::{Number, RunLine, ServerNumbers, SessionLine, Snapshot, Value};
 pub use spread::{Spread, SpreadRead, Unit};
@@ -130,6 +132,10 @@ pub struct EngineMetrics {
     pub keys: Level,
     /// M9: keys that were empty for long and forgotten.
     pub keys_evicted: Counter,
+    /// HTTP sessions that there may be.
+    pub sessions_limit: Level,
+    /// Child processes that there may be.
+    pub children_limit: Level,
     /// Promises of ours that were broken. Must stay 0.
     pub broken_promises: Counter,
     /// Levels that were asked to go below zero. Must stay 0.
@@ -143,6 +149,8 @@ impl Default for EngineMetrics {
             sessions_per_run: Spread::of(Unit::Number),
             keys: Level::default(),
             keys_evicted: Counter::default(),
+            sessions_limit: Level::default(),
+            children_limit: Level::default(),
             broken_promises: Counter::default(),
             drift: Counter::default(),
         }
@@ -179,6 +187,8 @@ pub struct ServerMetrics {
     pub identity_breakers: LevelBy<BreakerState>,
     /// M7: changes of breakers by scope and the state they went to.
     pub breaker_changes: CountByTwo<BreakerScope, BreakerState>,
+    /// Seconds until an opening is tried again where they pause for everybody, else 0.
+    pub pause: Level,
     /// M8: callers in line.
     pub waiters: Level,
     /// M8: how long callers stood in line.
@@ -193,6 +203,8 @@ pub struct ServerMetrics {
     pub calls: CountByTwo<MethodWord, CallOutcome>,
     /// M10: how long calls took, attempts and waiting included.
     pub call_time: Spread,
+    /// How long our own code ran for a call, all waiting apart.
+    pub own_time: Spread,
     /// Calls by what is known of them. Their sum is the number of calls.
     pub deliveries: CountBy<Delivery>,
     /// Calls that ended with an error, by what is known of them and its code.
@@ -215,10 +227,14 @@ pub struct ServerMetrics {
     pub child_restarts: Counter,
     /// M11: children that ended, by how.
     pub child_ends: CountBy<ChildEnd>,
+    /// Processes that outlived the child that started them, and were killed.
+    pub orphans_killed: Counter,
     /// M12: what was asked of the store, and what it did.
     pub store: CountByTwo<StoreOperation, StoreResult>,
     /// M12: how long the store took.
     pub store_time: Spread,
+    /// When the store last failed, or took too long.
+    pub store_failed: LastTime,
     /// M13: what came of asking for a credential again.
     pub refreshes: CountBy<RefreshResult>,
     /// Sessions whose opening may have left one behind at the server.
@@ -244,6 +260,7 @@ impl ServerMetrics {
             server_breakers: LevelBy::default(),
             identity_breakers: LevelBy::default(),
             breaker_changes: CountByTwo::default(),
+            pause: Level::default(),
             waiters: Level::default(),
             wait_time: Spread::of_time(),
             wait_timeouts: Counter::default(),
@@ -251,6 +268,7 @@ impl ServerMetrics {
             calls_begun: Counter::default(),
             calls: CountByTwo::default(),
             call_time: Spread::of_time(),
+            own_time: Spread::of(Unit::ShortTime),
             deliveries: CountBy::default(),
             failures: CountByTwo::default(),
             attempts: Counter::default(),
@@ -262,8 +280,10 @@ impl ServerMetrics {
             child_starts: Counter::default(),
             child_restarts: Counter::default(),
             child_ends: CountBy::default(),
+            orphans_killed: Counter::default(),
             store: CountByTwo::default(),
             store_time: Spread::of_time(),
+            store_failed: LastTime::default(),
             refreshes: CountBy::default(),
             orphans_possible: Counter::default(),
             isolation_violations: Counter::default(),

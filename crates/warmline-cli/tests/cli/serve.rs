@@ -441,6 +441,13 @@ fn a_file_that_lets_everybody_in_is_told_as_such() {
             serving.page("/metrics").contains(&times(number))
         });
     }
+    // The one of the start, and both.
+    assert!(
+        serving
+            .page("/metrics")
+            .contains("\nwarmline_config_epoch 3\n"),
+        "reliability O21"
+    );
     let log = serving.stop(&warmline);
     let told: Vec<&str> = log
         .lines()

@@ -153,7 +153,7 @@ impl Lines<'_> {
 fn shown(value: u64, unit: Unit) -> String {
     match unit {
         Unit::Number => value.to_string(),
-        Unit::Time => {
+        Unit::Time | Unit::ShortTime => {
             let (seconds, micros) = (value / 1_000_000, value % 1_000_000);
             let text = format!("{seconds}.{micros:06}");
             let short = text.trim_end_matches('0');

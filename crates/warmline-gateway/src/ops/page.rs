@@ -10,7 +10,7 @@ use super::exposition::{Lines, Page};
 use super::vitals::Process;
 use crate::Shared;
 use crate::face::legacy::clients::MAX_STREAM_BYTES;
-use crate::metrics::METRICS;
+use crate::metrics::{METRICS, Reloaded};
 
 /// Why nothing more should be sent to us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +112,7 @@ fn number(page: &mut Page, metric: &'static Metric, shared: &Shared) {
             lines.number(lost.map_or(0, |lost| lost.count()));
         },
         "reload_total" => lines.by(&counts.reloads),
+        "config_epoch" => lines.number(1 + counts.reloads.count(Reloaded::Taken)),
         "draining" => lines.number(u8::from(
             NotReady::of(shared, &[]) == Some(NotReady::Draining),
         )),
@@ -126,6 +127,7 @@ fn of_process(lines: &mut Lines<'_>, name: &str, shared: &Shared) {
         "fds" => process.descriptors,
         "fds_limit" => process.descriptors_limit,
         "start_time_seconds" => Some(shared.vitals.since),
+        "clock_jumps_total" => Some(shared.vitals.jumps.count()),
         "tasks" => {
             let tasks = tokio::runtime::Handle::try_current().ok();
             tasks.and_then(|here| u64::try_from(here.metrics().num_alive_tasks()).ok())

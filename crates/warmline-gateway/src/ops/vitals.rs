@@ -7,11 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use warmline::clock::{self, Instant};
+use warmline::metrics::Counter;
 
 /// So often the heart beats.
 const EVERY: Duration = Duration::from_secs(1);
 /// A heart that did not beat for so long does not.
 const DEAD_AFTER: Duration = Duration::from_secs(5);
+
+/// The wall clock tells whole seconds; what differs by more than this between two beats was a jump.
+const JUMP: Duration = Duration::from_secs(2);
 
 /// The heart of a gateway.
 #[derive(Debug)]
@@ -23,6 +27,8 @@ pub(crate) struct Vitals {
     beat: AtomicU64,
     /// How late that was, in microseconds.
     lag: AtomicU64,
+    /// How often the wall clock jumped.
+    pub(crate) jumps: Counter,
 }
 
 impl Default for Vitals {
@@ -32,6 +38,7 @@ impl Default for Vitals {
             since: clock::wall_seconds(),
             beat: AtomicU64::new(0),
             lag: AtomicU64::new(0),
+            jumps: Counter::default(),
         }
     }
 }
@@ -58,15 +65,56 @@ impl Vitals {
         let lag = u64::try_from(lag.as_micros()).unwrap_or(u64::MAX);
         self.lag.store(lag, Ordering::Relaxed);
     }
+
+    /// The clocks were read again.
+    fn looked(&self, before: Clocks, now: Clocks) {
+        if let Some(seconds) = now.jumped_since(before) {
+            self.jumps.one_more();
+            tracing::warn!(seconds, "the wall clock jumped");
+        }
+    }
+}
+
+/// What both clocks say at one moment.
+#[derive(Clone, Copy, Debug)]
+struct Clocks {
+    steady: Instant,
+    /// In seconds since 1970.
+    wall: u64,
+}
+
+impl Clocks {
+    fn now() -> Self {
+        Self {
+            steady: clock::now(),
+            wall: clock::wall_seconds(),
+        }
+    }
+
+    /// By how many seconds the wall clock went further than time itself; none if it went along.
+    fn jumped_since(self, before: Self) -> Option<i64> {
+        let passed = self.steady.saturating_duration_since(before.steady);
+        let due = before.wall.saturating_add(passed.as_secs());
+        let jumped = Duration::from_secs(self.wall.abs_diff(due)) > JUMP;
+        jumped.then(|| {
+            let by = i64::try_from(self.wall.abs_diff(due)).unwrap_or(i64::MAX);
+            if self.wall < due { -by } else { by }
+        })
+    }
 }
 
 /// Beats until nobody is left to hear it.
 pub(crate) async fn beat<T: Send + Sync>(whose: Weak<T>, vitals: fn(&T) -> &Vitals) {
+    let mut before = Clocks::now();
     loop {
         let due = clock::after(EVERY);
         clock::sleep_until(due).await;
         let Some(whose) = whose.upgrade() else { return };
-        vitals(&whose).beat(clock::now().saturating_duration_since(due));
+        let now = Clocks::now();
+        let vitals = vitals(&whose);
+        vitals.beat(now.steady.saturating_duration_since(due));
+        vitals.looked(before, now);
+        before = now;
     }
 }
 
@@ -123,6 +171,37 @@ mod tests {
         assert!(vitals.are_good());
         tokio::time::sleep(Duration::from_secs(3)).await;
         assert!(!vitals.are_good());
+    }
+
+    /// reliability O22: a wall clock that is set, or that went on while the machine slept, is
+    /// counted; one that is corrected a little, and a beat that is late, is not.
+    #[test]
+    fn a_wall_clock_that_jumps_is_counted() {
+        let vitals = Vitals::default();
+        let begun = clock::now();
+        let at = |millis: u64, wall: u64| Clocks {
+            steady: begun + Duration::from_millis(millis),
+            wall: 1_000_000 + wall,
+        };
+        for (passed, wall, jumped) in [
+            (1000, 1, None),
+            (1999, 2, None),
+            (1000, 0, None),
+            (30_000, 30, None),
+            (1000, 3, None),
+            (1000, 4, Some(3)),
+            (1000, 3601, Some(3600)),
+            (9000, 1, Some(-8)),
+        ] {
+            let before = vitals.jumps.count();
+            vitals.looked(at(0, 0), at(passed, wall));
+            assert_eq!(
+                at(passed, wall).jumped_since(at(0, 0)),
+                jumped,
+                "{passed} {wall}"
+            );
+            assert_eq!(vitals.jumps.count() - before, u64::from(jumped.is_some()));
+        }
     }
 
     #[test]

@@ -46,8 +46,16 @@ fn written(page: &str) -> String {
         let begin = format!("<!-- metrics: {name} -->\n");
         let (before, rest) = out.split_once(&begin).unwrap();
         let (_, after) = rest.split_once("<!-- end -->").unwrap();
-        let of_engine = ["runs", "run_sessions", "keys", "keys_evicted_total"];
-        let of_engine = [&of_engine[..], &["invariant_failed_total", "drift_total"]].concat();
+        let of_engine = [
+            "runs",
+            "run_sessions",
+            "keys",
+            "keys_evicted_total",
+            "sessions_limit",
+            "children_limit",
+            "invariant_failed_total",
+            "drift_total",
+        ];
         let rows: String = table
             .iter()
             .map(|metric| {
@@ -74,6 +82,112 @@ fn row(metric: &Metric, server: Option<&str>) -> String {
         labels.join(", "),
         metric.help
     )
+}
+
+/// Numbers that somebody has to have at night, by the question they answer, and by the name they go
+/// by here. A second name says that the same fact stands there under it.
+const QUESTIONS: &[(&str, &[&str])] = &[
+    (
+        "O11",
+        &[
+            "calls_total",
+            "call_failures_total",
+            "attempts_total",
+            "resends_total",
+        ],
+    ),
+    ("O12", &["lease_seconds", "leases_over_warn_total"]),
+    ("O13", &["wait_seconds", "waiters", "refused_total"]),
+    ("O14", &["call_seconds", "overhead_seconds"]),
+    (
+        "O15",
+        &["sessions", "opens_total", "open_seconds", "closes_total"],
+    ),
+    (
+        "O16",
+        &[
+            "session_gone_total",
+            "reinits_total",
+            "orphans_possible_total",
+        ],
+    ),
+    (
+        "O17",
+        &["breaker_state", "breaker_changes_total", "cooldown_seconds"],
+    ),
+    (
+        "O18",
+        &[
+            "children",
+            "child_exits_total",
+            "child_restarts_total",
+            "orphans_killed_total",
+        ],
+    ),
+    (
+        "O19",
+        &[
+            "buffer_bytes",
+            "buffer_limit_bytes",
+            "memory_bytes",
+            "fds",
+            "fds_limit",
+            "tasks",
+            "sessions_limit",
+            "children_limit",
+            "gateway_connections_limit",
+            "gateway_requests_limit",
+        ],
+    ),
+    (
+        "O20",
+        &[
+            "isolation_violation_total",
+            "invariant_failed_total",
+            "dropped_replies_total",
+            "drift_total",
+        ],
+    ),
+    (
+        "O21",
+        &[
+            "store_operations_total",
+            "store_degraded",
+            "config_epoch",
+            "reload_total",
+        ],
+    ),
+    (
+        "O22",
+        &[
+            "build_info",
+            "start_time_seconds",
+            "clock_jumps_total",
+            "loop_lag_seconds",
+        ],
+    ),
+];
+
+/// reliability O11, O12, O13, O14, O15, O16, O17, O18, O19, O20, O21, O22: each question has its
+/// numbers, and the page says which.
+#[test]
+fn every_question_of_the_night_has_its_numbers() {
+    let page = read(PAGE);
+    for (question, names) in QUESTIONS {
+        let begin = format!("| {question} |");
+        let row = page.lines().find(|line| line.starts_with(&begin));
+        let row = row.unwrap_or_else(|| panic!("{PAGE} has no row for {question}"));
+        for name in *names {
+            assert!(
+                metrics().any(|metric| metric.name == *name),
+                "{question}: {name}"
+            );
+            assert!(
+                row.contains(&format!("`{name}`")),
+                "{question}: {name} in {row}"
+            );
+        }
+    }
 }
 
 /// One alert of the file.
@@ -116,6 +230,53 @@ fn every_alert_has_its_section_and_every_section_its_alert() {
         let link = format!("runbook: docs/RUNBOOK.md#{}", name.to_lowercase());
         for part in [&link, "severity: ", "expr: ", "summary: \""] {
             assert!(text.contains(part), "{part} in {text}");
+        }
+    }
+}
+
+/// reliability O27: what has to wake somebody does, at the bound that was decided.
+#[test]
+fn what_has_to_alert_does() {
+    let alerts = alerts();
+    for (name, parts) in [
+        (
+            "WarmlineIsolationViolation",
+            &["warmline_isolation_violation_total) > 0"][..],
+        ),
+        (
+            "WarmlineCallsUnknown",
+            &["delivery=\"unknown\"", "> 0.01", "for: 5m"],
+        ),
+        (
+            "WarmlineBreakerOpen",
+            &["warmline_breaker_state{scope=\"server\"}) > 0", "for: 5m"],
+        ),
+        (
+            "WarmlineSlowPool",
+            &["0.99", "warmline_wait_seconds_bucket", "> 1\n", "for: 10m"],
+        ),
+        (
+            "WarmlineSessionsLost",
+            &["warmline_reinits_total", "> 10 * "],
+        ),
+        (
+            "WarmlineChildrenRestart",
+            &["increase(warmline_child_restarts_total[5m])) > 25"],
+        ),
+        (
+            "WarmlineNearItsLimits",
+            &["warmline_buffer_bytes", "warmline_buffer_limit_bytes > 0.8"],
+        ),
+        ("WarmlineLoopLag", &["warmline_loop_lag_seconds > 0.25"]),
+        (
+            "WarmlineStoreDegraded",
+            &["warmline_store_degraded", "> 0\n", "for: 10m"],
+        ),
+    ] {
+        let alert = alerts.iter().find(|alert| alert.name == name);
+        let alert = alert.unwrap_or_else(|| panic!("there is no {name}"));
+        for part in parts {
+            assert!(alert.text.contains(part), "{part} in {}", alert.text);
         }
     }
 }

@@ -1,9 +1,13 @@
 //! The numbers of a server after a life of which everything is known.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use serde_json::json;
+use warmline::core::era::Era;
 use warmline::core::policy::SessionPer;
 use warmline::events::{Event, Heard};
-use warmline::store::MemoryStore;
+use warmline::store::{MemoryStore, RecordName, Saved, SessionStore, Stepping, StoreError, Stored};
 use warmline::{Server, Warmline};
 use warmline_testkit::{LedgerServer, Personality};
 
@@ -40,6 +44,9 @@ async fn a_plain_run_is_counted_as_it_was() {
     assert_eq!(of("call_outcomes_total", &["other", "protocol-error"]), 1);
     assert_eq!(of("calls_total", &["answered"]), 5);
     assert_eq!(of("call_seconds", &[]), 5);
+    assert_eq!(of("overhead_seconds", &[]), 5);
+    assert_eq!(of("cooldown_seconds", &[]), 0);
+    assert_eq!(of("store_degraded", &[]), 0);
     assert_eq!(snapshot.count("runs", &[]), 1);
     assert_eq!(snapshot.count("keys", &[]), 1);
     assert_eq!(snapshot.runs.len(), 1);
@@ -146,6 +153,30 @@ async fn waiting_and_breakers_are_counted() {
         &["server", "tripped"],
     );
     assert_eq!(tripped, 1);
+    let pause = number(&snapshot, LEDGER, "cooldown_seconds", &[]);
+    assert!((1..=60).contains(&pause), "{pause}");
+    assert_eq!(
+        number(&snapshot, LEDGER, "orphans_possible_total", &[]),
+        0,
+        "nobody heard of these openings"
+    );
+    warm.close().await;
+}
+
+/// reliability D119, reliability O16: an opening that nobody answered may have left a session.
+#[tokio::test]
+async fn an_opening_without_an_answer_may_have_left_a_session() {
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/mcp", silent.local_addr().unwrap());
+    let declared = Server::http(LEDGER, url)
+        .era(Era::Legacy)
+        .with_policy(|policy| policy.create = Some(std::time::Duration::from_millis(50)));
+    let warm = Warmline::builder().server(declared).build().unwrap();
+    let called = warm.server(LEDGER).unwrap().call("counter", json!({}));
+    called.await.unwrap_err();
+    let snapshot = warm.snapshot();
+    let possible = number(&snapshot, LEDGER, "orphans_possible_total", &[]);
+    assert_eq!(possible, 1);
     warm.close().await;
 }
 
@@ -184,6 +215,72 @@ async fn the_store_is_counted() {
         world.number("store_operations_total", &["clear", "done"]),
         1
     );
+    world.finish().await;
+}
+
+/// A store that reads and cannot write, while the disk is full.
+#[derive(Clone, Debug, Default)]
+struct FullDisk {
+    kept: MemoryStore,
+    is_full: Arc<AtomicBool>,
+}
+
+impl SessionStore for FullDisk {
+    fn load(&self, name: RecordName) -> Stepping<'_, Result<Option<Stored>, StoreError>> {
+        self.kept.load(name)
+    }
+
+    fn save(
+        &self,
+        name: RecordName,
+        expected: Option<u64>,
+        stored: Stored,
+    ) -> Stepping<'_, Result<Saved, StoreError>> {
+        if self.is_full.load(Ordering::Relaxed) {
+            return Box::pin(std::future::ready(Err(StoreError::Unavailable(
+                "the disk is full".to_owned(),
+            ))));
+        }
+        self.kept.save(name, expected, stored)
+    }
+
+    fn clear(&self, name: RecordName, edition: u64) -> Stepping<'_, Result<bool, StoreError>> {
+        self.kept.clear(name, edition)
+    }
+
+    fn scan(&self) -> Stepping<'_, Result<Vec<(RecordName, u64)>, StoreError>> {
+        self.kept.scan()
+    }
+
+    fn outlives_process(&self) -> bool {
+        false
+    }
+}
+
+/// reliability O21, reliability O27: a store that failed lately is degraded, also while it answers
+/// other questions; mended, it is well after a while.
+#[tokio::test]
+async fn a_store_that_fails_is_degraded_until_it_has_not_failed_for_a_while() {
+    let store = FullDisk::default();
+    store.is_full.store(true, Ordering::Relaxed);
+    let built = store.clone();
+    let world = World::built(
+        Personality::legacy(),
+        |server| server,
+        |builder| builder.store(built),
+    );
+    let run = world.warm.begin();
+    count(&run.server(LEDGER).unwrap()).await;
+    assert_eq!(
+        world.number("store_operations_total", &["load", "missing"]),
+        1
+    );
+    assert!(world.number("store_operations_total", &["save", "failed"]) >= 1);
+    assert_eq!(world.number("store_degraded", &[]), 1);
+    store.is_full.store(false, Ordering::Relaxed);
+    pass(secs(160)).await;
+    assert_eq!(world.number("store_degraded", &[]), 0);
+    run.end().await;
     world.finish().await;
 }
 

@@ -53,6 +53,16 @@ impl Way<'_> {
         });
     }
 
+    /// Something happened to a call that never does, but by a fault of ours.
+    pub(super) fn tell_broken(&self) {
+        let engine = &self.caller.engine;
+        engine.shared().metrics.engine.broken_promises.one_more();
+        engine.events().tell(Event::BrokenPromise {
+            promise: "no call fails by a fault of Warmline",
+            server: Some(Arc::clone(&self.entry.name)),
+        });
+    }
+
     pub(super) async fn failed(
         &mut self,
         route: &Route,

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use warmline_core::code::{Code, Reason};
+use warmline_core::era::Era;
 use warmline_core::exchange::Trouble;
 use warmline_core::key::Key;
 use warmline_core::key::{Identity, Owner};
@@ -132,6 +133,9 @@ impl Connect {
         let metrics = &setup.entry.metrics;
         metrics.open_time.took(took);
         metrics.opens.one_more(result_of(trouble.code));
+        if setup.leg.era == Era::Legacy {
+            note_orphan(&setup.entry, trouble);
+        }
         setup.entry.note_failure(trouble);
         self.shared.events.tell(Event::OpeningFailed {
             session: which(happened, None),
@@ -242,6 +246,9 @@ impl Connect {
     ) {
         let metrics = &setup.entry.metrics;
         metrics.store.one_more(operation, did);
+        if matches!(did, StoreResult::Failed | StoreResult::TimedOut) {
+            metrics.store_failed.is_now();
+        }
         metrics
             .store_time
             .took(clock::now().saturating_duration_since(began));
@@ -291,6 +298,7 @@ impl Connect {
     ) {
         entry.metrics.open_time.took(took);
         entry.metrics.opens.one_more(result_of(trouble.code));
+        note_orphan(entry, trouble);
         entry.note_failure(trouble);
         let mut session = Which::of(Arc::clone(&entry.name));
         session.identity = Some(Fingerprint::from(whose));
@@ -331,6 +339,18 @@ impl Connect {
             reason: retry_in.and_then(|_| entry.failing_for()),
             retry_in,
         });
+    }
+}
+
+/// Counts an opening of which nobody knows whether the server made a session. A program that was
+/// started for it is ended with it.
+fn note_orphan(entry: &Entry, trouble: &Trouble) {
+    let is_unknown = matches!(
+        trouble.reason,
+        Reason::Timeout | Reason::TimeoutUnsent | Reason::ReplyLost
+    );
+    if is_unknown && !entry.server.is_a_program() {
+        entry.metrics.orphans_possible.one_more();
     }
 }
 

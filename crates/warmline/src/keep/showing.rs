@@ -65,7 +65,10 @@ pub(crate) fn snapshot(engine: &Engine) -> Snapshot {
     }
     let standing = standing(engine, tallies);
     let present = engine.pool().stats().present;
-    shared.metrics.engine.keys.set(u64::from(present.keys));
+    let (numbers, ceilings) = (&shared.metrics.engine, engine.ceilings());
+    numbers.keys.set(u64::from(present.keys));
+    numbers.sessions_limit.set(u64::from(ceilings.sessions));
+    numbers.children_limit.set(u64::from(ceilings.processes));
     let mut snapshot = shared.metrics.snapshot();
     snapshot.standing = standing;
     snapshot.sessions = sessions;
@@ -170,6 +173,9 @@ impl Tally {
         metrics.sessions.set(SessionState::Spare, self.spare);
         metrics.children.set(self.children);
         metrics.waiters.set(self.waiting);
+        // A pause of half a second is not none.
+        let pause = self.pause.map_or(0, |pause| millis(pause).div_ceil(1000));
+        metrics.pause.set(pause);
         for (levels, [tripped, probing]) in [
             (&metrics.server_breakers, self.server_breakers),
             (&metrics.identity_breakers, self.identity_breakers),

@@ -111,6 +111,11 @@ pub const METRICS: &[Metric] = &[
         &["scope", "state"],
         "Changes of breakers by the state they went to",
     ),
+    gauge(
+        "cooldown_seconds",
+        &[],
+        "Seconds until an opening is tried again where they pause for everybody, else 0",
+    ),
     gauge("waiters", &[], "Callers in line for a session"),
     histogram("wait_seconds", "How long callers stood in line"),
     counter(
@@ -147,6 +152,10 @@ pub const METRICS: &[Metric] = &[
         "call_seconds",
         "How long calls took, attempts and waiting included",
     ),
+    histogram(
+        "overhead_seconds",
+        "How long our own code ran for a call, all waiting apart",
+    ),
     counter("attempts_total", &[], "Requests handed to a session"),
     counter(
         "resends_total",
@@ -173,11 +182,21 @@ pub const METRICS: &[Metric] = &[
     ),
     counter("child_exits_total", &["how"], "Child processes that ended"),
     counter(
+        "orphans_killed_total",
+        &[],
+        "Processes that outlived the child process that started them, and were killed",
+    ),
+    counter(
         "store_operations_total",
         &["op", "result"],
         "What was asked of the store, and what it did",
     ),
     histogram("store_seconds", "How long the store took"),
+    gauge(
+        "store_degraded",
+        &[],
+        "1 if the store failed or took too long in the last 150 seconds, else 0",
+    ),
     counter(
         "credential_refreshes_total",
         &["result"],
@@ -201,6 +220,8 @@ pub const METRICS: &[Metric] = &[
         &[],
         "Keys that were empty for long and forgotten",
     ),
+    gauge("sessions_limit", &[], "HTTP sessions that there may be"),
+    gauge("children_limit", &[], "Child processes that there may be"),
     counter(
         "invariant_failed_total",
         &[],

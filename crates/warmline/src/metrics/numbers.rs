@@ -4,8 +4,10 @@
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use super::ClosedSet;
+use crate::clock::{self, Instant};
 
 /// A number that only grows.
 #[derive(Debug, Default)]
@@ -56,6 +58,43 @@ impl Level {
     /// What it is now.
     pub fn level(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// When something last happened, if it ever did.
+#[derive(Debug)]
+pub struct LastTime {
+    born: Instant,
+    /// Milliseconds since then, and one; 0 if it never happened.
+    at: AtomicU64,
+}
+
+impl Default for LastTime {
+    fn default() -> Self {
+        Self {
+            born: clock::now(),
+            at: AtomicU64::new(0),
+        }
+    }
+}
+
+impl LastTime {
+    /// It happens now.
+    pub fn is_now(&self) {
+        let at = self.age_ms().saturating_add(1);
+        self.at.store(at, Ordering::Relaxed);
+    }
+
+    /// Whether it happened within that time.
+    pub fn was_within(&self, time: Duration) -> bool {
+        let at = self.at.load(Ordering::Relaxed);
+        let since = self.age_ms().saturating_add(1).saturating_sub(at);
+        at > 0 && Duration::from_millis(since) < time
+    }
+
+    fn age_ms(&self) -> u64 {
+        let age = clock::now().saturating_duration_since(self.born);
+        u64::try_from(age.as_millis()).unwrap_or(u64::MAX)
     }
 }
 

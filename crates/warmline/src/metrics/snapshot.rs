@@ -5,6 +5,7 @@
 //! nothing in a snapshot opens anything.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -12,6 +13,10 @@ use super::numbers::{CountBy, CountByTwo, Counter, Level, LevelBy};
 use super::spread::{Spread, SpreadRead};
 use super::{BreakerScope, ClosedSet, EngineMetrics, ServerLine, ServerMetrics, SessionState};
 use crate::events::{Fingerprint, ShortId};
+
+/// A store that failed within this time is degraded: records are renewed once a minute, so that one
+/// that still fails says so again.
+const LATELY: Duration = Duration::from_secs(150);
 
 /// What there was at one moment.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -199,6 +204,8 @@ fn engine_numbers(metrics: &EngineMetrics) -> Vec<Number> {
     list.spread("run_sessions", &metrics.sessions_per_run);
     list.level("keys", &metrics.keys);
     list.counter("keys_evicted_total", &metrics.keys_evicted);
+    list.level("sessions_limit", &metrics.sessions_limit);
+    list.level("children_limit", &metrics.children_limit);
     list.counter("invariant_failed_total", &metrics.broken_promises);
     list.counter("drift_total", &metrics.drift);
     list.0
@@ -231,6 +238,7 @@ fn session_numbers(list: &mut List, metrics: &ServerMetrics) {
         list.levels("breaker_state", &[scope.word()], levels);
     }
     list.by_two("breaker_changes_total", &metrics.breaker_changes);
+    list.level("cooldown_seconds", &metrics.pause);
     list.counter("orphans_possible_total", &metrics.orphans_possible);
     list.counter("isolation_violation_total", &metrics.isolation_violations);
 }
@@ -248,6 +256,7 @@ fn call_numbers(list: &mut List, metrics: &ServerMetrics) {
     list.by_two("call_outcomes_total", &metrics.calls);
     list.by_two("call_failures_total", &metrics.failures);
     list.spread("call_seconds", &metrics.call_time);
+    list.spread("overhead_seconds", &metrics.own_time);
     list.counter("attempts_total", &metrics.attempts);
     list.by("resends_total", &metrics.resends);
     list.counter("questions_refused_total", &metrics.questions_refused);
@@ -260,8 +269,12 @@ fn rest_of_numbers(list: &mut List, metrics: &ServerMetrics) {
     list.counter("child_starts_total", &metrics.child_starts);
     list.counter("child_restarts_total", &metrics.child_restarts);
     list.by("child_exits_total", &metrics.child_ends);
+    list.counter("orphans_killed_total", &metrics.orphans_killed);
     list.by_two("store_operations_total", &metrics.store);
     list.spread("store_seconds", &metrics.store_time);
+    let is_degraded = metrics.store_failed.was_within(LATELY);
+    let degraded = Value::Count(u64::from(is_degraded));
+    list.push("store_degraded", Vec::new(), degraded);
     list.by("credential_refreshes_total", &metrics.refreshes);
 }
 

@@ -33,6 +33,11 @@ const TIMES: &[u64] = &[
     3_600_000_000,
 ];
 
+/// The same for what should be short: our own share of a call.
+const SHORT_TIMES: &[u64] = &[
+    10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 100_000, 1_000_000,
+];
+
 /// Bounds of small numbers: sessions of a run.
 const NUMBERS: &[u64] = &[0, 1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 128];
 
@@ -41,6 +46,8 @@ const NUMBERS: &[u64] = &[0, 1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 128];
 pub enum Unit {
     /// Microseconds; shown as seconds.
     Time,
+    /// The same, in finer buckets.
+    ShortTime,
     /// Things.
     Number,
 }
@@ -50,6 +57,7 @@ impl Unit {
     pub const fn bounds(self) -> &'static [u64] {
         match self {
             Self::Time => TIMES,
+            Self::ShortTime => SHORT_TIMES,
             Self::Number => NUMBERS,
         }
     }

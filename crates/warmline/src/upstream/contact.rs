@@ -75,7 +75,8 @@ pub(crate) async fn meet(
     let is_open = met.other.is_none() && known.lacks != Some(Era::Legacy);
     if met.facts.era == Era::Modern && is_open {
         if legs == Legs::InTurn && met.facts.transport == Transport::Stdio {
-            return legacy_after(upstream, server, declared, met).await;
+            // Opening is rare, and its future is large.
+            return Box::pin(legacy_after(upstream, server, declared, met)).await;
         }
         return Ok(try_legacy(upstream, server, declared, met).await);
     }

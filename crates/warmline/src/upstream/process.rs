@@ -11,6 +11,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -55,6 +57,22 @@ pub(crate) struct Process {
     guard: Guard,
     server: Pid,
     exit: Option<Exit>,
+    left_behind: LeftBehind,
+}
+
+/// How many processes outlived a child and were killed: known once it has ended. Where no warden
+/// counts them, they are one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LeftBehind(Arc<AtomicU32>);
+
+impl LeftBehind {
+    pub(crate) fn number(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, number: u32) {
+        self.0.store(number, Ordering::Relaxed);
+    }
 }
 
 /// Who ends the tree.
@@ -118,6 +136,7 @@ impl Process {
                 guard,
                 server,
                 exit: None,
+                left_behind: LeftBehind::default(),
             },
             stdout,
             stderr,
@@ -143,6 +162,7 @@ impl Process {
                 guard: Guard::Group,
                 server,
                 exit: None,
+                left_behind: LeftBehind::default(),
             },
             stdout,
             stderr,
@@ -159,6 +179,11 @@ impl Process {
         matches!(self.guard, Guard::Warden(_))
     }
 
+    /// How many outlived it, for whoever asks once it has ended.
+    pub(crate) fn left_behind(&self) -> LeftBehind {
+        self.left_behind.clone()
+    }
+
     /// Waits until the child has ended and its tree is gone. May be dropped and asked again.
     pub(crate) async fn exited(&mut self) -> Exit {
         if let Some(exit) = self.exit {
@@ -167,15 +192,19 @@ impl Process {
         let status = self.child.wait().await;
         let exit = match &self.guard {
             Guard::Warden(control) => match hear_of_sweep(control) {
-                Some(status) => Exit::of(status),
+                Some((status, left_behind)) => {
+                    self.left_behind.set(left_behind);
+                    Exit::of(status)
+                },
                 None => {
-                    self.signal_group(Signal::KILL);
+                    self.signal_group(Signal::KILL).ok();
                     Exit::Untold
                 },
             },
             Guard::Group => {
                 // The leader is gone, those it started may not be.
-                self.signal_group(Signal::KILL);
+                let found = self.signal_group(Signal::KILL);
+                self.left_behind.set(u32::from(found.is_ok()));
                 status.map_or(Exit::Untold, Exit::of)
             },
         };
@@ -200,16 +229,18 @@ impl Process {
         match &self.guard {
             Guard::Warden(control) => {
                 if post::order(control, order).is_err() {
-                    self.signal_group(signal);
+                    self.signal_group(signal).ok();
                 }
             },
-            Guard::Group => self.signal_group(signal),
+            Guard::Group => {
+                self.signal_group(signal).ok();
+            },
         }
     }
 
-    fn signal_group(&self, signal: Signal) {
-        // The group may have ended by itself; there is nothing else to do about it.
-        kill_process_group(self.server, signal).ok();
+    /// The group may have ended by itself, which is an error; there is nothing to do about it.
+    fn signal_group(&self, signal: Signal) -> rustix::io::Result<()> {
+        kill_process_group(self.server, signal)
     }
 }
 
@@ -217,7 +248,7 @@ impl Drop for Process {
     /// A warden learns of our end by its socket, which closes with us.
     fn drop(&mut self) {
         if self.exit.is_none() && matches!(self.guard, Guard::Group) {
-            self.signal_group(Signal::KILL);
+            self.signal_group(Signal::KILL).ok();
         }
     }
 }
@@ -354,16 +385,21 @@ async fn hear_of_start(control: &mut UnixStream) -> io::Result<Pid> {
     match Told::parse(frame) {
         Some(Told::Started(pid)) => Pid::from_raw(pid).ok_or(ErrorKind::InvalidData.into()),
         Some(Told::Failed(errno)) => Err(io::Error::from_raw_os_error(errno)),
-        Some(Told::Swept(_)) | None => Err(ErrorKind::InvalidData.into()),
+        Some(Told::Swept(_) | Told::LeftBehind(_)) | None => Err(ErrorKind::InvalidData.into()),
     }
 }
 
-/// The warden's last word, once it has ended: none if it was killed before it could sweep.
-fn hear_of_sweep(control: &UnixStream) -> Option<ExitStatus> {
-    match post::last_word(control)? {
-        Told::Swept(status) => Some(ExitStatus::from_raw(status)),
-        Told::Started(_) | Told::Failed(_) => None,
-    }
+/// The warden's last words, once it has ended: none if it was killed before it could sweep.
+fn hear_of_sweep(control: &UnixStream) -> Option<(ExitStatus, u32)> {
+    let status = match post::last_word(control)? {
+        Told::Swept(status) => ExitStatus::from_raw(status),
+        Told::Started(_) | Told::Failed(_) | Told::LeftBehind(_) => return None,
+    };
+    let left_behind = match post::last_word(control) {
+        Some(Told::LeftBehind(number)) => number.unsigned_abs(),
+        _ => 0,
+    };
+    Some((status, left_behind))
 }
 
 /// For the warden to start; the time of the server itself does not count.

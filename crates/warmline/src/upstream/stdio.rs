@@ -60,6 +60,7 @@ struct ChildFacts {
     found_by: FoundBy,
     path: String,
     warden: bool,
+    left_behind: process::LeftBehind,
 }
 
 /// What is known of a child, for `doctor` and error pages.
@@ -79,6 +80,8 @@ pub struct ChildReport {
     pub exit: Option<String>,
     /// The same as a kind, for whoever counts.
     pub ended: Option<ChildEnded>,
+    /// How many processes outlived it and were killed, once it has ended.
+    pub left_behind: u32,
     /// How many lines of its output were no messages.
     pub skipped_lines: u64,
     /// The beginning of the last such line, as harmless text.
@@ -175,6 +178,7 @@ impl Pipe {
                 .map(|path| path.to_string_lossy().into_owned())
                 .unwrap_or_default(),
             warden: process.has_warden(),
+            left_behind: process.left_behind(),
         };
         let draining = stderr::drain(streams.stderr, Arc::clone(&tail));
         let draining = clock::spawn("stderr of a child", draining);
@@ -257,6 +261,7 @@ impl Pipe {
             stderr_tail: stderr.text(),
             exit: desk.exit().map(|exit| exit.to_string()),
             ended: desk.exit().map(|exit| exit.kind()),
+            left_behind: child.left_behind.number(),
             skipped_lines,
             skipped_line: (skipped_lines > 0).then(|| stderr.beside(skipped_line)),
             warden: child.warden,

@@ -10,7 +10,7 @@ use warmline::core::era::Era;
 use warmline::{Run, Server, ServerHandle, Warmline};
 
 use crate::owner::{SERVER, STUBBORN};
-use crate::stories::{expect_gone, killed_owner};
+use crate::stories::{expect, expect_gone, killed_owner};
 use crate::{Story, on_runtime, tree, until};
 
 pub(crate) const ALL: &[Story] = &[
@@ -18,6 +18,11 @@ pub(crate) const ALL: &[Story] = &[
     (
         "a_hundred_runs_with_wrapper_trees_leave_nothing_5_s_after_the_last_end",
         hundred_cycles,
+    ),
+    // reliability O18: who outlives its server is killed, and counted.
+    (
+        "what_outlives_its_server_is_killed_and_counted",
+        counted_orphans,
     ),
     // A49, P28, reliability P34: an embedding program that is killed.
     (
@@ -183,6 +188,29 @@ async fn cycle(warm: Warmline, name: &'static str, end: End, number: usize) {
 async fn expect_cancelled(task: tokio::task::JoinHandle<()>) {
     let ended = task.await;
     assert!(ended.is_err(), "the task came to its end");
+}
+
+fn counted_orphans() -> Result<(), String> {
+    let mark = tree::fresh_mark();
+    on_runtime(async {
+        let (warm, _) = engine(&mark)?;
+        let killed = |name: &str| {
+            let snapshot = warm.snapshot();
+            let numbers = snapshot.server(name);
+            numbers.map_or(0, |numbers| numbers.count("orphans_killed_total", &[]))
+        };
+        let run = warm.begin();
+        call(&run.server("detached").map_err(|error| error.to_string())?).await;
+        // The warden, the shell, the server in it, the helper and what it waits for.
+        let stands = || tree::marked(&mark).len() >= 5;
+        until("the tree stands", GONE_WITHIN, stands).await?;
+        expect("nothing is counted before", killed("detached") == 0)?;
+        run.end().await;
+        let counted = || killed("detached") == 2;
+        until("the helper and what it waits for", GONE_WITHIN, counted).await?;
+        warm.close().await;
+        expect_gone(&mark, GONE_WITHIN).await.map(drop)
+    })
 }
 
 fn hundred_cycles() -> Result<(), String> {

@@ -204,10 +204,15 @@ fn ended_server() -> Result<(), String> {
             ending.delivery() == Delivery::Unknown,
         )?;
         expect_gone(&mark, Duration::from_secs(1)).await?;
-        let exit = session.child().and_then(|report| report.exit);
+        let report = session.child().ok_or("no child")?;
         expect(
-            &format!("{exit:?}"),
-            exit.as_deref() == Some("exit status 7"),
+            &format!("{:?}", report.exit),
+            report.exit.as_deref() == Some("exit status 7"),
+        )?;
+        // The shell of its own session, and what it waits for.
+        expect(
+            &format!("{} were left behind", report.left_behind),
+            report.left_behind == 2,
         )
     })
 }

@@ -49,6 +49,9 @@ pub(crate) enum Told {
     Failed(i32),
     /// It ended with this wait status, and nothing of its tree is left.
     Swept(i32),
+    /// So many had outlived it, and were killed. Told after the sweep: an owner that does not know
+    /// this word has heard all it asks for by then.
+    LeftBehind(i32),
 }
 
 impl Told {
@@ -59,6 +62,7 @@ impl Told {
             Self::Started(pid) => (b's', pid),
             Self::Failed(errno) => (b'e', errno),
             Self::Swept(status) => (b'x', status),
+            Self::LeftBehind(number) => (b'l', number),
         };
         let [a, b, c, d] = number.to_le_bytes();
         [letter, a, b, c, d]
@@ -70,6 +74,7 @@ impl Told {
             b's' => Some(Self::Started(number)),
             b'e' => Some(Self::Failed(number)),
             b'x' => Some(Self::Swept(number)),
+            b'l' => Some(Self::LeftBehind(number)),
             _ => None,
         }
     }
@@ -100,7 +105,7 @@ pub(crate) fn order(control: &impl AsFd, order: Order) -> io::Result<()> {
     Ok(())
 }
 
-/// Owner: what a warden that has ended said last, if it came to say anything.
+/// Owner: what a warden that has ended said last, word by word, if it came to say anything.
 pub(crate) fn last_word(control: &impl AsFd) -> Option<Told> {
     let mut frame = [0; Told::BYTES];
     match recv(control, &mut frame[..], RecvFlags::DONTWAIT) {

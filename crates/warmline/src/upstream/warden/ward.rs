@@ -2,6 +2,7 @@
 //!
 //! It has no threads and no runtime: it is a loop around `poll` and `wait`.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -82,9 +83,10 @@ impl Ward {
             );
             self.watch();
         }
-        self.sweep();
+        let left_behind = self.sweep();
         let status = self.status.unwrap_or_default();
         post::tell(&self.control, Told::Swept(status));
+        post::tell(&self.control, Told::LeftBehind(left_behind));
         // As shells put it: the code, or 128 and the signal.
         match status & 0x7f {
             0 => (status >> 8) & 0xff,
@@ -120,21 +122,28 @@ impl Ward {
         }
     }
 
-    /// Kills and reaps until nothing is left. Whatever loses its parent becomes ours, so each
-    /// round reaches one generation further down.
-    fn sweep(&mut self) {
-        if self.status.is_none() {
+    /// Kills and reaps until nothing is left, and says how many lived on behind a server that had
+    /// ended. Whatever loses its parent becomes ours, so each round reaches one generation further
+    /// down.
+    fn sweep(&mut self) -> i32 {
+        let has_ended = self.status.is_some();
+        if !has_ended {
             kill_process_group(self.server, Signal::KILL).ok();
         }
+        let mut killed = BTreeSet::new();
         for _ in 0..SWEEP_ROUNDS {
+            // Reaped first: who has ended by itself was not killed by us.
+            if self.reap() == Left::None {
+                break;
+            }
             for child in children() {
                 kill_process(child, Signal::KILL).ok();
-            }
-            if self.reap() == Left::None {
-                return;
+                killed.insert(child.as_raw_nonzero());
             }
             pause(SWEEP_STEP_MS);
         }
+        let number = if has_ended { killed.len() } else { 0 };
+        i32::try_from(number).unwrap_or(i32::MAX)
     }
 
     fn terminate(&self) {
