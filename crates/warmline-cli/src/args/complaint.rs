@@ -57,14 +57,39 @@ fn problem(error: &clap::Error) -> Problem {
     let problem = Problem::usage(what);
     match hint(error) {
         Some(hint) => problem.hint(hint),
-        None => problem.hint("`warmline --help` shows what can be typed"),
+        None => problem.hint(format!("`{} --help` shows what can be typed", meant(error))),
+    }
+}
+
+/// The command that somebody was typing, as far as it is known.
+fn meant(error: &clap::Error) -> String {
+    let usage = match error.get(ContextKind::Usage) {
+        Some(ContextValue::StyledStr(usage)) => usage.to_string(),
+        _ => String::new(),
+    };
+    let words = usage
+        .split_whitespace()
+        .skip_while(|word| *word != "warmline");
+    let is_command = |word: &&str| {
+        word.bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte == b'-')
+    };
+    let words: Vec<&str> = words.take_while(is_command).collect();
+    match words.is_empty() {
+        true => "warmline".to_owned(),
+        false => words.join(" "),
     }
 }
 
 fn hint(error: &clap::Error) -> Option<String> {
-    let suggested = [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg];
-    let near = suggested.into_iter().find_map(|kind| text(error, kind));
-    if let Some(near) = near.or_else(|| nearest_value(error)) {
+    let near = nearest_of(
+        error,
+        ContextKind::InvalidSubcommand,
+        ContextKind::SuggestedSubcommand,
+    )
+    .or_else(|| text(error, ContextKind::SuggestedArg))
+    .or_else(|| nearest_of(error, ContextKind::InvalidValue, ContextKind::ValidValue));
+    if let Some(near) = near {
         return Some(format!("did you mean `{near}`?"));
     }
     if let Some(choices) = text(error, ContextKind::ValidValue) {
@@ -75,12 +100,15 @@ fn hint(error: &clap::Error) -> Option<String> {
 }
 
 /// The choice that was probably meant; the parser's own idea of near is too wide.
-fn nearest_value(error: &clap::Error) -> Option<String> {
-    let typed = text(error, ContextKind::InvalidValue)?;
-    let Some(ContextValue::Strings(choices)) = error.get(ContextKind::ValidValue) else {
-        return None;
-    };
-    nearest(&typed, choices.iter().map(String::as_str)).map(str::to_owned)
+fn nearest_of(error: &clap::Error, typed: ContextKind, choices: ContextKind) -> Option<String> {
+    let typed = text(error, typed)?;
+    match error.get(choices)? {
+        ContextValue::Strings(choices) => {
+            nearest(&typed, choices.iter().map(String::as_str)).map(str::to_owned)
+        },
+        ContextValue::String(choice) => Some(choice.clone()),
+        _ => None,
+    }
 }
 
 fn text(error: &clap::Error, kind: ContextKind) -> Option<String> {

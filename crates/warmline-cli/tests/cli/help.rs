@@ -136,7 +136,7 @@ fn a_slip_of_the_hand_gets_the_nearest_right_word() {
     tells!(warmline.run(&["tools", "--json", "--nonsense"]), @r#"
     exit: 2
     ----- stdout -----
-    {"kind":"error","code":"usage-bad-argument","what":"`--nonsense` is not an option here","hint":"`warmline --help` shows what can be typed","exit":2}
+    {"kind":"error","code":"usage-bad-argument","what":"`--nonsense` is not an option here","hint":"`warmline tools --help` shows what can be typed","exit":2}
     "#);
 }
 
@@ -326,7 +326,10 @@ fn colours_are_used_only_where_they_are_asked_for() {
 #[test]
 fn what_is_typed_wrong_is_named_as_what_it_is() {
     #[rustfmt::skip]
-    let table: [(&[&str], &str, &str); 12] = [
+    let table: [(&[&str], &str, &str); 15] = [
+        (&["call", "x", "y", "--rn", "z"],        "`--rn` is not an option here",           "`warmline call --help`"),
+        (&["token", "nw", "x"],                   "`nw` is no command",                     "`warmline token --help`"),
+        (&["remove", "x"],                        "`remove` is no command",                 "`warmline --help`"),
         (&["call", "echo", "message=hi", "--"],   "no command stands behind `--`",          ""),
         (&["--quiet"],                            "no command is named",                    "`warmline --help` shows what can be typed"),
         (&["explain", "x", "extra"],              "`extra` is one word too many",           ""),
