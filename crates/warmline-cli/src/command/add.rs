@@ -4,10 +4,11 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use warmline::config::{Anew, ConfigFile, Origin, parse_url, plain_name};
+use warmline::config::{Anew, ConfigError, ConfigFile, Origin, parse_url, plain_name};
 use warmline::core::code::Code;
 use warmline::core::key::Digest;
 use warmline::seal::random_bytes;
+use warmline::settings::ProcessVariables;
 use warmline::trust::TrustStore;
 
 use crate::args;
@@ -31,11 +32,8 @@ pub(super) fn run(typed: &args::Add, report: &Report) -> Outcome<u8> {
     let before = before(&place, name)?;
     let table = table(typed)?;
     let between = if before.is_empty() { "" } else { "\n" };
-    write(
-        &place,
-        &format!("{before}{between}{}", table.toml),
-        typed.here,
-    )?;
+    let text = format!("{before}{between}{}", table.toml);
+    write(&place, &text, typed.here, Some(name))?;
     let fields = Fields::new()
         .put("name", name)
         .put("file", place.display().to_string());
@@ -47,7 +45,11 @@ pub(super) fn run(typed: &args::Add, report: &Report) -> Outcome<u8> {
             style::name(name),
             place.display()
         ));
-        report.note(&format!("next: `warmline doctor {name}`"));
+        let with = match &typed.config {
+            Some(config) => format!(" --config {}", config.display()),
+            None => String::new(),
+        };
+        report.note(&format!("next: `warmline doctor {name}{with}`"));
     }
     Ok(0)
 }
@@ -87,6 +89,14 @@ fn before(place: &Path, name: &str) -> Outcome<String> {
 
 fn table(typed: &args::Add) -> Outcome<Anew> {
     match (&typed.url, typed.command.as_slice()) {
+        (Some(_), []) if !typed.env_pass.is_empty() => Err(Problem::usage(
+            "`--env-pass` is for a program, and this server is a URL",
+        )
+        .hint("`--token-env VARIABLE` names the variable that holds its token")),
+        (None, [_, ..]) if typed.token_env.is_some() => Err(Problem::usage(
+            "`--token-env` is for a URL, and this server is a program",
+        )
+        .hint("`--env-pass VARIABLE` passes a variable on to it")),
         (Some(url), []) => {
             let parsed = parse_url(url)
                 .map_err(|why| Problem::usage("that is not the URL of a server").because(why))?;
@@ -112,9 +122,10 @@ fn table(typed: &args::Add) -> Outcome<Anew> {
     }
 }
 
-/// Writes the file whole, after it was read as whoever uses it would. One of the working folder is
-/// trusted by that, if it was before or is new: who wrote it is who runs this.
-pub(super) fn write(place: &Path, text: &str, here: bool) -> Outcome<()> {
+/// Writes the file whole, after it was read as whoever uses it would, and the new server was looked
+/// at, if there is one. A file of the working folder is trusted by that, if it was before or is
+/// new: who wrote it is who runs this.
+pub(super) fn write(place: &Path, text: &str, here: bool, new: Option<&str>) -> Outcome<()> {
     let folders = folders()?;
     let store = TrustStore::in_state_folder(folders.state.as_deref());
     let was_trusted = match ConfigFile::read(place, Origin::Folder) {
@@ -124,7 +135,21 @@ pub(super) fn write(place: &Path, text: &str, here: bool) -> Outcome<()> {
     let folder = place.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder).map_err(|error| unwritten(place, &error))?;
     let draft = draft(place, text).map_err(|error| unwritten(place, &error))?;
-    let looked = ConfigFile::read(&draft, Origin::Given).map_err(Problem::from);
+    let looked = ConfigFile::read(&draft, Origin::Given).and_then(|read| {
+        let declared = read.declarations().iter();
+        for declaration in declared.filter(|one| Some(one.name.as_str()) == new) {
+            let trusted = read.trusted(&store)?;
+            trusted.served(declaration, &ProcessVariables, &None)?;
+        }
+        Ok(read)
+    });
+    // What stood there before was right, and what is new stands nowhere yet.
+    let looked = looked.map_err(|error| {
+        Problem::from(ConfigError {
+            place: None,
+            ..error
+        })
+    });
     let written = looked.and_then(|read| {
         std::fs::rename(&draft, place).map_err(|error| unwritten(place, &error))?;
         Ok(read)

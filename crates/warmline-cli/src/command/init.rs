@@ -63,7 +63,7 @@ pub(super) fn run(typed: &args::Init, report: &Report) -> Outcome<u8> {
         false => clients(report),
     };
     let (text, taken) = written(&found);
-    add::write(&place, &text, typed.here)?;
+    add::write(&place, &text, typed.here, None)?;
     tell(&place, &taken, report);
     Ok(0)
 }

@@ -129,6 +129,30 @@ fn add_writes_one_more_server_and_breaks_nothing() {
     error[usage-bad-argument]: that is not the URL of a server
       why: it does not begin with `https://` or `http://`
     ");
+    tells!(added(&["other", "https://me:secret@example.com/mcp"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[config-bad-value]: the URL of `other` cannot be used
+      why: it holds a user name or a password
+      hint: leave them out of the URL, and send a credential in a header
+    ");
+    tells!(added(&["other", "--env-pass", "A=B", "--", "sh"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[config-bad-value]: no variable of `other` can be named `A=B`
+    ");
+    tells!(added(&["other", "https://example.com/mcp", "--env-pass", "A"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[usage-bad-argument]: `--env-pass` is for a program, and this server is a URL
+      hint: `--token-env VARIABLE` names the variable that holds its token
+    ");
+    tells!(added(&["other", "--token-env", "A", "--", "sh"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[usage-bad-argument]: `--token-env` is for a URL, and this server is a program
+      hint: `--env-pass VARIABLE` passes a variable on to it
+    ");
     let file = warmline.home().join(".config/warmline/warmline.toml");
     insta::assert_snapshot!(std::fs::read_to_string(&file).unwrap(), @r#"
     [servers.github]
