@@ -232,15 +232,14 @@ impl<'p> Talk<'p> {
         let mut lines = Lines::new(input, self.pipe.shared.max_request());
         let mut under_way: UnderWay<'p> = FuturesUnordered::new();
         let mut standing: UnderWay<'p> = FuturesUnordered::new();
-        let mut cutting = self.pipe.cut.subscribe();
-        let mut cut = pin!(cutting.wait_for(|cut| *cut));
+        let mut cut = pin!(self.pipe.is_cut());
         loop {
             // What ended is looked at first: it may say how the next message is understood.
             tokio::select! {
                 biased;
                 Some(ended) = under_way.next() => self.ended(ended),
                 Some(_) = standing.next() => {},
-                _ = &mut cut => break,
+                () = &mut cut => break,
                 line = lines.next(), if under_way.len() < MAX_UNDER_WAY => match line? {
                     Some(Line::Text(text)) => {
                         if is_ready(&text) && let Some(stand) = self.standing() {

@@ -57,15 +57,20 @@ impl Pipe {
     pub(super) async fn await_rest(&self, mut under_way: UnderWay<'_>) {
         let rest = async { while under_way.next().await.is_some() {} };
         let mut rest = pin!(rest);
-        let mut cut = self.cut.subscribe();
         tokio::select! {
             biased;
             () = &mut rest => return,
-            _ = cut.wait_for(|cut| *cut) => {},
+            () = self.is_cut() => {},
             () = clock::sleep(self.after_the_end) => {},
         }
         let ending = join(self.end_calls(), rest);
         clock::timeout(TO_BE_ENDED, ending).await.ok();
+    }
+
+    /// Ends when somebody wants calls to end now.
+    pub(super) async fn is_cut(&self) {
+        // The sender lives in us, so this ends only when it is true.
+        drop(self.cut.subscribe().wait_for(|cut| *cut).await);
     }
 
     /// Ends the calls that are under way. Those of a run that goes on are not ours to end.
