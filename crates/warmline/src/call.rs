@@ -440,6 +440,10 @@ impl<'a> Way<'a> {
 
     /// The error of a call that was cut: its run, or the engine, has ended.
     fn cut(&mut self, trouble: Trouble) -> Error {
+        if self.counted.as_ref().map(CallUnderWay::method) == Some(MethodWord::Listen) {
+            // It ends as its caller's own end would end it: nothing failed.
+            self.counted = None;
+        }
         let last = self.last.unwrap_or(Delivery::Unsent);
         let delivery = if self.under_way {
             Delivery::Unknown

@@ -26,7 +26,7 @@ pub use call::CallUnderWay;
 pub use closed_set::ClosedSet;
 pub(crate) use closed_set::closed_set;
 pub use labels::{
-    Acquired, BreakerScope, BreakerState, CallOutcome, CheckResult, ChildEnd, HealCause,
+    Acquired, BreakerScope, BreakerState, CallFate, CallOutcome, CheckResult, ChildEnd, HealCause,
     HealResult, MethodWord, OpenResult, RefreshResult, Refusal, SessionState, StoreOperation,
     StoreResult,
 };
@@ -206,7 +206,7 @@ pub struct ServerMetrics {
     /// How long our own code ran for a call, all waiting apart.
     pub own_time: Spread,
     /// Calls by what is known of them. Their sum is the number of calls.
-    pub deliveries: CountBy<Delivery>,
+    pub fates: CountBy<CallFate>,
     /// Calls that ended with an error, by what is known of them and its code.
     pub failures: CountByTwo<Delivery, Code>,
     /// Attempts: requests that were handed to a session.
@@ -269,7 +269,7 @@ impl ServerMetrics {
             calls: CountByTwo::default(),
             call_time: Spread::of_time(),
             own_time: Spread::of(Unit::ShortTime),
-            deliveries: CountBy::default(),
+            fates: CountBy::default(),
             failures: CountByTwo::default(),
             attempts: Counter::default(),
             resends: CountBy::default(),

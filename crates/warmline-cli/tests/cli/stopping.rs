@@ -158,3 +158,54 @@ fn no_program_outlives_the_gateway() {
         }
     });
 }
+
+/// reliability O1b, mcp-spec 6.6.4: who listens is told that it ends; nothing was cut with that.
+#[test]
+fn a_client_that_listens_is_told_the_end_and_is_no_call_that_was_cut() {
+    for signals in [&[Signal::TERM][..], &[Signal::TERM, Signal::INT]] {
+        let server = LedgerServer::start(Personality::modern()).unwrap();
+        let warmline = Warmline::new();
+        let text = format!("[servers.news]\nurl = '{}'\n", server.url());
+        warmline.write_user("warmline.toml", &text);
+        let serving = Serving::start(&warmline, &["--auth", "none"]);
+        let base = serving.base();
+        let mut stream = listening(base.strip_prefix("http://").unwrap());
+        until("it listens", || server.control().listens() == 1);
+        for signal in signals {
+            serving.tell(*signal);
+        }
+        let told = serving.ended(&warmline);
+        assert_eq!(told.exit, 0, "{told}");
+        assert!(told.stderr.contains(r#""cut":0"#), "{told}");
+        assert!(!told.stderr.contains("call failed"), "{told}");
+        let mut said = String::new();
+        stream.read_to_string(&mut said).unwrap();
+        assert!(said.contains(r#""resultType":"complete""#), "{said}");
+    }
+}
+
+/// A stream on which a client listens.
+fn listening(address: &str) -> TcpStream {
+    let params = json!({
+        "notifications": { "resourceSubscriptions": ["ledger://page/1"] },
+        "_meta": {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
+        },
+    });
+    let body = json!({
+        "jsonrpc": "2.0", "id": "L", "method": "subscriptions/listen", "params": params,
+    });
+    let body = body.to_string();
+    let mut socket = TcpStream::connect(address).unwrap();
+    write!(
+        socket,
+        "POST /servers/news/mcp HTTP/1.1\r\nHost: {address}\r\n\
+         Accept: application/json, text/event-stream\r\nContent-Type: application/json\r\n\
+         MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: subscriptions/listen\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
+    socket
+}

@@ -42,6 +42,19 @@ async fn becomes(world: &World, name: &str, label: (&str, &str), expected: f64) 
     assert!(found.is_ok(), "{name} {label:?} becomes {expected}");
 }
 
+/// Waits until one call was given up. Of none is it unknown whether it ran.
+async fn gave_one_up(world: &World) {
+    let counted = |word: &str| {
+        let snapshot = world.warm.snapshot();
+        let servers = snapshot.servers.iter();
+        servers
+            .map(|server| server.count("calls_total", &[word]))
+            .sum::<u64>()
+    };
+    until("one is given up", || counted("cancelled") == 1).await;
+    assert_eq!(counted("unknown"), 0);
+}
+
 /// Sends a call, and gives the connection back before anything is read.
 async fn ask(world: &World, headers: &[(&str, &str)], message: &Value) -> TcpStream {
     let mut socket = TcpStream::connect(world.gateway.address()).await.unwrap();
@@ -102,7 +115,51 @@ async fn a_modern_call_is_cancelled_by_leaving_and_counted() {
     until("it is called", || world.server.ledger().begun("slow") == 1).await;
     drop(asked);
     becomes(&world, LEFT, ("then", "cancelled"), 1.0).await;
+    gave_one_up(&world).await;
     world.finish().await;
+}
+
+/// reliability D129: what a client gives up, and what it only listened to, is no call of which
+/// nobody knows whether it ran.
+#[tokio::test]
+async fn what_clients_give_up_is_counted_apart() {
+    let legacy = world(Personality::legacy()).await;
+    let client = Legacy::greet(&legacy, PATH, "2025-11-25", json!({})).await;
+    let headers = [
+        ("Mcp-Session-Id", client.ticket.as_str()),
+        ("MCP-Protocol-Version", "2025-11-25"),
+    ];
+    let slow = wire::call(5, "slow", json!({ "ms": 60_000 }));
+    let asked = ask(&legacy, &headers, &slow).await;
+    until("it is called", || legacy.server.ledger().begun("slow") == 1).await;
+    let given_up = json!({
+        "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 5 },
+    });
+    let telling = ask(&legacy, &headers, &given_up).await;
+    gave_one_up(&legacy).await;
+    drop((asked, telling));
+    legacy.finish().await;
+
+    let modern = world(Personality::modern()).await;
+    let listen = json!({
+        "jsonrpc": "2.0", "id": 5, "method": "subscriptions/listen",
+        "params": {
+            "notifications": { "resourceSubscriptions": ["ledger://page/1"] },
+            "_meta": {
+                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+                "io.modelcontextprotocol/clientCapabilities": {},
+            },
+        },
+    });
+    let headers = [
+        ("MCP-Protocol-Version", "2026-07-28"),
+        ("Mcp-Method", "subscriptions/listen"),
+    ];
+    let asked = ask(&modern, &headers, &listen).await;
+    until("it listens", || modern.server.control().listens() == 1).await;
+    drop(asked);
+    gave_one_up(&modern).await;
+    modern.finish().await;
 }
 
 /// P110, reliability D132, reliability F39: a client that reads nothing is left, and what it did not take

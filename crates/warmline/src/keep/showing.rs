@@ -194,7 +194,7 @@ impl Tally {
         let last_failure = entry.last_failure();
         let is_untried = legs.is_empty() && last_failure.is_none();
         let metrics = &entry.metrics;
-        let ended = metrics.deliveries.total();
+        let ended = metrics.fates.total();
         ServerLine {
             server: Arc::clone(&entry.name),
             state: if entry.check_enabled().is_err() {

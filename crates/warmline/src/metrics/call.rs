@@ -9,7 +9,7 @@ use std::time::Duration;
 use warmline_core::code::Code;
 use warmline_core::delivery::Delivery;
 
-use super::{CallOutcome, MethodWord, ServerMetrics};
+use super::{CallFate, CallOutcome, MethodWord, ServerMetrics};
 use crate::clock::{self, Instant};
 
 /// A call that began and has not ended. Dropped, it counts as cancelled.
@@ -79,13 +79,26 @@ impl CallUnderWay {
         self.ended = true;
         let metrics = &self.metrics;
         metrics.calls.one_more(self.method, outcome);
-        metrics.deliveries.one_more(delivery);
+        metrics.fates.one_more(self.fate(delivery, code));
         if let Some(code) = code {
             metrics.failures.one_more(delivery, code);
         }
         metrics
             .call_time
             .took(clock::now().saturating_duration_since(self.since));
+    }
+}
+
+impl CallUnderWay {
+    /// What is known of it. Nobody wonders whether a call ran that its caller gave up; and a
+    /// request that only listens runs nothing.
+    fn fate(&self, delivery: Delivery, code: Option<Code>) -> CallFate {
+        let is_given_up = code == Some(Code::Cancelled) || self.method == MethodWord::Listen;
+        if is_given_up && delivery == Delivery::Unknown {
+            CallFate::Cancelled
+        } else {
+            CallFate::of(delivery)
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Asked by: the engine, which says one of them at each count.
 
+use warmline_core::delivery::Delivery;
 use warmline_core::pool::Health;
 use warmline_core::pool::breaker::Change;
 use warmline_core::protocol::gone::Dialect;
@@ -289,6 +290,34 @@ closed_set! {
         NotExecuted = "not-executed",
         /// It may have been executed.
         OutcomeUnknown = "outcome-unknown",
+    }
+}
+
+closed_set! {
+    /// What is known of a call that is over.
+    CallFate {
+        /// Nothing of it left us.
+        Unsent = "unsent",
+        /// The server did not take it.
+        Refused = "refused",
+        /// The server answered it.
+        Answered = "answered",
+        /// It may have been executed, and its caller was told so.
+        Unknown = "unknown",
+        /// Its caller gave it up while it was under way, or closed what it listened to.
+        Cancelled = "cancelled",
+    }
+}
+
+impl CallFate {
+    /// What is known of a call that its caller waited for.
+    pub const fn of(delivery: Delivery) -> Self {
+        match delivery {
+            Delivery::Unsent => Self::Unsent,
+            Delivery::Refused => Self::Refused,
+            Delivery::Answered => Self::Answered,
+            Delivery::Unknown => Self::Unknown,
+        }
     }
 }
 

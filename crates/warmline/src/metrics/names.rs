@@ -136,7 +136,7 @@ pub const METRICS: &[Metric] = &[
     counter(
         "calls_total",
         &["delivery"],
-        "Calls by what is known of them",
+        "Calls by what is known of them; `cancelled` are those that their callers gave up, and what they listened to",
     ),
     counter(
         "call_outcomes_total",

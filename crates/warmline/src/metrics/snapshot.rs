@@ -249,10 +249,10 @@ fn call_numbers(list: &mut List, metrics: &ServerMetrics) {
     list.counter("wait_timeouts_total", &metrics.wait_timeouts);
     list.by("refused_total", &metrics.refusals);
     // Ends are read before begins: a call in between must not make the difference negative.
-    let ended = metrics.deliveries.total();
+    let ended = metrics.fates.total();
     let under_way = metrics.calls_begun.count().saturating_sub(ended);
     list.push("calls_under_way", Vec::new(), Value::Count(under_way));
-    list.by("calls_total", &metrics.deliveries);
+    list.by("calls_total", &metrics.fates);
     list.by_two("call_outcomes_total", &metrics.calls);
     list.by_two("call_failures_total", &metrics.failures);
     list.spread("call_seconds", &metrics.call_time);

@@ -45,6 +45,7 @@ fn every_label_is_a_closed_set_of_different_words() {
     check_set::<Code>();
     check_set::<Reason>();
     check_set::<Delivery>();
+    check_set::<CallFate>();
     check_set::<Dialect>();
     check_set::<Why>();
 }
@@ -113,7 +114,7 @@ fn count_everything(metrics: &Metrics) {
     pairs(&server.breaker_changes);
     each(&server.refusals);
     pairs(&server.calls);
-    each(&server.deliveries);
+    each(&server.fates);
     pairs(&server.failures);
     each(&server.resends);
     each(&server.child_ends);
@@ -189,27 +190,27 @@ fn fates() -> impl Strategy<Value = Fate> {
     ]
 }
 
-fn live(metrics: &Arc<ServerMetrics>, fate: Fate) -> Delivery {
+fn live(metrics: &Arc<ServerMetrics>, fate: Fate) -> CallFate {
     let mut call = CallUnderWay::begin(metrics, MethodWord::ToolsCall);
     match fate {
-        Fate::DroppedBeforeSending => Delivery::Unsent,
+        Fate::DroppedBeforeSending => CallFate::Unsent,
         Fate::DroppedAfterSending => {
             call.attempt();
-            Delivery::Unknown
+            CallFate::Cancelled
         },
         Fate::DroppedBetweenAttempts => {
             call.attempt();
             call.known_so_far(Delivery::Refused);
-            Delivery::Refused
+            CallFate::Refused
         },
         Fate::Answered => {
             call.attempt();
             call.answered(CallOutcome::Ok);
-            Delivery::Answered
+            CallFate::Answered
         },
         Fate::Failed(delivery, code) => {
             call.failed(delivery, code);
-            delivery
+            CallFate::of(delivery)
         },
     }
 }
@@ -217,20 +218,20 @@ fn live(metrics: &Arc<ServerMetrics>, fate: Fate) -> Delivery {
 proptest! {
     /// reliability I28: calls are the sum of what became of them, also of those that were dropped.
     #[test]
-    fn calls_are_the_sum_of_their_deliveries(lives in proptest::collection::vec(fates(), 0..60)) {
+    fn calls_are_the_sum_of_what_became_of_them(lives in proptest::collection::vec(fates(), 0..60)) {
         let metrics = Metrics::default().server("s");
-        let mut expected = [0_u64; 4];
+        let mut expected = [0_u64; 5];
         for fate in &lives {
             expected[live(&metrics, *fate).place()] += 1;
         }
-        let deliveries = Delivery::ALL.iter().map(|word| metrics.deliveries.count(*word));
-        prop_assert_eq!(deliveries.collect::<Vec<_>>(), expected);
+        let fates = CallFate::ALL.iter().map(|word| metrics.fates.count(*word));
+        prop_assert_eq!(fates.collect::<Vec<_>>(), expected);
         let calls = u64::try_from(lives.len()).unwrap();
         prop_assert_eq!(metrics.calls_begun.count(), calls);
-        prop_assert_eq!(metrics.deliveries.total(), calls);
+        prop_assert_eq!(metrics.fates.total(), calls);
         prop_assert_eq!(metrics.calls.total(), calls);
         prop_assert_eq!(metrics.call_time.count(), calls);
-        let failed = calls - metrics.deliveries.count(Delivery::Answered);
+        let failed = calls - metrics.fates.count(CallFate::Answered);
         prop_assert_eq!(metrics.failures.total(), failed);
     }
 
