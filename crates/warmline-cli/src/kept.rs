@@ -146,7 +146,10 @@ impl Note {
                     format!("run `{run}` has a session of `{shown}` that a `--header` began");
                 return Err(Problem::usage(what)
                     .because("what was typed there is not kept")
-                    .hint("end it by the command that began it, with `--end-run`"));
+                    .hint(format!(
+                        "`warmline request SERVER ping --run {run} --header … --end-run`, with the \
+                         server and the header that it began with"
+                    )));
             },
         };
         let target = Target::find(&aim, &connect).map_err(|problem| {

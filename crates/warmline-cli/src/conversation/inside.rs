@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use warmline::core::era::Era;
 use warmline::core::exchange::{Patience, Reply, Request};
 use warmline::upstream::{Declared, Facts, List, Session, Upstream};
 
@@ -32,8 +33,7 @@ impl Inside {
         let TargetSource::Around = target.source else {
             return Ok(None);
         };
-        let opened = Upstream::new().open(&target.server, declared).await;
-        let session = opened.map_err(|trouble| Unopened::There(Box::new(trouble)))?;
+        let session = met(target, declared).await?;
         let inside = Self {
             session,
             run: chosen.name.clone(),
@@ -76,4 +76,19 @@ impl Inside {
     pub(super) async fn close(self) {
         self.session.close().await;
     }
+}
+
+/// A session there. Where the gateway could speak both eras, the one that has sessions is meant: by
+/// it the program's commands share what the server keeps.
+async fn met(target: &Target, declared: &Declared) -> Result<Session, Unopened> {
+    let upstream = Upstream::new();
+    if target.server.era.is_none() {
+        let mut legacy = target.server.clone();
+        legacy.era = Some(Era::Legacy);
+        if let Ok(session) = upstream.open(&legacy, declared).await {
+            return Ok(session);
+        }
+    }
+    let opened = upstream.open(&target.server, declared).await;
+    opened.map_err(|trouble| Unopened::There(Box::new(trouble)))
 }

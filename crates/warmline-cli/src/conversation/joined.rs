@@ -21,6 +21,7 @@ use warmline_gateway::LOCAL;
 
 use super::line::{Unlisted, Unopened};
 use crate::ask::Person;
+use crate::background::of_rpc_error;
 use crate::kept::{self, Note};
 use crate::problem::{Outcome, Problem};
 use crate::run::{ChosenRun, Keeping, Then};
@@ -132,8 +133,9 @@ impl Joined {
             .listened_by(Arc::<Person>::clone(person));
         match call.await {
             Ok(result) => Ok(Reply::Result(self.names.in_sentence(result))),
-            Err(error) => match error.server_error() {
-                Some(said) => Ok(Reply::Error(raw(said))),
+            Err(error) => match error.server_error().map(raw) {
+                // A gateway of ours at the other end knows what became of the call.
+                Some(said) => of_rpc_error(&said).map_or(Ok(Reply::Error(said)), Err),
                 None => Err(self.names.problem(&error)),
             },
         }
@@ -141,8 +143,8 @@ impl Joined {
 
     pub(super) async fn list(&self, list: List) -> Result<Vec<Bytes>, Unlisted> {
         let listed = self.server.list(list).await;
-        listed.map_err(|error| match error.server_error() {
-            Some(said) => Unlisted::SaidNo(raw(said)),
+        listed.map_err(|error| match error.server_error().map(raw) {
+            Some(said) => of_rpc_error(&said).map_or(Unlisted::SaidNo(said), Unlisted::Failed),
             None => Unlisted::Failed(self.names.problem(&error)),
         })
     }

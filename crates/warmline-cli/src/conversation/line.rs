@@ -10,6 +10,7 @@ use warmline::upstream::{ChildReport, Facts, List, Session};
 
 use super::inside::Inside;
 use super::joined::{Joined, Remark};
+use super::relayed;
 use super::through::Through;
 use crate::ask::Person;
 use crate::problem::Problem;
@@ -69,10 +70,7 @@ impl Line {
         person: &Arc<Person>,
     ) -> Result<Reply, Problem> {
         match self {
-            Self::Own(session) => match session.call(request, &**person).await {
-                Ending::Answered(reply) => Ok(reply),
-                Ending::Failed(failure) => Err(Problem::of_failure(&failure)),
-            },
+            Self::Own(session) => relayed::call(session, request, person).await,
             Self::Joined(joined) => joined.call(&request, person).await,
             Self::Through(through) => through.call(request, person).await,
             Self::Inside(inside) => inside.call(request, person).await,
@@ -86,7 +84,7 @@ impl Line {
         patience: Patience,
     ) -> Result<Vec<Bytes>, Unlisted> {
         match self {
-            Self::Own(session) => session.list(list, patience).await.map_err(unlisted),
+            Self::Own(session) => relayed::list(session, list, patience).await,
             Self::Joined(joined) => joined.list(list).await,
             Self::Through(through) => through.list(list, patience).await,
             Self::Inside(inside) => inside.list(list, patience).await,

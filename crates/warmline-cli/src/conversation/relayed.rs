@@ -1,7 +1,7 @@
-//! Asking a server through a gateway of ours: what the gateway itself says is a problem, what the
-//! server says is its answer.
+//! Asking a server on a session, which may lead to a gateway of ours: what a gateway itself says is
+//! a problem, with what it knows of the call; what the server says is its answer.
 //!
-//! Asked by: the lines that lead to a gateway, `inside` and `through`.
+//! Asked by: the lines that are a session of the command's own, or lead through a gateway.
 
 use std::sync::Arc;
 

@@ -2,9 +2,10 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use warmline_testkit::LedgerServer;
 use warmline_testkit::personality::Personality;
+use warmline_testkit::{CutAt, End, Fault, LedgerServer, Rule};
 
+use crate::serve::Serving;
 use crate::tells;
 use crate::warmline::{BINARY, Warmline};
 
@@ -43,6 +44,47 @@ fn a_program_finds_its_run_by_variables_and_leaves_nothing_behind() {
         .lines()
         .filter(|line| line.contains("\"tool\":\"counter\""));
     assert_eq!(calls.count(), 3, "{audit}");
+}
+
+/// A server that speaks both eras keeps its state for the program's commands, too.
+#[test]
+fn commands_inside_share_the_state_of_a_server_of_both_eras() {
+    let server = LedgerServer::start(Personality::dual()).unwrap();
+    let warmline = Warmline::new();
+    let text = format!("[servers.ledger]\nurl = '{}'\n", server.url());
+    warmline.write_user("warmline.toml", &text);
+    let script = format!("for i in 1 2 3; do {BINARY} call ledger counter; done");
+    let told = warmline.run(&["run", "--name", "trip", "--", "sh", "-c", &script]);
+    let counted = "{\"count\":1}\n{\"count\":2}\n{\"count\":3}\n";
+    assert_eq!((told.exit, told.stdout.as_str()), (0, counted), "{told}");
+    assert_eq!(server.counts().open_sessions, 0);
+}
+
+/// reliability P7: what a gateway knows of a call is what its command says, in a run and outside.
+#[test]
+fn a_command_says_what_a_gateway_at_a_url_knows_of_its_call() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let warmline = Warmline::new();
+    let words = [server.url(), "--auth".to_owned(), "none".to_owned()];
+    let serving = Serving::start(&warmline, &words.each_ref().map(String::as_str));
+    let name = serving.said["servers"][0]["name"].as_str().unwrap();
+    let url = format!("{}/servers/{name}/mcp", serving.base());
+    let in_a_run: &[&str] = &["--run", "trip"];
+    for more in [&[], in_a_run] {
+        let cut = Fault::Cut(CutAt::AfterExecuting, End::Rst);
+        server.inject(Rule::new(cut).on_tool("pay"));
+        let pay = ["call", &url, "pay", "account=a", "amount=1", "--json"];
+        let told = warmline.run(&[&pay, more].concat());
+        assert_eq!(told.exit, 4, "{told}");
+        assert!(
+            told.everything().contains(r#""delivery":"unknown""#),
+            "{told}"
+        );
+    }
+    drop(server);
+    let told = warmline.run(&["call", &url, "counter"]);
+    assert_eq!(told.exit, 3, "{told}");
+    serving.stop(&warmline);
 }
 
 #[test]

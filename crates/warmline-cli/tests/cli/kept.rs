@@ -136,7 +136,7 @@ fn a_run_that_a_header_began_is_shown_and_nothing_of_it_is_written_out() {
     ----- stderr -----
     error[usage-bad-argument]: run `secret-trip` has a session of `127.0.0.1:[PORT]` that a `--header` began
       why: what was typed there is not kept
-      hint: end it by the command that began it, with `--end-run`
+      hint: `warmline request SERVER ping --run secret-trip --header … --end-run`, with the server and the header that it began with
     ");
     assert_eq!(warmline.run(&["end", "by-env"]).exit, 0);
     assert_eq!(kept(&warmline), [format!("secret-trip of {name}")]);
