@@ -63,10 +63,10 @@ fn problem(error: &clap::Error) -> Problem {
 
 /// The command that somebody was typing, as far as it is known.
 fn meant(error: &clap::Error) -> String {
-    let usage = match error.get(ContextKind::Usage) {
-        Some(ContextValue::StyledStr(usage)) => usage.to_string(),
-        _ => String::new(),
-    };
+    let mut usage = String::new();
+    if let Some(ContextValue::StyledStr(said)) = error.get(ContextKind::Usage) {
+        usage = said.to_string();
+    }
     let words = usage
         .split_whitespace()
         .skip_while(|word| *word != "warmline");
@@ -102,13 +102,14 @@ fn hint(error: &clap::Error) -> Option<String> {
 /// The choice that was probably meant; the parser's own idea of near is too wide.
 fn nearest_of(error: &clap::Error, typed: ContextKind, choices: ContextKind) -> Option<String> {
     let typed = text(error, typed)?;
-    match error.get(choices)? {
-        ContextValue::Strings(choices) => {
-            nearest(&typed, choices.iter().map(String::as_str)).map(str::to_owned)
-        },
-        ContextValue::String(choice) => Some(choice.clone()),
-        _ => None,
+    let choices = error.get(choices)?;
+    if let ContextValue::Strings(choices) = choices {
+        return nearest(&typed, choices.iter().map(String::as_str)).map(str::to_owned);
     }
+    if let ContextValue::String(choice) = choices {
+        return Some(choice.clone());
+    }
+    None
 }
 
 fn text(error: &clap::Error, kind: ContextKind) -> Option<String> {
