@@ -25,8 +25,10 @@ use crate::kept::Notes;
 use crate::problem::{Outcome, Problem};
 use crate::target::state_folder;
 
+mod hung;
 mod wording;
 
+use hung::Silence;
 pub(crate) use wording::{of_error, of_rpc_error, server_of};
 
 /// Our own version: a gateway of another one is not spoken with.
@@ -236,27 +238,37 @@ impl Home {
     pub(crate) async fn ask(&self, method: Method, path: &str) -> Outcome<Option<Answered>> {
         let by = clock::after(TO_GO);
         loop {
-            let asked = self.gateway().ask(method.clone(), path, None).await;
-            match asked {
-                Err(Unanswered::Broken(_)) if clock::now() < by => {
+            let gateway = self.gateway();
+            let asked = self.unless_it_hangs(gateway.ask(method.clone(), path, None));
+            match asked.await {
+                Err(Silence::Unanswered(Unanswered::Broken(_))) if clock::now() < by => {
                     clock::sleep(LOOK_EVERY).await;
                 },
-                answered => return self.heard(answered),
+                answered => return self.heard(answered).await,
             }
         }
     }
 
-    /// Hands something to the gateway, once; none where none is up.
-    pub(crate) async fn hand(&self, path: &str, body: Bytes) -> Outcome<Option<Answered>> {
-        let asked = self.gateway().ask(Method::POST, path, Some(body)).await;
-        self.heard(asked)
+    /// Whether a gateway listens there that answers nothing.
+    pub(crate) async fn is_hung(&self) -> bool {
+        let gateway = self.gateway();
+        let asked = gateway.ask(Method::GET, "/admin", None);
+        matches!(self.unless_it_hangs(asked).await, Err(Silence::Hangs))
     }
 
-    fn heard(&self, asked: Result<Answered, Unanswered>) -> Outcome<Option<Answered>> {
+    /// Hands something to the gateway, once; none where none is up.
+    pub(crate) async fn hand(&self, path: &str, body: Bytes) -> Outcome<Option<Answered>> {
+        let gateway = self.gateway();
+        let asked = self.unless_it_hangs(gateway.ask(Method::POST, path, Some(body)));
+        self.heard(asked.await).await
+    }
+
+    async fn heard(&self, asked: Result<Answered, Silence>) -> Outcome<Option<Answered>> {
         match asked {
             Ok(answered) => Ok(Some(answered)),
-            Err(Unanswered::Nobody(error)) if is_absence(&error) => Ok(None),
-            Err(unanswered) => {
+            Err(Silence::Unanswered(Unanswered::Nobody(error))) if is_absence(&error) => Ok(None),
+            Err(Silence::Hangs) => Err(self.hangs().await),
+            Err(Silence::Unanswered(unanswered)) => {
                 let what = "the background gateway cannot be asked";
                 Err(Problem::new(Code::CannotReach, what)
                     .at(self.socket().display().to_string())

@@ -112,6 +112,14 @@ impl LocalGateway {
         })
     }
 
+    /// The process of our own user that listens there, as the system knows it, whether it answers
+    /// or not.
+    pub async fn process(&self) -> Option<u32> {
+        let stream = connect(&self.socket).await.ok()?;
+        let pid = stream.peer_cred().ok()?.pid()?;
+        u32::try_from(pid).ok()
+    }
+
     /// Hears what happens there from now on.
     ///
     /// # Errors

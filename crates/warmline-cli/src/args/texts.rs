@@ -190,7 +190,7 @@ Stop the background gateway.
 
 Calls under way may end, within 24 seconds in all; then sessions are closed and programs ended.
 Runs with servers over HTTP are kept for the next command; what programs remember is lost. With
---now nothing is waited for.";
+--now nothing is waited for. One that does not answer is ended by signals.";
 
 pub(super) const DOWN_EXAMPLES: &str = "\
 Examples:

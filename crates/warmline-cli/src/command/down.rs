@@ -13,6 +13,10 @@ use crate::report::{Fields, Report};
 
 /// A gateway that drains is gone after 24 seconds.
 const TO_END: Duration = Duration::from_secs(30);
+/// What a gateway that does not answer has to end by a signal, before it is killed.
+const TO_DRAIN: Duration = Duration::from_secs(25);
+/// The same where nothing is waited for.
+const AT_ONCE: Duration = Duration::from_secs(2);
 /// How often it is looked whether it is gone.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -23,6 +27,21 @@ pub(super) async fn run(typed: &args::Down, report: &Report) -> Outcome<u8> {
         true => "/admin/drain?now",
         false => "/admin/drain",
     };
+    if home.is_hung().await {
+        let grace = match typed.now {
+            true => AT_ONCE,
+            false => TO_DRAIN,
+        };
+        report
+            .while_waiting("ending a gateway that hangs", home.end_hung(grace))
+            .await?;
+        tell(
+            "down: it did not answer, and was ended by a signal",
+            true,
+            report,
+        );
+        return Ok(0);
+    }
     let Some(_) = home.ask(Method::POST, path).await? else {
         home.absent()?;
         tell("no background gateway is up", false, report);

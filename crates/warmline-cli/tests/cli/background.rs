@@ -377,6 +377,33 @@ fn a_signal_ends_it_with_all_that_it_started() {
     assert!(!background.folder().join("socket").exists());
 }
 
+/// A gateway that hangs holds no command up: each says so in time, with its process, and `down` ends
+/// it.
+#[test]
+fn a_gateway_that_hangs_is_told_and_ended() {
+    let background = Background::up();
+    let pid = background.pid();
+    kill_process(pid, Signal::STOP).unwrap();
+    let call = against_demo(&["call", "counter", "--run", "trip"], &["--era", "legacy"]);
+    let commands = [vec!["ps"], vec!["up"], vec!["end", "trip"], call];
+    let background = &background;
+    std::thread::scope(|scope| {
+        for words in &commands {
+            scope.spawn(move || {
+                let told = background.run(words);
+                assert_eq!(told.exit, 3, "{words:?}: {told}");
+                let named = format!("process {} listens", pid.as_raw_pid());
+                assert!(told.stderr.contains(&named), "{words:?}: {told}");
+                assert!(told.stderr.contains("warmline down"), "{words:?}: {told}");
+            });
+        }
+    });
+    let told = background.run(&["down", "--now"]);
+    assert_eq!(told.exit, 0, "{told}");
+    until("it is gone", || !is_alive(pid));
+    assert_eq!(background.run(&["up", "--quiet"]).exit, 0);
+}
+
 /// Nobody needs it any more: it ends by itself, but not while a run lives.
 #[test]
 fn a_gateway_that_nobody_needs_ends_by_itself() {
