@@ -83,7 +83,7 @@ fn values_of_variables_and_urls_stay_inside() {
         .with("WARMLINE_LOG", "trace");
     warmline.write_user("warmline.toml", &format!(
         "[servers.prog]\ncommand = [{BINARY:?}, 'demo-server', '--stdio']\nenv = {{ KEY = '{CANARY}' }}\nenv_pass = ['TOKEN']\n\
-         [servers.web]\nurl = 'http://user:{CANARY}@127.0.0.1:1/mcp?key={CANARY}'\ncredential = {{ env = 'TOKEN' }}\n"
+         [servers.web]\nurl = 'http://127.0.0.1:1/mcp?key={CANARY}'\ncredential = {{ env = 'TOKEN' }}\n"
     ));
     let told = warmline.run(&["call", "prog", "env", "--verbose"]);
     assert!(
@@ -220,7 +220,7 @@ fn a_gateway_tells_no_secret_anywhere() {
          [servers.dying]\ncommand = ['sh', '-c', 'echo \"no login with $KEY, $TOKEN\" >&2; echo \"$KEY\"; exit 3']\nenv = {{ KEY = '{CANARY}-key' }}\nenv_pass = ['TOKEN']\n\
          [servers.missing]\ncommand = ['/nowhere/inner/prog']\n\
          [servers.unlocked]\nurl = 'http://{address}/mcp'\ncredential = {{ command = ['sh', '-c', 'echo $TOKEN >&2; exit 1'] }}\n\
-         [servers.dead]\nurl = 'http://user:{CANARY}@127.0.0.1:1/mcp?key={CANARY}'\ncredential = {{ env = 'TOKEN' }}\n",
+         [servers.dead]\nurl = 'http://127.0.0.1:1/mcp?key={CANARY}'\ncredential = {{ env = 'TOKEN' }}\n",
         audit.display()
     ));
     let serving = Serving::start(&warmline, &[]);
