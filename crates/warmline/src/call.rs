@@ -374,6 +374,7 @@ impl<'a> Way<'a> {
         reaction: Reaction,
         repeat: Repeat,
     ) -> Step {
+        self.entry.note_answered();
         let generation = lease.generation().number();
         let left_state = repeat == Repeat::Unsafe && self.job.tool.is_some();
         if left_state {

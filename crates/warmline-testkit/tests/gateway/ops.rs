@@ -384,6 +384,47 @@ async fn the_page_of_servers_says_how_each_one_stands() {
     warm.close().await;
 }
 
+/// reliability O8: who is ill is known from the calls that find it so; nobody has to open a session.
+#[tokio::test]
+async fn a_server_that_calls_find_dead_is_ill_and_well_again_when_one_is_answered() {
+    let server = warmline_testkit::LedgerServer::start(Personality::legacy()).unwrap();
+    let warm = Warmline::builder().server(Server::http(LEDGER, server.url()));
+    let warm = warm.build().unwrap();
+    let listening = Options {
+        listen: ([127, 0, 0, 1], 0).into(),
+        auth: Auth::None,
+        ..Options::default()
+    };
+    let gateway = Gateway::start(warm.clone(), watched(listening));
+    let gateway = gateway.await.unwrap();
+    let run = warm.named("r").unwrap();
+    let ledger = run.server(LEDGER).unwrap();
+    ledger
+        .call("counter", json!({}))
+        .await
+        .unwrap()
+        .ok()
+        .unwrap();
+    server.stop();
+    ledger.call("counter", json!({})).await.unwrap_err();
+    let (_, said) = json_of(&gateway, "/servers").await;
+    let shown = &said["servers"][0];
+    assert_eq!(shown["state"], "degraded", "{said}");
+    assert_eq!(shown["last_failure"]["reason"], "connect-refused", "{said}");
+    server.start_again().unwrap();
+    ledger
+        .call("counter", json!({}))
+        .await
+        .unwrap()
+        .ok()
+        .unwrap();
+    let (_, said) = json_of(&gateway, "/servers").await;
+    assert_eq!(said["servers"][0]["state"], "ok", "{said}");
+    run.end().await;
+    gateway.stop().await;
+    warm.close().await;
+}
+
 /// Every metric of the gateway is there, with numbers that can be.
 fn has_all_of_ours(page: &Scraped) {
     assert!(page.number("warmline_memory_bytes", &[]) > 1e6);

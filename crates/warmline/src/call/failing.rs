@@ -191,6 +191,9 @@ impl Way<'_> {
 
     /// What a failure says of the server itself.
     fn learn(&mut self, route: &Route, trouble: &Trouble) {
+        if is_absent(trouble.reason) {
+            self.entry.note_absent(trouble);
+        }
         let busy = [Reason::RateLimited, Reason::Unavailable];
         if let Some(pause) = trouble.retry_after
             && busy.contains(&trouble.reason)
@@ -328,4 +331,17 @@ fn outcome(trouble: &Trouble, retired: Option<Reason>) -> Outcome {
         Some(_) => Outcome::Gone(Why::Gone),
         None => Outcome::Broken,
     }
+}
+
+/// Whether nobody was found where the server should be.
+const fn is_absent(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::Dns
+            | Reason::ConnectRefused
+            | Reason::ConnectTimeout
+            | Reason::Unreachable
+            | Reason::Tls
+            | Reason::TlsClosed
+    )
 }

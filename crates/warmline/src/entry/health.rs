@@ -1,7 +1,7 @@
 //! How a server does: what a look at it found, and what last went wrong with it.
 //!
-//! Asked by: snapshots, for people who look at it now.  Told by: openings, first contacts, and the
-//! keeper's looks at the server.
+//! Asked by: snapshots, for people who look at it now.  Told by: openings, first contacts, calls
+//! that find nobody, and the keeper's looks at the server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,6 +53,18 @@ impl Entry {
                 self.remember(trouble);
                 tracing::warn!(server = %self.name, %trouble, "the server does not answer");
             },
+        }
+    }
+
+    /// A call found nobody there. The next call, look or opening that finds it is the end of this.
+    pub(crate) fn note_absent(&self, trouble: &Trouble) {
+        self.note_health(&Err(trouble.clone()));
+    }
+
+    /// A call was answered.
+    pub(crate) fn note_answered(&self) {
+        if !self.health.is_there.load(Ordering::Relaxed) {
+            self.note_health(&Ok(()));
         }
     }
 
