@@ -137,6 +137,7 @@ impl Dial for Broken {
 /// reliability I35, reliability I40: a task that panics ends what it was for, and nothing else.
 #[tokio::test]
 async fn a_panic_ends_the_opening_it_happened_in_and_nothing_else() {
+    const CALLS: u64 = 5;
     let world = World::new(Personality::legacy());
     let url = world.server.url();
     let broken = Server::http("broken", url).dial(Broken::default());
@@ -145,7 +146,7 @@ async fn a_panic_ends_the_opening_it_happened_in_and_nothing_else() {
     let ledger = run.server(LEDGER).unwrap();
     assert_eq!(count(&ledger).await, 1);
     let broken = run.server("broken").unwrap();
-    let calls = (0..5).map(|_| async { payment(&broken, "panic").await.unwrap_err() });
+    let calls = (0..CALLS).map(|_| async { payment(&broken, "panic").await.unwrap_err() });
     for error in join_all(calls).await {
         assert_eq!(error.code().word(), "bug", "{error:?}");
         assert_eq!(error.delivery(), Delivery::Unsent);
@@ -154,7 +155,8 @@ async fn a_panic_ends_the_opening_it_happened_in_and_nothing_else() {
     assert_eq!((count(&ledger).await, count(&broken).await), (2, 1));
     run.end().await;
     pass(secs(20)).await;
-    world.finish().await;
+    // Each of them was told, and a person is to look at it.
+    world.finish_after_faults(CALLS).await;
 }
 
 /// reliability I38: no lock is held over an await: its guard cannot travel between threads, and

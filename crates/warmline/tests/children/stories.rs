@@ -196,6 +196,9 @@ fn ended_server() -> Result<(), String> {
     let script = "setsid sh -c 'trap \"\" TERM; sleep 1000; :' & on_call='exit 7'; serve";
     on_runtime(async {
         let session = owner::open(&owner::server(script, &mark)).await?;
+        // The warden, the server, the shell of its own session, and what that waits for.
+        let stands = || tree::marked(&mark).len() >= 4;
+        until("the grandchild stands", Duration::from_secs(5), stands).await?;
         let ending = session
             .call(Request::new("tools/call", Params::empty()), &())
             .await;
