@@ -74,10 +74,12 @@ docs:        ## the reference documentation, broken links denied
 demo:        ## the demo of the README, start to finish
 	$(CARGO) run $(LOCKED) -- demo
 
-bench:       ## leases, held sessions and spares beside what they save, all on one core, as ratios of one run
+bench:       ## leases, held sessions and spares beside what they save, as ratios of one run
 bench: parts
 	$(CARGO) bench $(LOCKED) -p warmline $(BENCHES:%=--bench %) --no-run
-	taskset -c 0 $(CARGO) bench $(LOCKED) -p warmline $(BENCHES:%=--bench %)
+	taskset -c 0 $(CARGO) bench $(LOCKED) -p warmline $(patsubst %,--bench %,$(filter-out real_servers,$(BENCHES)))
+	taskset -c 0 $(CARGO) bench $(LOCKED) -p warmline --bench real_servers -- held
+	$(CARGO) bench $(LOCKED) -p warmline --bench real_servers -- spares
 
 bench-quick: ## the gateway beside nginx in front of a fast server, all on one core, as ratios of one run
 	@command -v nginx >/dev/null || { echo '== installing nginx'; apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq nginx-light >/dev/null; }
