@@ -213,7 +213,9 @@ fn executions(server: &LedgerServer) -> HashMap<String, usize> {
 fn a_gateway_that_is_killed_under_load_goes_on_where_it_was() {
     raise_limit();
     let server = LedgerServer::start(Personality::legacy()).unwrap();
-    let warmline = Warmline::new();
+    // A thousand sessions are written down at once. On a busy machine that may take longer than a
+    // store usually may, and a session that could not be written down is lost with its process.
+    let warmline = Warmline::new().with("WARMLINE_STORE_TIMEOUT", "30s");
     let url = server.url();
     let words = ["--auth", "none", url.as_str()];
     let serving = Serving::start(&warmline, &words);
