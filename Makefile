@@ -78,8 +78,10 @@ bench:       ## leases, held sessions and spares beside what they save, as ratio
 bench: parts
 	$(CARGO) bench $(LOCKED) -p warmline $(BENCHES:%=--bench %) --no-run
 	taskset -c 0 $(CARGO) bench $(LOCKED) -p warmline $(patsubst %,--bench %,$(filter-out real_servers,$(BENCHES)))
-	taskset -c 0 $(CARGO) bench $(LOCKED) -p warmline --bench real_servers -- held
-	$(CARGO) bench $(LOCKED) -p warmline --bench real_servers -- spares
+	@echo '== real servers, on one core'
+	taskset -c 0 $(CARGO) bench $(LOCKED) -p warmline --bench real_servers
+	@echo '== real servers, on all cores'
+	$(CARGO) bench $(LOCKED) -p warmline --bench real_servers
 
 bench-quick: ## the gateway beside nginx in front of a fast server, all on one core, as ratios of one run
 	@command -v nginx >/dev/null || { echo '== installing nginx'; apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq nginx-light >/dev/null; }

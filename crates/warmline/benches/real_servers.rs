@@ -3,9 +3,8 @@
 //! start it. `make parts` installs them.
 //!
 //! Only the ratios mean anything: machines are noisy, and all of it happens on this one. `make bench`
-//! puts what a held session saves (`held`) on one core, where it repeats best: how long it takes to
-//! wake another core is no property of anybody here. What a spare saves (`spares`) has all cores, as
-//! people have: a program goes on starting for a while after it first answered.
+//! shows it on one core and on all of them, because the two differ: waking another core counts for
+//! the held call alone, and a program goes on starting for a while after it first answered.
 
 #![expect(
     clippy::disallowed_methods,
@@ -58,32 +57,20 @@ fn main() {
             over_stdio(),
         ]
         .concat();
-        if is_asked_for("held") {
-            println!("Medians of one run, in ms. What each of them costs beside a held session:");
-            println!(
-                "{:<22} {:>8} {:>18} {:>18}",
-                "", "held", "session per call", "client per call"
-            );
-            for case in &cases {
-                case.beside_held().await;
-            }
+        println!("Medians of one run, in ms. What each of them costs beside a held session:");
+        println!(
+            "{:<22} {:>8} {:>18} {:>18}",
+            "", "held", "session per call", "client per call"
+        );
+        for case in &cases {
+            case.beside_held().await;
         }
-        if is_asked_for("spares") {
-            println!("Medians of one run, in ms. The first call of a fresh run:");
-            println!("{:<22} {:>12} {:>12}", "", "from a spare", "cold start");
-            for case in &cases {
-                case.beside_a_spare().await;
-            }
+        println!("\nThe first call of a fresh run:");
+        println!("{:<22} {:>12} {:>12}", "", "from a spare", "cold start");
+        for case in &cases {
+            case.beside_a_spare().await;
         }
     });
-}
-
-/// Whether this part was named; all are where none is.
-fn is_asked_for(part: &str) -> bool {
-    let mut words = std::env::args()
-        .skip(1)
-        .filter(|word| !word.starts_with('-'));
-    words.next().is_none_or(|word| word == part)
 }
 
 /// A real server and a call of it.
