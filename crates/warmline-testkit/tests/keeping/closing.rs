@@ -214,7 +214,10 @@ async fn a_close_that_does_not_wait_cuts_and_tells_every_call() {
     }
     waiting.await.unwrap();
     let cancels = world.server.ledger().received("notifications/cancelled");
-    assert_eq!((cancels, deletes(&world)), (2, 2));
+    assert_eq!(cancels, 2);
+    // Two kinds of callers may meet a server at the same moment; what one of them opens too much is
+    // ended like the others.
+    assert_eq!(deletes(&world) as u64, world.server.counts().sessions);
     drop(run);
     world.finish().await;
 }
