@@ -244,7 +244,12 @@ async fn a_session_is_closed_and_its_run_hears_of_it() {
 /// What happens is told as it happens; whoever does not keep up hears how much it missed.
 #[tokio::test]
 async fn events_are_told_and_a_slow_reader_hears_what_it_missed() {
-    let looked = LookedAfter::new().await;
+    let looked = LookedAfter::with(|mut options| {
+        // However long a busy machine takes to make them all, the slow reader is not cut off.
+        options.limits.stalled_after = Duration::from_hours(1);
+        options
+    })
+    .await;
     let mut events = looked.admin.events().await.unwrap();
     assert_eq!(next(&mut events).await["kind"], "listening");
     let alice = looked.world.greet_as_alice(IN_RUN).await;
@@ -258,7 +263,7 @@ async fn events_are_told_and_a_slow_reader_hears_what_it_missed() {
     let mut slow = looked.admin.events().await.unwrap();
     assert_eq!(next(&mut slow).await["kind"], "listening");
     // Far more than sockets and we keep for somebody who does not read.
-    for _ in 0..20_000 {
+    for _ in 0..8_000 {
         looked.world.warm.begin().end().await;
     }
     let (mut missed, mut heard) = (0, 0);
@@ -269,7 +274,7 @@ async fn events_are_told_and_a_slow_reader_hears_what_it_missed() {
             _ => heard += 1,
         }
     }
-    assert!(heard + missed <= 40_000, "{heard} {missed}");
+    assert!(heard + missed <= 16_000, "{heard} {missed}");
     assert_eq!(alice.count().await, 2, "nobody else noticed");
     drop((events, slow));
     looked.world.finish().await;
