@@ -16,7 +16,7 @@ use crate::ask::Person;
 use crate::clock;
 use crate::interrupt::until_interrupted;
 use crate::problem::{Outcome, Problem, own_hint};
-use crate::report::text::{one_line, seconds};
+use crate::report::text::{note, seconds};
 use crate::report::{Fields, Report, sanitised};
 use crate::rules;
 use crate::run::ChosenRun;
@@ -276,19 +276,11 @@ impl Beside<'_> {
             .put("what", &remark.what)
             .put("why", &remark.why)
             .put("hint", &remark.hint);
-        let code = remark.code.map(|code| format!("[{}]", code.word()));
-        let below = |word: &str, said: &Option<String>| {
-            let said = said.as_deref().map(one_line);
-            said.map(|said| format!("\n  {word}: {said}"))
-                .unwrap_or_default()
-        };
-        let text = format!(
-            "note{}: {}{}{}",
-            code.unwrap_or_default(),
-            remark.what,
-            below("why", &remark.why),
-            below("hint", &remark.hint)
-        );
+        let below = [
+            ("why", remark.why.as_deref()),
+            ("hint", remark.hint.as_deref()),
+        ];
+        let text = note(remark.code.map(Code::word), &remark.what, &below);
         self.report.remark(&text, &fields);
     }
 }

@@ -145,7 +145,7 @@ impl Server {
     }
 
     /// Whether it is a program, not a URL.
-    pub(crate) fn is_a_program(&self) -> bool {
+    pub fn is_a_program(&self) -> bool {
         matches!(&self.reach, Whereabouts::Said(Reach::Stdio(_)))
     }
 

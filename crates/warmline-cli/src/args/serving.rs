@@ -52,8 +52,8 @@ pub(crate) struct Served {
 pub(crate) struct Stdio {
     #[command(flatten)]
     pub(crate) served: Served,
-    /// The run this client belongs to: what servers remember in it stays, for whoever names it
-    /// next. Without it the client has a run of its own
+    /// The run this client belongs to: what servers over HTTP remember in it stays, for whoever
+    /// names it next. Without it the client has a run of its own
     #[arg(long, value_name = "NAME")]
     pub(crate) run: Option<String>,
 }

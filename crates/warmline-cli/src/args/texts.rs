@@ -131,12 +131,14 @@ Be an MCP server over stdio, in front of others: for desktop clients.
 
 With one target it is that server; with several, or with none and several configured, all of
 them in one. Both eras are understood, message by message. Sessions are opened at first use,
-replaced when a server forgets them, and end with the client; with --run they stay.";
+replaced when a server forgets them, and end with the client; with --run those over HTTP stay.
+A program ends with its client in any case, and a line says so: `warmline serve` keeps programs.";
 
 pub(super) const STDIO_EXAMPLES: &str = "\
 Examples:
   warmline stdio github
-  warmline stdio --run trip -- npx -y some-server
+  warmline stdio github --run trip
+  warmline stdio -- npx -y some-server
 In the file of a desktop client:
   {\"mcpServers\": {\"github\": {\"command\": \"warmline\", \"args\": [\"stdio\", \"github\"]}}}";
 

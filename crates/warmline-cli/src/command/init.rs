@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use warmline::config::{ConfigFile, Origin, process_variable};
+use warmline::config::{ConfigError, ConfigFile, Declaration, process_variable};
 
 use crate::args;
 use crate::command::add;
 use crate::problem::{Outcome, Problem};
-use crate::report::text::count;
+use crate::report::text::{count, note};
 use crate::report::{Fields, Report, style};
 
 /// Where desktop clients keep their servers, from the home folder of a user.
@@ -43,10 +43,24 @@ const BEGINNING: &str = "\
 # credential = { env = \"GITHUB_TOKEN\" }       # the value stays in the environment
 ";
 
-/// Servers that a client has.
+/// What a client has.
 struct Found {
     client: &'static str,
     file: ConfigFile,
+}
+
+/// A server that was taken over.
+struct Taken {
+    name: String,
+    client: &'static str,
+    toml: String,
+    left_out: Vec<String>,
+}
+
+/// Something of a client that was not taken over: in words, and as the error that it was.
+struct Missed {
+    what: String,
+    error: Option<ConfigError>,
 }
 
 /// Writes the file, unless there is one.
@@ -58,18 +72,26 @@ pub(super) fn run(typed: &args::Init, report: &Report) -> Outcome<u8> {
                 .hint("`warmline add NAME …` adds a server to it"),
         );
     }
+    let mut missed = Vec::new();
     let found = match typed.no_import {
         true => Vec::new(),
-        false => clients(report),
+        false => clients(&mut missed),
     };
-    let (text, taken) = written(&found);
+    let (text, taken) = written(&found, &mut missed);
     add::write(&place, &text, typed.here, None)?;
     tell(&place, &taken, report);
+    missed.iter().for_each(|one| one.tell(report));
+    report.note(match missed.is_empty() {
+        true => "next: `warmline doctor`, then `warmline serve`",
+        false => {
+            "next: `warmline add NAME …` for what is missing, `warmline doctor`, then `warmline serve`"
+        },
+    });
     Ok(0)
 }
 
-/// What desktop clients have; a file that cannot be read is told and left out.
-fn clients(report: &Report) -> Vec<Found> {
+/// What desktop clients have; what cannot be read is left out, and told.
+fn clients(missed: &mut Vec<Missed>) -> Vec<Found> {
     let Some(home) = process_variable("HOME").map(PathBuf::from) else {
         return Vec::new();
     };
@@ -79,41 +101,72 @@ fn clients(report: &Report) -> Vec<Found> {
         if !path.is_file() {
             continue;
         }
-        match ConfigFile::read(&path, Origin::Given) {
-            Ok(file) => found.push(Found { client, file }),
-            // A file of theirs that says nothing of servers is no concern of ours.
-            Err(error) => report.account(&format!("· {}: {error}", path.display())),
-        }
+        let faults = match ConfigFile::of_another_program(&path) {
+            Ok((file, faults)) => {
+                found.push(Found { client, file });
+                faults
+            },
+            Err(error) => vec![error],
+        };
+        missed.extend(faults.into_iter().map(|error| Missed {
+            what: format!("not taken over from {client}: {error}"),
+            error: Some(error),
+        }));
     }
     found
 }
 
-/// A server that was taken over.
-struct Taken {
-    name: String,
-    client: &'static str,
-    left_out: Vec<String>,
-}
-
 /// The whole file. Of two servers of one name the first is taken.
-fn written(found: &[Found]) -> (String, Vec<Taken>) {
+fn written(found: &[Found], missed: &mut Vec<Missed>) -> (String, Vec<Taken>) {
     let mut text = BEGINNING.to_owned();
     let mut taken: Vec<Taken> = Vec::new();
     for Found { client, file } in found {
         for declaration in file.declarations() {
-            if taken.iter().any(|known| known.name == declaration.name) {
+            let (name, anew) = (&declaration.name, declaration.anew());
+            if let Some(known) = taken.iter().find(|known| known.name == *name) {
+                // Many clients have the same servers: that is nothing to tell.
+                if known.toml != anew.toml {
+                    missed.push(Missed::of_the_same_name(declaration, client, known));
+                }
                 continue;
             }
-            let anew = declaration.anew();
             text.push_str(&format!("\n# from {client}\n{}", anew.toml));
             taken.push(Taken {
-                name: declaration.name.clone(),
+                name: name.clone(),
                 client,
+                toml: anew.toml,
                 left_out: anew.left_out,
             });
         }
     }
     (text, taken)
+}
+
+impl Missed {
+    fn of_the_same_name(other: &Declaration, client: &str, known: &Taken) -> Self {
+        let what = format!(
+            "not taken over from {client}: another `{}`, {}; the one of {} is taken",
+            known.name,
+            other.outline().reaches,
+            known.client
+        );
+        Self { what, error: None }
+    }
+
+    fn tell(&self, report: &Report) {
+        let error = self.error.as_ref();
+        let place = error.and_then(|error| error.place.as_ref());
+        let place = place.map(|place| place.to_string());
+        let why = error.and_then(|error| error.why.as_deref());
+        let hint = error.and_then(|error| error.hint.as_deref());
+        let fields = Fields::new()
+            .put("what", &self.what)
+            .put("where", &place)
+            .put("why", why)
+            .put("hint", hint);
+        let below = [("where", place.as_deref()), ("why", why), ("hint", hint)];
+        report.remark(&note(None, &self.what, &below), &fields);
+    }
 }
 
 fn tell(place: &Path, taken: &[Taken], report: &Report) {
@@ -139,5 +192,4 @@ fn tell(place: &Path, taken: &[Taken], report: &Report) {
             report.data(&format!("    {} {what}", style::look("to do:")));
         }
     }
-    report.note("next: `warmline doctor`, then `warmline serve`");
 }

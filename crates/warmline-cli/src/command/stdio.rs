@@ -1,7 +1,7 @@
 //! `warmline stdio`: an MCP server over stdio, in front of others.
 
 use warmline::core::code::Code;
-use warmline::{Run, Warmline};
+use warmline::{Run, Server, Warmline};
 use warmline_gateway::{Auth, Options, Pipe, settings};
 
 use crate::args;
@@ -23,6 +23,10 @@ pub(super) async fn run(typed: &args::Stdio, report: &Report) -> Outcome<u8> {
     let (wanted, cautions) = Source::of(&typed.served)?.read()?;
     for caution in cautions {
         report.caution(&caution);
+    }
+    if let Some(run) = &typed.run {
+        let lost = wanted.servers.iter().filter(|server| ends_with_us(server));
+        lost.for_each(|server| report.caution(&not_kept(server.name(), run)));
     }
     let state = state_folder(typed.served.state_dir.as_deref())?;
     let steps = Steps::within(wanted.engine.ceilings.drain);
@@ -51,6 +55,19 @@ pub(super) async fn run(typed: &args::Stdio, report: &Report) -> Outcome<u8> {
         pipe = pipe.in_run(run);
     }
     Ok(speak(pipe, &kept.warm, &steps).await)
+}
+
+/// A program that we start; one that is switched off never is.
+fn ends_with_us(server: &Server) -> bool {
+    server.is_a_program() && server.policy().enabled
+}
+
+/// Whoever names a run wants to find it again, and of a program there is nothing to be found.
+fn not_kept(server: &str, run: &str) -> String {
+    format!(
+        "`{server}` is a program and ends with this client: run `{run}` keeps nothing of it. What \
+         `warmline serve` starts goes on, for clients that come by URL: /runs/{run}/servers/{server}/mcp"
+    )
 }
 
 /// Speaks until the client closes its end or somebody ends us. Every call has its answer before

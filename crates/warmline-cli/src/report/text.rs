@@ -19,6 +19,16 @@ pub(crate) fn one_line(text: &str) -> String {
     sanitised(text).replace('\n', "\\n").replace('\t', "\\t")
 }
 
+/// Something worth knowing beside an answer: what it is, and lines with a word each below.
+pub(crate) fn note(code: Option<&str>, what: &str, below: &[(&str, Option<&str>)]) -> String {
+    let code = code.map(|code| format!("[{code}]")).unwrap_or_default();
+    let mut text = format!("note{code}: {}", one_line(what));
+    for (word, said) in below {
+        text.extend(said.map(|said| format!("\n  {word}: {}", one_line(said))));
+    }
+    text
+}
+
 /// The first line, cut to a width.
 pub(crate) fn first_line(text: &str, width: usize) -> String {
     let line = text.trim().lines().next().unwrap_or_default();

@@ -35,7 +35,8 @@ fn init_takes_over_what_desktop_clients_have_and_no_secret() {
         to do: put the token, without `Bearer`, into `REMOTE_TOKEN`
       third  from VS Code
     ----- stderr -----
-    next: `warmline doctor`, then `warmline serve`
+    note: not taken over from VS Code: another `remote`, https://other.example/mcp; the one of Cursor is taken
+    next: `warmline add NAME …` for what is missing, `warmline doctor`, then `warmline serve`
     ");
     let file = warmline.home().join(".config/warmline/warmline.toml");
     let text = std::fs::read_to_string(&file).unwrap();
@@ -81,6 +82,52 @@ fn init_takes_over_what_desktop_clients_have_and_no_secret() {
       hint: `warmline add NAME …` adds a server to it
     ");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+}
+
+/// What cannot be read of the files of others is said, and what stands beside it is taken.
+#[test]
+fn init_says_what_it_could_not_take_over() {
+    let warmline = Warmline::new();
+    let at_home = |path: &str, text: &str| {
+        let path = warmline.home().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    at_home(
+        ".config/Code/User/mcp.json",
+        "{\n  // at work\n  \"servers\": {\"a\": {\"url\": \"https://a.example/mcp\"}}\n}",
+    );
+    at_home(
+        ".cursor/mcp.json",
+        r#"{"mcpServers": {"good": {"command": "x"}, "bad": {"commnd": "x"}}}"#,
+    );
+    at_home(
+        ".codeium/windsurf/mcp_config.json",
+        r#"{"mcpServers": {"good": {"command": "x"}}}"#,
+    );
+    at_home(".claude.json", "");
+    tells!(warmline.run(&["init", "--json", "--here"]), @r#"
+    exit: 0
+    ----- stdout -----
+    {"kind":"init","file":"[WORK]/warmline.toml","servers":["good"]}
+    {"kind":"note","what":"not taken over from Cursor: `bad` has neither a `command` nor a `url`","where":"[HOME]/.cursor/mcp.json:1:50","hint":"did you mean `command` by `commnd`?"}
+    {"kind":"note","what":"not taken over from VS Code: the file is not JSON","where":"[HOME]/.config/Code/User/mcp.json:2:3","why":"key must be a string","hint":"JSON has no comments: take it out"}
+    "#);
+    tells!(warmline.run(&["init"]), @r"
+    exit: 0
+    ----- stdout -----
+    wrote [HOME]/.config/warmline/warmline.toml · 1 server taken over
+      good  from Cursor
+    ----- stderr -----
+    note: not taken over from Cursor: `bad` has neither a `command` nor a `url`
+      where: [HOME]/.cursor/mcp.json:1:50
+      hint: did you mean `command` by `commnd`?
+    note: not taken over from VS Code: the file is not JSON
+      where: [HOME]/.config/Code/User/mcp.json:2:3
+      why: key must be a string
+      hint: JSON has no comments: take it out
+    next: `warmline add NAME …` for what is missing, `warmline doctor`, then `warmline serve`
+    ");
 }
 
 #[test]

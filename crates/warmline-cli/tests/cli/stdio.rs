@@ -10,6 +10,7 @@ use warmline_testkit::personality::Personality;
 
 use crate::background::processes_of;
 use crate::serve::until;
+use crate::tells;
 use crate::warmline::{BINARY, Warmline};
 
 /// A client and its pipe.
@@ -166,6 +167,25 @@ fn a_named_run_goes_on_with_the_next_client() {
         assert_eq!(client.leave(), Some(0));
     }
     assert_eq!(server.counts().open_sessions, 1);
+}
+
+/// A program goes with its client, whatever the run is called, and that is said at once.
+#[test]
+fn a_program_is_said_to_end_with_its_client_where_a_run_is_named() {
+    let warmline = Warmline::new();
+    warmline.write_user(
+        "warmline.toml",
+        "[servers.browser]\ncommand = ['sh']\n[servers.remote]\nurl = 'http://127.0.0.1:1/mcp'\n\
+         [servers.asleep]\ncommand = ['sh']\nenabled = false\n",
+    );
+    tells!(warmline.run(&["stdio", "--run", "trip"]), @r"
+    exit: 0
+    ----- stderr -----
+    `browser` is a program and ends with this client: run `trip` keeps nothing of it. What `warmline serve` starts goes on, for clients that come by URL: /runs/trip/servers/browser/mcp
+    ");
+    tells!(warmline.run(&["stdio", "remote", "--run", "trip"]), @"exit: 0");
+    tells!(warmline.run(&["stdio", "browser"]), @"exit: 0");
+    tells!(warmline.run(&["stdio", "--run", "trip", "--quiet", "--", "sh"]), @"exit: 0");
 }
 
 /// In front of several servers a client sees all of them in one, each tool under its server's name.

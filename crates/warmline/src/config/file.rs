@@ -60,6 +60,33 @@ impl ConfigFile {
         })
     }
 
+    /// Reads a file of another program as far as it can be read: what is wrong with single servers
+    /// is handed back beside the others. One that says nothing of servers declares none.
+    ///
+    /// # Errors
+    /// It cannot be read at all.
+    pub fn of_another_program(path: &Path) -> Result<(Self, Vec<ConfigError>), ConfigError> {
+        let text = text_of(path)?;
+        let mut faults = Vec::new();
+        let read = match mcp_servers::says_nothing(&text) {
+            true => Read::default(),
+            false => mcp_servers::read(
+                Source {
+                    file: path,
+                    text: &text,
+                },
+                &mut faults,
+            )?,
+        };
+        let file = Self {
+            path: path.to_owned(),
+            origin: Origin::Given,
+            digest: Digest::of(text.as_bytes()),
+            read,
+        };
+        Ok((file, faults))
+    }
+
     /// Everything that is wrong with a file, in its order, 50 things at most; nothing, where it can
     /// be read.
     pub fn faults(path: &Path) -> Vec<ConfigError> {

@@ -65,6 +65,20 @@ pub(crate) fn read(source: Source<'_>, faults: &mut Vec<ConfigError>) -> Result<
     })
 }
 
+/// Whether a file is empty, or about other things altogether.
+pub(super) fn says_nothing(text: &str) -> bool {
+    let says = |file: File<'_>| {
+        let parts = [
+            file.mcp_servers,
+            file.servers,
+            file.mcp_metadata,
+            file.capabilities,
+        ];
+        parts.iter().any(Option::is_some)
+    };
+    text.trim().is_empty() || parse(text).is_ok_and(|file| !says(file))
+}
+
 /// The server, unless another one has its name here.
 fn distinct(one: Declaration, known: &[Declaration]) -> Result<Declaration, ConfigError> {
     let Some(other) = known.iter().find(|other| other.name == one.name) else {
@@ -357,6 +371,7 @@ pub(super) fn broken(source: Source<'_>, part: &str, error: &serde_json::Error) 
         _ => error.column(),
     };
     let place = source.place_at(lines + error.line(), column);
+    let comment = is_comment(source.text, (lines + error.line(), column));
     let (code, what) = if error.is_data() {
         (
             Code::ConfigBadValue,
@@ -365,7 +380,18 @@ pub(super) fn broken(source: Source<'_>, part: &str, error: &serde_json::Error) 
     } else {
         (Code::ConfigUnreadable, "the file is not JSON")
     };
-    ConfigError::new(code, what).at(place).because(plain(error))
+    let broken = ConfigError::new(code, what).at(place).because(plain(error));
+    match comment {
+        true => broken.hint("JSON has no comments: take it out"),
+        false => broken,
+    }
+}
+
+/// Whether a comment begins at a line and column of a text.
+fn is_comment(text: &str, (line, column): (usize, usize)) -> bool {
+    let line = text.lines().nth(line.saturating_sub(1)).unwrap_or_default();
+    let rest = line.get(column.saturating_sub(1)..).unwrap_or_default();
+    rest.starts_with("//") || rest.starts_with("/*")
 }
 
 /// The complaint without its place, and without the value it may repeat.
