@@ -25,6 +25,7 @@ use crate::target::{Note, Target};
 mod inside;
 mod joined;
 mod line;
+mod refusal;
 mod relayed;
 mod through;
 mod tools;
@@ -283,50 +284,6 @@ impl Beside<'_> {
         let text = note(remark.code.map(Code::word), &remark.what, &below);
         self.report.remark(&text, &fields);
     }
-}
-
-impl Told {
-    /// The result as a tree; an error of the server is a problem.
-    pub(crate) fn result(&self, server: &str, subject: &str) -> Outcome<Value> {
-        match &self.reply {
-            Reply::Result(raw) => serde_json::from_slice(raw).map_err(|error| {
-                Problem::new(
-                    Code::BadAnswer,
-                    format!("the answer of `{server}` to {subject} cannot be read"),
-                )
-                .because(error.to_string())
-                .delivered(Delivery::Answered)
-            }),
-            Reply::Error(raw) => Err(said_no(raw, server, subject)),
-        }
-    }
-}
-
-/// An error of the protocol, as the server put it.
-pub(crate) fn said_no(raw: &[u8], server: &str, subject: &str) -> Problem {
-    let error: Value = serde_json::from_slice(raw).unwrap_or_default();
-    let code = error
-        .get("code")
-        .map_or_else(|| "none".to_owned(), Value::to_string);
-    let message = error
-        .get("message")
-        .and_then(Value::as_str)
-        .unwrap_or("it gave no reason");
-    let data = error.get("data").filter(|data| !data.is_null());
-    let why = match data {
-        Some(data) => format!(
-            "{message} ({})",
-            crate::report::text::cut(&data.to_string(), 300)
-        ),
-        None => message.to_owned(),
-    };
-    Problem::new(
-        Code::ToolFailed,
-        format!("`{server}` answered {subject} with error {code}"),
-    )
-    .because(why)
-    .delivered(Delivery::Answered)
-    .of_server(server)
 }
 
 /// What a session says of itself, in a few words.

@@ -20,8 +20,10 @@ use crate::problem::{Outcome, Problem};
 mod around;
 mod beside;
 mod general;
+mod missing;
 mod split;
 
+pub(crate) use missing::Incomplete;
 pub(crate) use split::{Named, aim_of, split};
 
 /// A server that a command speaks to.

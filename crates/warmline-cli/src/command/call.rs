@@ -18,18 +18,24 @@ use crate::problem::{Outcome, Problem};
 use crate::report::{Fields, Report, text::seconds};
 use crate::rules;
 use crate::run::ChosenRun;
-use crate::target::{Named, Target, split};
+use crate::target::{Incomplete, Named, Target, split};
 use crate::values::{GivenValues, Schema};
 
 /// Calls a tool, prints its answer, and says by the exit code what became of the call.
 pub(super) async fn run(typed: &args::Call, report: &'static Report) -> Outcome<u8> {
     let (aim, tool, words) = split(&typed.words, &typed.command, Named::Tool)?;
-    let (Some(aim), Some(tool)) = (aim, tool) else {
-        return Err(Problem::usage("neither a target nor a tool is named"));
+    let (Some(aim), Some(tool)) = (&aim, tool) else {
+        let typed = Incomplete {
+            named: Named::Tool,
+            words: &typed.words,
+            together: &typed.together,
+            connect: &typed.connect,
+        };
+        return Err(typed.problem(aim.as_ref()));
     };
     let given = GivenValues::read(words, typed.values.args.as_deref())?;
     let run = ChosenRun::of(&typed.together, &typed.connect)?;
-    let target = Target::find_in(run.as_ref(), &aim, &typed.connect)?;
+    let target = Target::find_in(run.as_ref(), aim, &typed.connect)?;
     rules::admit(&target, tool)?;
     let person = Person::new(report, &target.server.name, &typed.answers)?;
     let conversation =
@@ -158,7 +164,7 @@ fn answer(
     report: &Report,
 ) -> Outcome<u8> {
     let subject = format!("tools/call {tool}");
-    let result = told.result(conversation.name(), &subject)?;
+    let result = conversation.result(told, "tools/call", &subject)?;
     let failed = is_error(&result);
     if report.is_json() {
         report.reply(&fields(conversation, tool, told, &result));

@@ -11,14 +11,20 @@ use crate::problem::{Outcome, Problem};
 use crate::report::{Fields, Report, text::seconds};
 use crate::rules;
 use crate::run::ChosenRun;
-use crate::target::{Named, Target, split};
+use crate::target::{Incomplete, Named, Target, split};
 use crate::values::{GivenValues, Schema};
 
 /// Sends a request and prints its result.
 pub(super) async fn run(typed: &args::Request, report: &'static Report) -> Outcome<u8> {
     let (aim, method, words) = split(&typed.words, &typed.command, Named::Method)?;
-    let (Some(aim), Some(method)) = (aim, method) else {
-        return Err(Problem::usage("neither a target nor a method is named"));
+    let (Some(aim), Some(method)) = (&aim, method) else {
+        let typed = Incomplete {
+            named: Named::Method,
+            words: &typed.words,
+            together: &typed.together,
+            connect: &typed.connect,
+        };
+        return Err(typed.problem(aim.as_ref()));
     };
     if method.starts_with("notifications/") {
         return Err(Problem::usage(format!(
@@ -31,7 +37,7 @@ pub(super) async fn run(typed: &args::Request, report: &'static Report) -> Outco
         Problem::usage("these values make no request").because(error.to_string())
     })?;
     let run = ChosenRun::of(&typed.together, &typed.connect)?;
-    let target = Target::find_in(run.as_ref(), &aim, &typed.connect)?;
+    let target = Target::find_in(run.as_ref(), aim, &typed.connect)?;
     let tool = params.name().filter(|_| method == "tools/call");
     tool.map_or(Ok(()), |tool| rules::admit(&target, &tool))?;
     let person = Person::new(report, &target.server.name, &typed.answers)?;
@@ -49,7 +55,7 @@ fn answer(
     told: &Told,
     report: &Report,
 ) -> Outcome<u8> {
-    let result = told.result(conversation.name(), method)?;
+    let result = conversation.result(told, method, method)?;
     if !report.is_json() {
         report.answer(&pretty(&result));
         let line = format!(

@@ -6,7 +6,7 @@ use warmline::core::delivery::Delivery;
 use warmline::upstream::List;
 
 use super::line::Unlisted;
-use super::{Conversation, interrupted, said_no};
+use super::{Conversation, interrupted};
 use crate::clock;
 use crate::interrupt::until_interrupted;
 use crate::problem::{Outcome, Problem};
@@ -80,7 +80,7 @@ impl Conversation<'_> {
             Ok(Err(Unlisted::Failed(problem))) => {
                 Err(self.failed(problem, method.to_owned(), took))
             },
-            Ok(Err(Unlisted::SaidNo(raw))) => Err(said_no(&raw, &self.name, method)),
+            Ok(Err(Unlisted::SaidNo(raw))) => Err(self.said_no(&raw, method, method)),
             Err(_) => Err(interrupted(&self.name, Delivery::Unknown).at(method)),
         }
     }

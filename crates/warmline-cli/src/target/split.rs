@@ -17,7 +17,8 @@ pub(crate) enum Named {
 
 /// Splits `TARGET NAME REST…`, or `NAME REST…` with a command behind `--`.
 ///
-/// No target at all is none; whether that is an error is the caller's to say.
+/// What is not named is none, the target and what is asked for alike; whether that is an error is
+/// the caller's to say.
 pub(crate) fn split<'w>(
     words: &'w [String],
     command: &[OsString],
@@ -52,8 +53,7 @@ pub(crate) fn split<'w>(
         (Named::Tool | Named::Method, [name, rest @ ..]) if !name.contains('=') => {
             Ok((aim, Some(name.as_str()), rest))
         },
-        (Named::Tool, _) => Err(missing("tool", "tools", aim.as_ref())),
-        (Named::Method, _) => Err(missing("method", "request", aim.as_ref())),
+        (Named::Tool | Named::Method, _) => Ok((aim, None, words)),
     }
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn aim_of(word: &str) -> Outcome<Aim> {
 }
 
 /// A word as it may be repeated: values and what follows the path of a URL may be secret.
-fn shown(word: &str) -> String {
+pub(super) fn shown(word: &str) -> String {
     let shown = match word.split_once('=') {
         _ if word.contains("://") => public_url(word),
         Some((key, _)) => format!("{key}=…"),
@@ -88,28 +88,6 @@ fn refuse_two_targets(words: &[String]) -> Outcome<()> {
         )
         .hint("leave one of them out")),
         _ => Ok(()),
-    }
-}
-
-fn missing(noun: &str, command: &str, aim: Option<&Aim>) -> Problem {
-    match (aim, noun) {
-        (None, _) => {
-            Problem::usage(format!("neither a target nor a {noun} is named")).hint(format!(
-                "`warmline help {}` shows how",
-                if noun == "tool" { "call" } else { command }
-            ))
-        },
-        (Some(Aim::Name(name)), "tool") => {
-            Problem::usage(format!("no tool is named after `{name}`")).hint(format!(
-                "`warmline tools {name}` lists the tools of `{name}`"
-            ))
-        },
-        (Some(Aim::Url(_)), "tool") => Problem::usage("no tool is named after the URL")
-            .hint("`warmline tools URL` lists the tools of a server"),
-        (Some(_), "tool") => Problem::usage("no tool is named")
-            .hint("`warmline tools -- COMMAND` lists the tools of a server"),
-        (Some(_), _) => Problem::usage(format!("no {noun} is named"))
-            .hint("name one, as `tools/list` or `resources/list`"),
     }
 }
 
@@ -146,9 +124,9 @@ mod tests {
             (&["github"],                      &[],           Nothing, "name github | - | "),
             (&[],                              &["npx"],      Nothing, "command of 1 | - | "),
             (&[],                              &[],           Nothing, "nothing | - | "),
-            (&["github"],                      &[],           Tool,    "no tool is named after `github`"),
-            (&["github", "a=1"],               &[],           Tool,    "no tool is named after `github`"),
-            (&[],                              &[],           Tool,    "neither a target nor a tool is named"),
+            (&["github"],                      &[],           Tool,    "name github | - | "),
+            (&["github", "a=1"],               &[],           Tool,    "name github | - | a=1"),
+            (&[],                              &[],           Tool,    "nothing | - | "),
             (&["a=1"],                         &[],           Tool,    "`a=…` stands where a target should"),
             (&["http://x", "add"],             &["npx"],      Tool,    "there are two targets: a URL and a command behind `--`"),
             (&["github", "more"],              &[],           Nothing, "`more` is one word too many"),

@@ -367,9 +367,10 @@ fn any_method_can_be_requested() {
     tells!(warmline.run(&against_demo(&["request", "no/such"], &["--era", "legacy"])), @r"
     exit: 1
     ----- stderr -----
-    error[tool-failed]: `warmline` answered no/such with error -32601
+    error[request-refused]: `warmline` knows no method `no/such`
       why: Method not found: no/such
       delivery: answered
+      hint: see what it can do: `warmline doctor -- [WARMLINE] demo-server --stdio --era legacy`
     ");
     tells!(warmline.run(&against_demo(&["request", "ping", "--json"], &["--era", "legacy"])), @r#"
     exit: 0

@@ -26,6 +26,7 @@ mod secrets;
 mod serve;
 mod servers;
 mod settings;
+mod slips;
 mod stdio;
 mod stopping;
 mod terminal;

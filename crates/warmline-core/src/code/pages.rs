@@ -243,7 +243,7 @@ static OPEN_FAILED: Page = Page {
 
 static REQUEST_REFUSED: Page = Page {
     word: "request-refused",
-    meaning: "The server turned the request away and did not act on it.",
+    meaning: "The server turned the request away.",
     party: Party::Server,
     delivery: Some(Delivery::Refused),
     exit: Exit::ByDelivery,
@@ -251,6 +251,7 @@ static REQUEST_REFUSED: Page = Page {
         "too many requests in a short time",
         "the credential may not do that",
         "the path of the URL is wrong, or the request is too large",
+        "it does not know the method, or not in this version",
     ],
     try_this: &[
         "read what the server said",
