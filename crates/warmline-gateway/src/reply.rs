@@ -321,6 +321,13 @@ pub(crate) fn nothing_here() -> Response<Body> {
     called(error(status, None, RpcCode::Invalid, what), "path")
 }
 
+/// There is no server of the name in the path, or none for this caller: nobody can tell which.
+pub(crate) fn no_such_server() -> Response<Body> {
+    let what = "Not Found: no server is called so here; look at the name in the path";
+    let response = error(StatusCode::NOT_FOUND, None, RpcCode::Invalid, what);
+    called(response, "path")
+}
+
 /// The method of HTTP does not fit the place.
 pub(crate) fn wrong_method(allowed: &'static str) -> Response<Body> {
     let what = format!("Method Not Allowed: here is {allowed}");

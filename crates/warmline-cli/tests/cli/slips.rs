@@ -1,5 +1,6 @@
 //! What somebody typed that was nearly right, and what they are told to type instead.
 
+use crate::serve::Serving;
 use crate::tells;
 use crate::warmline::{Warmline, against_demo};
 
@@ -74,4 +75,24 @@ fn a_server_that_was_forgotten_is_asked_for() {
     error[usage-bad-argument]: `to=…` stands where a target should
       hint: the target comes first: a URL or a name; or a command last, behind `--`
     ");
+}
+
+/// A slip in the name of a server is told as one, and not as a path that leads nowhere.
+#[test]
+fn a_gateway_says_that_no_server_is_called_so() {
+    let warmline = Warmline::new();
+    let serving = Serving::start(&warmline, &["--auth", "none", "http://127.0.0.1:1/mcp"]);
+    let asked = |path: &str| warmline.run(&["tools", &format!("{}{path}", serving.base())]);
+    tells!(asked("/servers/nope/mcp"), @r#"
+    exit: 3
+    ----- stderr -----
+    error[open-failed]: `127.0.0.1:[PORT]` refused `initialize`
+      where: http://127.0.0.1:[PORT]/servers/nope/mcp
+      why: -32600 "Not Found: no server is called so here; look at the name in the path"
+      delivery: unsent (not executed, safe to call again)
+      hint: see what is wrong: `warmline doctor http://127.0.0.1:[PORT]/servers/nope/mcp`
+    "#);
+    let astray = asked("/nope/mcp");
+    assert!(astray.stderr.contains("nothing at this path"), "{astray}");
+    serving.stop(&warmline);
 }

@@ -179,10 +179,10 @@ pub(super) fn not_let_in(terms: &Terms, head: &Parts, turned_away: TurnedAway) -
 /// there either: nobody finds out by asking, whatever they ask.
 pub(super) fn not_there(terms: &Terms, visit: &Visit<'_>, server: &str) -> Option<Refusal> {
     if !terms.rules.may_use(&visit.subject, server) {
-        return Some(TurnedAwayFor::NotAllowed.with(reply::nothing_here()));
+        return Some(TurnedAwayFor::NotAllowed.with(reply::no_such_server()));
     }
     let is_known = visit.shared.warm.knows_server(server);
-    (!is_known).then(|| TurnedAwayFor::Path.with(reply::nothing_here()))
+    (!is_known).then(|| TurnedAwayFor::Path.with(reply::no_such_server()))
 }
 
 /// What somebody gets who hands in two credentials by one header: which of them is meant is not

@@ -317,7 +317,7 @@ impl NotPassed {
 
     fn response(&self, id: Option<&[u8]>, candour: Candour) -> Response<Body> {
         match self {
-            Self::NoServer => reply::nothing_here(),
+            Self::NoServer => reply::no_such_server(),
             Self::BadRun(bad) => bad.response(id),
             Self::BadState => {
                 let what = "Invalid params: this requestState was not given to you, or is too old";
@@ -332,7 +332,7 @@ impl NotPassed {
             },
             Self::Wrong(code, what) => reply::error(StatusCode::OK, id, *code, what),
             Self::Hidden(what) => reply::error(StatusCode::OK, id, RpcCode::Params, what),
-            Self::Failed(error) if error.code() == Code::ServerUnknown => reply::nothing_here(),
+            Self::Failed(error) if error.code() == Code::ServerUnknown => reply::no_such_server(),
             Self::Failed(error) => {
                 reply::answer(failure::message(id.unwrap_or(b"null"), error, candour))
             },

@@ -190,15 +190,15 @@ async fn a_live_run_keeps_a_removed_server_until_the_time_of_a_drain_is_over() {
         more,
     };
     let refused = stranger.call("counter", json!({})).await;
-    let nothing_here = "there is nothing at this path";
-    assert_eq!(refused["error"]["message"], nothing_here);
+    let no_server = "Not Found: no server is called so here; look at the name in the path";
+    assert_eq!(refused["error"]["message"], no_server);
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(24)).await;
     tokio::time::resume();
     let gone = async {
         loop {
             let answer = client.call("counter", json!({})).await;
-            if answer["error"]["message"] == nothing_here {
+            if answer["error"]["message"] == no_server {
                 return;
             }
             tokio::time::pause();

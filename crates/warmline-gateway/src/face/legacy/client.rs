@@ -128,7 +128,7 @@ impl Refusal {
         match self {
             Self::NoSession => reply::no_such_session(id),
             Self::BadRun(bad) => bad.response(id),
-            Self::Failed(error) if error.code() == Code::ServerUnknown => reply::nothing_here(),
+            Self::Failed(error) if error.code() == Code::ServerUnknown => reply::no_such_server(),
             Self::Failed(_) => reply::answer(self.message(id, candour)),
             Self::Wrong(code, what) => reply::error(StatusCode::OK, id, *code, what),
             Self::Hidden(what) => reply::error(StatusCode::OK, id, RpcCode::Params, what),
