@@ -213,6 +213,9 @@ fn a_gateway_tells_no_secret_anywhere() {
         .with("TOKEN", CANARY)
         .with("WARMLINE_LOG", "trace");
     let audit = warmline.work().join("audit.jsonl");
+    // A secret that no variable holds: nothing can be struck out of what its program says.
+    let minted = warmline.work().join("minted");
+    std::fs::write(&minted, "canary-that-was-minted").unwrap();
     warmline.write_user("warmline.toml", &format!(
         "[audit]\nfile = '{}'\n[log]\nformat = 'json'\n\
          [servers.prog]\ncommand = [{BINARY:?}, 'demo-server', '--stdio']\nenv = {{ KEY = '{CANARY}' }}\nenv_pass = ['TOKEN']\n\
@@ -220,6 +223,7 @@ fn a_gateway_tells_no_secret_anywhere() {
          [servers.dying]\ncommand = ['sh', '-c', 'echo \"no login with $KEY, $TOKEN\" >&2; echo \"$KEY\"; exit 3']\nenv = {{ KEY = '{CANARY}-key' }}\nenv_pass = ['TOKEN']\n\
          [servers.missing]\ncommand = ['/nowhere/inner/prog']\n\
          [servers.unlocked]\nurl = 'http://{address}/mcp'\ncredential = {{ command = ['sh', '-c', 'echo $TOKEN >&2; exit 1'] }}\n\
+         [servers.minted]\nurl = 'http://{address}/mcp'\ncredential = {{ command = ['sh', '-c', 'echo wl_; cat {minted:?}; cat {minted:?} >&2; exit 5'] }}\n\
          [servers.dead]\nurl = 'http://127.0.0.1:1/mcp?key={CANARY}'\ncredential = {{ env = 'TOKEN' }}\n",
         audit.display()
     ));
@@ -233,6 +237,7 @@ fn a_gateway_tells_no_secret_anywhere() {
         ("dying", &own),
         ("missing", &own),
         ("unlocked", &own),
+        ("minted", &own),
         ("web", "wl_another-secret"),
     ] {
         let url = format!(
@@ -267,12 +272,27 @@ fn a_gateway_tells_no_secret_anywhere() {
         told.contains("warmline_calls_total{"),
         "the numbers were heard"
     );
-    for words in [&["doctor", "--json"][..], &["doctor", "dying", "-v"]] {
+    // Of all servers in one, each that cannot be met is named in the log.
+    let all = format!("{}/mcp", serving.base());
+    let header = format!("Authorization: Bearer {own}");
+    told.push_str(
+        &warmline
+            .run(&["tools", &all, "--header", &header])
+            .everything(),
+    );
+    for words in [
+        &["doctor", "--json"][..],
+        &["doctor", "dying", "-v"],
+        &["doctor", "minted", "-v"],
+        &["tools", "minted", "-v"],
+    ] {
         told.push_str(&warmline.run(words).everything());
     }
     let log = serving.stop(&warmline);
     let struck = "no login with [redacted: KEY], [redacted: TOKEN]";
     assert!(log.contains(struck), "the log says why: {log}");
+    let failed = "the credential command of `minted`, failed";
+    assert!(log.contains(failed), "it is told, without words: {log}");
     told.push_str(&log);
     let audit = std::fs::read_to_string(audit).unwrap();
     assert!(
@@ -280,7 +300,7 @@ fn a_gateway_tells_no_secret_anywhere() {
         "{audit}"
     );
     told.push_str(&audit);
-    for hidden in [CANARY, own.as_str(), "wl_another-secret"] {
+    for hidden in [CANARY, own.as_str(), "wl_another-secret", "that-was-minted"] {
         let place = told.find(hidden);
         let around = place.map(|at| told.get(at.saturating_sub(200)..at + 40));
         assert_eq!(around, None, "{hidden} was told");

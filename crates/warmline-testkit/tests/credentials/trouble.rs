@@ -15,8 +15,8 @@ async fn a_source_that_fails_or_hangs_is_a_typed_error_and_nothing_is_sent() {
     let folder = tempfile::tempdir().unwrap();
     let table = [
         (
-            Secret::command(["/bin/sh", "-c", "echo not logged in >&2; exit 4"]),
-            "not logged in",
+            Secret::command(["/bin/sh", "-c", "echo canary >&2; exit 4"]),
+            "exit status 4",
         ),
         (Secret::command(["sleep", "1000"]), "gave no answer in"),
         (

@@ -1,12 +1,14 @@
 //! A credential command: a program of the user that prints a token.
 //!
 //! What it gets: our whole environment, no input, and no shell.
+//! What is told of it: how it ended. Its words are repeated nowhere, neither what it prints nor
+//!   what it writes to its standard error: it handles secrets, and nobody can tell which of its
+//!   words are one.
 //! What it may not do: take for ever, print without end, or leave anything running. It is ended
 //!   with all it started when it is done, when it prints too much, and when whoever asked gives
 //!   up, which drops it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 use warmline_core::exchange::Trouble;
@@ -17,7 +19,6 @@ use super::{SECRET_BYTES, Token, unavailable};
 use crate::upstream::path;
 use crate::upstream::process::{Exit, Process, Start};
 use crate::upstream::server::StdioReach;
-use crate::upstream::stderr::{self, StderrTail};
 
 /// What the program prints, without the blanks around it.
 pub(super) async fn run(server: &str, words: &[String]) -> Result<Token, Trouble> {
@@ -45,19 +46,13 @@ pub(super) async fn run(server: &str, words: &[String]) -> Result<Token, Trouble
         .await
         .map_err(|error| failed(error.to_string()))?;
     drop(streams.stdin);
-    let tail = Arc::new(StderrTail::of_child_with(&environment));
-    let ended = Ended::of(
-        process,
-        streams.stdout,
-        stderr::drain(streams.stderr, Arc::clone(&tail)),
-    );
-    match ended.await {
+    match Ended::of(process, streams.stdout, streams.stderr).await {
         Ended::Printed(text, Exit::Code(0)) => match std::str::from_utf8(&text).map(token_of) {
             Ok(Some(token)) => Ok(token),
             Ok(None) => Err(failed("it printed nothing".to_owned())),
             Err(_) => Err(failed("what it printed is no text".to_owned())),
         },
-        Ended::Printed(_, exit) => Err(failed(with_last_line(&exit.to_string(), &tail))),
+        Ended::Printed(_, exit) => Err(failed(exit.to_string()).hint(BY_HAND)),
         Ended::PrintedTooMuch => Err(failed("it printed more than 64 KiB".to_owned())),
     }
 }
@@ -74,7 +69,7 @@ impl Ended {
     async fn of(
         mut process: Process,
         stdout: impl AsyncRead + Unpin,
-        drain: impl Future<Output = ()>,
+        mut stderr: impl AsyncRead + Unpin,
     ) -> Self {
         let most = u64::try_from(SECRET_BYTES).unwrap_or(u64::MAX);
         let reading = async {
@@ -84,7 +79,9 @@ impl Ended {
             (text.len() <= SECRET_BYTES).then_some(text).ok_or(())
         };
         let drained = async {
-            drain.await;
+            tokio::io::copy(&mut stderr, &mut tokio::io::sink())
+                .await
+                .ok();
             Ok(())
         };
         let exited = async { Ok(process.exited().await) };
@@ -92,13 +89,6 @@ impl Ended {
             Ok((text, (), exit)) => Self::Printed(text, exit),
             Err(()) => Self::PrintedTooMuch,
         }
-    }
-}
-
-fn with_last_line(exit: &str, tail: &StderrTail) -> String {
-    match tail.text().lines().last() {
-        Some(line) => format!("{exit}: {line}"),
-        None => exit.to_owned(),
     }
 }
 
@@ -112,6 +102,10 @@ fn reach(program: &str, args: &[String]) -> StdioReach {
         surroundings: None,
     }
 }
+
+/// What to do about one that failed: only there its words are seen.
+const BY_HAND: &str =
+    "run it by hand to see why: what it says is not repeated here, it may hold a secret";
 
 #[cfg(test)]
 mod tests;
