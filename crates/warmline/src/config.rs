@@ -30,6 +30,7 @@ mod handed;
 mod keys;
 mod kinds;
 mod mcp_servers;
+mod members;
 mod outline;
 mod reaching;
 #[cfg(test)]

@@ -3,7 +3,6 @@
 //! A file holds one of them, a list, or a table of them by id. Several may name the same server,
 //! one for each of its tools; they must agree about it.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -16,6 +15,7 @@ use super::access::Access;
 use super::declaration::{Declaration, DeclaredReach, Described, Written};
 use super::expand::Expand;
 use super::mcp_servers::{broken, parse, plain_name, span};
+use super::members::Members;
 use crate::settings::place::{ConfigError, Place, Show, Source};
 use crate::settings::{Group as _, Origin, Said, ServerSettings};
 use crate::upstream::parse_url;
@@ -61,7 +61,12 @@ fn entries<'t>(source: Source<'_>, part: &'t str) -> Result<Vec<&'t str>, Config
         let list: Vec<&RawValue> = parse(part).map_err(complain)?;
         return Ok(list.into_iter().map(RawValue::get).collect());
     }
-    let table: BTreeMap<String, &RawValue> = parse(part).map_err(complain)?;
+    let table: Members<'_, &RawValue> = parse(part).map_err(complain)?;
+    let mut twice = Vec::new();
+    let table = table.by_name(source, &mut twice);
+    if let Some(fault) = twice.into_iter().next() {
+        return Err(fault);
+    }
     if table.contains_key("mcp_metadata") {
         return Ok(vec![part]);
     }

@@ -24,6 +24,7 @@ pub(crate) fn expand(text: &str, how: Expand, lookup: Lookup<'_>) -> Result<Stri
                     "`${{input:{name}}}` is asked for by an editor, and there is none here"
                 ));
             },
+            Piece::Open => return Err("a `${` is not closed by a `}`".to_owned()),
             Piece::Variable { name, default } => match (lookup.text(name), default) {
                 (Ok(Some(value)), _) => out.push_str(&value),
                 (Ok(None), Some(default)) => out.push_str(default),
@@ -41,9 +42,14 @@ pub(crate) fn names(text: &str, how: Expand) -> Vec<String> {
         .into_iter()
         .filter_map(|piece| match piece {
             Piece::Variable { name, .. } => Some(name.to_owned()),
-            Piece::Text(_) | Piece::Input(_) => None,
+            Piece::Text(_) | Piece::Input(_) | Piece::Open => None,
         })
         .collect()
+}
+
+/// Whether a variable begins in a text that does not end there.
+pub(crate) fn is_open(text: &str, how: Expand) -> bool {
+    pieces(text, how).contains(&Piece::Open)
 }
 
 /// The names of those that have no value to fall back on.
@@ -55,7 +61,7 @@ pub(crate) fn needed(text: &str, how: Expand) -> Vec<String> {
                 name,
                 default: None,
             } => Some(name.to_owned()),
-            Piece::Variable { .. } | Piece::Text(_) | Piece::Input(_) => None,
+            Piece::Variable { .. } | Piece::Text(_) | Piece::Input(_) | Piece::Open => None,
         })
         .collect()
 }
@@ -68,6 +74,8 @@ enum Piece<'a> {
         default: Option<&'a str>,
     },
     Input(&'a str),
+    /// `${` without a `}` behind it.
+    Open,
 }
 
 fn pieces(text: &str, how: Expand) -> Vec<Piece<'_>> {
@@ -81,7 +89,11 @@ fn pieces(text: &str, how: Expand) -> Vec<Piece<'_>> {
         out.push(piece(inside));
         rest = after;
     }
-    out.push(Piece::Text(rest));
+    out.push(if rest.contains("${") {
+        Piece::Open
+    } else {
+        Piece::Text(rest)
+    });
     out
 }
 
@@ -123,7 +135,8 @@ mod tests {
             ("${env:A}",       Ok("1")),
             ("${B:-two}",      Ok("two")),
             ("${A:-two}",      Ok("1")),
-            ("$A {A} ${A",     Ok("$A {A} ${A")),
+            ("$A {A} $",       Ok("$A {A} $")),
+            ("${A} ${A",       Err("a `${` is not closed by a `}`")),
             ("${B}",           Err("`B` is not set")),
             ("${input:key}",   Err("`${input:key}` is asked for by an editor, and there is none here")),
         ];

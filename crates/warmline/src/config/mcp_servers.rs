@@ -15,9 +15,10 @@ use warmline_core::code::Code;
 
 use super::access::Access;
 use super::declaration::{Declaration, DeclaredReach, Described, Refusal, Written};
-use super::expand::Expand;
+use super::expand::{self, Expand};
 use super::file::MOST_FAULTS;
 use super::kinds::{ServerKind, missing};
+use super::members::Members;
 use super::{NearMiss, Read, capabilities};
 use crate::settings::place::{ConfigError, Place, Show, Source};
 use crate::settings::{self, Group as _, Origin, ServerSettings, nearest};
@@ -40,19 +41,20 @@ pub(crate) fn read(source: Source<'_>, faults: &mut Vec<ConfigError>) -> Result<
         let what = "the file has neither `mcpServers` nor `servers` at its top";
         return Err(ConfigError::new(Code::ConfigBadValue, what).at(Place::whole(source.file)));
     };
-    let servers: BTreeMap<String, &RawValue> =
+    let servers: Members<'_, &RawValue> =
         parse(servers.get()).map_err(|error| broken(source, servers.get(), &error))?;
-    let mut declarations: Vec<Declaration> = Vec::with_capacity(servers.len());
+    let mut declarations: Vec<Declaration> = Vec::new();
     let mut misses = Vec::new();
-    for (written, raw) in servers {
+    for (written, raw) in servers.by_name(source, faults) {
         if faults.len() >= MOST_FAULTS {
             break;
         }
         let near = near_misses(&written, raw);
-        let declared = declaration(source, &written, raw, &near);
+        let declared = said_once(source, raw)
+            .and_then(|()| declaration(source, &written, raw, &near))
+            .and_then(|one| closed(source, one, raw));
         misses.extend(near);
-        let declared = declared.and_then(|one| distinct(one, &declarations));
-        match declared {
+        match declared.and_then(|one| distinct(one, &declarations)) {
             Ok(declaration) => declarations.push(declaration),
             Err(error) => faults.push(error),
         }
@@ -91,6 +93,60 @@ fn distinct(one: Declaration, known: &[Declaration]) -> Result<Declaration, Conf
     Err(ConfigError::new(Code::ConfigBadValue, what)
         .at(one.place)
         .hint("rename one of them"))
+}
+
+/// Whether each variable and each header of an entry stands there once.
+fn said_once(source: Source<'_>, raw: &RawValue) -> Result<(), ConfigError> {
+    // What cannot be read at all is told by whoever reads the entry for its values.
+    let tables: Tables<'_> = parse(raw.get()).unwrap_or_default();
+    let mut twice = Vec::new();
+    tables.env.by_name(source, &mut twice);
+    tables.headers.by_name(source, &mut twice);
+    twice.into_iter().next().map_or(Ok(()), Err)
+}
+
+/// The tables of an entry whose names people choose.
+#[derive(Default, Deserialize)]
+struct Tables<'a> {
+    #[serde(borrow, default)]
+    env: Members<'a, IgnoredAny>,
+    #[serde(borrow, default)]
+    headers: Members<'a, IgnoredAny>,
+}
+
+/// The server, unless a variable begins in one of its texts and does not end there.
+fn closed(
+    source: Source<'_>,
+    one: Declaration,
+    raw: &RawValue,
+) -> Result<Declaration, ConfigError> {
+    let mut texts = one.texts().into_iter();
+    if !texts.any(|text| expand::is_open(&text.0, one.expand)) {
+        return Ok(one);
+    }
+    let what = format!("a `${{` of `{}` is not closed by a `}}`", one.written);
+    let place = open_at(raw.get()).map_or(one.place, |at| {
+        let start = span(source.text, raw.get()).start + at;
+        source.place(start..start + 2, Show::Nothing)
+    });
+    Err(ConfigError::new(Code::ConfigBadValue, what)
+        .at(place)
+        .hint("write `${NAME}`; a `$` without a `{` behind it is a dollar sign"))
+}
+
+/// Where the first `${` stands that is not closed before its text ends.
+fn open_at(raw: &str) -> Option<usize> {
+    raw.match_indices("${").map(|(at, _)| at).find(|at| {
+        let behind = raw.get(*at..).unwrap_or_default();
+        let mut escaped = false;
+        let end = behind.find(|letter: char| {
+            let ends = letter == '"' && !escaped;
+            escaped = letter == '\\' && !escaped;
+            ends
+        });
+        let text = behind.get(..end.unwrap_or(behind.len()));
+        !text.unwrap_or_default().contains('}')
+    })
 }
 
 #[derive(Deserialize)]

@@ -2,7 +2,7 @@
 
 use warmline_core::code::Code;
 
-use super::{http, toml};
+use super::{http, json, toml};
 
 /// A credential comes from one place and is shown in one form, or the file says what is wrong.
 #[test]
@@ -113,4 +113,71 @@ fn a_file_with_one_mistake_gives_nothing_of_it() {
     ] {
         assert!(toml(&format!("{good}{mistake}\n")).is_err(), "{mistake}");
     }
+}
+
+/// Nobody can tell which of two is meant, so neither counts: in JSON as in TOML.
+#[test]
+fn a_name_that_stands_twice_in_a_json_file_is_named_with_its_place() {
+    #[rustfmt::skip]
+    let table = [
+        ("{\"mcpServers\": {\n  \"a\": {\"url\": \"http://canary\"},\n  \"a\": {\"url\": \"http://y\"}}}", (3, 3)),
+        ("{\"servers\": {\"a\": {\"command\": \"x\"}, \"\\u0061\": {\"command\": \"y\"}}}",           (1, 37)),
+        ("{\"mcpServers\": {\"s\": {\"command\": \"x\",\n\"env\": {\"a\": \"canary\", \"a\": \"\"}}}}",  (2, 24)),
+        ("{\"mcpServers\": {\"s\": {\"url\": \"http://x\",\n\"headers\": {\"a\": \"1\", \"a\": \"\"}}}}", (2, 23)),
+        ("{\"capabilities\": {\"a\": {},\n\"a\": {}}}",                                                 (2, 1)),
+    ];
+    for (text, at) in table {
+        let error = json(text).unwrap_err();
+        assert_eq!(
+            (error.code, error.what.as_str()),
+            (Code::ConfigBadValue, "`a` stands here twice"),
+            "{text}"
+        );
+        assert!(!format!("{error:?}").contains("canary"), "{error:?}");
+        assert_eq!(
+            error.hint.as_deref(),
+            Some("rename one of them, or take one out")
+        );
+        assert_eq!(error.place.unwrap().at, Some(at), "{text}");
+    }
+    for text in [
+        r#"{"mcpServers": {"s": {"command": "x", "command": "y"}}}"#,
+        r#"{"mcpServers": {}, "mcpServers": {}}"#,
+    ] {
+        assert!(json(text).is_err(), "{text}");
+    }
+}
+
+/// A variable that is not closed would reach the server as text.
+#[test]
+fn a_variable_that_is_not_closed_is_named_with_its_place() {
+    #[rustfmt::skip]
+    let table = [
+        (r#""url": "https://${HOST/mcp""#,                             17),
+        (r#""url": "https://x", "headers": {"X-Key": "${A} ${canary"}"#, 48),
+        (r#""command": "p", "args": ["fine", "${A:-x} $B ${"]"#,        46),
+        (r#""command": "p", "env": {"A": "${A", "B": "}"}"#,            31),
+        (r#""command": "p", "args": ["${A:-\"x\"}", "${A:-\"x\""]"#,    42),
+    ];
+    for (entry, column) in table {
+        let text = format!("{{\"mcpServers\": {{\"web\": {{\n{entry}}}}}}}");
+        let error = json(&text).unwrap_err();
+        assert_eq!(
+            (error.code, error.what.as_str()),
+            (
+                Code::ConfigBadValue,
+                "a `${` of `web` is not closed by a `}`"
+            ),
+            "{text}"
+        );
+        assert!(!format!("{error:?}").contains("canary"), "{error:?}");
+        assert_eq!(
+            error.hint.as_deref(),
+            Some("write `${NAME}`; a `$` without a `{` behind it is a dollar sign")
+        );
+        assert_eq!(error.place.unwrap().at, Some((2, column)), "{text}");
+    }
+    let fine =
+        r#"{"mcpServers": {"web": {"command": "p", "args": ["$A", "$", "}", "{", "${A}"]}}}"#;
+    assert!(json(fine).is_ok());
 }
