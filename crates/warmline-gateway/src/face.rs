@@ -214,6 +214,21 @@ pub(crate) fn raw_id(message: &Message) -> Bytes {
     id.map(|id| message.raw().slice_ref(id)).unwrap_or_default()
 }
 
+/// An id by value: the same text may be written in several ways.
+pub(crate) fn plain_id(raw: &[u8]) -> Bytes {
+    match serde_json::from_slice::<Cow<'_, str>>(raw) {
+        // The quote tells it from a number.
+        Ok(text) => [b"\"", text.as_bytes()].concat().into(),
+        Err(_) => Bytes::copy_from_slice(raw),
+    }
+}
+
+/// Whether two raw ids are the same by value.
+pub(crate) fn is_same_id(one: &[u8], other: &[u8]) -> bool {
+    let is_escaped = |raw: &[u8]| raw.contains(&b'\\');
+    one == other || (is_escaped(one) || is_escaped(other)) && plain_id(one) == plain_id(other)
+}
+
 /// A method by its name; those of the protocol need no text of their own.
 pub(crate) fn method_named(name: &str) -> Cow<'static, str> {
     match Method::find(name) {

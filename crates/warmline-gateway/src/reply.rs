@@ -273,6 +273,18 @@ pub(crate) const OVERLOADED: &str = Code::Overloaded.word();
 /// The word in the audit for a client that cannot read what it would get.
 pub(crate) const NOT_ACCEPTABLE: &str = "not-acceptable";
 
+/// The word in the audit for an id that is under way.
+pub(crate) const ID_UNDER_WAY: &str = "id-under-way";
+/// What a request hears whose id is that of one under way.
+pub(crate) const UNDER_WAY: &str = "Invalid Request: a request with this id is under way";
+
+/// A request whose id is that of one under way, where both would be answered on one stream: nobody
+/// could tell the two answers apart. The first goes on.
+pub(crate) fn id_under_way(id: Option<&[u8]>) -> Response<Body> {
+    let refusal = error(StatusCode::BAD_REQUEST, id, RpcCode::Invalid, UNDER_WAY);
+    called(refusal, ID_UNDER_WAY)
+}
+
 /// A message in a form that is none.
 pub(crate) fn wrong_type() -> Response<Body> {
     let what = "Unsupported Media Type: a message is application/json";

@@ -10,6 +10,7 @@ pub(crate) mod clients;
 mod gathering;
 mod greeting;
 mod merged;
+mod refusal;
 mod request;
 mod standing;
 mod streams;
@@ -22,7 +23,8 @@ use warmline::core::protocol::envelope::{Kind, Message};
 use warmline::core::protocol::headers::{PROTOCOL_VERSION, SESSION_ID};
 use warmline::core::protocol::params::Params;
 
-use self::client::{Client, Refusal};
+use self::client::Client;
+use self::refusal::Refusal;
 use super::{Visit, accepts};
 use crate::body::Body;
 use crate::reply::{self, RpcCode};

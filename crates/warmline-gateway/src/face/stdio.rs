@@ -7,7 +7,6 @@
 mod hand;
 mod lines;
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
@@ -36,8 +35,8 @@ use warmline::seal::random_bytes;
 
 pub use self::hand::PipeHand;
 use self::lines::{Line, Lines};
-use super::Visit;
 use super::passing::pass;
+use super::{Visit, plain_id};
 use crate::audit::Audit;
 use crate::door::limits::NO_BURDEN;
 use crate::metrics::TurnedAwayFor;
@@ -309,18 +308,14 @@ impl<'p> Talk<'p> {
         }))
     }
 
-    /// What a request hears whose id is that of one under way: nobody could tell the two answers
-    /// apart. The first goes on.
+    /// What a request hears whose id is that of one under way.
     fn refused_again(
         &self,
         head: Parts,
         request: &Message,
         params: Params,
     ) -> BoxFuture<'p, Ended> {
-        let what = "Invalid Request: a request with this id is under way";
-        let status = StatusCode::BAD_REQUEST;
-        let refusal = reply::error(status, request.raw_id(), RpcCode::Invalid, what);
-        let refusal = reply::called(refusal, "id-under-way");
+        let refusal = reply::id_under_way(request.raw_id());
         let method = request.method().unwrap_or_default().to_owned();
         let (pipe, out) = (self.pipe, self.out.clone());
         Box::pin(async move {
@@ -395,15 +390,6 @@ impl<'p> Talk<'p> {
             head.headers.insert(SESSION_ID, session.clone());
         }
         head
-    }
-}
-
-/// An id by value: the same text may be written in several ways.
-fn plain_id(raw: &[u8]) -> Bytes {
-    match serde_json::from_slice::<Cow<'_, str>>(raw) {
-        // The quote tells it from a number.
-        Ok(text) => [b"\"", text.as_bytes()].concat().into(),
-        Err(_) => Bytes::copy_from_slice(raw),
     }
 }
 

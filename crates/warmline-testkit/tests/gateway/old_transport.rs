@@ -197,6 +197,43 @@ async fn a_client_that_leaves_gives_its_calls_up() {
     world.finish().await;
 }
 
+/// reliability D130: all answers come on one stream, so an id that is under way is not taken again,
+/// however it is written. The first call goes on; once it was given up its id is free.
+#[tokio::test]
+async fn an_id_under_way_is_not_taken_again() {
+    let world = world().await;
+    let ledger = world.server.ledger();
+    let mut client = Old::greet(&world, PATH, json!({})).await;
+    let with_id = |mut message: Value| {
+        message["id"] = json!("/");
+        message.to_string()
+    };
+    let slow = with_id(call(1, "slow", json!({ "ms": 60_000 })));
+    assert_eq!(client.post(&slow).await.status, 202);
+    until("the call is under way", || ledger.begun("slow") == 1).await;
+    let again = with_id(call(1, "counter", json!({})));
+    let written_otherwise = again.replace(r#""/""#, r#""\u002f""#);
+    let ping = with_id(json!({ "jsonrpc": "2.0", "method": "ping" }));
+    for message in [&again, &written_otherwise, &ping] {
+        assert_eq!(client.post(message).await.status, 202);
+        let answer = client.heard().await;
+        assert_eq!(
+            (&answer["id"], &answer["error"]["code"]),
+            (&json!("/"), &json!(-32600)),
+            "{message}: {answer}"
+        );
+    }
+    assert_eq!(ledger.executions("counter"), 0);
+    let given_up = json!({ "requestId": "/" });
+    let cancel =
+        json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": given_up });
+    assert_eq!(client.post(&cancel.to_string()).await.status, 202);
+    assert_eq!(client.post(&again).await.status, 202);
+    assert!(client.heard().await["result"].is_object());
+    drop(client);
+    world.finish().await;
+}
+
 /// P124: bad requests are told where they came, or on the stream where they have an id there.
 #[tokio::test]
 async fn what_is_wrong_is_refused() {

@@ -215,6 +215,7 @@ fn of_batches(newest: &str, batching: &str) -> Vec<Row> {
         message(400, bad, post(PATH, &[ALICE, newest], &json!([list()]))),
         message(400, bad, batched(&json!([]))),
         message(400, bad, batched(&json!([initialize()]))),
+        message(400, bad, batched(&json!([list(), list()]))),
         message(400, (told, "bad-run"), post(PATH, &in_no_run, &notices)),
         message(
             404,

@@ -3,6 +3,7 @@
 //! Asked by: [`face`](crate::face), with a body that is an array of JSON.  Each message goes its own way;
 //! the answers go back together.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -17,7 +18,7 @@ use warmline::core::protocol::params::Params;
 use super::client::Client;
 use super::{accepts, notified, request, wrong_version};
 use crate::body::Body;
-use crate::face::{Visit, raw_id};
+use crate::face::{Visit, plain_id, raw_id};
 use crate::flow::{self, Calling, Ended, Leaving, Manner};
 use crate::lane::{Keep, Lane};
 use crate::reply::{self, RpcCode};
@@ -101,12 +102,19 @@ async fn ask(
     lane: &Arc<Lane>,
 ) -> Perhaps {
     let id = raw_id(message);
-    if message.method() == Some("ping") {
+    if message.method() == Some("ping") && !client.is_confused_by(visit, &id) {
         return ready(request::pong(&id));
     }
     // What comes down goes on the lane of all; a cancel concerns this call alone.
     let own = Arc::new(Lane::new(Keep::Nothing));
-    let seat = (id.clone(), lane, Some(client.begin(id, &own)));
+    let present = match client.begin(visit, id.clone(), &own) {
+        Ok(present) => present,
+        Err(refusal) => {
+            refusal.note(visit, message.method().unwrap_or_default(), &params);
+            return ready(refusal.message(Some(&id), visit.candour()));
+        },
+    };
+    let seat = (id, lane, Some(present));
     match request::calling(visit, client, message, params, seat).await {
         Ok(calling) => Box::pin(async move {
             tokio::select! {
@@ -134,7 +142,23 @@ fn split(body: &Bytes) -> Result<Vec<(Message, Params)>, String> {
             "Invalid Request: a batch has 1 to {MAX_MESSAGES} messages, not {count}"
         ));
     }
-    parts.into_iter().map(|part| one(body, part)).collect()
+    let messages: Vec<_> = parts
+        .into_iter()
+        .map(|part| one(body, part))
+        .collect::<Result<_, _>>()?;
+    if has_an_id_twice(&messages) {
+        return Err("Invalid Request: two requests of a batch have the same id".to_owned());
+    }
+    Ok(messages)
+}
+
+/// Whether two requests have one id: their answers come together, and could not be told apart.
+fn has_an_id_twice(messages: &[(Message, Params)]) -> bool {
+    let requests = messages.iter().map(|(message, _)| message);
+    let requests = requests.filter(|message| message.kind() == Kind::Request);
+    let mut known = BTreeSet::new();
+    let mut ids = requests.filter_map(Message::raw_id).map(plain_id);
+    ids.any(|id| !known.insert(id))
 }
 
 fn one(body: &Bytes, part: &RawValue) -> Result<(Message, Params), String> {

@@ -8,30 +8,26 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use http::header::HeaderValue;
-use http::{Response, StatusCode};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use warmline::core::code::{Code, Reason};
+use warmline::core::code::Reason;
 use warmline::core::era::Version;
 use warmline::core::exchange::Trouble;
 use warmline::core::key::Digest;
 use warmline::core::protocol::headers::SESSION_ID;
 use warmline::core::protocol::params::Params;
-use warmline::{Error, Run, clock};
+use warmline::{Run, clock};
 
 use super::asking::Questions;
 use super::gathering::Missed;
+use super::refusal::Refusal;
 use super::way::{Coming, NamedWay, Way, enter, identity, named_run, route, run_digest};
 use crate::Shared;
-use crate::body::Body;
 use crate::declared::Answers;
-use crate::face::Visit;
-use crate::failure::{self, Candour};
+use crate::face::{OneStream, Visit, is_same_id};
 use crate::lane::Lane;
 use crate::path::Target;
-use crate::reply::{self, RpcCode};
 use crate::ticket::Ticket;
-use crate::which::{self, BadName};
 use crate::who::Subject;
 
 /// A legacy client as it is served.
@@ -99,6 +95,17 @@ struct UnderWay {
     lane: Arc<Lane>,
 }
 
+impl UnderWay {
+    fn is(&self, id: &[u8]) -> bool {
+        is_same_id(&self.id, id)
+    }
+}
+
+/// Whether a client hears all answers on one stream.
+fn hears_all_on_one(visit: &Visit<'_>) -> bool {
+    visit.head.extensions.get::<OneStream>().is_some()
+}
+
 /// The stream that stands.
 #[derive(Debug)]
 struct Standing {
@@ -106,83 +113,6 @@ struct Standing {
     lane: Arc<Lane>,
     /// Which of its readers has the place: one that was left behind may end later.
     holder: u64,
-}
-
-/// Why a client is not served.
-#[derive(Debug)]
-pub(crate) enum Refusal {
-    /// Its session is not known, or somebody else's.
-    NoSession,
-    /// It names a run that cannot be.
-    BadRun(BadName),
-    /// What it asks for is not to be had here.
-    Wrong(RpcCode, String),
-    /// The rules keep it from its client, who hears the same as of what is not there.
-    Hidden(String),
-    /// The engine said why.
-    Failed(Error),
-}
-
-impl Refusal {
-    pub(crate) fn response(&self, id: Option<&[u8]>, candour: Candour) -> Response<Body> {
-        match self {
-            Self::NoSession => reply::no_such_session(id),
-            Self::BadRun(bad) => bad.response(id),
-            Self::Failed(error) if error.code() == Code::ServerUnknown => reply::no_such_server(),
-            Self::Failed(_) => reply::answer(self.message(id, candour)),
-            Self::Wrong(code, what) => reply::error(StatusCode::OK, id, *code, what),
-            Self::Hidden(what) => reply::error(StatusCode::OK, id, RpcCode::Params, what),
-        }
-    }
-
-    /// Tells the audit of a request that is not served for this.
-    pub(super) fn note(&self, visit: &Visit<'_>, method: &str, params: &Params) {
-        match self {
-            Self::Failed(error) => visit.failed(method, params, error),
-            Self::NoSession | Self::BadRun(_) | Self::Wrong(..) | Self::Hidden(_) => {
-                visit.turned_down(method, params, self.why());
-            },
-        }
-    }
-
-    /// The word for it in the audit.
-    pub(super) fn why(&self) -> &'static str {
-        match self {
-            Self::Failed(error) => error.code().word(),
-            Self::NoSession => reply::NO_SESSION,
-            Self::BadRun(_) => which::BAD_RUN,
-            Self::Wrong(code, _) => code.why(),
-            Self::Hidden(_) => Code::NotAllowed.word(),
-        }
-    }
-
-    /// The same where there is no response of its own for it.
-    pub(super) fn message(&self, id: Option<&[u8]>, candour: Candour) -> Bytes {
-        match self {
-            Self::Failed(error) => failure::message(id.unwrap_or(b"null"), error, candour),
-            Self::Wrong(code, what) => reply::error_message(id, code.number(), what, None),
-            Self::Hidden(what) => reply::error_message(id, RpcCode::Params.number(), what, None),
-            Self::BadRun(bad) => {
-                reply::error_message(id, RpcCode::Params.number(), &bad.sentence(), None)
-            },
-            Self::NoSession => {
-                let what = "Session not found";
-                reply::error_message(id, RpcCode::Invalid.number(), what, None)
-            },
-        }
-    }
-}
-
-impl From<Error> for Refusal {
-    fn from(error: Error) -> Self {
-        Self::Failed(error)
-    }
-}
-
-impl From<Box<Error>> for Refusal {
-    fn from(error: Box<Error>) -> Self {
-        Self::Failed(*error)
-    }
 }
 
 /// A client session that was just begun.
@@ -341,15 +271,33 @@ impl Client {
     }
 
     /// Notes a call, until what is given back is dropped.
-    pub(super) fn begin(self: &Arc<Self>, id: Bytes, lane: &Arc<Lane>) -> Present {
-        self.calls.lock().push(UnderWay {
+    ///
+    /// Each answer over HTTP is the response to its own request, so that ids that are the same
+    /// never matter there. Where all answers come on one stream, the second of them is refused.
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        visit: &Visit<'_>,
+        id: Bytes,
+        lane: &Arc<Lane>,
+    ) -> Result<Present, Refusal> {
+        let mut calls = self.calls.lock();
+        if hears_all_on_one(visit) && calls.iter().any(|call| call.is(&id)) {
+            return Err(Refusal::IdUnderWay);
+        }
+        calls.push(UnderWay {
             id,
             lane: Arc::clone(lane),
         });
-        Present {
+        drop(calls);
+        Ok(Present {
             client: Arc::clone(self),
             lane: Arc::clone(lane),
-        }
+        })
+    }
+
+    /// Whether an answer with this id would be taken for that of a call under way.
+    pub(super) fn is_confused_by(&self, visit: &Visit<'_>, id: &[u8]) -> bool {
+        hears_all_on_one(visit) && self.calls.lock().iter().any(|call| call.is(id))
     }
 
     /// The client gave a call up. What it names may be over, or never have been.
@@ -362,12 +310,13 @@ impl Client {
         let Some(id) = params.member("requestId") else {
             return;
         };
-        let calls = self.calls.lock();
-        let lane = calls.iter().find(|call| call.id == id);
-        let lane = lane.map(|call| Arc::clone(&call.lane));
+        let mut calls = self.calls.lock();
+        let place = calls.iter().position(|call| call.is(id));
+        // Its id is free from here on: it gets no answer.
+        let given_up = place.map(|place| calls.swap_remove(place));
         drop(calls);
-        if let Some(lane) = lane {
-            lane.cancel();
+        if let Some(call) = given_up {
+            call.lane.cancel();
         }
     }
 

@@ -12,8 +12,9 @@ use warmline::core::protocol::params::Params;
 use warmline::upstream::Facts;
 use warmline::{Error, ServerHandle};
 
-use super::client::{Client, NewSession, Refusal};
+use super::client::{Client, NewSession};
 use super::merged;
+use super::refusal::Refusal;
 use crate::Shared;
 use crate::audit::Line;
 use crate::body::Body;

@@ -18,7 +18,8 @@ use warmline::core::exchange::Trouble;
 use warmline::core::protocol::params::Params;
 use warmline::{Code, Error, List, ServerHandle, clock};
 
-use super::client::{Client, Refusal};
+use super::client::Client;
+use super::refusal::Refusal;
 use super::request::{Seat, calling_one};
 use super::way::{Way, named_run};
 use crate::face::Visit;
@@ -302,7 +303,11 @@ pub(super) fn members(
 pub(super) fn unreached(refusal: Refusal) -> Error {
     match refusal {
         Refusal::Failed(error) => error,
-        Refusal::NoSession | Refusal::BadRun(_) | Refusal::Wrong(..) | Refusal::Hidden(_) => {
+        Refusal::NoSession
+        | Refusal::BadRun(_)
+        | Refusal::Wrong(..)
+        | Refusal::IdUnderWay
+        | Refusal::Hidden(_) => {
             Error::unsent(Trouble::new(Reason::Internal, "this run cannot be entered"))
         },
     }

@@ -14,7 +14,8 @@ use warmline::core::protocol::meta;
 use warmline::core::protocol::params::Params;
 
 use super::asking::Ear;
-use super::client::{Client, Present, Refusal};
+use super::client::{Client, Present};
+use super::refusal::Refusal;
 use super::streams::Kind;
 use super::{accepts, merged};
 use crate::body::Body;
@@ -37,7 +38,7 @@ pub(super) async fn answer(
     let Some(accepts) = accepts(visit.head) else {
         return reply::not_acceptable(Some(&id));
     };
-    if message.method() == Some("ping") {
+    if message.method() == Some("ping") && !client.is_confused_by(visit, &id) {
         return reply::answer(pong(&id));
     }
     let manner = Manner {
@@ -46,7 +47,13 @@ pub(super) async fn answer(
         stream: can_come_back(visit, &client).then(|| client.new_number()),
     };
     let lane = Arc::new(Lane::new(flow::keep_for(&manner)));
-    let present = client.begin(id.clone(), &lane);
+    let present = match client.begin(visit, id.clone(), &lane) {
+        Ok(present) => present,
+        Err(refusal) => {
+            refusal.note(visit, message.method().unwrap_or_default(), &params);
+            return refusal.response(Some(&id), visit.candour());
+        },
+    };
     let seat = (id, &lane, Some(present));
     let calling = match calling(visit, &client, message, params, seat).await {
         Ok(calling) => calling,

@@ -13,7 +13,8 @@ use warmline::core::protocol::params::Params;
 use warmline::seal::Purpose;
 use warmline::{Declared, IdentityHandle, Run, ServerHandle};
 
-use super::client::{Client, Refusal};
+use super::client::Client;
+use super::refusal::Refusal;
 use crate::face::Visit;
 use crate::path::Target;
 use crate::ticket::Ticket;

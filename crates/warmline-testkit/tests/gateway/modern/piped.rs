@@ -108,6 +108,49 @@ async fn an_id_under_way_is_not_taken_again() {
     }
 }
 
+/// reliability D130: the same holds of requests in batches, among each other and beside others.
+#[tokio::test]
+async fn an_id_under_way_is_not_taken_again_in_a_batch() {
+    let world = World::new(Personality::legacy()).await;
+    let (mut client, serving) = start(&world);
+    let ledger = world.server.ledger();
+    client
+        .say(&initialize("2025-03-26", json!({})).to_string())
+        .await;
+    assert!(client.hear().await["result"].is_object());
+    let slow = |id: u32| crate::wire::call(id.into(), "slow", json!({ "ms": 60_000 }));
+    let count = |id: u32| crate::wire::call(id.into(), "counter", json!({}));
+    let refused = |id: Value, answer: &Value| {
+        assert_eq!(
+            (&answer["id"], &answer["error"]["code"]),
+            (&id, &json!(-32600)),
+            "{answer}"
+        );
+    };
+    // Nobody could tell the answers of two apart: nothing of such a batch is done.
+    client.say(&json!([count(5), count(5)]).to_string()).await;
+    refused(Value::Null, &client.hear().await);
+    client.say(&slow(6).to_string()).await;
+    until("the call is under way", || ledger.begun("slow") == 1).await;
+    client.say(&json!([count(6), count(7)]).to_string()).await;
+    let together = client.hear().await;
+    refused(json!(6), &together[0]);
+    assert_eq!(together[1]["id"], 7, "{together}");
+    client.say(&json!([slow(8), slow(9)]).to_string()).await;
+    until("they are under way", || ledger.begun("slow") == 3).await;
+    client.say(&count(9).to_string()).await;
+    refused(json!(9), &client.hear().await);
+    assert_eq!(ledger.executions("counter"), 1);
+    for id in [6, 8, 9] {
+        client.say(&cancel(&json!(id))).await;
+    }
+    client.say(&count(9).to_string()).await;
+    assert!(client.hear().await["result"].is_object());
+    drop(client.input);
+    serving.await.unwrap().unwrap();
+    world.finish().await;
+}
+
 /// mcp-spec 2.1.2, 3.4.6: what is no JSON is told so, however it begins.
 #[tokio::test]
 async fn a_line_is_read_before_it_is_judged() {
