@@ -1,12 +1,12 @@
 //! A subscriber that keeps every line of the log that is written on its thread.
 
 use std::fmt::{Debug, Write as _};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
-use tracing::{Event, Metadata, Subscriber};
+use tracing::{Dispatch, Event, Metadata, Subscriber};
 
 /// What was logged so far: each line with its level, its target and all its fields.
 #[derive(Clone, Debug, Default)]
@@ -15,6 +15,10 @@ pub(crate) struct Logbook(Arc<Mutex<Vec<String>>>);
 impl Logbook {
     /// Keeps the lines of this thread from now on, as long as the guard lives.
     pub(crate) fn open() -> (Self, DefaultGuard) {
+        // Of a process with one subscriber, a line that another thread would write first is
+        // written nowhere from then on: interest in it is asked for on that thread alone.
+        static SECOND: OnceLock<Dispatch> = OnceLock::new();
+        SECOND.get_or_init(|| Dispatch::new(Self::default()));
         let book = Self::default();
         let guard = tracing::subscriber::set_default(book.clone());
         (book, guard)
