@@ -1,8 +1,9 @@
 //! Questions of a server, asked on the terminal; declined where there is none.
 
-use std::sync::Arc;
+use std::sync::{self, Arc};
 
 use bytes::Bytes;
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use warmline::core::exchange::{Answer, News, Question, QuestionKind};
@@ -24,6 +25,15 @@ pub(crate) struct Person {
     asks: Asks,
     /// One question at a time: there is one terminal.
     turn: Mutex<()>,
+    /// Questions that nobody was asked.
+    declined: sync::Mutex<Vec<Declined>>,
+}
+
+/// A question that was declined without asking anybody.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Declined {
+    method: &'static str,
+    why: &'static str,
 }
 
 /// Whether there is somebody to ask.
@@ -58,7 +68,15 @@ impl Person {
             roots,
             asks,
             turn: Mutex::new(()),
+            declined: sync::Mutex::default(),
         }))
+    }
+
+    /// Questions of the server that were declined so far without asking anybody; none where there
+    /// were none.
+    pub(crate) fn unasked(&self) -> Option<Vec<Declined>> {
+        let declined = self.declined.lock().ok()?;
+        Some(declined.clone()).filter(|all| !all.is_empty())
     }
 
     /// What we say that we can answer. Elicitation always: declining is an answer too.
@@ -135,13 +153,21 @@ impl Person {
             QuestionKind::Sampling => "there is no model here",
             QuestionKind::Roots => "no --root was given",
         };
+        let method = kind.method();
         self.report.note(&format!(
-            "`{}` asked `{}`, declined: {why}",
-            self.server,
-            kind.method()
+            "`{}` asked `{method}`, declined: {why}",
+            self.server
         ));
+        if let Ok(mut declined) = self.declined.lock()
+            && declined.len() < MOST_DECLINED
+        {
+            declined.push(Declined { method, why });
+        }
     }
 }
+
+/// So many declined questions of a call are told by name.
+const MOST_DECLINED: usize = 16;
 
 impl Listener for Person {
     fn news(&self, news: News) {

@@ -12,7 +12,7 @@ use warmline::core::protocol::params::Params;
 use warmline::settings::ServerSettings;
 use warmline::upstream::{ChildReport, Declared, Facts, Session, Transport, Upstream};
 
-use crate::ask::Person;
+use crate::ask::{Declined, Person};
 use crate::clock;
 use crate::interrupt::until_interrupted;
 use crate::problem::{Outcome, Problem, own_hint};
@@ -53,6 +53,8 @@ pub(crate) struct Conversation<'r> {
 pub(crate) struct Told {
     pub(crate) reply: Reply,
     pub(crate) took: Duration,
+    /// Questions of the server that were declined meanwhile.
+    pub(crate) declined: Option<Vec<Declined>>,
 }
 
 impl<'r> Conversation<'r> {
@@ -188,7 +190,7 @@ impl<'r> Conversation<'r> {
         let what = format!("waiting for {} of {}", sanitised(&subject), self.name);
         let calling = Box::pin(self.line.call(request, person));
         let ending = until_interrupted(self.report.while_waiting(&what, calling)).await;
-        let took = begun.elapsed();
+        let (took, declined) = (begun.elapsed(), person.unasked());
         match ending {
             Ok(Ok(reply)) => {
                 let (word, size) = match &reply {
@@ -197,9 +199,16 @@ impl<'r> Conversation<'r> {
                 };
                 self.report
                     .account(&format!("← {word}, {size} bytes, after {}", seconds(took)));
-                Ok(Told { reply, took })
+                Ok(Told {
+                    reply,
+                    took,
+                    declined,
+                })
             },
-            Ok(Err(problem)) => Err(self.failed(problem, subject, took)),
+            Ok(Err(problem)) => {
+                let problem = self.failed(problem, subject, took);
+                Err(problem.after_declining(declined))
+            },
             // The future was dropped, which cancels the call; whether it came in time is not known.
             Err(_) => Err(interrupted(&self.name, Delivery::Unknown).at(subject)),
         }

@@ -7,6 +7,7 @@ use warmline::core::code::{Code, Reason};
 use warmline::core::delivery::Delivery;
 use warmline::core::exchange::{Failure, Trouble};
 
+use crate::ask::Declined;
 use crate::target::Target;
 
 /// Something that ends a command, with everything the reader needs to go on.
@@ -27,6 +28,8 @@ pub(crate) struct Parts {
     pub(crate) reason: Option<&'static str>,
     pub(crate) retry_after: Option<Duration>,
     pub(crate) server: Option<String>,
+    /// Questions of the server that were declined before.
+    pub(crate) declined: Option<Vec<Declined>>,
     /// The exit code, where it is not that of the code.
     exit: Option<u8>,
 }
@@ -47,6 +50,7 @@ impl Problem {
             reason: None,
             retry_after: None,
             server: None,
+            declined: None,
             exit: None,
         }))
     }
@@ -137,6 +141,12 @@ impl Problem {
 
     pub(crate) fn of_server(mut self, server: &str) -> Self {
         self.0.server = Some(server.to_owned());
+        self
+    }
+
+    /// With the questions that were declined before it came to this.
+    pub(crate) fn after_declining(mut self, declined: Option<Vec<Declined>>) -> Self {
+        self.0.declined = declined;
         self
     }
 

@@ -208,6 +208,7 @@ fn fields(conversation: &Conversation<'_>, tool: &str, told: &Told, result: &Val
         .put("warm", conversation.is_warm())
         .put("generation", conversation.generation())
         .put("state_lost", conversation.lost_state(result))
+        .put("declined", &told.declined)
         .put("open_ms", facts.opened_in.as_millis())
         .put("call_ms", told.took.as_millis())
         .put("delivery", "answered")

@@ -75,6 +75,7 @@ fn answer(
         .put("warm", conversation.run().map(|_| conversation.is_warm()))
         .put("generation", conversation.generation())
         .put("state_lost", conversation.lost_state(&result))
+        .put("declined", &told.declined)
         .put("open_ms", facts.opened_in.as_millis())
         .put("call_ms", told.took.as_millis());
     let fields = match &told.reply {

@@ -11,8 +11,7 @@ use warmline_gateway::tokens::{Kept, NotMade, TokenStore};
 
 use crate::args::{self, TokenWhat};
 use crate::problem::{Outcome, Problem};
-use crate::report::text::padded;
-use crate::report::{Fields, Report, style};
+use crate::report::{Fields, Report, table};
 use crate::target::state_folder;
 
 /// Makes, lists or revokes.
@@ -102,15 +101,17 @@ fn list(all: &[Kept], report: &Report) {
         report.note("no token was made yet: `warmline token new NAME`");
         return;
     }
-    let widest = all.iter().map(|kept| kept.name.chars().count()).max();
-    for kept in all {
-        let name = padded(&kept.name, widest.unwrap_or_default());
+    let row = |kept: &Kept| {
         let until = match (kept.expires(), kept.is_over()) {
-            (None, _) => String::new(),
-            (Some(end), false) => format!("  until {end}"),
-            (Some(end), true) => format!("  {}", style::look(&format!("over since {end}"))),
+            (None, _) => "-".to_owned(),
+            (Some(end), false) => end,
+            (Some(end), true) => format!("over since {end}"),
         };
-        report.data(&format!("{}  {}{until}", style::name(&name), kept.identity));
+        vec![kept.name.clone(), kept.identity.clone(), until]
+    };
+    let rows: Vec<Vec<String>> = all.iter().map(row).collect();
+    for line in table::lines(&["TOKEN", "STANDS FOR", "UNTIL"], &rows, report.width()) {
+        report.data(&line);
     }
 }
 

@@ -27,7 +27,10 @@ impl Conversation<'_> {
                     .because(error.to_string())
                     .delivered(Delivery::Answered)
             }),
-            Reply::Error(raw) => Err(self.said_no(raw, method, subject)),
+            Reply::Error(raw) => {
+                let problem = self.said_no(raw, method, subject);
+                Err(problem.after_declining(told.declined.clone()))
+            },
         }
     }
 

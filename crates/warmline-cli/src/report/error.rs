@@ -69,5 +69,6 @@ pub(super) fn in_fields(problem: &Problem) -> Fields {
             "retry_after_ms",
             parts.retry_after.map(|after| after.as_millis()),
         )
+        .put("declined", &parts.declined)
         .put("exit", problem.exit())
 }

@@ -285,6 +285,11 @@ fn a_question_is_declined_where_nobody_can_be_asked() {
     ----- stderr -----
     `warmline` asked `elicitation/create`, declined: there is no terminal to ask on
     "#);
+    tells!(warmline.run(&against_demo(&["call", "ask_form", "--json"], &["--era", "legacy"])), @r#"
+    exit: 0
+    ----- stdout -----
+    {"kind":"reply","server":"warmline","tool":"ask_form","era":"legacy","warm":false,"declined":[{"method":"elicitation/create","why":"there is no terminal to ask on"}],"open_ms":[TIME],"call_ms":[TIME],"delivery":"answered","is_error":false,"result":{"content":[{"text":"{\"answers\":[{\"action\":\"decline\"}]}","type":"text"}],"structuredContent":{"answers":[{"action":"decline"}]}}}
+    "#);
     tells!(warmline.run(&against_demo(&["call", "ask_sampling"], &["--era", "legacy"])), @r"
     exit: 1
     ----- stderr -----

@@ -350,7 +350,8 @@ fn a_token_counts_from_when_it_is_made_until_it_is_revoked() {
     tells!(warmline.run(&["token", "list"]), @r"
     exit: 0
     ----- stdout -----
-    alice  alice
+    TOKEN  STANDS FOR  UNTIL
+    alice  alice       -
     ");
     tells!(warmline.run(&["token", "new", "alice"]), @r"
     exit: 2
