@@ -29,7 +29,7 @@ mod hung;
 mod wording;
 
 use hung::Silence;
-pub(crate) use wording::{of_error, of_rpc_error, server_of};
+pub(crate) use wording::{of_error, of_rpc_error, unopened};
 
 /// Our own version: a gateway of another one is not spoken with.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -139,6 +139,20 @@ impl Problem {
         self
     }
 
+    /// What a gateway advises callers who cannot look after it is of no use to its own user: the
+    /// advice of the code stands in its place.
+    pub(crate) fn advising_its_user(mut self) -> Self {
+        let parts = &mut *self.0;
+        let delivery = parts.delivery.unwrap_or(Delivery::Unsent);
+        let general = warmline_gateway::advice(parts.code, delivery);
+        if parts.hint.as_deref() == Some(general) {
+            let word = parts.reason;
+            let reason = Reason::ALL.into_iter().find(|one| Some(one.word()) == word);
+            parts.hint = advice(parts.code, reason, delivery);
+        }
+        self
+    }
+
     pub(crate) fn of_server(mut self, server: &str) -> Self {
         self.0.server = Some(server.to_owned());
         self
@@ -186,6 +200,17 @@ impl From<ConfigError> for Problem {
         }
         problem
     }
+}
+
+/// A trouble that calls a server as people do, where somebody else calls it otherwise.
+pub(crate) fn renamed(trouble: &Trouble, name: &str, shown: &str) -> Trouble {
+    let (name, shown) = (format!("`{name}`"), format!("`{shown}`"));
+    let mut trouble = trouble.clone();
+    trouble.what = trouble.what.replace(&name, &shown);
+    for text in [&mut trouble.why, &mut trouble.hint] {
+        *text = text.take().map(|text| text.replace(&name, &shown));
+    }
+    trouble
 }
 
 /// The hint of a trouble, in words of the command line where the library's speak of Rust. The only

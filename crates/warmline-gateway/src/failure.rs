@@ -140,6 +140,12 @@ fn hint(error: &Error, candour: Candour) -> &str {
     own.unwrap_or_else(|| advice::of(error.code(), error.delivery()))
 }
 
+/// What a gateway advises its callers about a code, where an error has no advice of its own. Who
+/// looks after the gateway knows better.
+pub const fn advice(code: Code, delivery: Delivery) -> &'static str {
+    advice::of(code, delivery)
+}
+
 /// What a program reads of an error.
 pub(crate) fn fields(error: &Error, candour: Candour) -> Value {
     let mut fields = json!({

@@ -59,6 +59,7 @@ use crate::face::modern::together::Together;
 pub use crate::face::sse::Sse;
 use crate::face::sse::Talks;
 pub use crate::face::stdio::{Pipe, PipeHand};
+pub use crate::failure::advice;
 use crate::merge::absent::Absences;
 use crate::metrics::Counts;
 use crate::ops::Ops;

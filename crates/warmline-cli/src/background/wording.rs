@@ -6,6 +6,7 @@ use serde_json::Value;
 use warmline::core::code::{Code, Reason};
 use warmline::core::delivery::Delivery;
 use warmline::core::exchange::Trouble;
+use warmline_gateway::advice;
 
 use crate::problem::Problem;
 
@@ -15,11 +16,16 @@ pub(crate) fn of_error(error: &Value) -> Problem {
     problem(error, what)
 }
 
-/// What the gateway calls the server that an error is about.
-pub(crate) fn server_of(answer: &[u8]) -> Option<String> {
+/// What kept the gateway from opening a session, and what it calls the server; none where it refused
+/// for another reason. What it would advise somebody else is left out.
+pub(crate) fn unopened(answer: &[u8]) -> Option<(Trouble, String)> {
     let answer: Value = serde_json::from_slice(answer).ok()?;
-    let server = answer.pointer("/error/server")?.as_str()?;
-    Some(server.to_owned())
+    let error = answer.get("error")?;
+    let server = text(error, "server")?.to_owned();
+    let mut trouble = trouble(error, text(error, "what")?);
+    let general = advice(trouble.code, delivery(error));
+    trouble.hint = trouble.hint.filter(|hint| hint != general);
+    Some((trouble, server))
 }
 
 /// An error that the gateway answered a call with, where it is its own and not the server's.
@@ -36,6 +42,10 @@ pub(crate) fn of_rpc_error(raw: &[u8]) -> Option<Problem> {
 }
 
 fn problem(fields: &Value, what: &str) -> Problem {
+    Problem::of_trouble(&trouble(fields, what), delivery(fields))
+}
+
+fn trouble(fields: &Value, what: &str) -> Trouble {
     let reason = text(fields, "reason");
     let reason = reason.and_then(|word| Reason::ALL.into_iter().find(|one| one.word() == word));
     let code = text(fields, "code").and_then(Code::parse);
@@ -45,7 +55,7 @@ fn problem(fields: &Value, what: &str) -> Problem {
     trouble.hint = text(fields, "hint").map(str::to_owned);
     let after = fields.get("retryAfterMs").and_then(Value::as_u64);
     trouble.retry_after = after.map(Duration::from_millis);
-    Problem::of_trouble(&trouble, delivery(fields))
+    trouble
 }
 
 fn delivery(fields: &Value) -> Delivery {

@@ -23,7 +23,7 @@ use super::line::{Unlisted, Unopened};
 use crate::ask::Person;
 use crate::background::of_rpc_error;
 use crate::kept::{self, Note};
-use crate::problem::{Outcome, Problem};
+use crate::problem::{Outcome, Problem, renamed};
 use crate::run::{ChosenRun, Keeping, Then};
 use crate::target::{Target, folders};
 
@@ -358,13 +358,7 @@ impl Names {
 
     /// The trouble with the name that people know.
     fn told(&self, trouble: &Trouble) -> Trouble {
-        let (plain, shown) = (format!("`{}`", self.plain), format!("`{}`", self.shown));
-        let mut trouble = trouble.clone();
-        trouble.what = trouble.what.replace(&plain, &shown);
-        for text in [&mut trouble.why, &mut trouble.hint] {
-            *text = text.take().map(|text| text.replace(&plain, &shown));
-        }
-        trouble
+        renamed(trouble, &self.plain, &self.shown)
     }
 
     /// A result whose sentence on lost state, if it has one, calls the server as people do.

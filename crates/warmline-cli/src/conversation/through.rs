@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use url::Url;
 use warmline::config::{Configured, Handed, plain_name};
+use warmline::core::code::Code;
 use warmline::core::delivery::Delivery;
 use warmline::core::era::{Era, Version};
 use warmline::core::exchange::{Patience, Reply, Request};
@@ -21,8 +22,8 @@ use super::joined::{Remark, keeps_nothing};
 use super::line::{Unlisted, Unopened};
 use super::relayed;
 use crate::ask::Person;
-use crate::background::{Home, VERSION, server_of};
-use crate::problem::{Outcome, Problem};
+use crate::background::{Home, VERSION, unopened};
+use crate::problem::{Outcome, Problem, renamed};
 use crate::run::{ChosenRun, Then};
 use crate::target::{Target, folders};
 
@@ -70,8 +71,7 @@ impl Through {
             return Ok(None);
         };
         let home = Home::of(&state);
-        let joined = join(&home, target, chosen, declared).await;
-        let Some(met) = joined.map_err(Unopened::Here)? else {
+        let Some(met) = join(&home, target, chosen, declared).await? else {
             return Ok(None);
         };
         let session = speak(&home, target, &met, declared).await?;
@@ -135,9 +135,11 @@ impl Through {
         })
     }
 
-    /// A problem that calls the server as people do.
+    /// A problem that calls the server as people do, and advises whom the gateway belongs to.
     fn as_shown(&self, problem: Problem) -> Problem {
-        problem.calling(&self.met.server, &self.shown)
+        problem
+            .calling(&self.met.server, &self.shown)
+            .advising_its_user()
     }
 
     /// Leaves the session to the run, or ends the run.
@@ -177,7 +179,31 @@ async fn join(
     target: &Target,
     chosen: &ChosenRun,
     declared: &Declared,
-) -> Outcome<Option<Met>> {
+) -> Result<Option<Met>, Unopened> {
+    let body = joining(target, chosen, declared).map_err(Unopened::Here)?;
+    let handed = home.hand("/admin/join", body).await;
+    let Some(answered) = handed.map_err(Unopened::Here)? else {
+        return Ok(None);
+    };
+    let met = home.understood(&answered).map_err(|problem| {
+        let ours = answered.version.as_deref() == Some(VERSION);
+        match unopened(&answered.body).filter(|_| ours) {
+            Some((trouble, name)) => {
+                let trouble = renamed(&trouble, &name, &target.server.name);
+                Unopened::There(Box::new(trouble))
+            },
+            None => Unopened::Here(problem),
+        }
+    })?;
+    serde_json::from_value(met).map(Some).map_err(|error| {
+        let what = "the background gateway cannot be understood";
+        let problem = Problem::new(Code::Bug, what).because(error.to_string());
+        Unopened::Here(problem.delivered(Delivery::Unsent))
+    })
+}
+
+/// What is handed in: the server, the run, and what can be answered here.
+fn joining(target: &Target, chosen: &ChosenRun, declared: &Declared) -> Outcome<Bytes> {
     let mut server = target.server.clone();
     server.name = plain_name(&server.name).unwrap_or_else(|| "server".to_owned());
     let configured = Configured {
@@ -192,24 +218,7 @@ async fn join(
         "server": handed,
         "capabilities": capabilities,
     });
-    let body = Bytes::from(joining.to_string());
-    let Some(answered) = home.hand("/admin/join", body).await? else {
-        return Ok(None);
-    };
-    let shown = &target.server.name;
-    let met = home.understood(&answered);
-    let met = met.map_err(|problem| match server_of(&answered.body) {
-        Some(name) => problem.calling(&name, shown),
-        None => problem,
-    })?;
-    serde_json::from_value(met).map(Some).map_err(|error| {
-        Problem::new(
-            warmline::core::code::Code::Bug,
-            "the background gateway cannot be understood",
-        )
-        .because(error.to_string())
-        .delivered(Delivery::Unsent)
-    })
+    Ok(Bytes::from(joining.to_string()))
 }
 
 /// A session with the gateway, in the era that it speaks with the server.
@@ -220,10 +229,7 @@ async fn speak(
     declared: &Declared,
 ) -> Result<Session, Unopened> {
     let url = Url::parse(&format!("{BASE}{}", met.path)).map_err(|error| {
-        let problem = Problem::new(
-            warmline::core::code::Code::Bug,
-            "the background gateway names no path",
-        );
+        let problem = Problem::new(Code::Bug, "the background gateway names no path");
         Unopened::Here(problem.because(error.to_string()))
     })?;
     let mut server = Server::http(target.server.name.clone(), url);

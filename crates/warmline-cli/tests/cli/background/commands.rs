@@ -44,6 +44,47 @@ fn a_program_keeps_its_counter_between_two_commands() {
     "#);
 }
 
+/// What goes wrong reads the same with the gateway and without: it is the user's own, and they are
+/// told what to look at, not to come back later.
+#[test]
+fn what_goes_wrong_is_told_as_without_the_gateway() {
+    let broken = ["--", "sh", "-c", "echo broken >&2; exit 3"];
+    let dead: &[&str] = &["call", "http://127.0.0.1:1/mcp", "counter"];
+    let lost = against_demo(
+        &["call", "counter"],
+        &[
+            "--",
+            "--fault",
+            r#"{"tool":"counter","fault":{"crash":"before-executing"}}"#,
+        ],
+    );
+    let alone = Warmline::new();
+    let background = Background::up();
+    for (words, hint) in [
+        (
+            dead.to_vec(),
+            "see what is wrong: `warmline doctor http://127.0.0.1:1/mcp`",
+        ),
+        (
+            [&["call", "counter"], &broken[..]].concat(),
+            "see what is wrong: `warmline doctor -- sh -c",
+        ),
+        (lost, "check whether it was executed before calling again"),
+    ] {
+        let mut named = words.clone();
+        named.splice(2..2, ["--run", "trip"]);
+        let without = |told: String| {
+            let lines = told
+                .lines()
+                .filter(|line| !line.starts_with("  where: tools/call"));
+            lines.collect::<Vec<_>>().join("\n")
+        };
+        let (direct, through) = (alone.run(&words), background.run(&named));
+        assert!(direct.stderr.contains(hint), "{direct}");
+        assert_eq!(without(direct.to_string()), without(through.to_string()));
+    }
+}
+
 /// What is typed is what is told: whether the session was there, what it cost, what was sent.
 #[test]
 fn the_answer_says_whether_the_session_was_warm() {
