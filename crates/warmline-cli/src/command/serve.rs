@@ -20,7 +20,7 @@ use crate::target::state_folder;
 
 mod announcing;
 
-use announcing::Announced;
+use announcing::{Announced, Known};
 
 /// Serves until somebody stops it.
 pub(super) async fn run(typed: &args::Serve, report: &Report) -> Outcome<u8> {
@@ -49,6 +49,11 @@ pub(super) async fn run(typed: &args::Serve, report: &Report) -> Outcome<u8> {
         switched_off: standing(&gateway, |state| state == ServerState::Off),
         auth: kept.settings.auth,
         token: kept.tokens.local_file(),
+        known: Known {
+            by_files: source.goes_by_files() && kept.settings.listen == gateway.address(),
+            config: typed.served.config.clone(),
+            state_dir: typed.served.state_dir.clone(),
+        },
     };
     announced.tell(report);
     kept.follow(&gateway, &mut source, &fixed, files, &mut signals)

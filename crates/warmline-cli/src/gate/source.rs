@@ -101,6 +101,12 @@ impl Source {
         self
     }
 
+    /// Whether files alone say what is served, and where.
+    pub(crate) fn goes_by_files(&self) -> bool {
+        let named = self.aims.iter().all(|aim| matches!(aim, Aim::Name(_)));
+        named && self.listen.is_none()
+    }
+
     /// Files that count, or would if they were there.
     pub(crate) fn places(&self) -> Vec<PathBuf> {
         match &self.config {

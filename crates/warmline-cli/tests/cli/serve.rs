@@ -205,7 +205,7 @@ fn people_are_told_where_it_listens_and_how_to_be_let_in() {
               all in one  http://127.0.0.1:[PORT]/mcp
               in a run    http://127.0.0.1:[PORT]/runs/RUN/servers/NAME/mcp
               watched at  http://127.0.0.1:[PORT]/metrics /livez /readyz /servers
-            callers show a token: `warmline url NAME` prints it with what to paste
+            callers show a token: `warmline url NAME --at http://127.0.0.1:[PORT]` prints it with what to paste
             "),
             _ => tells!(told, @r#"
             exit: 0
@@ -219,6 +219,40 @@ fn people_are_told_where_it_listens_and_how_to_be_let_in() {
             nobody is asked who they are: `auth = "none"`. Callers share nothing but a run they name: its name is the whole secret. Each run and each client session is somebody new: limits per identity bind nobody
             "#),
         }
+    }
+}
+
+/// What is said about pasting works as it stands, also where no file knows of the gateway.
+#[test]
+fn the_command_that_prints_what_to_paste_finds_the_gateway() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let warmline = Warmline::new();
+    let text = format!("[servers.one]\nurl = '{}'\n", server.url());
+    warmline.write_user("warmline.toml", &text);
+    let other = warmline.write("other folder.toml", &text.replace("one", "two"));
+    let (url, other) = (server.url(), other.to_str().unwrap().to_owned());
+    for words in [&[&*url][..], &["--config", &*other, "--state-dir", "kept"]] {
+        let mut child = warmline
+            .command(&[&["serve", "--listen", "127.0.0.1:0"], words].concat())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let told = lines.by_ref().map(Result::unwrap);
+        let told = told.skip_while(|line| !line.starts_with("callers show a token"));
+        let line = told.take(1).next().unwrap();
+        let command = line.split('`').nth(1).unwrap();
+        let words: Vec<String> = shell_words::split(command).unwrap();
+        let pasted = warmline.run(&words[1..]);
+        let said: Vec<&str> = pasted.stdout.lines().collect();
+        let [url, header] = said.as_slice() else {
+            panic!("{command}: {pasted}")
+        };
+        let listed = warmline.run(&["tools", url, "--header", header]);
+        assert_eq!(listed.exit, 0, "{command}: {listed}");
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(0));
     }
 }
 

@@ -23,6 +23,15 @@ pub(super) struct Announced {
     pub(super) switched_off: Vec<String>,
     pub(super) auth: AuthWord,
     pub(super) token: PathBuf,
+    pub(super) known: Known,
+}
+
+/// What a command that is typed later knows of this gateway by itself, and what it has to be told.
+pub(super) struct Known {
+    /// Whether files alone say which servers there are and where they are served.
+    pub(super) by_files: bool,
+    pub(super) config: Option<PathBuf>,
+    pub(super) state_dir: Option<PathBuf>,
 }
 
 impl Announced {
@@ -73,7 +82,7 @@ impl Announced {
         match self.auth {
             AuthWord::Local => format!(
                 "callers show a token: `{}` prints it with what to paste",
-                style::name("warmline url NAME")
+                style::name(&self.pasting())
             ),
             AuthWord::Tokens => format!(
                 "callers show a token: `{}` makes one",
@@ -86,6 +95,26 @@ impl Announced {
                 style::look(NOBODY_IS_ASKED)
             ),
         }
+    }
+
+    /// The command that prints what to paste, as it finds this gateway.
+    fn pasting(&self) -> String {
+        let name = match self.servers.as_slice() {
+            [only] => only,
+            _ => "NAME",
+        };
+        let mut words = vec!["warmline".to_owned(), "url".to_owned(), name.to_owned()];
+        let Known {
+            config, state_dir, ..
+        } = &self.known;
+        for (option, path) in [("--config", config), ("--state-dir", state_dir)] {
+            let path = path.as_ref().map(|path| path.display().to_string());
+            words.extend(path.into_iter().flat_map(|path| [option.to_owned(), path]));
+        }
+        if !self.known.by_files {
+            words.extend(["--at".to_owned(), self.base()]);
+        }
+        shell_words::join(words)
     }
 
     fn tell_programs(&self, report: &Report) {
