@@ -40,8 +40,8 @@ use self::limits::Connected;
 pub use self::limits::Limits;
 use self::pace::{Answering, Paced, Turns};
 use self::refusing::{
-    Refusal, closing, foreign, no_such_run, not_let_in, not_there, parting, too_many_strangers,
-    two_credentials, unclear, unreadable,
+    Refusal, closing, foreign, no_such_run, not_let_in, not_there, parting, too_late,
+    too_many_strangers, two_credentials, unclear, unreadable,
 };
 pub use self::resource::Resource;
 use self::socket::LocalListener;
@@ -68,17 +68,18 @@ const PAUSE: Duration = Duration::from_millis(100);
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n\
     Content-Length: 0\r\nConnection: close\r\n\r\n";
 
-/// Takes connections of the network until told to stop.
+/// Takes connections of the network until it is closed. While calls under way end, who comes with
+/// a new one is told so, and who answers a question or gives a call up is heard.
 pub(crate) async fn listen(
     shared: Arc<Shared>,
     listener: TcpListener,
     acceptor: Option<Arc<Acceptor>>,
-    mut stopping: watch::Receiver<bool>,
+    mut closing: watch::Receiver<bool>,
 ) {
     loop {
         let taken = tokio::select! {
             taken = listener.accept() => taken,
-            () = stopped(&mut stopping) => return,
+            () = stopped(&mut closing) => return,
         };
         match taken {
             Ok((socket, from)) => {
@@ -87,8 +88,8 @@ pub(crate) async fn listen(
                     turn_away(&socket);
                     continue;
                 };
-                let shared = Arc::clone(&shared);
-                let serving = welcome(shared, socket, from, acceptor.clone(), stopping.clone());
+                let (shared, stopping) = (Arc::clone(&shared), shared.stopping.clone());
+                let serving = welcome(shared, socket, from, acceptor.clone(), stopping);
                 drop(clock::spawn("connection", held(place, serving)));
             },
             Err(error) => pause(&error).await,
@@ -220,6 +221,8 @@ async fn serve<I>(
 ) where
     I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
+    // Who comes so late says one thing, and is not kept.
+    let is_late = *stopping.borrow();
     let limits = shared.gate.limits();
     let counts = Arc::clone(&shared.counts);
     let turns = Arc::new(Turns::default());
@@ -247,7 +250,7 @@ async fn serve<I>(
     });
     let mut builder = http1::Builder::new();
     // Its own limit would count a connection that rests between two requests as a slow head.
-    builder.header_read_timeout(None);
+    builder.header_read_timeout(None).keep_alive(!is_late);
     // The buffer alone would let heads pass that came in large pieces.
     builder
         .max_buf_size(limits.head)
@@ -256,7 +259,7 @@ async fn serve<I>(
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        () = stopped(&mut stopping) => {
+        () = stopped(&mut stopping), if !is_late => {
             connection.as_mut().graceful_shutdown();
             connection.await
         },
@@ -426,6 +429,11 @@ async fn said(
     most: usize,
 ) -> Result<(Face, Response<Body>), Refusal> {
     let body = reading::read(visit, unread, most).await?;
+    if *visit.shared.stopping.borrow()
+        && let Some(refusal) = too_late(visit, &body)
+    {
+        return Err(refusal);
+    }
     if let Place::Messages(_) = place {
         return Ok((Face::Legacy, sse::said(visit, body).await));
     }

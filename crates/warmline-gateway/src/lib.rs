@@ -146,7 +146,10 @@ impl Default for Options {
 pub struct Gateway {
     shared: Arc<Shared>,
     address: SocketAddr,
+    /// Nothing new is taken.
     stop: watch::Sender<bool>,
+    /// Nobody is heard any more.
+    close: watch::Sender<bool>,
     listening: Vec<JoinHandle<()>>,
     ops: Option<Ops>,
 }
@@ -196,7 +199,7 @@ impl Gateway {
         let mut gateway = Self::behind_sockets(warm, options, address)?;
         let shared = Arc::clone(&gateway.shared);
         gateway.ops = ops.map(|(listener, address)| Ops::start(&shared, listener, address));
-        let network = door::listen(shared, listener, acceptor, gateway.stop.subscribe());
+        let network = door::listen(shared, listener, acceptor, gateway.close.subscribe());
         let network = clock::spawn("listener", network);
         gateway.listening.push(network);
         Ok(gateway)
@@ -240,6 +243,7 @@ impl Gateway {
             shared,
             address,
             stop,
+            close: watch::Sender::new(false),
             ops: None,
         })
     }
@@ -309,7 +313,8 @@ impl Gateway {
         self.shared.departure.begin()
     }
 
-    /// Takes no new connection and closes those that rest; what is under way goes on.
+    /// Takes no new call, and closes connections that rest; what is under way goes on. Who comes
+    /// with a new call over the network is told that it was not sent, and when to come back.
     pub fn drain(&self) {
         self.stop.send_replace(true);
     }
@@ -325,6 +330,7 @@ impl Gateway {
     /// Takes no new connection, and closes those that rest. Calls under way go on.
     pub async fn stop(self) {
         self.stop.send_replace(true);
+        self.close.send_replace(true);
         let listening = futures_util::future::join_all(self.listening);
         clock::timeout(Duration::from_secs(1), listening).await.ok();
         written_down(&self.shared).await;

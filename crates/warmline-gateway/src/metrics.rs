@@ -56,6 +56,8 @@ closed_set! {
         Overloaded = "overloaded",
         /// Its caller had so much under way that others would have found no room.
         Share = "share",
+        /// It asked for something new while we go down.
+        Draining = "draining",
         /// The handshake of TLS failed.
         Handshake = "handshake",
         /// It was for a host that is not ours.

@@ -4,6 +4,8 @@
 //! is wrong. A connection whose request was not read to its end cannot be used again: that is said
 //! too, so that no client sends its next request into it.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::header::{
     CONNECTION, EXPECT, HOST, ORIGIN, RETRY_AFTER, TRANSFER_ENCODING, WWW_AUTHENTICATE,
@@ -14,7 +16,12 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 
+use serde_json::value::RawValue;
+use warmline::core::code::Reason;
+use warmline::core::exchange::Trouble;
+use warmline::core::protocol::envelope::{Kind, Message};
 use warmline::core::protocol::headers::SESSION_ID;
+use warmline::core::protocol::malformed::{Fault, Malformed};
 use warmline::{Code, Error};
 
 use super::limits::NoRoom;
@@ -22,7 +29,7 @@ use super::pace::Bounds;
 use super::resource;
 use crate::Shared;
 use crate::body::{self, Body, Rest, Unread};
-use crate::face::Visit;
+use crate::face::{Visit, raw_id};
 use crate::failure::{self, Candour};
 use crate::metrics::{Face, StatusClass, TurnedAwayFor};
 use crate::reply::{self, RpcCode};
@@ -228,6 +235,42 @@ pub(super) fn too_much(no_room: NoRoom) -> Refusal {
         NoRoom::OfTheirs => TurnedAwayFor::Share.with(reply::overdrawn()),
     }
 }
+
+/// What somebody gets who asks for something new while we go down. What belongs to calls under way
+/// is heard: answers to questions, and that a call is given up.
+pub(super) fn too_late(visit: &Visit<'_>, body: &Bytes) -> Option<Refusal> {
+    let asked = match Message::split(body.clone()) {
+        Ok(message) => (message.kind() == Kind::Request).then(|| raw_id(&message)),
+        Err(Malformed {
+            what: Fault::Batch, ..
+        }) => asks_together(body).then(|| Bytes::from_static(b"null")),
+        // What is wrong with it is said where it is read.
+        Err(_) => None,
+    };
+    let id = asked?;
+    let mut trouble = Trouble::new(Reason::Draining, "this gateway is going down");
+    trouble.retry_after = Some(LATER);
+    let (error, candour) = (Error::unsent(trouble), visit.candour());
+    let said = (error.code().word(), &*failure::what(&error, candour));
+    let status = StatusCode::SERVICE_UNAVAILABLE;
+    let mut response = reply::refused(status, said, failure::message(&id, &error, candour));
+    let after = HeaderValue::from(LATER.as_secs());
+    response.headers_mut().insert(RETRY_AFTER, after);
+    closing(&mut response);
+    Some(TurnedAwayFor::Draining.with(response))
+}
+
+/// Whether one of several messages asks for something.
+fn asks_together(body: &Bytes) -> bool {
+    let parts: Vec<&RawValue> = serde_json::from_slice(body).unwrap_or_default();
+    let mut parts = parts
+        .into_iter()
+        .map(|part| body.slice_ref(part.get().as_bytes()));
+    parts.any(|raw| Message::split(raw).is_ok_and(|one| one.kind() == Kind::Request))
+}
+
+/// When to come back, to whoever is here then.
+const LATER: Duration = Duration::from_secs(1);
 
 pub(super) fn not_read(unread: Unread) -> Refusal {
     let (why, status, what) = match unread {

@@ -14,6 +14,7 @@ mod door;
 mod door_refusing;
 mod door_wire;
 mod exposition;
+mod going_down;
 mod legacy;
 mod legacy_streams;
 mod legacy_tickets;

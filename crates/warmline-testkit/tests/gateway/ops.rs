@@ -76,17 +76,14 @@ async fn ready_until_it_goes_down_and_alive_until_the_end() {
     let (status, ready) = json_of(&gateway, "/readyz").await;
     assert_eq!((status, &ready["why"]), (503, &json!("draining")));
     assert_eq!(page(&gateway, "/livez").await.0, 200);
-    let front = gateway.address();
-    until("nobody new is let in", || {
-        std::net::TcpStream::connect(front).is_err()
-    })
-    .await;
-    let address = ops(&gateway);
+    let addresses = [gateway.address(), ops(&gateway)];
     gateway.stop().await;
-    until("the pages are gone with the gateway", || {
-        std::net::TcpStream::connect(address).is_err()
-    })
-    .await;
+    for address in addresses {
+        until("nobody is let in, and the pages are gone", || {
+            std::net::TcpStream::connect(address).is_err()
+        })
+        .await;
+    }
     warm.close().await;
 }
 
