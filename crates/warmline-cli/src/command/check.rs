@@ -11,7 +11,7 @@ use warmline_gateway::settings::{self, Accesses};
 
 use crate::args;
 use crate::problem::{Outcome, Problem};
-use crate::report::text::count;
+use crate::report::text::{count, padded};
 use crate::report::{Fields, Report, style};
 use crate::rules;
 use crate::target::folders;
@@ -134,22 +134,29 @@ fn usable(
 
 impl Understood {
     fn tell(&self, report: &Report) {
+        if report.is_json() {
+            return self.tell_programs(report);
+        }
+        let settings = self.settings.iter();
+        let settings = settings.map(|one| (one.key.to_owned(), &one.value));
+        let rules = self.rules.iter();
+        let rules = rules.map(|(server, sentence)| (format!("servers.{server}"), sentence));
+        let lines: Vec<(String, &String)> = settings.chain(rules).collect();
+        let widest = lines.iter().map(|(key, _)| key.chars().count()).max();
+        for (key, said) in lines {
+            let key = padded(&key, widest.unwrap_or_default());
+            report.data(&format!("  {}  {said}", style::name(&key)));
+        }
+    }
+
+    fn tell_programs(&self, report: &Report) {
         for one in &self.settings {
-            if report.is_json() {
-                let fields = Fields::new().put("key", one.key).put("value", &one.value);
-                report.object("setting", &fields);
-            } else {
-                report.data(&format!("  {}  {}", style::name(one.key), one.value));
-            }
+            let fields = Fields::new().put("key", one.key).put("value", &one.value);
+            report.object("setting", &fields);
         }
         for (server, sentence) in &self.rules {
-            if report.is_json() {
-                let fields = Fields::new().put("server", server).put("rule", sentence);
-                report.object("rule", &fields);
-            } else {
-                let server = style::name(&format!("servers.{server}"));
-                report.data(&format!("  {server}  {sentence}"));
-            }
+            let fields = Fields::new().put("server", server).put("rule", sentence);
+            report.object("rule", &fields);
         }
     }
 }

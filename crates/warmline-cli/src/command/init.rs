@@ -7,7 +7,7 @@ use warmline::config::{ConfigError, ConfigFile, Declaration, process_variable};
 use crate::args;
 use crate::command::add;
 use crate::problem::{Outcome, Problem};
-use crate::report::text::{count, note};
+use crate::report::text::{count, note, padded};
 use crate::report::{Fields, Report, style};
 
 /// Where desktop clients keep their servers, from the home folder of a user.
@@ -182,12 +182,10 @@ fn tell(place: &Path, taken: &[Taken], report: &Report) {
         style::bold(&place.display().to_string()),
         count(taken.len(), "server")
     ));
+    let widest = taken.iter().map(|one| one.name.chars().count()).max();
     for one in taken {
-        report.data(&format!(
-            "  {}  from {}",
-            style::name(&one.name),
-            one.client
-        ));
+        let name = padded(&one.name, widest.unwrap_or_default());
+        report.data(&format!("  {}  from {}", style::name(&name), one.client));
         for what in &one.left_out {
             report.data(&format!("    {} {what}", style::look("to do:")));
         }

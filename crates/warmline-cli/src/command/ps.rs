@@ -83,6 +83,9 @@ pub(super) async fn run(typed: &args::Ps, report: &Report) -> Outcome<u8> {
     if let Some((_, held)) = &looked {
         kept.retain(|one| !held.has(&one.note.run));
     }
+    if looked.is_some() && !kept.is_empty() && !report.is_json() {
+        report.data("");
+    }
     tell_kept(&kept, report);
     Ok(0)
 }

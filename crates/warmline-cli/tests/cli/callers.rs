@@ -303,16 +303,16 @@ fn check_shows_what_it_understood() {
     exit: 0
     ----- stdout -----
     ok  warmline.toml · 1 server
-      gateway.auth  jwt
+      gateway.auth[PAD]jwt
       gateway.max_connections_per_address  64
-      gateway.jwt.issuer  https://login.example.com
-      gateway.jwt.audiences  a, b
-      gateway.jwt.keys_url  https://login.example.com/keys
-      runs.idle  10min
-      servers.ledger  allow echo for everybody
-      servers.ledger  allow read_*, sum where groups has finance
-      servers.ledger  allow every tool for alice
-      servers.ledger  deny delete_* for everybody
+      gateway.jwt.issuer                   https://login.example.com
+      gateway.jwt.audiences                a, b
+      gateway.jwt.keys_url                 https://login.example.com/keys
+      runs.idle[PAD]10min
+      servers.ledger[PAD]allow echo for everybody
+      servers.ledger[PAD]allow read_*, sum where groups has finance
+      servers.ledger[PAD]allow every tool for alice
+      servers.ledger[PAD]deny delete_* for everybody
     ");
     let told = warmline.run(&["check", "warmline.toml", "--json"]);
     for line in [

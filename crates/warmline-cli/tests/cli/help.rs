@@ -276,7 +276,7 @@ fn explain_prints_the_page_of_a_code() {
     ");
     for number in [
         "7501", "7502", "-32700", "-32600", "-32601", "-32602", "-32603", "-32002", "-32020",
-        "-32022",
+        "-32022", "-32000",
     ] {
         let told = warmline.run(&["explain", number]);
         assert_eq!(told.exit, 0, "{told}");

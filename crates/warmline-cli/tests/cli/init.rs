@@ -28,12 +28,12 @@ fn init_takes_over_what_desktop_clients_have_and_no_secret() {
     exit: 0
     ----- stdout -----
     wrote [HOME]/.config/warmline/warmline.toml · 3 servers taken over
-      notes  from Cursor
+      notes   from Cursor
         to do: arguments that may be secret stand as `FILL_IN`
         to do: set the variable `NOTES_KEY` yourself
       remote  from Cursor
         to do: put the token, without `Bearer`, into `REMOTE_TOKEN`
-      third  from VS Code
+      third   from VS Code
     ----- stderr -----
     note: not taken over from VS Code: another `remote`, https://other.example/mcp; the one of Cursor is taken
     next: `warmline add NAME …` for what is missing, `warmline doctor`, then `warmline serve`

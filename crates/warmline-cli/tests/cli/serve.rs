@@ -181,7 +181,7 @@ fn people_are_told_where_it_listens_and_how_to_be_let_in() {
     let warmline = Warmline::new();
     warmline.write_user(
         "warmline.toml",
-        "[gateway]\nlisten = '127.0.0.1:0'\n[servers.one]\ncommand = ['sh']\n[servers.second]\nurl = 'http://127.0.0.1:1/mcp'\n",
+        "[gateway]\nlisten = '127.0.0.1:0'\n[servers.one]\ncommand = ['sh']\n[servers.second]\nurl = 'http://127.0.0.1:1/mcp'\n[servers.third]\ncommand = ['sh']\nenabled = false\n",
     );
     for words in [&["serve"][..], &["serve", "--auth", "none"]] {
         let mut child = warmline
@@ -191,7 +191,7 @@ fn people_are_told_where_it_listens_and_how_to_be_let_in() {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let said: Vec<String> = lines.by_ref().take(7).map(Result::unwrap).collect();
+        let said: Vec<String> = lines.by_ref().take(8).map(Result::unwrap).collect();
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(0));
         let told = Told::of(0, &said.join("\n"));
@@ -200,22 +200,24 @@ fn people_are_told_where_it_listens_and_how_to_be_let_in() {
             exit: 0
             ----- stdout -----
             listening on http://127.0.0.1:[PORT] · 2 servers, one replica: sessions are kept on this machine alone
-              one         http://127.0.0.1:[PORT]/servers/one/mcp
-              second      http://127.0.0.1:[PORT]/servers/second/mcp
-              all in one  http://127.0.0.1:[PORT]/mcp
-              in a run    http://127.0.0.1:[PORT]/runs/RUN/servers/NAME/mcp
-              watched at  http://127.0.0.1:[PORT]/metrics /livez /readyz /servers
+              one           http://127.0.0.1:[PORT]/servers/one/mcp
+              second        http://127.0.0.1:[PORT]/servers/second/mcp
+              all in one    http://127.0.0.1:[PORT]/mcp
+              in a run      http://127.0.0.1:[PORT]/runs/RUN/servers/NAME/mcp
+              switched off  third
+              watched at    http://127.0.0.1:[PORT]/metrics /livez /readyz /servers
             callers show a token: `warmline url NAME --at http://127.0.0.1:[PORT]` prints it with what to paste
             "),
             _ => tells!(told, @r#"
             exit: 0
             ----- stdout -----
             listening on http://127.0.0.1:[PORT] · 2 servers, one replica: sessions are kept on this machine alone
-              one         http://127.0.0.1:[PORT]/servers/one/mcp
-              second      http://127.0.0.1:[PORT]/servers/second/mcp
-              all in one  http://127.0.0.1:[PORT]/mcp
-              in a run    http://127.0.0.1:[PORT]/runs/RUN/servers/NAME/mcp
-              watched at  http://127.0.0.1:[PORT]/metrics /livez /readyz /servers
+              one           http://127.0.0.1:[PORT]/servers/one/mcp
+              second        http://127.0.0.1:[PORT]/servers/second/mcp
+              all in one    http://127.0.0.1:[PORT]/mcp
+              in a run      http://127.0.0.1:[PORT]/runs/RUN/servers/NAME/mcp
+              switched off  third
+              watched at    http://127.0.0.1:[PORT]/metrics /livez /readyz /servers
             nobody is asked who they are: `auth = "none"`. Callers share nothing but a run they name: its name is the whole secret. Each run and each client session is somebody new: limits per identity bind nobody
             "#),
         }

@@ -49,8 +49,15 @@ const NUMBERS: [(i64, &str, &str); 8] = [
     ),
 ];
 
+/// What stands for every number that the protocol leaves to servers.
+const OF_A_SERVER: (i64, &str, &str) = (
+    -32000,
+    "a server gave it, for a reason of its own",
+    "read its message; with a text that speaks of a session it may mean that the session is gone",
+);
+
 impl Number {
-    /// The number that somebody typed, if it is one that we give.
+    /// The number that somebody typed, if it is one that we give or pass on.
     pub(super) fn find(typed: &str) -> Option<Self> {
         let number: i64 = typed.trim().parse().ok()?;
         let of_delivery = [Delivery::Unsent, Delivery::Refused, Delivery::Unknown]
@@ -69,7 +76,10 @@ impl Number {
                 try_this: SEE_WORD,
             });
         }
-        let known = NUMBERS.iter().find(|(known, ..)| *known == number)?;
+        let known = NUMBERS.iter().find(|(known, ..)| *known == number);
+        let known = known.or((-32_099..=-32_000)
+            .contains(&number)
+            .then_some(&OF_A_SERVER))?;
         Some(Self {
             number,
             meaning: known.1,

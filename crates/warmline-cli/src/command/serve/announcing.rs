@@ -41,38 +41,32 @@ impl Announced {
         }
         let base = self.base();
         let servers = count(self.servers.len(), "server");
-        let mut lines = vec![(
-            style::bold(&format!("listening on {base}")),
-            format!("{servers}, one replica: sessions are kept on this machine alone"),
-        )];
-        let names = self.servers.iter().map(String::as_str);
-        let widest = names.clone().chain(["all in one"]).map(str::len).max();
-        let widest = widest.unwrap_or_default();
-        for name in names {
-            lines.push((padded(name, widest), self.url_of(name)));
-        }
-        lines.push((padded("all in one", widest), format!("{base}/mcp")));
-        lines.push((
-            padded("in a run", widest),
-            format!("{base}/runs/RUN/servers/NAME/mcp"),
+        report.data(&format!(
+            "{} · {servers}, one replica: sessions are kept on this machine alone",
+            style::bold(&format!("listening on {base}"))
         ));
+        let named = self
+            .servers
+            .iter()
+            .map(|name| (name.as_str(), self.url_of(name)));
+        let mut lines: Vec<(&str, String)> = named.collect();
+        lines.push(("all in one", format!("{base}/mcp")));
+        lines.push(("in a run", format!("{base}/runs/RUN/servers/NAME/mcp")));
         if !self.switched_off.is_empty() {
-            let off = self.switched_off.join(", ");
-            lines.push((padded("switched off", widest), off));
+            lines.push(("switched off", self.switched_off.join(", ")));
         }
         if let Some(ops) = self.ops {
             let pages = format!("http://{ops}/metrics /livez /readyz /servers");
-            lines.push((padded("watched at", widest), pages));
+            lines.push(("watched at", pages));
         }
         if let Some(admin) = &self.admin {
             let how = format!("warmline ps --socket {}", admin.display());
-            lines.push((padded("looked into", widest), how));
+            lines.push(("looked into", how));
         }
-        for (place, (what, more)) in lines.iter().enumerate() {
-            match place {
-                0 => report.data(&format!("{what} · {more}")),
-                _ => report.data(&format!("  {what}  {}", style::name(more))),
-            }
+        let widest = lines.iter().map(|(what, _)| what.len()).max();
+        for (what, more) in &lines {
+            let what = padded(what, widest.unwrap_or_default());
+            report.data(&format!("  {what}  {}", style::name(more)));
         }
         report.data(&self.letting_in());
     }

@@ -85,6 +85,24 @@ fn what_goes_wrong_is_told_as_without_the_gateway() {
     }
 }
 
+/// What commands left before the gateway came up stands below what it holds, as a table of its own.
+#[test]
+fn runs_that_nobody_holds_stand_below_those_of_the_gateway() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let warmline = Warmline::new();
+    let words = ["call", &server.url(), "counter", "--run", "early"];
+    assert_eq!(warmline.run(&words).exit, 0);
+    let background = Background::up_in(warmline, &[]);
+    let told = background.run(&["ps"]).stdout;
+    let (held, kept) = told.split_once("\n\nKEPT RUN").unwrap();
+    assert!(held.starts_with("up "), "{told}");
+    assert!(
+        kept.lines().any(|line| line.starts_with("early ")),
+        "{told}"
+    );
+    assert_eq!(background.run(&["end", "early"]).exit, 0);
+}
+
 /// What is typed is what is told: whether the session was there, what it cost, what was sent.
 #[test]
 fn the_answer_says_whether_the_session_was_warm() {
