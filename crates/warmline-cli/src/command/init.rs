@@ -81,9 +81,10 @@ pub(super) fn run(typed: &args::Init, report: &Report) -> Outcome<u8> {
     add::write(&place, &text, typed.here, None)?;
     tell(&place, &taken, report);
     missed.iter().for_each(|one| one.tell(report));
-    report.note(match missed.is_empty() {
-        true => "next: `warmline doctor`, then `warmline serve`",
-        false => {
+    report.note(match (taken.is_empty(), missed.is_empty()) {
+        (true, _) => "next: `warmline add NAME URL`, or `warmline add NAME -- COMMAND`",
+        (false, true) => "next: `warmline doctor`, then `warmline serve`",
+        (false, false) => {
             "next: `warmline add NAME …` for what is missing, `warmline doctor`, then `warmline serve`"
         },
     });

@@ -84,6 +84,18 @@ fn init_takes_over_what_desktop_clients_have_and_no_secret() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
 }
 
+/// A file without servers has nothing to look at yet: the next step is a server.
+#[test]
+fn init_without_servers_says_how_to_add_one() {
+    tells!(Warmline::new().run(&["init"]), @r"
+    exit: 0
+    ----- stdout -----
+    wrote [HOME]/.config/warmline/warmline.toml · 0 servers taken over
+    ----- stderr -----
+    next: `warmline add NAME URL`, or `warmline add NAME -- COMMAND`
+    ");
+}
+
 /// What cannot be read of the files of others is said, and what stands beside it is taken.
 #[test]
 fn init_says_what_it_could_not_take_over() {
