@@ -298,6 +298,12 @@ impl ServerHandle {
         known.leg(era).cloned()
     }
 
+    /// Whether the last that was heard of the server is that it could not be met, or did not
+    /// answer. Asks nobody.
+    pub fn seems_absent(&self) -> bool {
+        self.entry().is_ok_and(|entry| entry.seems_absent())
+    }
+
     /// Whether the server is decided, or remembered, not to speak an era. Asks nobody.
     pub async fn lacks(&self, era: Era) -> bool {
         let Ok(entry) = self.entry() else {

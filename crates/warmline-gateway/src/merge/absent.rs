@@ -1,11 +1,11 @@
 //! Servers that are left out of a list: how long each is waited for, and who is told.
 //!
-//! Asked by: [`lists`](super::lists).  All servers are asked at once, so one that hangs delays a
-//! list by its share and no more; and one that was waited for in vain a moment ago is not waited
-//! for again: its answer goes on being read, and counts as soon as it is there.
+//! Asked by: [`lists`](super::lists), and whoever else asks all servers.  They are asked at once, so
+//! one that hangs delays a list by its share and no more; and one that was waited for in vain is
+//! not waited for again, whatever it is asked, until it answered: it is looked for meanwhile.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -13,15 +13,19 @@ use serde_json::{Value, json};
 use warmline::clock::{self, Instant};
 use warmline::core::era::{Era, Version};
 use warmline::core::key::Digest;
-use warmline::{Code, Error, List};
+use warmline::{Code, Error, List, ServerHandle};
 
+use crate::Shared;
 use crate::failure::{self, Candour};
 use crate::who::Subject;
 
-/// How long a list waits for a server that was late just now.
+/// How long a list waits for a server that was late, or is known to be away.
 const SHORT_SHARE: Duration = Duration::from_millis(250);
-/// So long a server counts as late.
+/// So long a server that was left out is told as one, and is not asked again in an era that it
+/// does not speak.
 const LATE_FOR: Duration = Duration::from_secs(60);
+/// So long one look for a server that was late goes on.
+const LOOKS_FOR: Duration = Duration::from_secs(60);
 /// So long it is believed that a server speaks the modern era.
 const MODERN_FOR: Duration = Duration::from_secs(60 * 60);
 /// More are not remembered.
@@ -75,19 +79,35 @@ impl LeftOut {
 /// The servers that were left out lately, and for whom.
 #[derive(Debug, Default)]
 pub(crate) struct Absences {
-    known: Mutex<HashMap<Whom, Absent>>,
+    known: Mutex<HashMap<Whom, Vec<Absent>>>,
     /// Servers that said to a legacy client that they speak the other era, and when.
     modern: Mutex<HashMap<String, Instant>>,
 }
 
-/// For whom, in which era, of which list, and which server: one that hangs at one of its lists may
-/// be quick with the others.
-type Whom = (Digest, Era, List, String);
+/// For whom, in which era, and which server.
+pub(crate) type Whom = (Digest, Era, String);
+
+/// What a server was asked for: one that hangs at one of its lists may be quick with the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    List(List),
+    /// To tell what it does, from a level on.
+    Level,
+}
 
 #[derive(Debug)]
 struct Absent {
+    asked: Asked,
     since: Instant,
     why: Kind,
+    looking: Looking,
+}
+
+/// Whether somebody waits for a server that was late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Looking {
+    Somebody,
+    Nobody,
 }
 
 /// What is known of a server that is left out.
@@ -115,57 +135,52 @@ impl Absences {
     ///
     /// # Errors
     /// It said a moment ago that it does not speak the era.
-    pub(super) fn share(&self, whom: &Whom, most: Duration) -> Result<Duration, Error> {
+    pub(crate) fn share(&self, whom: &Whom, most: Duration) -> Result<Duration, Error> {
         let known = self.known.lock();
-        match known.get(whom) {
-            Some(absent) if absent.since.elapsed() < LATE_FOR => match &absent.why {
-                Kind::Late => Ok(most.min(SHORT_SHARE)),
-                Kind::OtherEra(error) => Err(error.clone()),
-                Kind::Failed => Ok(most),
-            },
-            _ => Ok(most),
+        let absent = known.get(whom).map_or(&[][..], Vec::as_slice);
+        let other_era = absent.iter().find_map(|absent| match &absent.why {
+            Kind::OtherEra(error) if absent.is_fresh() => Some(error),
+            Kind::OtherEra(_) | Kind::Late | Kind::Failed => None,
+        });
+        if let Some(error) = other_era {
+            return Err(error.clone());
         }
+        let is_late = absent.iter().any(|absent| matches!(absent.why, Kind::Late));
+        Ok(if is_late { most.min(SHORT_SHARE) } else { most })
+    }
+
+    /// The same for a server that may be known to be away before anybody asked for a list.
+    pub(crate) fn share_of(
+        &self,
+        server: &ServerHandle,
+        whom: &Whom,
+        most: Duration,
+    ) -> Result<Duration, Error> {
+        let most = if server.seems_absent() {
+            most.min(SHORT_SHARE)
+        } else {
+            most
+        };
+        self.share(whom, most)
     }
 
     /// A server was left out. One line says so, when it begins.
-    pub(super) fn left_out(&self, whom: Whom, absent: &LeftOut) {
-        let server = absent.server.as_str();
-        if absent.is_modern() {
+    pub(crate) fn left_out(&self, whom: Whom, asked: Asked, left_out: &LeftOut) {
+        let server = left_out.server.as_str();
+        if left_out.is_modern() {
             let mut modern = self.modern.lock();
             if modern.len() >= MAX_REMEMBERED {
                 modern.clear();
             }
             modern.insert(server.to_owned(), clock::now());
         }
-        let why = match &absent.why {
+        let why = match &left_out.why {
             Why::Late => Kind::Late,
             Why::Failed(error) if error.code() == Code::EraUnknown => Kind::OtherEra(error.clone()),
             Why::Failed(_) => Kind::Failed,
         };
-        let mut known = self.known.lock();
-        if known.len() >= MAX_REMEMBERED {
-            known.clear();
-        }
-        let now = clock::now();
-        let before = match known.entry(whom) {
-            // What was not asked again is not known any better.
-            Entry::Occupied(mut known) => {
-                let absent = known.get_mut();
-                let was_asked =
-                    !matches!(absent.why, Kind::OtherEra(_)) || absent.since.elapsed() >= LATE_FOR;
-                if was_asked {
-                    *absent = Absent { since: now, why };
-                }
-                true
-            },
-            Entry::Vacant(place) => {
-                place.insert(Absent { since: now, why });
-                false
-            },
-        };
-        drop(known);
-        if !before {
-            let (code, what) = match &absent.why {
+        if self.note(whom, asked, why) == Before::There && asked != Asked::Level {
+            let (code, what) = match &left_out.why {
                 Why::Late => (Code::Deadline, "it did not answer in time".to_owned()),
                 Why::Failed(error) => (error.code(), format!("{error:#}")),
             };
@@ -173,14 +188,80 @@ impl Absences {
         }
     }
 
+    fn note(&self, whom: Whom, asked: Asked, why: Kind) -> Before {
+        let mut known = self.known.lock();
+        if known.len() >= MAX_REMEMBERED {
+            known.clear();
+        }
+        let absent = known.entry(whom).or_default();
+        let since = clock::now();
+        match absent.iter_mut().find(|absent| absent.asked == asked) {
+            // What was not asked again is not known any better.
+            Some(absent) if matches!(absent.why, Kind::OtherEra(_)) && absent.is_fresh() => {
+                Before::LeftOut
+            },
+            Some(absent) => {
+                (absent.since, absent.why) = (since, why);
+                Before::LeftOut
+            },
+            None => {
+                absent.push(Absent {
+                    asked,
+                    since,
+                    why,
+                    looking: Looking::Nobody,
+                });
+                Before::There
+            },
+        }
+    }
+
+    /// Waits on for a server that was late, beside the list that does not: when it `answers`, it
+    /// is waited for again.
+    pub(crate) fn look_for(
+        shared: &Arc<Shared>,
+        whom: Whom,
+        asked: Asked,
+        answers: impl Future<Output = bool> + Send + 'static,
+    ) {
+        let is_looked_for = shared
+            .absences
+            .looking(&whom, asked, Looking::Somebody)
+            .is_none_or(|before| before == Looking::Somebody);
+        if is_looked_for {
+            return;
+        }
+        let shared = Arc::downgrade(shared);
+        drop(clock::spawn("look-for-server", async move {
+            let answered = clock::timeout(LOOKS_FOR, answers).await;
+            let Some(shared) = shared.upgrade() else {
+                return;
+            };
+            if answered.unwrap_or_default() {
+                shared.absences.present(&whom, asked);
+            } else {
+                shared.absences.looking(&whom, asked, Looking::Nobody);
+            }
+        }));
+    }
+
+    /// Whether somebody looks for a server from now on; gives who did before, if it is absent.
+    fn looking(&self, whom: &Whom, asked: Asked, now: Looking) -> Option<Looking> {
+        let mut known = self.known.lock();
+        let absent = known.get_mut(whom)?;
+        let absent = absent.iter_mut().find(|absent| absent.asked == asked)?;
+        Some(std::mem::replace(&mut absent.looking, now))
+    }
+
     /// The servers that were left out of somebody's list lately, each with a word for why.
     pub(crate) fn now(&self) -> HashMap<String, &'static str> {
         let known = self.known.lock();
-        let lately = known
+        let all = known
             .iter()
-            .filter(|(_, absent)| absent.since.elapsed() < LATE_FOR);
+            .flat_map(|((.., server), absent)| absent.iter().map(move |one| (server, one)));
+        let lately = all.filter(|(_, one)| one.is_fresh() && one.asked != Asked::Level);
         lately
-            .map(|((.., server), absent)| (server.clone(), absent.why.word()))
+            .map(|(server, one)| (server.clone(), one.why.word()))
             .collect()
     }
 
@@ -192,27 +273,45 @@ impl Absences {
     }
 
     /// A server is there.
-    pub(super) fn present(&self, whom: &Whom) {
+    pub(crate) fn present(&self, whom: &Whom, asked: Asked) {
         let mut known = self.known.lock();
-        if known.is_empty() {
+        let Some(absent) = known.get_mut(whom) else {
             return;
+        };
+        let was_absent = absent.iter().any(|absent| absent.asked == asked);
+        // Whoever answers anything could be told a level as well.
+        absent.retain(|absent| absent.asked != asked && absent.asked != Asked::Level);
+        if absent.is_empty() {
+            known.remove(whom);
         }
-        let was = known.remove(whom);
         drop(known);
-        if was.is_some() {
-            let server = whom.3.as_str();
+        if was_absent && asked != Asked::Level {
+            let server = whom.2.as_str();
             tracing::info!(server, "back in the list of all servers");
         }
     }
 }
 
+/// Whether a server was left out already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Before {
+    There,
+    LeftOut,
+}
+
+impl Absent {
+    fn is_fresh(&self) -> bool {
+        self.since.elapsed() < LATE_FOR
+    }
+}
+
 /// Whom it is remembered for. Callers that nobody knows are told apart by nothing that lasts.
-pub(super) fn whom(subject: &Subject, era: Era, list: List, server: &str) -> Whom {
+pub(crate) fn whom(subject: &Subject, era: Era, server: &str) -> Whom {
     let who = match subject {
         Subject::Known(known) => known.identity.digest(),
         Subject::Anybody => Digest::new([0; 16]),
     };
-    (who, era, list, server.to_owned())
+    (who, era, server.to_owned())
 }
 
 #[cfg(test)]
@@ -236,29 +335,29 @@ mod tests {
     }
 
     fn of(era: Era) -> Whom {
-        whom(&Subject::Anybody, era, List::Tools, "a")
+        whom(&Subject::Anybody, era, "a")
     }
 
+    const TOOLS: Asked = Asked::List(List::Tools);
+    const PROMPTS: Asked = Asked::List(List::Prompts);
+
     #[tokio::test(start_paused = true)]
-    async fn who_was_late_is_not_waited_for_again_for_a_while() {
+    async fn who_was_late_is_not_waited_for_again_until_it_answers() {
         let absences = Absences::default();
         let here = of(Era::Legacy);
-        assert_eq!(absences.share(&here, MOST).ok(), Some(MOST));
-        absences.left_out(here.clone(), &left_out(Why::Late));
-        assert_eq!(absences.share(&here, MOST).ok(), Some(SHORT_SHARE));
+        let share = || absences.share(&here, MOST).ok();
+        assert_eq!(share(), Some(MOST));
+        absences.left_out(here.clone(), TOOLS, &left_out(Why::Late));
+        assert_eq!(share(), Some(SHORT_SHARE));
         assert_eq!(absences.share(&of(Era::Modern), MOST).ok(), Some(MOST));
-        let prompts = whom(&Subject::Anybody, Era::Legacy, List::Prompts, "a");
-        absences.present(&prompts);
-        assert_eq!(absences.share(&prompts, MOST).ok(), Some(MOST));
-        let still = absences.share(&here, MOST).ok();
-        assert_eq!(still, Some(SHORT_SHARE), "it is quick with prompts alone");
-        clock::sleep(LATE_FOR).await;
-        assert_eq!(absences.share(&here, MOST).ok(), Some(MOST));
-        absences.left_out(here.clone(), &left_out(Why::Late));
-        absences.present(&here);
-        assert_eq!(absences.share(&here, MOST).ok(), Some(MOST));
-        absences.left_out(here.clone(), &failed(Reason::Dns));
-        assert_eq!(absences.share(&here, MOST).ok(), Some(MOST), "it was quick");
+        absences.present(&here, PROMPTS);
+        assert_eq!(share(), Some(SHORT_SHARE), "it is quick with prompts alone");
+        clock::sleep(LATE_FOR * 10).await;
+        assert_eq!(share(), Some(SHORT_SHARE), "nobody heard of it since");
+        absences.present(&here, TOOLS);
+        assert_eq!(share(), Some(MOST));
+        absences.left_out(here.clone(), TOOLS, &failed(Reason::Dns));
+        assert_eq!(share(), Some(MOST), "it was quick");
     }
 
     #[tokio::test(start_paused = true)]
@@ -268,7 +367,7 @@ mod tests {
         let other = failed(Reason::Version);
         for _ in 0..3 {
             // That nobody asked it meanwhile makes the while no longer.
-            absences.left_out(here.clone(), &other);
+            absences.left_out(here.clone(), TOOLS, &other);
             assert!(absences.share(&here, MOST).is_err());
             clock::sleep(LATE_FOR / 3).await;
         }

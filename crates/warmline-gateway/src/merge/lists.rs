@@ -16,7 +16,7 @@ use warmline::core::protocol::splice::{self, Edit};
 use warmline::{Code, Error, List, ServerHandle, clock};
 
 use super::Member;
-use super::absent::{self, LeftOut, Why};
+use super::absent::{self, Absences, Asked, LeftOut, Why};
 use super::cursor::Cursor;
 use super::names::Shown;
 use super::words;
@@ -63,10 +63,11 @@ impl Listing {
         let absences = &self.shared.absences;
         for (member, said) in self.members.iter().zip(join_all(asked).await) {
             let server = member.name.clone();
-            let whom = absent::whom(&self.subject, self.era, self.list, &server);
+            let whom = absent::whom(&self.subject, self.era, &server);
+            let asked = Asked::List(self.list);
             match said {
                 Ok(items) => {
-                    absences.present(&whom);
+                    absences.present(&whom, asked);
                     let items = self.without_doubles(items, &mut seen);
                     groups.push(Group { server, items });
                 },
@@ -74,7 +75,12 @@ impl Listing {
                 Err(Why::Failed(error)) if error.code() == Code::NotAllowed => {},
                 Err(why) => {
                     let absent = LeftOut { server, why };
-                    absences.left_out(whom, &absent);
+                    absences.left_out(whom.clone(), asked, &absent);
+                    if let (Why::Late, Ok(server)) = (&absent.why, &member.reached) {
+                        let (server, list) = (server.clone(), self.list);
+                        let answers = async move { items(&server, list).await.is_ok() };
+                        Absences::look_for(&self.shared, whom, asked, answers);
+                    }
                     left_out.push(absent);
                 },
             }
@@ -106,8 +112,8 @@ impl Listing {
             Err(error) => return Err(Why::Failed(error.clone())),
         };
         let most = self.shared.options.list_share;
-        let whom = absent::whom(&self.subject, self.era, self.list, &member.name);
-        let share = self.shared.absences.share(&whom, most);
+        let whom = absent::whom(&self.subject, self.era, &member.name);
+        let share = self.shared.absences.share_of(server, &whom, most);
         let share = share.map_err(Why::Failed)?;
         let items = match clock::timeout(share, items(server, self.list)).await {
             Ok(Ok(items)) => items,

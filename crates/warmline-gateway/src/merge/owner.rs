@@ -12,7 +12,7 @@ use warmline::core::names;
 use warmline::{List, ServerHandle, clock};
 
 use super::Member;
-use super::absent::{self, LeftOut, Why};
+use super::absent::{self, Absences, Asked, LeftOut, Why};
 use super::lists::{self, Item};
 use crate::Shared;
 use crate::who::Subject;
@@ -28,7 +28,7 @@ pub(crate) struct Found {
 /// Who looks for a resource.
 #[derive(Clone, Copy)]
 pub(crate) struct Seeker<'a> {
-    pub(crate) shared: &'a Shared,
+    pub(crate) shared: &'a Arc<Shared>,
     pub(crate) subject: &'a Subject,
     pub(crate) era: Era,
 }
@@ -54,16 +54,21 @@ impl Seeker<'_> {
         let Member { name, reached } = member;
         let server = reached.ok()?;
         let absences = &self.shared.absences;
-        let whom = absent::whom(self.subject, self.era, List::Resources, &name);
-        let share = absences.share(&whom, self.shared.options.list_share).ok()?;
-        match clock::timeout(share, said(&server)).await {
-            Ok(said) => said.map(|said| (name, server, said)),
-            Err(_) => {
-                let why = Why::Late;
-                absences.left_out(whom, &LeftOut { server: name, why });
-                None
-            },
+        let whom = absent::whom(self.subject, self.era, &name);
+        let asked = Asked::List(List::Resources);
+        let most = self.shared.options.list_share;
+        let share = absences.share_of(&server, &whom, most).ok()?;
+        let Ok(found) = clock::timeout(share, said(&server)).await else {
+            let why = Why::Late;
+            absences.left_out(whom.clone(), asked, &LeftOut { server: name, why });
+            let answers = async move { said(&server).await.is_some() };
+            Absences::look_for(self.shared, whom, asked, answers);
+            return None;
+        };
+        if found.is_some() {
+            absences.present(&whom, asked);
         }
+        found.map(|said| (name, server, said))
     }
 }
 

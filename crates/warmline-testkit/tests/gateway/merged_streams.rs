@@ -56,6 +56,45 @@ async fn a_hung_server_delays_a_list_by_its_share_and_is_named() {
     world.finish().await;
 }
 
+/// P101: whoever was waited for in vain is not waited for again: neither by another list nor by a
+/// log level, which reaches the others.
+#[tokio::test]
+async fn a_hung_server_is_waited_for_once() {
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/mcp", silent.local_addr().unwrap());
+    let share = Duration::from_secs(4);
+    let world = Merged::beside(
+        vec![("alpha", Personality::legacy())],
+        vec![Server::http("hung", url)],
+        |options| Options {
+            list_share: share,
+            ..options
+        },
+    )
+    .await;
+    let client = world.greet("/mcp", json!({})).await;
+    let (_, left_out) = tools(&client).await;
+    assert_eq!(left_out[0]["server"], "hung");
+    let begun = Instant::now();
+    for method in ["tools/list", "prompts/list", "resources/list"] {
+        let said = list(&client, method, json!({})).await;
+        let left_out = &said["_meta"]["dev.warmline/leftOut"];
+        assert_eq!(left_out[0]["server"], "hung", "{method}");
+    }
+    for level in ["debug", "info"] {
+        let said = ask(&client, "logging/setLevel", json!({ "level": level })).await;
+        assert!(said["result"].is_object(), "{said}");
+    }
+    assert!(begun.elapsed() < share, "{:?}", begun.elapsed());
+    assert_eq!(
+        world.server("alpha").ledger().received("logging/setLevel"),
+        2
+    );
+    client.delete().await;
+    drop(silent);
+    world.finish().await;
+}
+
 /// P81, P83: what servers say outside any call comes on the one standing stream, from each of
 /// them, and lists are read again after a change.
 #[tokio::test]

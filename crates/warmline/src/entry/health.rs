@@ -68,6 +68,12 @@ impl Entry {
         }
     }
 
+    /// Whether openings failed since the last that worked, or a look found nobody.
+    pub(crate) fn seems_absent(&self) -> bool {
+        let health = &self.health;
+        health.is_failing.load(Ordering::Relaxed) || !health.is_there.load(Ordering::Relaxed)
+    }
+
     /// Something went wrong with the server itself.
     pub(crate) fn note_failure(&self, trouble: &Trouble) {
         self.health.is_failing.store(true, Ordering::Relaxed);

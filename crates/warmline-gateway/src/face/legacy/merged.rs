@@ -22,9 +22,11 @@ use super::client::Client;
 use super::refusal::Refusal;
 use super::request::{Seat, calling_one};
 use super::way::{Way, named_run};
+use crate::Shared;
 use crate::face::Visit;
 use crate::failure::{self, Candour};
 use crate::flow::{Calling, Ended};
+use crate::merge::absent::{self, Absences, Asked, LeftOut, Whom, Why};
 use crate::merge::lists::{self, From, Listing};
 use crate::merge::owner::{Found, Seeker};
 use crate::merge::{self, About, Errand, Member};
@@ -229,16 +231,16 @@ fn tell_all(
 ) -> Result<Calling, Refusal> {
     let members = members(visit, client, Some(params))?;
     let line = visit.noted(method, params);
-    let (share, candour) = (visit.shared.options.list_share, visit.candour());
+    let (shared, candour) = (Arc::clone(visit.shared), visit.candour());
+    let subject = visit.subject.clone();
     let (method, params) = (method.to_owned(), which::without_run(params.clone()));
     Ok(Box::pin(async move {
         let servers = members.into_iter().filter_map(|member| member.reached.ok());
         let told = servers.map(|server| {
-            let told = tell(server, method.clone(), params.clone());
-            clock::timeout(share, told)
+            let whom = absent::whom(&subject, Era::Legacy, server.name());
+            tell_in_time(&shared, whom, server, (&method, &params))
         });
-        let told = join_all(told).await.into_iter();
-        let told: Vec<_> = told.filter_map(Result::ok).flatten().collect();
+        let told: Vec<_> = join_all(told).await.into_iter().flatten().collect();
         let nothing = || Ok(Bytes::from_static(b"{}"));
         let result = if told.iter().any(Result::is_ok) {
             nothing()
@@ -253,17 +255,38 @@ fn tell_all(
     }))
 }
 
+/// None where the server does not hear it in time. One that did not before is not waited for again.
+async fn tell_in_time(
+    shared: &Arc<Shared>,
+    whom: Whom,
+    server: ServerHandle,
+    said: (&str, &Params),
+) -> Option<Result<Bytes, Error>> {
+    let (absences, most) = (&shared.absences, shared.options.list_share);
+    let share = absences.share_of(&server, &whom, most).ok()?;
+    let Ok(told) = clock::timeout(share, tell(&server, said)).await else {
+        let (name, why) = (server.name().to_owned(), Why::Late);
+        let late = LeftOut { server: name, why };
+        absences.left_out(whom.clone(), Asked::Level, &late);
+        let answers = async move { server.greeting().await.is_ok() };
+        Absences::look_for(shared, whom, Asked::Level, answers);
+        return None;
+    };
+    absences.present(&whom, Asked::Level);
+    told
+}
+
 /// None where the server does not say that it hears such things.
 async fn tell(
-    server: ServerHandle,
-    method: String,
-    params: Params,
+    server: &ServerHandle,
+    (method, params): (&str, &Params),
 ) -> Option<Result<Bytes, Error>> {
-    let can = lists::can(&server, "logging").await.unwrap_or_default();
+    let can = lists::can(server, "logging").await.unwrap_or_default();
     if !can {
         return None;
     }
-    Some(server.request_raw(method, params).await)
+    let told = server.request_raw(method.to_owned(), params.clone());
+    Some(told.await)
 }
 
 /// What a client tells is for all servers that hold a session for it.
