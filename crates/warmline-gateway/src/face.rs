@@ -19,7 +19,7 @@ use http::request::Parts;
 use http::{Response, StatusCode};
 use parking_lot::Mutex;
 use warmline::core::era::{Era, Version};
-use warmline::core::protocol::envelope::Message;
+use warmline::core::protocol::envelope::{Kind, Message};
 use warmline::core::protocol::headers::PROTOCOL_VERSION;
 use warmline::core::protocol::malformed::{Fault, Malformed};
 use warmline::core::protocol::meta;
@@ -196,6 +196,10 @@ async fn answered(
         },
     };
     keep(&message, &params);
+    if lacks_id(&message) {
+        let refusal = reply::error(StatusCode::BAD_REQUEST, None, RpcCode::Invalid, LACKS_ID);
+        return (Face::None, refusal);
+    }
     match era(visit.head, &message, &params) {
         Era::Modern => {
             let answer = modern::message(visit, message, params).await;
@@ -206,6 +210,16 @@ async fn answered(
             (Face::Legacy, answer)
         },
     }
+}
+
+/// What is said to a message that lacks its id.
+pub(crate) const LACKS_ID: &str = "Invalid Request: only notifications have no id";
+
+/// Whether a message is a request that lacks its id. Passed on as a notice it would go around the
+/// rules and the audit, and a server might well do what it asks.
+pub(crate) fn lacks_id(message: &Message) -> bool {
+    let is_notice = |method: &str| method.starts_with("notifications/");
+    message.kind() == Kind::Notification && !message.method().is_some_and(is_notice)
 }
 
 /// The raw id of a message, in the bytes that came.

@@ -56,30 +56,46 @@ impl Visit<'_> {
         method: &str,
         params: &Params,
     ) -> Result<Pass, Box<Error>> {
-        let terms = self.shared.terms.load();
-        let rules = &terms.rules;
         let line = self.audit_line(server, method, params);
-        let is_call = method == "tools/call";
-        let refused = if !rules.may_use(&self.subject, server) {
-            Some(format!("`{}` may not be used", server.escape_debug()))
-        } else if is_call && !rules.may_call_named(&self.subject, server, params) {
-            let tool = params.name().unwrap_or_default();
-            let (tool, server) = (tool.escape_debug(), server.escape_debug());
-            Some(format!("`{tool}` of `{server}` may not be called"))
-        } else {
-            None
-        };
-        if let Some(what) = refused {
-            if let Some(line) = line {
-                line.refused("not-allowed");
-            }
-            let trouble = Trouble::new(Reason::NotAllowed, what);
-            return Err(Box::new(Error::unsent(trouble)));
+        if let Some(what) = self.forbidden(server, method, params) {
+            return Err(not_allowed(what, line));
         }
         let is_list = method == "tools/list";
         let sees = is_list.then(|| (Arc::clone(self.shared), self.subject.clone()));
         let left = Leaving(Some(Arc::clone(&self.shared.counts)));
         Ok(Pass { sees, line, left })
+    }
+
+    /// Whether a server may be told something. Only a refusal is in the audit: a notice does nothing.
+    ///
+    /// # Errors
+    /// As [`Visit::pass`].
+    pub(crate) fn may_tell(
+        &self,
+        server: &str,
+        method: &str,
+        params: &Params,
+    ) -> Result<(), Box<Error>> {
+        match self.forbidden(server, method, params) {
+            Some(what) => Err(not_allowed(what, self.audit_line(server, method, params))),
+            None => Ok(()),
+        }
+    }
+
+    /// What the rules forbid, in words.
+    fn forbidden(&self, server: &str, method: &str, params: &Params) -> Option<String> {
+        let terms = self.shared.terms.load();
+        let rules = &terms.rules;
+        let is_call = method == "tools/call";
+        if !rules.may_use(&self.subject, server) {
+            return Some(format!("`{}` may not be used", server.escape_debug()));
+        }
+        if !is_call || rules.may_call_named(&self.subject, server, params) {
+            return None;
+        }
+        let tool = params.name().unwrap_or_default();
+        let (tool, server) = (tool.escape_debug(), server.escape_debug());
+        Some(format!("`{tool}` of `{server}` may not be called"))
     }
 
     /// What the audit notes of a request that no rule is about, or that is for all servers.
@@ -133,6 +149,13 @@ impl Visit<'_> {
         noted.store(true, Ordering::Relaxed);
         Some(audit.line(self, server, method, params))
     }
+}
+
+fn not_allowed(what: String, line: Option<Line>) -> Box<Error> {
+    if let Some(line) = line {
+        line.refused("not-allowed");
+    }
+    Box::new(Error::unsent(Trouble::new(Reason::NotAllowed, what)))
 }
 
 impl Pass {

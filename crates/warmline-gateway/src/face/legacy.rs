@@ -59,7 +59,7 @@ pub(crate) async fn message(visit: &Visit<'_>, message: Message, params: Params)
             Ok(()) => reply::accepted(),
             Err(refusal) => {
                 refusal.note(visit, method, &params);
-                refusal.response(None, visit.candour())
+                refusal.to_notice(visit.candour())
             },
         },
         Kind::Result | Kind::Error => {
@@ -92,6 +92,7 @@ async fn notified(
         return merged::notified(visit, client, method, (params, raw)).await;
     }
     let way = client.way(visit, Some(params))?;
+    visit.may_tell(way.server.name(), method, params)?;
     if let Err(error) = way.server.notify(method, raw).await {
         tracing::debug!(server = way.server.name(), %error, "a notice of a client was not taken");
     }

@@ -87,12 +87,12 @@ pub(crate) async fn said(visit: &Visit<'_>, body: Bytes) -> Response<Body> {
         return reply::no_such_session(None);
     };
     let message = match Message::split(body.clone()) {
-        Ok(message) => Some(message),
+        Ok(message) if !face::lacks_id(&message) => Some(message),
         Err(Malformed {
             what: Fault::Batch, ..
         }) => None,
         // It belongs to no request, so it is told where it came.
-        Err(_) => return face::with_body(visit, body).await.1,
+        Ok(_) | Err(_) => return face::with_body(visit, body).await.1,
     };
     match &message {
         Some(message) if message.kind() != Kind::Request => {

@@ -46,4 +46,5 @@ mod who_handed;
 mod who_hidden;
 mod who_jwt;
 mod wire;
+mod without_id;
 mod world;

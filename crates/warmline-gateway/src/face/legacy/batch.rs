@@ -18,7 +18,7 @@ use warmline::core::protocol::params::Params;
 use super::client::Client;
 use super::{accepts, notified, request, wrong_version};
 use crate::body::Body;
-use crate::face::{Visit, plain_id, raw_id};
+use crate::face::{LACKS_ID, Visit, lacks_id, plain_id, raw_id};
 use crate::flow::{self, Calling, Ended, Leaving, Manner};
 use crate::lane::{Keep, Lane};
 use crate::reply::{self, RpcCode};
@@ -66,7 +66,7 @@ pub(crate) async fn answer(visit: &Visit<'_>, body: Bytes) -> Response<Body> {
     }
     // A notice has no answer of its own; beside calls these are what is answered.
     match (asked.is_empty(), refused) {
-        (true, Some(refusal)) => return refusal.response(None, visit.candour()),
+        (true, Some(refusal)) => return refusal.to_notice(visit.candour()),
         (true, None) => return reply::accepted(),
         (false, _) => {},
     }
@@ -164,6 +164,9 @@ fn has_an_id_twice(messages: &[(Message, Params)]) -> bool {
 fn one(body: &Bytes, part: &RawValue) -> Result<(Message, Params), String> {
     let raw = body.slice_ref(part.get().as_bytes());
     let message = Message::split(raw).map_err(|error| format!("Invalid Request: {error}"))?;
+    if lacks_id(&message) {
+        return Err(LACKS_ID.to_owned());
+    }
     if message.method() == Some("initialize") {
         return Err("Invalid Request: `initialize` stands alone".to_owned());
     }

@@ -44,6 +44,15 @@ impl Refusal {
         }
     }
 
+    /// The same for a notice, which has no answer to say it in: the status does (mcp-spec L2).
+    pub(super) fn to_notice(&self, candour: Candour) -> Response<Body> {
+        let mut response = self.response(None, candour);
+        if response.status().is_success() {
+            *response.status_mut() = StatusCode::BAD_REQUEST;
+        }
+        response
+    }
+
     /// Tells the audit of a request that is not served for this.
     pub(super) fn note(&self, visit: &Visit<'_>, method: &str, params: &Params) {
         match self {
