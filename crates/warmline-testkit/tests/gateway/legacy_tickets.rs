@@ -228,14 +228,24 @@ async fn a_restart_loses_no_client_session() {
     let (warm, gateway) = start().await;
     let mut client = Legacy::greet_at(gateway.address(), PATH, NEWEST, json!({}), Vec::new()).await;
     assert_eq!(client.count().await, 1);
+    let named = vec![("Warmline-Run".to_owned(), "r1".to_owned())];
+    let mut in_run = Legacy::greet_at(gateway.address(), PATH, NEWEST, json!({}), named).await;
+    assert_eq!(in_run.count().await, 1);
     gateway.stop().await;
     warm.close().await;
 
     let (warm, gateway) = start().await;
-    client.address = gateway.address();
+    (client.address, in_run.address) = (gateway.address(), gateway.address());
     assert_eq!(client.count().await, 2);
-    assert_eq!(server.counts().initializes, 1);
+    // The ticket alone is enough.
+    let named = std::mem::take(&mut in_run.more);
+    assert_eq!(in_run.count().await, 2);
+    in_run.more = named;
+    assert_eq!(in_run.count().await, 3);
+    assert_eq!(server.counts().initializes, 2);
     client.delete().await;
+    let ended = request(gateway.address(), "DELETE", "/runs/r1", &[], "").await;
+    assert_eq!(ended.status, 204);
     until("nothing is left", || server.counts().open_sessions == 0).await;
     gateway.stop().await;
     warm.close().await;
@@ -329,4 +339,46 @@ async fn every_gateway_of_several_serves_every_client_session() {
         warm.close().await;
     }
     assert_eq!(server.violations(), Vec::<String>::new());
+}
+
+/// DESIGN 7, "Which run": the run that was named at `initialize` holds for the ticket, also for
+/// requests that do not name it again, for the standing stream, and after a restart. Nothing was
+/// lost, so nothing is said to be.
+#[tokio::test]
+async fn the_run_named_at_initialize_holds_for_the_ticket() {
+    let long = "x".repeat(128);
+    for run in ["x1", "0b7e6f0e-4a53-4b8e-9d5f-0a1b2c3d4e5f", &long] {
+        let world = World::of_alice(Personality::legacy()).await;
+        let mut greeting = initialize(NEWEST, json!({}));
+        greeting["params"]["_meta"] = json!({ "dev.warmline/run": run });
+        let by_header = vec![("Warmline-Run".to_owned(), run.to_owned())];
+        for (greeting, named) in [
+            (greeting, Vec::new()),
+            (initialize(NEWEST, json!({})), by_header),
+        ] {
+            let mut client = Legacy {
+                address: world.gateway.address(),
+                path: PATH.to_owned(),
+                ticket: String::new(),
+                version: NEWEST.to_owned(),
+                more: [bearer("alice"), named].concat(),
+            };
+            let response = client.post(&greeting).await;
+            client.ticket = response.header("mcp-session-id").unwrap().to_owned();
+            client.more = bearer("alice");
+            let _standing = client.get(None).await;
+            let answer = client.call("counter", json!({})).await;
+            let result = &answer["result"];
+            assert!(
+                result["_meta"]["dev.warmline/stateLost"].is_null(),
+                "{answer}"
+            );
+            assert_eq!(result["content"].as_array().unwrap().len(), 1, "{answer}");
+        }
+        assert_eq!(world.server.ledger().received("initialize"), 1, "{run}");
+        let counted = world.warm.identity("alice").join(run).unwrap();
+        let handle = counted.server(LEDGER).unwrap();
+        assert_eq!(super::world::count(&handle).await, 3, "{run}");
+        world.finish().await;
+    }
 }

@@ -27,13 +27,15 @@ use crate::declared::Answers;
 use crate::face::{OneStream, Visit, is_same_id};
 use crate::lane::Lane;
 use crate::path::Target;
-use crate::ticket::Ticket;
+use crate::ticket::{RunOf, Ticket};
 use crate::who::Subject;
 
 /// A legacy client as it is served.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(super) ticket: Option<Ticket>,
+    /// The run that was named when its session began, as far as it is known still.
+    pub(super) run: Option<Box<str>>,
     whose: Whose,
     place: Place,
     /// Its ways to servers, by the run that was named beside the path.
@@ -209,14 +211,15 @@ impl Client {
         let mut ticket = Ticket {
             identity: Digest::new([0; 16]),
             route: route(visit),
-            run: run_digest(visit, run.as_deref()),
+            run: RunOf::named(run.as_deref(), |name| run_digest(visit, name)),
             name: Digest::new(warmline::seal::random_bytes()),
             version,
             answers,
             given_at: clock::wall_seconds(),
         };
         ticket.identity = identity(visit, None, Some(&ticket)).digest();
-        let client = Self::new(visit, Some(ticket));
+        let mut client = Self::new(visit, Some(ticket));
+        client.run = run.as_deref().map(Box::from);
         Ok(NewSession {
             run: run.map(Cow::into_owned),
             client,
@@ -226,8 +229,13 @@ impl Client {
     }
 
     fn new(visit: &Visit<'_>, ticket: Option<Ticket>) -> Self {
+        let run = match ticket.as_ref().map(|ticket| &ticket.run) {
+            Some(RunOf::Named(name)) => Some(Box::from(name.text())),
+            Some(RunOf::Itself | RunOf::Long(_)) | None => None,
+        };
         Self {
             ticket,
+            run,
             whose: Whose::of(&visit.subject),
             place: Place::of(visit.target),
             ways: Mutex::default(),

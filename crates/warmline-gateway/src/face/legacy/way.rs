@@ -17,7 +17,7 @@ use super::client::Client;
 use super::refusal::Refusal;
 use crate::face::Visit;
 use crate::path::Target;
-use crate::ticket::Ticket;
+use crate::ticket::{RunOf, Ticket};
 use crate::which;
 use crate::who::{self, Split};
 
@@ -65,26 +65,33 @@ impl Way {
 }
 
 impl Client {
-    /// The way of a request to the server: in the run that it names, else in the client's own.
+    /// The way of a request to the server: in the run that it names, else in that of the ticket,
+    /// which was named at `initialize` or is the client's own.
     pub(crate) fn way(
         &self,
         visit: &Visit<'_>,
         params: Option<&Params>,
     ) -> Result<Arc<Way>, Refusal> {
-        let run = named_run(visit, params)?;
+        let said = named_run(visit, params)?;
+        let run = said.as_deref().or(self.run.as_deref());
         let server = visit.target.server.unwrap_or_default();
-        if let Some(known) = self.known_way(run.as_deref(), server) {
+        if let Some(known) = self.known_way(run, server) {
             return Ok(known.of_request(visit));
         }
         let own = self.ticket.as_ref().map(Ticket::run_name);
-        let coming = match (run.as_deref(), &self.ticket) {
-            (Some(run), Some(ticket)) if ticket.run == run_digest(visit, Some(run)) => {
+        let coming = match (run, &self.ticket) {
+            (Some(run), Some(ticket)) if ticket.run.is(run, |run| run_digest(visit, run)) => {
                 Coming::Back(run)
             },
             (Some(run), _) => Coming::ByName(run),
-            (None, _) => own.as_deref().map_or(Coming::Alone, Coming::Back),
+            (None, Some(ticket)) => match (&ticket.run, own.as_deref()) {
+                (RunOf::Itself, Some(own)) => Coming::Back(own),
+                // It began in another run, whose name nobody knows any more: this one is new.
+                (_, own) => own.map_or(Coming::Alone, Coming::ByName),
+            },
+            (None, None) => Coming::Alone,
         };
-        let (way, entered) = self.find_way(visit, run.as_deref(), coming)?;
+        let (way, entered) = self.find_way(visit, run, coming)?;
         // The run goes on without this request.
         if let Some(entered) = entered {
             entered.detach();
@@ -173,11 +180,8 @@ pub(super) fn named_run<'a>(
     which::run(visit.target.run, visit.head, params, run_from, vault).map_err(Refusal::BadRun)
 }
 
-/// The digest of a run's name, as a ticket holds it; none has one of its own.
-pub(super) fn run_digest(visit: &Visit<'_>, run: Option<&str>) -> Digest {
-    let Some(run) = run else {
-        return Digest::new([0; 16]);
-    };
+/// The digest of a run's name, as a ticket holds it that has no room for the name.
+pub(super) fn run_digest(visit: &Visit<'_>, run: &str) -> Digest {
     let vault = visit.shared.warm.vault();
     vault.digest(Purpose::Route, &[b"run", run.as_bytes()])
 }
