@@ -494,6 +494,7 @@ impl Entry {
         target.credential_id = credential.map(|credential| credential.id().0);
         target.credential = credential.map(|credential| Arc::clone(credential) as Arc<_>);
         target.on_notice = notices;
+        target.counts = Some(Arc::clone(&self.metrics));
         target.dial = self.server.dial.clone();
         target
     }

@@ -237,7 +237,7 @@ pub struct ServerMetrics {
     pub store_failed: LastTime,
     /// M13: what came of asking for a credential again.
     pub refreshes: CountBy<RefreshResult>,
-    /// Sessions whose opening may have left one behind at the server.
+    /// Handshakes that were sent and never answered: each may have left a session at the server.
     pub orphans_possible: Counter,
     /// Calls that met a session of another identity. Must stay 0.
     pub isolation_violations: Counter,

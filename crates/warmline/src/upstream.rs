@@ -55,6 +55,7 @@ mod stream;
 mod survey;
 mod tls;
 mod two_endpoints;
+mod unheard;
 mod verdicts;
 mod voice;
 pub mod warden;

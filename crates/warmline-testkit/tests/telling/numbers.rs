@@ -163,21 +163,36 @@ async fn waiting_and_breakers_are_counted() {
     warm.close().await;
 }
 
-/// reliability D119, reliability O16: an opening that nobody answered may have left a session.
+/// reliability D119, reliability O16: an `initialize` that was sent and never answered may have left
+/// a session. One that could not be sent has not, and neither has a question of the other era.
 #[tokio::test]
-async fn an_opening_without_an_answer_may_have_left_a_session() {
+async fn a_greeting_without_an_answer_may_have_left_a_session() {
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/mcp", silent.local_addr().unwrap());
-    let declared = Server::http(LEDGER, url)
-        .era(Era::Legacy)
-        .with_policy(|policy| policy.create = Some(std::time::Duration::from_millis(50)));
-    let warm = Warmline::builder().server(declared).build().unwrap();
-    let called = warm.server(LEDGER).unwrap().call("counter", json!({}));
-    called.await.unwrap_err();
-    let snapshot = warm.snapshot();
-    let possible = number(&snapshot, LEDGER, "orphans_possible_total", &[]);
-    assert_eq!(possible, 1);
-    warm.close().await;
+    let at = silent.local_addr().unwrap();
+    let hangs = format!("http://{at}/mcp");
+    // Nobody answers the handshake of TLS: nothing is sent through it.
+    let never_met = format!("https://{at}/mcp");
+    let table = [
+        (&hangs, Some(Era::Legacy), 1),
+        (&hangs, Some(Era::Modern), 0),
+        (&hangs, None, 0),
+        (&never_met, Some(Era::Legacy), 0),
+    ];
+    for (url, era, expected) in table {
+        let declared = Server::http(LEDGER, url.as_str())
+            .with_policy(|policy| policy.create = Some(std::time::Duration::from_millis(200)));
+        let declared = match era {
+            Some(era) => declared.era(era),
+            None => declared,
+        };
+        let warm = Warmline::builder().server(declared).build().unwrap();
+        let called = warm.server(LEDGER).unwrap().call("counter", json!({}));
+        called.await.unwrap_err();
+        let snapshot = warm.snapshot();
+        let possible = number(&snapshot, LEDGER, "orphans_possible_total", &[]);
+        assert_eq!(possible, expected, "{url} {era:?}");
+        warm.close().await;
+    }
 }
 
 /// M5: a check before reuse is counted by what it found.

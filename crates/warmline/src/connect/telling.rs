@@ -8,7 +8,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use warmline_core::code::{Code, Reason};
-use warmline_core::era::Era;
 use warmline_core::exchange::Trouble;
 use warmline_core::key::Key;
 use warmline_core::key::{Identity, Owner};
@@ -133,9 +132,6 @@ impl Connect {
         let metrics = &setup.entry.metrics;
         metrics.open_time.took(took);
         metrics.opens.one_more(result_of(trouble.code));
-        if setup.leg.era == Era::Legacy {
-            note_orphan(&setup.entry, trouble);
-        }
         setup.entry.note_failure(trouble);
         self.shared.events.tell(Event::OpeningFailed {
             session: which(happened, None),
@@ -298,7 +294,6 @@ impl Connect {
     ) {
         entry.metrics.open_time.took(took);
         entry.metrics.opens.one_more(result_of(trouble.code));
-        note_orphan(entry, trouble);
         entry.note_failure(trouble);
         let mut session = Which::of(Arc::clone(&entry.name));
         session.identity = Some(Fingerprint::from(whose));
@@ -339,18 +334,6 @@ impl Connect {
             reason: retry_in.and_then(|_| entry.failing_for()),
             retry_in,
         });
-    }
-}
-
-/// Counts an opening of which nobody knows whether the server made a session. A program that was
-/// started for it is ended with it.
-fn note_orphan(entry: &Entry, trouble: &Trouble) {
-    let is_unknown = matches!(
-        trouble.reason,
-        Reason::Timeout | Reason::TimeoutUnsent | Reason::ReplyLost
-    );
-    if is_unknown && !entry.server.is_a_program() {
-        entry.metrics.orphans_possible.one_more();
     }
 }
 

@@ -205,7 +205,7 @@ pub const METRICS: &[Metric] = &[
     counter(
         "orphans_possible_total",
         &[],
-        "Openings that may have left a session at the server",
+        "Handshakes (`initialize`) that were sent and never answered: each may have left a session at the server",
     ),
     counter(
         "isolation_violation_total",

@@ -36,6 +36,7 @@ use super::pipes::Piped;
 use super::server::{HttpReach, Reach, Server};
 use super::session::{Declared, Driver, Session};
 use super::stdio::Pipe;
+use super::unheard::Unheard;
 use super::verdicts::{Held, Learnt};
 use super::wording;
 use crate::clock;
@@ -239,7 +240,8 @@ impl<'a> Opening<'a> {
         let mut tries = 0;
         loop {
             tries += 1;
-            let (said, heard) = ((offer, self.declared), hearing(self.server));
+            let said = (offer, self.declared);
+            let heard = (hearing(self.server), Unheard::of(self.server));
             let opened = LegacyHttp::open(head.clone(), said, heard, &mut self.evidence);
             match opened.await {
                 Ok((session, mut facts)) => {

@@ -40,6 +40,7 @@ use super::notices::Hearing;
 use super::pipes::write_legacy;
 use super::session::{Declared, Standing, not_kept};
 use super::stream::{Pause, Watch};
+use super::unheard::Unheard;
 use super::voice::Voice;
 use crate::clock;
 
@@ -79,7 +80,7 @@ impl LegacyHttp {
     pub(crate) async fn open(
         head: Letterhead,
         (offer, declared): (Offer, &Declared),
-        hearing: Hearing,
+        (hearing, unheard): (Hearing, Unheard),
         evidence: &mut Vec<Evidence>,
     ) -> Result<(Arc<Self>, Facts), Trouble> {
         let way = Arc::clone(&head.way);
@@ -87,12 +88,15 @@ impl LegacyHttp {
         let id = ids.next();
         let body = declared.initialize(id, offer.version());
         let by = clock::after(way.times.handshake);
-        let headers = |map: &mut HeaderMap| head.write(Form::Message, &[], map);
-        let arrival = way
-            .endpoint
-            .send(Method::POST, headers, body, by)
-            .await
-            .map_err(|lost| lost.trouble)?;
+        let headers = |map: &mut HeaderMap| {
+            unheard.goes_out();
+            head.write(Form::Message, &[], map);
+        };
+        let sent = way.endpoint.send(Method::POST, headers, body, by).await;
+        let arrival = sent.map_err(|lost| {
+            unheard.lost(&lost);
+            lost.trouble
+        })?;
         let session_id = arrival.headers.get(SESSION_ID).cloned();
         let sent = answer::Sent {
             way: &way,
@@ -102,6 +106,7 @@ impl LegacyHttp {
             standing: &Standing::default(),
         };
         let heard = greeting::hear(sent, arrival, by).await;
+        unheard.heard(&heard);
         let opened = greeting::initialized(way.server(), heard, evidence);
         let opened = opened.map_err(|trouble| offer.explain(trouble))?;
         let mut head = head.speaking(opened.version);

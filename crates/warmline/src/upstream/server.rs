@@ -17,6 +17,7 @@ use warmline_core::protocol::gone::Breadth;
 
 use super::environment::is_variable_name;
 use super::notices::Notices;
+use crate::metrics::ServerMetrics;
 use crate::net::Dial;
 
 /// Where the header comes from that speaks for us.
@@ -55,6 +56,8 @@ pub struct Server {
     pub dial: Option<Arc<dyn Dial>>,
     /// Kept by every process that is started for this, until nothing is left of it.
     pub tether: Option<Tether>,
+    /// Where it is counted what its handshakes leave behind; none counts nothing.
+    pub counts: Option<Arc<ServerMetrics>>,
     /// How long things may take.
     pub times: Times,
     /// How large things may be.
@@ -285,6 +288,7 @@ impl Server {
             on_notice: None,
             dial: None,
             tether: None,
+            counts: None,
             times: Times::default(),
             sizes: Sizes::default(),
         }
