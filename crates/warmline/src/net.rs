@@ -17,7 +17,7 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -133,6 +133,11 @@ struct Manner {
     looking: AtomicBool,
     /// Something was read that no acknowledgement of ours has told of yet.
     owing: AtomicBool,
+    /// The head of a reply is waited for.
+    headless: AtomicBool,
+    /// So many bytes may still come before it, and so many before the connection is driven again.
+    before_head: AtomicUsize,
+    at_once: AtomicUsize,
 }
 
 impl Reads {
@@ -152,6 +157,53 @@ impl Reads {
         let driven = drive();
         self.0.quiet.store(true, Ordering::Relaxed);
         driven
+    }
+
+    /// The head of a reply is waited for from now on, which may have this size.
+    pub(crate) fn await_head(&self, largest: usize) {
+        let most = largest.saturating_add(BESIDE_HEAD);
+        self.0.before_head.store(most, Ordering::Relaxed);
+        self.0.headless.store(true, Ordering::Relaxed);
+    }
+
+    /// The head of the reply is there.
+    pub(crate) fn head_came(&self) {
+        self.0.headless.store(false, Ordering::Relaxed);
+    }
+
+    /// The connection is driven, and may read its share again.
+    pub(crate) fn begin_share(&self) {
+        self.0.at_once.store(AT_ONCE, Ordering::Relaxed);
+    }
+
+    /// Whether a reply that has no head yet may be read on. A server can send informational
+    /// replies without end, and all that came are looked at before anybody else has a turn.
+    fn may_read(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
+        let manner = &self.0;
+        if !manner.headless.load(Ordering::Relaxed) {
+            return Poll::Ready(Ok(()));
+        }
+        if manner.before_head.load(Ordering::Relaxed) == 0 {
+            let what = "there was no end of informational replies";
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, what)));
+        }
+        if manner.at_once.load(Ordering::Relaxed) == 0 {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// So many bytes were read.
+    fn took(&self, count: usize) {
+        let manner = &self.0;
+        manner.owing.store(true, Ordering::Relaxed);
+        if manner.headless.load(Ordering::Relaxed) {
+            for left in [&manner.before_head, &manner.at_once] {
+                let less = left.load(Ordering::Relaxed).saturating_sub(count);
+                left.store(less, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Has reads look for themselves, until the kernel says that there is nothing.
@@ -239,6 +291,12 @@ async fn dial(origin: &Origin) -> Result<TcpStream, ConnectError> {
 /// How long an address may stay silent if there is another one to try.
 const EACH_ADDRESS: Duration = Duration::from_secs(2);
 
+/// So many bytes may come beside the head of a reply until it is there: informational replies, and
+/// what of its body was read with it.
+const BESIDE_HEAD: usize = 1024 * 1024;
+/// So many of them are read before others have their turn.
+const AT_ONCE: usize = 64 * 1024;
+
 /// A stream that acknowledges when it should, where it is a socket of ours.
 pub(crate) struct QuickAck {
     stream: Wire,
@@ -296,6 +354,7 @@ impl AsyncRead for QuickAck {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        std::task::ready!(self.reads.may_read(cx))?;
         let before = buf.filled().len();
         let mut read = self.stream.stream().poll_read(cx, buf);
         let manner = &self.reads.0;
@@ -304,7 +363,7 @@ impl AsyncRead for QuickAck {
             manner.looking.store(read.is_ready(), Ordering::Relaxed);
         }
         if buf.filled().len() > before {
-            manner.owing.store(true, Ordering::Relaxed);
+            self.reads.took(buf.filled().len() - before);
         } else if read.is_pending()
             && !manner.quiet.load(Ordering::Relaxed)
             && manner.owing.swap(false, Ordering::Relaxed)

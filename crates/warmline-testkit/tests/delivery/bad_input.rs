@@ -355,6 +355,30 @@ async fn an_answer_that_came_before_its_question_reaches_nobody() {
     }
 }
 
+/// reliability P10, P19: a server that sends informational replies and never the answer is given
+/// up, long before the time of the call is over; a few of them are nothing unusual.
+#[tokio::test]
+async fn informational_replies_come_to_an_end() {
+    let hint = "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n";
+    let good = r#"{"jsonrpc":"2.0","id":$ID,"result":{"of":"this"}}"#;
+    for (hints, expected) in [(20, Result), (60_000, Unknown(Reason::ReplyLost))] {
+        let stub = Stub::start(move |body| {
+            let good = reply(&good.replace("$ID", &body["id"].to_string()));
+            vec![Step::Raw(hint.repeat(hints) + &good)]
+        })
+        .await;
+        let mut server = Server::http("ledger", stub.url.parse().unwrap());
+        server.era = Some(Era::Legacy);
+        let session = Upstream::new()
+            .open(&server, &Declared::default())
+            .await
+            .unwrap();
+        let outcome = Outcome::of(session.call(tool("any", &json!({})), &()).await);
+        assert_eq!(outcome.ended, expected, "{hints}: {:?}", outcome.trouble);
+        assert_eq!(outcome.words().contains("informational"), hints > 20);
+    }
+}
+
 /// reliability P3: bytes left over reach no other call.
 #[tokio::test]
 async fn a_body_where_none_may_be_does_not_reach_the_next_call() {

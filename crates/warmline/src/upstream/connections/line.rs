@@ -41,6 +41,7 @@ pub(crate) struct Line {
 struct Driven {
     connection: http1::Connection<Socket, Payload>,
     reads: Reads,
+    max_head: usize,
     /// The connection ended; nothing more can be read or written.
     over: bool,
     /// The map of the last response's headers, emptied, for those of the next request.
@@ -55,6 +56,7 @@ impl Line {
             http1::Connection<Socket, Payload>,
         ),
         reads: Reads,
+        max_head: usize,
     ) -> Self {
         reads.quieten();
         Self {
@@ -62,6 +64,7 @@ impl Line {
             driven: Box::new(Driven {
                 connection,
                 reads,
+                max_head,
                 over: false,
                 spare: HeaderMap::new(),
             }),
@@ -91,7 +94,10 @@ impl Line {
         *head.version_mut() = http::Version::HTTP_11;
         let mut response = pin!(self.sender.send_request(head.map(|()| payload)));
         let (driven, waking) = (&mut self.driven, &self.waking);
-        poll_fn(|cx| driven.until(waking, cx, |cx| response.as_mut().poll(cx))).await
+        driven.reads.await_head(driven.max_head);
+        let came = poll_fn(|cx| driven.until(waking, cx, |cx| response.as_mut().poll(cx))).await;
+        driven.reads.head_came();
+        came
     }
 
     /// The next piece of a response's body.
@@ -212,6 +218,7 @@ impl Driven {
     }
 
     fn drive(&mut self, cx: &mut Context<'_>) {
+        self.reads.begin_share();
         // What went wrong is told by the response, too.
         self.over = self.over || Pin::new(&mut self.connection).poll(cx).is_ready();
     }
