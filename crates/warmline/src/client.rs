@@ -20,7 +20,7 @@ use warmline_core::policy::Ceilings;
 
 use crate::clock;
 use crate::connect::Connect;
-use crate::engine::{Engine, OPEN, Shared, Who, misconfigured};
+use crate::engine::{Engine, Made, OPEN, Shared, Who, misconfigured};
 use crate::entry::Said;
 use crate::error::{Error, Result};
 use crate::events::{Events, Subscription};
@@ -177,6 +177,7 @@ impl Builder {
         let connect = Arc::new(Connect::new(Arc::clone(&shared)));
         let engine = Arc::new(Engine {
             entries: ArcSwap::default(),
+            made: Made::default(),
             declared: watch::Sender::default(),
             runs: Mutex::default(),
             runs_to_join: papaya::HashMap::new(),

@@ -4,6 +4,7 @@
 //! and the pool; nothing here decides about a session.
 
 mod closing;
+mod made;
 mod undeclared;
 
 use std::collections::HashMap;
@@ -42,6 +43,7 @@ use crate::store::{Records, StoreFactory};
 use crate::sync::Mutex;
 use crate::upstream::Upstream;
 
+pub(crate) use made::Made;
 pub(crate) use undeclared::Undeclared;
 
 /// Who is asking: a name for people and a digest for keys.
@@ -56,6 +58,8 @@ pub(crate) struct Who {
 /// What all handles share.
 pub(crate) struct Engine {
     pub(crate) entries: ArcSwap<HashMap<Arc<str>, Arc<Entry>>>,
+    /// Those that were taken away or are declared nowhere among them.
+    pub(crate) made: Made,
     /// Tells that servers were declared, decided anew or taken away.
     pub(crate) declared: watch::Sender<u64>,
     pub(crate) runs: Mutex<HashMap<RunId, Arc<RunShared>>>,
@@ -237,7 +241,9 @@ impl Engine {
 
     fn new_entry(&self, server: Server, metrics: Arc<ServerMetrics>) -> Arc<Entry> {
         let events = self.shared.events.clone();
-        Entry::new(server, metrics, events, self.ceilings().list_horizon)
+        let entry = Entry::new(server, metrics, events, self.ceilings().list_horizon);
+        self.made.note(&entry);
+        entry
     }
 
     pub(crate) fn add(&self, server: Server) -> Result<()> {

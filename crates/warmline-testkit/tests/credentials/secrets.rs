@@ -167,29 +167,50 @@ async fn nothing_the_engine_tells_holds_a_secret() {
     assert!(!told.contains("canary"), "{told}");
 }
 
-/// Nothing of a closed engine runs: a command that still thinks about a token is ended with all it
-/// started.
+/// How a server is there while its credential command thinks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Declared {
+    Still,
+    TakenAway,
+    Nowhere,
+}
+
+/// reliability P25, I37: nothing of a closed engine runs: a command that still thinks about a token
+/// is ended with all it started, also where its server was taken away meanwhile or is declared
+/// nowhere.
 #[tokio::test]
 async fn a_credential_command_ends_with_its_engine() {
-    let ledger = stateful();
-    let folder = tempfile::tempdir().unwrap();
-    let noted = folder.path().join("pid");
-    let script = format!("echo $$ > {}; sleep 1000", noted.display());
-    let command = Secret::command(["sh", "-c", script.as_str()]);
-    let warm = engine(declared(&ledger).bearer(command));
-    let run = warm.begin();
-    let call = run.server("lamp").unwrap().call("counter", json!({}));
-    let error = call.timeout(Duration::from_secs(1)).await.unwrap_err();
-    assert_eq!(error.code().word(), "deadline", "{error:?}");
-    let pid = std::fs::read_to_string(&noted).unwrap();
-    let place = std::path::PathBuf::from(format!("/proc/{}", pid.trim()));
-    run.end().await;
-    warm.close().await;
-    let gone = async {
-        while place.exists() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+    for how in [Declared::Still, Declared::TakenAway, Declared::Nowhere] {
+        let ledger = stateful();
+        let folder = tempfile::tempdir().unwrap();
+        let noted = folder.path().join("pid");
+        let script = format!("echo $$ > {}; sleep 1000", noted.display());
+        let server = declared(&ledger).bearer(Secret::command(["sh", "-c", script.as_str()]));
+        let (warm, server) = if how == Declared::Nowhere {
+            let warm = Warmline::builder().build().unwrap();
+            let once = warm.once(server);
+            (warm, once)
+        } else {
+            let warm = engine(server);
+            let lamp = warm.server("lamp").unwrap();
+            (warm, lamp)
+        };
+        let call = server.call("counter", json!({}));
+        let error = call.timeout(Duration::from_secs(1)).await.unwrap_err();
+        assert_eq!(error.code().word(), "deadline", "{error:?}");
+        let pid = std::fs::read_to_string(&noted).unwrap();
+        let place = std::path::PathBuf::from(format!("/proc/{}", pid.trim()));
+        assert!(place.exists(), "{how:?}: the command thinks");
+        if how == Declared::TakenAway {
+            assert!(warm.remove("lamp"));
         }
-    };
-    let gone = tokio::time::timeout(Duration::from_secs(20), gone).await;
-    assert!(gone.is_ok(), "the command outlives its engine");
+        warm.close().await;
+        let gone = async {
+            while place.exists() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let gone = tokio::time::timeout(Duration::from_secs(20), gone).await;
+        assert!(gone.is_ok(), "{how:?}: the command outlives its engine");
+    }
 }

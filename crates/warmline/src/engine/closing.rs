@@ -81,11 +81,12 @@ impl Engine {
         self.phase.store(CLOSED, Ordering::Release);
         self.keeper.stop();
         // Programs that print tokens among them: nobody waits for those any more.
-        for entry in self.entries().values() {
+        for entry in self.made.all() {
             entry.stop_asking();
         }
         // Those of openings that were given up belong to no session that the pool knows.
         let children = &self.shared.upstream.children;
         clock::timeout_at(by, children.gone()).await.ok();
+        self.shared.upstream.ways.close();
     }
 }
