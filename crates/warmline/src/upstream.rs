@@ -109,7 +109,7 @@ fn hearing(server: &Server) -> Hearing {
 /// Opens sessions to servers. Cheap to clone; all clones share their connections.
 #[derive(Clone, Debug, Default)]
 pub struct Upstream {
-    ways: Arc<Ways>,
+    pub(crate) ways: Arc<Ways>,
     facts: Arc<SharedFacts>,
     verdicts: Arc<Verdicts>,
     pub(crate) children: Arc<Children>,

@@ -6,6 +6,7 @@ use serde_json::json;
 use warmline::core::delivery::Delivery;
 use warmline::core::policy::SessionPer;
 use warmline::events::{Event, Heard};
+use warmline::upstream::Times;
 use warmline::{Run, Server, Warmline};
 use warmline_testkit::{Canned, Fault, LedgerServer, Moment, Personality, Phase, Rule};
 
@@ -219,6 +220,33 @@ async fn a_close_that_does_not_wait_cuts_and_tells_every_call() {
     // ended like the others.
     assert_eq!(deletes(&world) as u64, world.server.counts().sessions);
     drop(run);
+    world.finish().await;
+}
+
+/// reliability P25, I37: after a close no connection rests and no task is left, though somebody
+/// still has the engine.
+#[tokio::test]
+async fn after_a_close_no_connection_is_left() {
+    let world = World::with(Personality::legacy(), |server| {
+        server.times(Times {
+            connection_idle: secs(3600),
+            ..Times::default()
+        })
+    });
+    let run = world.warm.begin();
+    count(&run.server(LEDGER).unwrap()).await;
+    run.end().await;
+    assert!(world.server.counts().open_connections > 0, "one rests");
+    world.warm.close().await;
+    let tasks = || {
+        tokio::runtime::Handle::current()
+            .metrics()
+            .num_alive_tasks()
+    };
+    until("no connection and no task is left", || {
+        (world.server.counts().open_connections, tasks()) == (0, 0)
+    })
+    .await;
     world.finish().await;
 }
 

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use hyper::client::conn::http1;
 use rustls::ClientConfig;
+use tokio::task::AbortHandle;
 
 pub(crate) use self::line::Line;
 use self::line::State;
@@ -42,7 +43,10 @@ pub(crate) struct Connections {
 struct Resting {
     /// The most recently used last: it is the warmest, and the others may age out.
     lines: Vec<(Line, Instant)>,
-    keeper: bool,
+    /// The task that closes them in time. It may have ended with its runtime.
+    keeper: Option<AbortHandle>,
+    /// Nothing rests here any more.
+    closed: bool,
 }
 
 impl std::fmt::Debug for Connections {
@@ -114,7 +118,7 @@ impl Connections {
             .handshake(socket)
             .await
             .map_err(|error| ConnectError::Tcp(std::io::Error::other(error)))?;
-        Ok(Line::new(halves, reads))
+        Ok(Line::new(halves, reads, self.max_head))
     }
 
     /// How large the head of a response may be.
@@ -128,15 +132,30 @@ impl Connections {
             return;
         }
         let mut resting = self.resting.lock();
+        if resting.closed {
+            return;
+        }
         if resting.lines.len() >= MAX_RESTING {
             resting.lines.remove(0);
         }
         resting.lines.push((line, clock::now()));
-        if !std::mem::replace(&mut resting.keeper, true) {
-            drop(clock::spawn(
-                "keep connections",
-                keep(Arc::downgrade(self), self.keep_for),
-            ));
+        let is_kept = resting.keeper.as_ref();
+        if is_kept.is_none_or(AbortHandle::is_finished) {
+            let keeping = keep(Arc::downgrade(self), self.keep_for);
+            resting.keeper = Some(clock::spawn("keep connections", keeping).abort_handle());
+        }
+    }
+
+    /// Closes what rests. What is still used is closed when it is given back.
+    pub(crate) fn close(&self) {
+        let (lines, keeper) = {
+            let mut resting = self.resting.lock();
+            resting.closed = true;
+            (std::mem::take(&mut resting.lines), resting.keeper.take())
+        };
+        drop(lines);
+        if let Some(keeper) = keeper {
+            keeper.abort();
         }
     }
 }
@@ -152,7 +171,7 @@ async fn keep(connections: std::sync::Weak<Connections>, keep_for: Duration) {
         let now = clock::now();
         resting.lines.retain(|(_, since)| now < *since + keep_for);
         if resting.lines.is_empty() {
-            resting.keeper = false;
+            resting.keeper = None;
             return;
         }
     }

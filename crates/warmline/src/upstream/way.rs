@@ -94,6 +94,13 @@ impl Ways {
         Ok(fresh)
     }
 
+    /// Closes the connections that rest, and lets none rest any more.
+    pub(crate) fn close(&self) {
+        for connections in self.connections.lock().values() {
+            connections.close();
+        }
+    }
+
     fn make(&self, server: &Server, reach: &HttpReach) -> Result<Way, Trouble> {
         let (origin, host, uri) = address(&server.name, &reach.url)?;
         let mut headers = vec![(HOST, host), (USER_AGENT, USER_AGENT_VALUE)];
