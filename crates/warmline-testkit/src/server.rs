@@ -261,6 +261,13 @@ impl Control {
         self.state.memory().listens.len()
     }
 
+    /// Says this on every `subscriptions/listen` that is open, whatever it wants to hear of.
+    pub fn tell_listens(&self, method: &str, params: &Value) {
+        for listen in &self.state.memory().listens {
+            listen.say(method, params.clone());
+        }
+    }
+
     /// Sends this message on the standing stream of every session, whatever it says.
     pub fn say(&self, message: &Value) {
         for session in self.state.memory().sessions.values() {

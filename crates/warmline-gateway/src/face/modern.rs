@@ -10,6 +10,7 @@
 //! | How is a client told what changes? | `listen.rs`; of lists, many by one: `together.rs` |
 //! | Whose is a request at the place of all servers? | `merged.rs`, `gathered.rs` |
 //! | Whose is the state of a request that asked something? | `state.rs` |
+//! | Whose is a task? | `task.rs` |
 
 mod check;
 mod discover;
@@ -17,6 +18,7 @@ mod gathered;
 pub(crate) mod listen;
 mod merged;
 mod state;
+mod task;
 pub(crate) mod together;
 
 use std::borrow::Cow;
@@ -37,6 +39,7 @@ use warmline::core::protocol::splice::{self, Edit};
 use warmline::{Error, IdentityHandle, Listener, News, Run, ServerHandle};
 
 use self::state::Binding;
+use self::task::{Extensions, Tasks};
 use super::{Headless, Visit, method_named, raw_id};
 use crate::body::Body;
 use crate::failure::{self, Candour};
@@ -107,6 +110,7 @@ async fn call(visit: &Visit<'_>, asked: Asked, method: Cow<'static, str>) -> Res
     let ear = Arc::new(Ear::new(&lane, asked.token, asked.logs));
     let call = call.listened_by(Arc::<Ear>::clone(&ear));
     let (id, server, who, run) = (asked.id, asked.server, asked.who, asked.run);
+    let (extensions, tasks) = (asked.extensions, asked.tasks);
     let (shared, candour) = (Arc::clone(visit.shared), visit.candour());
     let calling: Calling = Box::pin(async move {
         let result = match pass.ended(&server, call.unboxed().await) {
@@ -116,8 +120,8 @@ async fn call(visit: &Visit<'_>, asked: Asked, method: Cow<'static, str>) -> Res
                 server: server.name(),
                 run: run.as_ref().map(Run::name),
             }
-            .seal(result),
-            Ok(result) => Ok(result),
+            .seal(result, &extensions),
+            Ok(result) => state::understood(&result, &extensions).map(|()| tasks.named(result)),
             Err(error) => {
                 return failed(&server, &id, (&error, ear.heard()), candour).await;
             },
@@ -178,6 +182,9 @@ struct Asked {
     /// Whose it is, as far as anybody knows.
     who: Digest,
     run: Option<Run>,
+    /// The tasks that it names.
+    tasks: Tasks,
+    extensions: Extensions,
     accepts: Accepts,
     /// What its reports of progress are to name.
     token: Option<Bytes>,
@@ -207,12 +214,15 @@ impl Asked {
         let token = params.meta_member(meta::PROGRESS_TOKEN);
         let wants_logs = params.meta_member(meta::LOG_LEVEL).is_some();
         let token = token.map(|token| params.raw().slice_ref(token));
-        let params = upward(binding, method, params)?;
+        let extensions = Extensions::of(&params);
+        let (params, tasks) = upward(binding, method, params)?;
         Ok(Self {
             id: raw_id(message),
             server,
             who,
             run: way.run,
+            tasks,
+            extensions,
             accepts: super::accepts(visit.head).unwrap_or(Accepts::Both),
             token,
             logs: if wants_logs { Logs::Wanted } else { Logs::Not },
@@ -265,24 +275,35 @@ impl Way {
     }
 }
 
-/// The parameters as the server gets them: its own state back, and nothing that was said to us.
-fn upward(binding: Binding<'_>, method: &str, params: Params) -> Result<Params, NotPassed> {
+/// The parameters as the server gets them: its own state and tasks back, and nothing that was said
+/// to us.
+fn upward(
+    binding: Binding<'_>,
+    method: &str,
+    params: Params,
+) -> Result<(Params, Tasks), NotPassed> {
     let state = if state::may_ask(method) {
         binding.open(&params)
     } else {
         Ok(None)
     };
     let state = state.map_err(|state::NotOurs| NotPassed::BadState)?;
+    let (tasks, named) = Tasks::of(binding, method, &params).map_err(|task::Unknown| {
+        NotPassed::Wrong(RpcCode::Params, "Invalid params: unknown task".to_owned())
+    })?;
     let names_run = params.meta_member(RUN_META).is_some();
-    if state.is_none() && !names_run {
-        return Ok(params);
+    if state.is_none() && named.is_none() && !names_run {
+        return Ok((params, tasks));
     }
-    let edits = state.as_deref().map(|raw| Edit::Set(state::MEMBER, raw));
+    let state = state.as_deref().map(|raw| Edit::Set(state::MEMBER, raw));
+    let named = named.as_ref().map(|(member, raw)| Edit::Set(member, raw));
+    // No method has both.
+    let edits = state.or(named);
     let meta_edits = names_run.then_some(Edit::Remove(RUN_META));
     let mut raw = Vec::with_capacity(params.raw().len());
     params.write_with(&mut raw, edits.as_slice(), meta_edits.as_slice());
     // Edits of a checked object make a checked object.
-    Ok(Params::parse(raw.into()).unwrap_or(params))
+    Ok((Params::parse(raw.into()).unwrap_or(params), tasks))
 }
 
 /// Why a request goes to no server.
@@ -383,6 +404,8 @@ impl Listener for Ear {
             // Who did not ask for lines must not get any, whatever the server does.
             News::Log(_) if self.logs == Logs::Not => return,
             News::Log(params) => ("notifications/message".to_owned(), params),
+            // Only who listens for a task hears of it, by an id that it can use.
+            News::Other(method, _) if method == task::NOTICE => return,
             News::Other(method, params) => (method, params),
         };
         self.lane.tell(notification(&method, &params));

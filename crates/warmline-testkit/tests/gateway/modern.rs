@@ -7,4 +7,5 @@ mod merged;
 mod piped;
 mod relayed;
 mod runs;
+mod tasks;
 pub(crate) mod wire;

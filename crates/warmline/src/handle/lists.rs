@@ -1,4 +1,5 @@
-//! Whose lists are they? For whoever hears of their changes for several callers at once.
+//! Whose is what a server holds? Its lists, for whoever hears of their changes for several callers
+//! at once, and what it keeps for a session.
 
 use std::sync::Arc;
 
@@ -6,6 +7,7 @@ use warmline_core::key::Digest;
 use warmline_core::policy::SessionPer;
 
 use super::{Entered, ServerHandle};
+use crate::upstream::Facts;
 
 /// Whose lists they are, and of which server. Two are equal where one who hears of changes hears
 /// of them for both.
@@ -35,5 +37,15 @@ impl ServerHandle {
         let mut outside = self.clone();
         outside.caller.run = None;
         Some((lists, outside))
+    }
+
+    /// Whether what a session of this server holds may be everybody's who calls it: no id was
+    /// issued for it, or all callers share it.
+    pub fn keeps_nothing_apart(&self, facts: &Facts) -> bool {
+        let shares_all = match &self.entry {
+            Entered::Known(entry) => entry.policy().session_per == Some(SessionPer::Server),
+            Entered::Bad(_) => false,
+        };
+        shares_all || !facts.keeps_session
     }
 }

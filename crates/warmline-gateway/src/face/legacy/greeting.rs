@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use serde_json::json;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use warmline::core::code::Reason;
 use warmline::core::era::{Era, Version};
 use warmline::core::protocol::envelope::Message;
@@ -57,7 +57,11 @@ pub(super) async fn greet(visit: &Visit<'_>, message: Message, params: Params) -
         },
     };
     note(line, &Ok(Bytes::new()));
-    admitted(visit.shared, begun, id, facts.version, &result(&facts))
+    let mut said = result(&facts);
+    if way.server.keeps_nothing_apart(&facts) {
+        said = without_tasks(said);
+    }
+    admitted(visit.shared, begun, id, facts.version, &said)
 }
 
 /// Nothing is begun, and the audit says so.
@@ -152,6 +156,18 @@ fn offered(params: &Params) -> Option<Version> {
     let stated: String = serde_json::from_slice(raw).ok()?;
     let known = Version::parse(&stated).filter(|version| version.era() == Era::Legacy);
     Some(known.unwrap_or(Version::NEWEST_LEGACY))
+}
+
+/// What the server said of itself, but that it knows tasks: those of one client would be
+/// everybody's (mcp-spec 5.7).
+fn without_tasks(said: String) -> String {
+    let greeting = serde_json::from_str::<Value>(&said).ok();
+    let taken = greeting.and_then(|mut greeting| {
+        let capabilities = greeting.get_mut("capabilities")?.as_object_mut()?;
+        capabilities.remove("tasks")?;
+        Some(greeting.to_string())
+    });
+    taken.unwrap_or(said)
 }
 
 /// What the server said of itself, in its own words where they are remembered.

@@ -23,7 +23,7 @@ use crate::face::{OneStream, Visit, method_named, raw_id};
 use crate::failure;
 use crate::flow::{self, Begun, Calling, Ended, Flow, Leaving, Manner, Prime};
 use crate::lane::Lane;
-use crate::reply;
+use crate::reply::{self, RpcCode};
 use crate::trace;
 use crate::which;
 
@@ -128,6 +128,9 @@ pub(super) async fn calling(
     let said = visit.shared.audit.is_some().then(|| params.clone());
     let calling = if visit.target.server.is_none() {
         Box::pin(merged::calling(visit, client, method, params, seat)).await
+    } else if method.starts_with("tasks/") && Box::pin(has_no_tasks(visit, client, &params)).await {
+        let what = format!("Method not found: {method}");
+        Err(Refusal::Wrong(RpcCode::Method, what))
     } else {
         calling_one(visit, client, method, params, seat)
     };
@@ -135,6 +138,16 @@ pub(super) async fn calling(
         refusal.note(visit, method, said);
     }
     calling
+}
+
+/// Whether tasks are not offered to a client: where its server keeps nothing apart for it, those of
+/// others would be its own (mcp-spec 5.7).
+async fn has_no_tasks(visit: &Visit<'_>, client: &Client, params: &Params) -> bool {
+    let Ok(way) = client.way(visit, Some(params)) else {
+        return false;
+    };
+    let facts = way.server.greeting().await;
+    facts.is_ok_and(|facts| way.server.keeps_nothing_apart(&facts))
 }
 
 /// The call of a request to one server.

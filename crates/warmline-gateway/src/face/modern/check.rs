@@ -42,9 +42,9 @@ impl Refusal {
     }
 }
 
-/// Methods of the legacy era that have no meaning in this one. What else there may be the server
-/// knows best.
-const GONE: [&str; 2] = ["ping", "initialize"];
+/// Methods of the legacy era that have no meaning in this one. A list of tasks would show those of
+/// everybody who looks alike to the server. What else there may be the server knows best.
+const GONE: [&str; 3] = ["ping", "initialize", "tasks/list"];
 
 /// Checks a message, step by step; the first that fails is told.
 pub(super) fn check(head: &Parts, message: &Message, params: &Params) -> Result<(), Refusal> {

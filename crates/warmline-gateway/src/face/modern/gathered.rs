@@ -97,7 +97,9 @@ struct Wanted {
 impl Wanted {
     fn of(params: &Params) -> Self {
         let raw = params.member("notifications").unwrap_or(b"{}");
-        let raw: Value = serde_json::from_slice(raw).unwrap_or_default();
+        let mut raw: Value = serde_json::from_slice(raw).unwrap_or_default();
+        // Tasks are not spoken of at this place.
+        raw.as_object_mut().map(|raw| raw.remove("taskIds"));
         let uris = raw["resourceSubscriptions"]
             .as_array()
             .into_iter()

@@ -23,6 +23,7 @@ use warmline::core::protocol::params::Params;
 use warmline::core::protocol::splice::Edit;
 use warmline::{Code, Error, Listener, News, ServerHandle, clock};
 
+use super::task::Tasks;
 use super::together::{Lists, Together};
 use super::{Asked, failed, notification};
 use crate::audit::Line;
@@ -58,7 +59,8 @@ pub(super) async fn answer(visit: &Visit<'_>, asked: Asked) -> Response<Body> {
     };
     let lane = Arc::new(Lane::new(Keep::Nothing));
     let line = visit.noted(METHOD, &asked.params);
-    let ear = Arc::new(Ear::new(&lane, asked.id).noted_in(line));
+    let ear = Ear::new(&lane, asked.id).of_tasks(asked.tasks);
+    let ear = Arc::new(ear.noted_in(line));
     let mut stopping = shared.stopping.clone();
     let (turned_out, candour) = (visit.turned_out(), visit.candour());
     let (server, params) = (asked.server, asked.params);
@@ -153,6 +155,8 @@ pub(super) struct Ear {
     lane: Arc<Lane>,
     /// The client's own id, raw.
     id: Bytes,
+    /// The tasks that it is for.
+    tasks: Tasks,
     acknowledged: AtomicBool,
     /// The line of the audit, until it is known how the listen began.
     line: Mutex<Option<Line>>,
@@ -195,9 +199,16 @@ impl Ear {
         Self {
             lane: Arc::clone(lane),
             id,
+            tasks: Tasks::default(),
             acknowledged: AtomicBool::new(false),
             line: Mutex::new(None),
         }
+    }
+
+    /// The same for one that hears of tasks.
+    pub(super) fn of_tasks(mut self, tasks: Tasks) -> Self {
+        self.tasks = tasks;
+        self
     }
 
     /// The same, with a line of the audit that says how the listen began.
@@ -219,7 +230,10 @@ impl Ear {
     }
 
     pub(super) fn tell(&self, method: &str, params: &Bytes) {
-        let named = self.named(params);
+        let Some(told) = self.tasks.told(method, params) else {
+            return;
+        };
+        let named = self.named(&told);
         self.lane.tell(notification(method, &named));
     }
 

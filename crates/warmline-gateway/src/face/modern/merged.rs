@@ -17,6 +17,7 @@ use warmline::core::protocol::params::Params;
 use warmline::{Code, List, Run, clock};
 
 use super::state::Binding;
+use super::task::Extensions;
 use super::{Asked, NotPassed, Way, call, gathered, listen, method_named, raw_id};
 use crate::body::Body;
 use crate::face::Visit;
@@ -292,5 +293,7 @@ async fn read_anywhere(
         server,
         run: run.as_ref().map(Run::name),
     };
-    read.ok().and_then(|result| binding.seal(result).ok())
+    let extensions = Extensions::of(params);
+    read.ok()
+        .and_then(|result| binding.seal(result, &extensions).ok())
 }

@@ -20,8 +20,12 @@ use warmline::core::protocol::splice::{self, Edit};
 use warmline::seal::Purpose;
 use warmline::{Vault, clock};
 
+use super::task::{self, Extensions};
+
 /// The member that holds it, in results and in parameters.
 pub(super) const MEMBER: &str = "requestState";
+/// The member that says of which kind a result is, with its quotes.
+const KIND: &str = "\"resultType\"";
 /// So long a state can be used, in seconds: as long as a call may take.
 const LASTS: u64 = 60 * 60;
 /// The methods that may be answered with a question.
@@ -47,14 +51,53 @@ struct Asking<'a> {
     kind: Option<&'a RawValue>,
     #[serde(borrow, default, rename = "requestState")]
     state: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "taskId")]
+    task: Option<&'a RawValue>,
 }
 
-/// Whether a result may have a state, by a look at its bytes. A name can be written with escapes;
-/// where there are any, the result is read.
-fn may_hold_state(result: &[u8]) -> bool {
-    let has = |what: &[u8]| memchr::memmem::find(result, what).is_some();
+/// Whether a result is complete by a look at its bytes: whatever says its kind, here or deep inside,
+/// says that. A name can be written with escapes; where there are any, the result is read.
+fn is_plainly_complete(result: &[u8]) -> bool {
+    let mut kinds = memchr::memmem::find_iter(result, KIND.as_bytes());
+    let says_complete = |place: usize| {
+        let after = result.get(place + KIND.len()..).unwrap_or_default();
+        let value = after.trim_ascii_start().strip_prefix(b":");
+        value.is_some_and(|value| value.trim_ascii_start().starts_with(b"\"complete\""))
+    };
+    memchr::memmem::find(result, b"\\u").is_none() && kinds.all(says_complete)
+}
+
+/// Checks that a result is of a kind that its caller can understand (mcp-spec 6.4).
+pub(super) fn understood(result: &[u8], extensions: &Extensions) -> Result<(), Trouble> {
+    kind_of(result, extensions).map(drop)
+}
+
+/// What a result says of its kind; none where it is plainly complete.
+fn kind_of<'r>(
+    result: &'r [u8],
+    extensions: &Extensions,
+) -> Result<Option<(Cow<'r, str>, Asking<'r>)>, Trouble> {
     let is_object = result.trim_ascii_start().starts_with(b"{");
-    is_object && (has(MEMBER.as_bytes()) || has(b"\\u"))
+    if !is_object || is_plainly_complete(result) {
+        return Ok(None);
+    }
+    // What cannot be read could hold a state that anybody would see.
+    let asking = serde_json::from_slice::<Asking<'_>>(result).map_err(|_| unreadable())?;
+    let Some(raw) = asking.kind else {
+        return Ok(None);
+    };
+    let kind = serde_json::from_str::<Cow<'_, str>>(raw.get()).map_err(|_| unreadable())?;
+    let is_known = kind == "complete" || kind == "input_required";
+    if is_known || extensions.cover(&kind) {
+        return Ok(Some((kind, asking)));
+    }
+    let what = "the server's result is of a kind that was not declared";
+    Err(Trouble::new(Reason::Internal, what))
+}
+
+fn unreadable() -> Trouble {
+    let what = "the server's question cannot be read";
+    Trouble::new(Reason::Internal, what)
 }
 
 /// Whether a method may be answered with a question, and so has a state.
@@ -63,10 +106,11 @@ pub(super) fn may_ask(method: &str) -> bool {
 }
 
 impl Binding<'_> {
-    fn digest(self) -> Digest {
+    /// Whose a thing of this kind is.
+    pub(super) fn digest(self, kind: &str) -> Digest {
         let run = self.run.unwrap_or_default();
         let parts: [&[u8]; 4] = [
-            b"state",
+            kind.as_bytes(),
             self.who.bytes(),
             self.server.as_bytes(),
             // No run is called nothing.
@@ -75,40 +119,41 @@ impl Binding<'_> {
         self.vault.digest(Purpose::Route, &parts)
     }
 
-    /// The result with the server's state sealed; as it is where there is none.
-    pub(super) fn seal(self, result: Bytes) -> Result<Bytes, Trouble> {
-        self.seal_until(result, clock::wall_seconds() + LASTS)
+    /// The result with the server's state sealed, or the task that it hands out; as it is where it
+    /// has neither.
+    pub(super) fn seal(self, result: Bytes, extensions: &Extensions) -> Result<Bytes, Trouble> {
+        self.seal_until(result, extensions, clock::wall_seconds() + LASTS)
     }
 
-    fn seal_until(self, result: Bytes, until: u64) -> Result<Bytes, Trouble> {
-        if !may_hold_state(&result) {
-            return Ok(result);
-        }
-        // What cannot be read could hold a state that anybody would see.
-        let unreadable = || {
-            let what = "the server's question cannot be read";
-            Trouble::new(Reason::Internal, what)
-        };
-        let asking = serde_json::from_slice::<Asking<'_>>(&result).map_err(|_| unreadable())?;
-        let (Some(state), Some(kind)) = (asking.state, asking.kind) else {
+    fn seal_until(
+        self,
+        result: Bytes,
+        extensions: &Extensions,
+        until: u64,
+    ) -> Result<Bytes, Trouble> {
+        let Some((kind, asking)) = kind_of(&result, extensions)? else {
             return Ok(result);
         };
-        let kind = serde_json::from_str::<Cow<'_, str>>(kind.get()).map_err(|_| unreadable())?;
-        if kind != "input_required" {
-            return Ok(result);
-        }
-        // The very bytes of the server, quotes and all.
+        let (member, sealed) = match (&*kind, asking.state, asking.task) {
+            ("input_required", Some(state), _) => (MEMBER, self.seal_state(state, until)?),
+            (task::KIND, _, Some(id)) => (task::MEMBER, self.seal_task(id.get())?),
+            _ => return Ok(result),
+        };
+        let mut out = Vec::with_capacity(result.len() + sealed.len());
+        let edits = [Edit::Set(member, sealed.as_bytes())];
+        splice::edit_object(&result, &edits, &mut out).map_err(|_| unreadable())?;
+        Ok(out.into())
+    }
+
+    /// The very bytes of the server, quotes and all, as its caller gets them.
+    fn seal_state(self, state: &RawValue, until: u64) -> Result<String, Trouble> {
         let mut plain = until.to_le_bytes().to_vec();
         plain.extend_from_slice(state.get().as_bytes());
-        let bound_to = self.digest();
+        let bound_to = self.digest("state");
         let sealed = self
             .vault
             .seal(Purpose::RequestState, bound_to.bytes(), &plain)?;
-        let text = format!("\"{}\"", URL_SAFE_NO_PAD.encode(sealed));
-        let mut out = Vec::with_capacity(result.len() + text.len());
-        let edits = [Edit::Set(MEMBER, text.as_bytes())];
-        splice::edit_object(&result, &edits, &mut out).map_err(|_| unreadable())?;
-        Ok(out.into())
+        Ok(format!("\"{}\"", URL_SAFE_NO_PAD.encode(sealed)))
     }
 
     /// The server's own state, raw, where the parameters hold one.
@@ -122,7 +167,7 @@ impl Binding<'_> {
         };
         let text = serde_json::from_slice::<Cow<'_, str>>(raw).map_err(|_| NotOurs)?;
         let sealed = URL_SAFE_NO_PAD.decode(&*text).map_err(|_| NotOurs)?;
-        let bound_to = self.digest();
+        let bound_to = self.digest("state");
         let plain = self
             .vault
             .unseal(Purpose::RequestState, bound_to.bytes(), &sealed)
@@ -140,6 +185,10 @@ mod tests {
     use super::*;
 
     const GIVEN: &str = r#"{"resultType":"input_required","inputRequests":{"q":{}},"requestState":"\u00e9t\/ \"1\""}"#;
+
+    fn none() -> Extensions {
+        Extensions::of(&Params::empty())
+    }
 
     fn binding<'a>(vault: &'a Vault, who: u8, server: &'a str) -> Binding<'a> {
         let who = Digest::new([who; 16]);
@@ -171,7 +220,7 @@ mod tests {
     fn a_state_comes_back_byte_for_byte_and_to_nobody_else() {
         let (vault, other) = (Vault::ephemeral().unwrap(), Vault::ephemeral().unwrap());
         let mine = binding(&vault, 1, "one");
-        let sealed = mine.seal_until(GIVEN.into(), 100).unwrap();
+        let sealed = mine.seal_until(GIVEN.into(), &none(), 100).unwrap();
         let state = state_of(&sealed);
         let opened = |whose: Binding<'_>, now| whose.open_at(&with_state(&state), now);
         let expected = br#""\u00e9t\/ \"1\"""#.to_vec();
@@ -201,8 +250,10 @@ mod tests {
             r#"{"content":[]}"#,
             r#"{"resultType":"input_required","inputRequests":{}}"#,
             r#"{"resultType":"complete","requestState":"mine","x":"input_required"}"#,
+            r#"{ "resultType" : "complete" , "x":{"resultType":"task"}}"#,
+            r#"{"x":{"resultType":"task"},"text":"\"resultType\":\"task\""}"#,
         ] {
-            let same = mine.seal_until(result.into(), 1).unwrap();
+            let same = mine.seal_until(result.into(), &none(), 1).unwrap();
             assert_eq!(same, result);
         }
         for hidden in [
@@ -210,7 +261,7 @@ mod tests {
             r#"{"resultType":"input_required","request\u0053tate":"a"}"#,
             r#" {"request\u0053tate":"a","resultType":"\u0069nput_required"}"#,
         ] {
-            let sealed = mine.seal_until(hidden.into(), 1).unwrap();
+            let sealed = mine.seal_until(hidden.into(), &none(), 1).unwrap();
             let state = state_of(&sealed);
             let opened = mine.open_at(&with_state(&state), 1);
             assert_eq!(opened, Ok(Some(br#""a""#.to_vec())), "{hidden}");
@@ -220,8 +271,11 @@ mod tests {
             r#"{"resultType":"input_required","requestState":"a","requestState":"b"}"#,
             r#"{"resultType":"input_required","requestState":"a","resultType":"complete"}"#,
             r#"{"resultType":["input_required"],"requestState":"a"}"#,
+            r#"{"resultType":"task","taskId":"a"}"#,
+            r#"{"resultType":"banana"}"#,
+            r#"{"resultType":"complete","resultType":"task"}"#,
         ] {
-            let sealed = mine.seal_until(unreadable.into(), 1);
+            let sealed = mine.seal_until(unreadable.into(), &none(), 1);
             assert!(sealed.is_err(), "{unreadable}");
         }
         assert_eq!(mine.open_at(&Params::empty(), 1), Ok(None));

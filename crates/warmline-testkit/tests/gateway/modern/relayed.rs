@@ -324,13 +324,16 @@ async fn extensions_pass_and_tasks_are_named_in_a_header() {
     let wrong = task().set("Mcp-Name", "t-2").send(&world).await;
     assert_eq!(wrong.refusal(), (400, -32020));
     assert_eq!(world.server.ledger().received("tasks/get"), 0);
-    let right = task().send(&world).await;
+    let unknown = task().send(&world).await;
+    assert_eq!(unknown.refusal(), (200, -32602), "{unknown:?}");
+    assert_eq!(world.server.ledger().received("tasks/get"), 0);
+    let passed = request("x.example/do", json!({})).send(&world).await;
     assert_eq!(
-        right.refusal(),
+        passed.refusal(),
         (404, -32601),
-        "the server's own word: {right:?}"
+        "the server's own word: {passed:?}"
     );
-    assert_eq!(world.server.ledger().received("tasks/get"), 1);
+    assert_eq!(world.server.ledger().received("x.example/do"), 1);
     let own = "x.example/extension";
     let name = "io.modelcontextprotocol/clientCapabilities";
     let declared = json!({ "extensions": { own: {} } });

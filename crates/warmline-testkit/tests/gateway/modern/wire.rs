@@ -75,7 +75,7 @@ pub(crate) fn request(method: &str, params: Value) -> Wire {
     let name = match method {
         "tools/call" | "prompts/get" => params["name"].as_str(),
         "resources/read" => params["uri"].as_str(),
-        "tasks/get" => params["taskId"].as_str(),
+        "tasks/get" | "tasks/update" | "tasks/cancel" => params["taskId"].as_str(),
         _ => None,
     };
     let name = name.map(|name| ("Mcp-Name".to_owned(), name.to_owned()));
