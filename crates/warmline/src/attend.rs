@@ -353,6 +353,8 @@ impl Seat {
         loop {
             let held = self.newest().filter(|line| self.needs_stream(line));
             let Some(line) = held else {
+                // Whoever has nothing to hear on hears for nobody.
+                self.entry.attendance.disclaim(&self.place);
                 self.place.changed.notified().await;
                 continue;
             };

@@ -179,13 +179,10 @@ impl Setup {
         self.aside.get_or_init(Box::default)
     }
 
-    /// A session moved in: whoever attends looks at it.
+    /// A session moves in: what it tells from now on is for this key.
     fn is_served_by(self: &Arc<Self>, line: &Line) {
         if let Some(told) = &line.told {
             told.serve(self);
-        }
-        if let Some(audience) = self.audience() {
-            audience.changed();
         }
     }
 

@@ -157,6 +157,7 @@ impl Pipe {
             pipe: &self,
             out,
             session: None,
+            is_ready: false,
             asked: HashMap::new(),
         };
         let reading = async {
@@ -219,6 +220,8 @@ struct Talk<'p> {
     out: mpsc::Sender<Bytes>,
     /// The session of a legacy client, as the legacy face knows it.
     session: Option<HeaderValue>,
+    /// Whether it said that it is ready before it had one.
+    is_ready: bool,
     /// Requests under way, by id. Those of the modern era have a handle: their client gives them
     /// up by a message here.
     asked: HashMap<Bytes, Option<AbortHandle>>,
@@ -236,13 +239,14 @@ impl<'p> Talk<'p> {
             // What ended is looked at first: it may say how the next message is understood.
             tokio::select! {
                 biased;
-                Some(ended) = under_way.next() => self.ended(ended),
+                Some(ended) = under_way.next() => standing.extend(self.ended(ended)),
                 Some(_) = standing.next() => {},
                 () = &mut cut => break,
                 line = lines.next(), if under_way.len() < MAX_UNDER_WAY => match line? {
                     Some(Line::Text(text)) => {
-                        if is_ready(&text) && let Some(stand) = self.standing() {
-                            standing.push(stand);
+                        if is_ready(&text) {
+                            self.is_ready = true;
+                            standing.extend(self.standing());
                         }
                         if let Some(answering) = self.said(text) {
                             under_way.push(answering);
@@ -260,11 +264,14 @@ impl<'p> Talk<'p> {
         Ok(())
     }
 
-    fn ended(&mut self, ended: Ended) {
+    /// Something was answered. Where it opened a session that its client was ready for already, its
+    /// stream begins.
+    fn ended(&mut self, ended: Ended) -> Option<BoxFuture<'p, Ended>> {
         if let Some(id) = ended.id {
             self.asked.remove(&id);
         }
-        self.session = ended.session.or(self.session.take());
+        self.session = Some(ended.session?);
+        self.standing()
     }
 
     /// A message of the client; none where it is done with already.
@@ -347,9 +354,11 @@ impl<'p> Talk<'p> {
         }
     }
 
-    /// The stream of a legacy client that has opened its session.
-    fn standing(&self) -> Option<BoxFuture<'p, Ended>> {
-        self.session.as_ref()?;
+    /// The stream of a legacy client that has opened its session, and said that it is ready.
+    fn standing(&mut self) -> Option<BoxFuture<'p, Ended>> {
+        if self.session.is_none() || !std::mem::take(&mut self.is_ready) {
+            return None;
+        }
         let (pipe, head) = (self.pipe, self.head(Method::GET));
         let out = self.out.clone();
         Some(Box::pin(pipe.stand(head, out)))

@@ -193,8 +193,12 @@ async fn list_changes_for_many_come_from_one_stream() {
     })
     .await;
     control.change_tools();
-    for (client, standing) in &mut clients {
+    for (_, standing) in &mut clients {
         standing.heard("notifications/tools/list_changed").await;
+    }
+    for (client, _) in &clients {
+        // Whoever took it over has it before it leaves as well.
+        until("one stream is held", || control.standing_streams() == 1).await;
         client.delete().await;
     }
     drop(clients);

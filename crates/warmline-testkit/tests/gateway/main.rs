@@ -37,6 +37,7 @@ mod refusals;
 mod refused;
 mod resting;
 mod secrets;
+mod standing;
 mod staying;
 mod straight;
 mod streamed;

@@ -48,7 +48,13 @@ impl Connect {
                 origin,
                 took,
                 heals,
-            } => self.joined(happened, (generation, origin, took), heals),
+            } => {
+                // From here on it is found where it is looked for, and not before.
+                if let Some(audience) = setup.audience() {
+                    audience.changed();
+                }
+                self.joined(happened, (generation, origin, took), heals);
+            },
             What::SpareOpened { took } => self.shared.events.tell(Event::SpareOpened {
                 server: Arc::clone(&setup.entry.name),
                 took,

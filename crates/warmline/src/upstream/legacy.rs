@@ -446,9 +446,10 @@ impl LegacyHttp {
 
     /// Ends the session at the server, or says why that may hold it still. Here it is over anyway.
     pub(crate) async fn end(&self) -> Result<(), Trouble> {
+        // Before those who listen are told, so that they do not look for another stream.
+        self.standing.retire(Reason::Closed);
         self.end_listening();
         self.voice.end();
-        self.standing.retire(Reason::Closed);
         self.voice.cancels_heard().await;
         if self.session_id().is_none() {
             return Ok(());

@@ -10,15 +10,16 @@ use bytes::Bytes;
 use http::header::HeaderValue;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
+use tokio::sync::Notify;
 use warmline::core::code::Reason;
 use warmline::core::era::Version;
 use warmline::core::exchange::Trouble;
 use warmline::core::key::Digest;
 use warmline::core::protocol::headers::SESSION_ID;
 use warmline::core::protocol::params::Params;
-use warmline::{Run, clock};
+use warmline::{Attending, Run, ServerHandle, clock};
 
-use super::asking::Questions;
+use super::asking::{Questions, StandingEar};
 use super::gathering::Missed;
 use super::refusal::Refusal;
 use super::way::{Coming, NamedWay, Way, enter, identity, named_run, route, run_digest};
@@ -46,6 +47,8 @@ pub(crate) struct Client {
     pub(super) missed: Missed,
     /// The stream that stands, if one does.
     standing: Mutex<Option<Standing>>,
+    /// Rings when a run that was over is begun again.
+    pub(super) run_anew: Notify,
     /// Streams and questions are numbered from a start drawn at random, so that a number of an
     /// earlier process, or from before the client was forgotten, means nothing now.
     numbers: AtomicU64,
@@ -115,6 +118,18 @@ struct Standing {
     lane: Arc<Lane>,
     /// Which of its readers has the place: one that was left behind may end later.
     holder: u64,
+    /// What is heard on it of one server; that of all is gathered.
+    hears: Option<Hears>,
+}
+
+/// A server that is heard on the stream that stands.
+#[derive(Debug)]
+struct Hears {
+    /// The run that was named for it.
+    run: Option<Box<str>>,
+    ear: Arc<StandingEar>,
+    /// Held as long as it is heard.
+    attending: Option<Attending>,
 }
 
 /// A client session that was just begun.
@@ -243,6 +258,7 @@ impl Client {
             questions: Questions::default(),
             missed: Missed::default(),
             standing: Mutex::default(),
+            run_anew: Notify::new(),
             numbers: AtomicU64::new(first_number()),
             seen: AtomicBool::new(true),
         }
@@ -339,6 +355,7 @@ impl Client {
             stream,
             lane: Arc::clone(lane),
             holder,
+            hears: None,
         });
         Some(AtTheStream {
             client: Arc::clone(self),
@@ -352,8 +369,25 @@ impl Client {
         standing.as_ref().map(|at| Arc::clone(&at.lane))
     }
 
+    /// A run of the client was over and is begun again: what its server says there is heard on the
+    /// stream that stands, as it was before.
+    pub(super) fn hear_anew(&self, run: Option<&str>, server: &ServerHandle) {
+        self.run_anew.notify_one();
+        let mut standing = self.standing.lock();
+        let hears = standing.as_mut().and_then(|at| at.hears.as_mut());
+        if let Some(hears) = hears
+            && hears.run.as_deref() == run
+        {
+            let ear = Arc::<StandingEar>::clone(&hears.ear);
+            hears.attending = server.attend(ear);
+        }
+    }
+
     /// The client session is over. The run that it made ends; a named one outlives it.
     pub(super) async fn end(&self, visit: &Visit<'_>) {
+        if let Some(lane) = self.standing_lane() {
+            lane.end(None);
+        }
         for call in self.calls.lock().iter() {
             call.lane.cancel();
         }
@@ -406,11 +440,30 @@ pub(super) struct AtTheStream {
     holder: u64,
 }
 
+impl AtTheStream {
+    /// What this server says in that run outside any call is heard on the stream.
+    pub(super) fn hear(&self, run: Option<&str>, ear: Arc<StandingEar>, server: &ServerHandle) {
+        let mut standing = self.client.standing.lock();
+        if let Some(at) = standing.as_mut()
+            && at.holder == self.holder
+        {
+            let attending = server.attend(Arc::<StandingEar>::clone(&ear));
+            at.hears = Some(Hears {
+                run: run.map(Box::from),
+                ear,
+                attending,
+            });
+        }
+    }
+}
+
 impl Drop for AtTheStream {
     fn drop(&mut self) {
         let mut standing = self.client.standing.lock();
         // Whoever took the stream up meanwhile keeps the place.
-        standing.take_if(|at| at.holder == self.holder);
+        let left = standing.take_if(|at| at.holder == self.holder);
+        drop(standing);
+        drop(left);
     }
 }
 

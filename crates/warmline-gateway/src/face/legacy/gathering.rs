@@ -131,6 +131,12 @@ impl Place {
                     drop(attended);
                     attended = self.attend();
                 },
+                // Its servers are reached in another run of the same name.
+                () = self.client.run_anew.notified() => {
+                    drop(attended);
+                    attended = self.attend();
+                    continue;
+                },
                 () = self.until_found() => {},
             }
             for list in LISTS {

@@ -15,6 +15,7 @@ use super::client::{AtTheStream, Client};
 use super::gathering::Gathering;
 use super::request::{can_come_back, hold, prime};
 use super::streams::Kind;
+use super::way::named_run;
 use super::{accepts, wrong_version};
 use crate::body::Body;
 use crate::face::Visit;
@@ -116,10 +117,14 @@ fn stand(
         let gathering = Gathering::begin(visit, client, ear);
         return flow.holding((gathering, reading, at)).response();
     }
+    let run = match named_run(visit, None) {
+        Ok(run) => run,
+        Err(refusal) => return refusal.response(None, visit.candour()),
+    };
     match client.way(visit, None) {
         Ok(way) => {
-            let attending = way.server.attend(ear);
-            flow.holding((attending, reading, at)).response()
+            at.hear(run.as_deref(), ear, &way.server);
+            flow.holding((reading, at)).response()
         },
         Err(refusal) => {
             visit.sent_away(refusal.why());

@@ -130,11 +130,16 @@ impl Client {
         let way = Arc::new(Way { server, run });
         let mut ways = self.ways.lock();
         let is_other = |(run, way): &NamedWay| run.as_deref() != named || way.server.name() != name;
+        let led_nowhere = ways.iter().any(|known| !is_other(known));
         ways.retain(|known| is_other(known) && known.1.is_good());
         if ways.len() >= MAX_WAYS {
             ways.remove(0);
         }
         ways.push((named.map(Box::from), Arc::clone(&way)));
+        drop(ways);
+        if led_nowhere {
+            self.hear_anew(named, &way.server);
+        }
         Ok((way, entered))
     }
 

@@ -212,3 +212,30 @@ async fn a_client_on_a_pipe_needs_no_headers_and_hears_what_changes() {
     serving.await.unwrap().unwrap();
     world.finish().await;
 }
+
+/// A client that says it is ready before it knows what the server said is told what belongs to no
+/// call all the same.
+#[tokio::test]
+async fn a_client_that_is_ready_before_it_was_answered_has_its_stream() {
+    let world = World::new(Personality::legacy()).await;
+    let control = world.server.control();
+    let (mut client, serving) = start(&world);
+    let hello = initialize("2025-11-25", json!({})).to_string();
+    let ready = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }).to_string();
+    client.say(&format!("{hello}\n{ready}")).await;
+    assert!(client.hear().await["result"].is_object());
+    let ask = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": { "name": "counter", "arguments": {} } });
+    client.say(&ask.to_string()).await;
+    assert!(client.hear().await["result"].is_object());
+    until("its session is listened to", || {
+        control.standing_streams() == 1
+    })
+    .await;
+    control.change_tools();
+    let told = client.hear().await;
+    assert_eq!(told["method"], "notifications/tools/list_changed", "{told}");
+    drop(client.input);
+    serving.await.unwrap().unwrap();
+    world.finish().await;
+}

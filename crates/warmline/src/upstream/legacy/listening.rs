@@ -55,7 +55,7 @@ pub(super) struct Listening {
     held: AtomicUsize,
     /// The id of the last event, to go on after when it broke.
     last: Mutex<Option<HeaderValue>>,
-    /// Told when a reader has ended.
+    /// Told when a reader has ended, however it did.
     ended: Notify,
     /// Questions that belong to no call.
     aside: Arc<Aside>,
@@ -68,7 +68,7 @@ enum Stream {
     Running(JoinHandle<()>),
     /// It could not be had this time; whoever only has a call does not wait for it again.
     Failed,
-    /// The server has none.
+    /// The server has none, or has none any more.
     Refused,
 }
 
@@ -107,11 +107,18 @@ impl Drop for Holding<'_> {
 }
 
 impl Listening {
-    /// Ends the stream.
+    /// Ends the stream, and there is none again.
     pub(super) fn end(&self) {
-        if let Stream::Running(reader) = std::mem::take(&mut *self.stream.lock()) {
+        let ended = std::mem::replace(&mut *self.stream.lock(), Stream::Refused);
+        if let Stream::Running(reader) = ended {
             reader.abort();
         }
+        self.ended.notify_waiters();
+    }
+
+    /// Whether the server has none, or this session is over.
+    fn is_refused(&self) -> bool {
+        matches!(&*self.stream.lock(), Stream::Refused)
     }
 
     /// Whether a response could come on the stream.
@@ -175,8 +182,8 @@ impl LegacyHttp {
             ended.as_mut().enable();
             let begun = clock::now();
             self.begin_listening(Wanted::Held);
-            if matches!(&*listening.stream.lock(), Stream::Refused) {
-                return Stood::Never;
+            if listening.is_refused() {
+                return self.refused_to_stand();
             }
             ended.await;
             // A stream that lasted is opened again soon; one that does not is asked for less often.
@@ -185,10 +192,17 @@ impl LegacyHttp {
             } else {
                 (pause * 2).min(REOPEN_LATEST)
             };
-            if matches!(&*listening.stream.lock(), Stream::Refused) {
-                return Stood::Never;
+            if listening.is_refused() {
+                return self.refused_to_stand();
             }
             clock::sleep(spread(pause)).await;
+        }
+    }
+
+    fn refused_to_stand(&self) -> Stood {
+        match self.standing.retired() {
+            Some(_) => Stood::Over,
+            None => Stood::Never,
         }
     }
 
@@ -271,16 +285,42 @@ fn late(server: &str) -> Lost {
     }
 }
 
-/// Opens the stream and reads it to its end.
-async fn listen_on(session: Weak<LegacyHttp>, begun: Arc<Notify>, wanted: Wanted) {
-    let became = open_and_read(&session, &begun, wanted).await;
-    begun.notify_one();
-    if let Some(session) = session.upgrade()
-        && let Some(listening) = session.listening.get()
-    {
-        *listening.stream.lock() = became;
+/// Whoever reads the stream. However it ends, also where it is cut short, those who wait hear of it.
+struct Reader {
+    session: Weak<LegacyHttp>,
+    begun: Arc<Notify>,
+    /// What the stream is after it.
+    became: Stream,
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.begun.notify_one();
+        let Some(session) = self.session.upgrade() else {
+            return;
+        };
+        let Some(listening) = session.listening.get() else {
+            return;
+        };
+        listening.open.store(false, Ordering::Relaxed);
+        let mut stream = listening.stream.lock();
+        // Once a session is over there is none again.
+        if !matches!(&*stream, Stream::Refused) {
+            *stream = std::mem::take(&mut self.became);
+        }
+        drop(stream);
         listening.ended.notify_waiters();
     }
+}
+
+/// Opens the stream and reads it to its end.
+async fn listen_on(session: Weak<LegacyHttp>, begun: Arc<Notify>, wanted: Wanted) {
+    let mut reader = Reader {
+        session,
+        begun,
+        became: Stream::Closed,
+    };
+    reader.became = open_and_read(&reader.session, &reader.begun, wanted).await;
 }
 
 async fn open_and_read(session: &Weak<LegacyHttp>, begun: &Notify, wanted: Wanted) -> Stream {
