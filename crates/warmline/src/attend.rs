@@ -14,14 +14,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use warmline_core::code::Reason;
 use warmline_core::era::Era;
 use warmline_core::exchange::{Question, QuestionKind};
-use warmline_core::key::Identity;
+use warmline_core::key::{Identity, Owner};
 
-use crate::clock;
+use crate::clock::{self, Instant};
 use crate::connect::{Connect, Line, Setup};
 use crate::engine::Caller;
 use crate::entry::Entry;
@@ -36,6 +37,11 @@ const MAX_ASKED: usize = 32;
 /// time, up to the longest.
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
 const LONGEST_AFTER: Duration = Duration::from_secs(120);
+/// How long to wait before a server that refused a credential is asked for a stream again, and
+/// twice as long each time.
+const DENIED_FOR: Duration = Duration::from_secs(1);
+/// What a server may have other ones of.
+const LISTS: [&str; 3] = ["tools", "prompts", "resources"];
 
 /// Somebody attends until this is dropped.
 #[derive(Debug)]
@@ -350,6 +356,8 @@ impl Seat {
 
     /// Holds a stream as long as one is needed, on whatever session serves the key.
     async fn sit(&self) {
+        let mut before: Option<Weak<Line>> = None;
+        let mut denied_for = DENIED_FOR;
         loop {
             let held = self.newest().filter(|line| self.needs_stream(line));
             let Some(line) = held else {
@@ -359,28 +367,84 @@ impl Seat {
                 continue;
             };
             self.place.streams.store(true, Ordering::Relaxed);
+            // A session that takes the place of another may have other lists.
+            if before.is_some_and(|before| before.as_ptr() != Arc::as_ptr(&line)) {
+                self.lists_may_differ(&line);
+            }
+            before = Some(Arc::downgrade(&line));
+            let credential = self.cell.setup().credential.as_ref();
+            let epoch = credential.map_or(0, |credential| credential.epoch());
+            let began = clock::now();
             let stood = tokio::select! {
-                stood = line.stand() => Some(stood),
+                stood = line.stand(|| self.lists_may_differ(&line)) => Some(stood),
                 () = self.place.changed.notified() => None,
             };
             self.place.streams.store(false, Ordering::Relaxed);
             match stood {
                 None => {},
+                Some(Stood::Denied) => {
+                    if began.elapsed() > denied_for {
+                        denied_for = DENIED_FOR;
+                    }
+                    self.entry.attendance.disclaim(&self.place);
+                    self.renew(epoch).await;
+                    self.until_replaced(&line, Some(clock::after(denied_for)))
+                        .await;
+                    denied_for = LONGEST_AFTER.min(denied_for * 2);
+                },
                 // Another session may have one, or another of the same identity.
                 Some(Stood::Never | Stood::Over) => {
                     self.entry.attendance.disclaim(&self.place);
-                    self.until_replaced(&line).await;
+                    self.until_replaced(&line, None).await;
                 },
             }
         }
     }
 
-    async fn until_replaced(&self, line: &Arc<Line>) {
-        while self
-            .newest()
-            .is_some_and(|newest| Arc::ptr_eq(&newest, line))
+    /// Asks for another credential than the one that was refused.
+    async fn renew(&self, refused: u64) {
+        if let Some(credential) = &self.cell.setup().credential
+            && credential.can_refresh()
+            && let Err(trouble) = credential.refresh(refused).await
         {
-            self.place.changed.notified().await;
+            tracing::debug!(server = %self.entry.name, %trouble, "no fresh credential to listen with");
+        }
+    }
+
+    /// Waits until another session serves the key, or until then.
+    async fn until_replaced(&self, line: &Arc<Line>, by: Option<Instant>) {
+        let is_newest = || {
+            let newest = self.newest();
+            newest.is_some_and(|newest| Arc::ptr_eq(&newest, line))
+        };
+        while is_newest() {
+            let changed = self.place.changed.notified();
+            match by {
+                None => changed.await,
+                Some(by) => {
+                    if clock::timeout_at(by, changed).await.is_err() {
+                        return;
+                    }
+                },
+            }
+        }
+    }
+
+    /// What the server said of its lists was not heard for a while: they may be others by now.
+    fn lists_may_differ(&self, line: &Line) {
+        self.entry.forget_lists();
+        let capabilities = line.facts().capabilities.clone();
+        let declared: Option<Value> = serde_json::from_slice(&capabilities).ok();
+        for list in LISTS {
+            let says_so = declared.as_ref().map(|all| &all[list]["listChanged"]);
+            if says_so != Some(&Value::Bool(true)) {
+                continue;
+            }
+            let method = format!("notifications/{list}/list_changed");
+            self.place.ear.notice(&method, b"{}");
+            if self.place.lists.load(Ordering::Relaxed) {
+                self.entry.attendance.tell(self.place.who, &method, b"{}");
+            }
         }
     }
 
@@ -393,8 +457,11 @@ impl Seat {
     /// Whether a stream is needed: for what only this session is told, or for the lists of all.
     fn needs_stream(&self, line: &Line) -> bool {
         let setup = self.cell.setup();
-        let of_its_own = self.cell.key().run().is_some()
-            && (setup.said.declared.declares_anything() || !setup.orders().is_empty());
+        let key = self.cell.key();
+        let is_of_run = key.run().is_some();
+        let is_of_one = is_of_run || key.owner() != Owner::Everybody;
+        let of_its_own = (is_of_run && setup.said.declared.declares_anything())
+            || (is_of_one && !setup.orders().is_empty());
         let facts = line.facts();
         let lists = memchr::memmem::find(&facts.capabilities, b"\"listChanged\"").is_some();
         let hears_of_lists = (lists || of_its_own) && self.entry.attendance.claim(&self.place);

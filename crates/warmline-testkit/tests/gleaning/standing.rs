@@ -1,12 +1,15 @@
 //! Standing streams: held for whoever attends a server, and only then.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::Value;
-use warmline::Server;
 use warmline::upstream::Notices;
+use warmline::{Secret, Server};
 use warmline_testkit::proxy::Gate;
-use warmline_testkit::{End, FaultProxy, LedgerServer, Personality, ReplyForm, SseForm};
+use warmline_testkit::{
+    Canned, End, Fault, FaultProxy, LedgerServer, Personality, ReplyForm, Rule, SseForm,
+};
 
 use super::census::until;
 use super::world::{LEDGER, World, count, pass, secs};
@@ -79,4 +82,153 @@ async fn a_stream_is_held_while_somebody_attends_and_goes_on_where_it_broke() {
     run.end().await;
     drop(ledger);
     world.finish().await;
+}
+
+/// Writes down what is told, by its method.
+#[derive(Debug, Default)]
+struct Methods(Mutex<Vec<String>>);
+
+impl Methods {
+    fn heard(&self, method: &str) -> usize {
+        let heard = self.0.lock().unwrap();
+        heard.iter().filter(|one| *one == method).count()
+    }
+}
+
+impl Notices for Methods {
+    fn notice(&self, method: &str, _params: &[u8]) {
+        self.0.lock().unwrap().push(method.to_owned());
+    }
+}
+
+const TOOLS_CHANGED: &str = "notifications/tools/list_changed";
+const UPDATED: &str = "notifications/resources/updated";
+
+/// P90, P91: a stream that could not be had when it was to be opened again is asked for later,
+/// unless the server says that it has none. A credential that was refused is renewed first.
+#[tokio::test]
+async fn a_stream_that_is_refused_once_comes_back() {
+    for status in [401, 408, 429, 503] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("token");
+        std::fs::write(&file, "token-1").unwrap();
+        let server = LedgerServer::start(Personality::legacy().token("token-1")).unwrap();
+        let proxy = FaultProxy::start(server.address()).unwrap();
+        let url = proxy.url(&server.url());
+        let declare = |_| Server::http(LEDGER, &url).bearer(Secret::file(&file));
+        let world = World::around(server, declare, |builder| builder);
+        let control = world.server.control();
+        let run = world.warm.begin();
+        let ledger = run.server(LEDGER).unwrap();
+        ledger.subscribe("note://a").await.unwrap();
+        let ear = Arc::new(Methods::default());
+        let attending = ledger.attend(Arc::<Methods>::clone(&ear)).unwrap();
+        until("it is held", || control.standing_streams() == 1).await;
+
+        if status == 401 {
+            control.demand_token("token-2");
+            std::fs::write(&file, "token-2").unwrap();
+        } else {
+            let busy = Fault::Reply(Canned::new(status, "not now"));
+            world.server.inject(Rule::new(busy).on("GET").times(1));
+        }
+        proxy.end_all(End::Rst);
+        until("it broke", || control.standing_streams() == 0).await;
+        // It waits before it tries again, each time longer.
+        let is_late = tokio::time::Instant::now() + secs(3600);
+        while control.standing_streams() == 0 {
+            assert!(
+                tokio::time::Instant::now() < is_late,
+                "{status}: it is gone"
+            );
+            pass(secs(2)).await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        control.update_resource("note://a");
+        until("it tells", || ear.heard(UPDATED) == 1).await;
+        drop(attending);
+        run.end().await;
+        drop(ledger);
+        world.finish().await;
+    }
+}
+
+/// What comes while whoever attends is away for a moment is there when they come back.
+#[tokio::test]
+async fn what_comes_in_a_short_absence_is_not_lost() {
+    for reply in [ReplyForm::Json, ReplyForm::Sse(SseForm::resumable())] {
+        let world = World::new(Personality::legacy().reply(reply));
+        let control = world.server.control();
+        let run = world.warm.begin();
+        let ledger = run.server(LEDGER).unwrap();
+        for uri in ["note://here", "note://missed", "note://late"] {
+            ledger.subscribe(uri).await.unwrap();
+        }
+        let ear = Arc::new(Ear::default());
+        let attend = || ledger.attend(Arc::<Ear>::clone(&ear)).unwrap();
+        let attending = attend();
+        until("it is held", || control.standing_streams() == 1).await;
+        control.update_resource("note://here");
+        until("it is told", || ear.heard() == ["note://here"]).await;
+        drop(attending);
+        tokio::task::yield_now().await;
+        control.update_resource("note://missed");
+        // Long enough for what was said to arrive.
+        for _ in 0..5 {
+            count(&ledger).await;
+        }
+        let attending = attend();
+        until("what was missed is told", || ear.heard().len() == 2).await;
+        control.update_resource("note://late");
+        until("it goes on", || ear.heard().len() == 3).await;
+        assert_eq!(ear.heard(), ["note://here", "note://missed", "note://late"]);
+        drop(attending);
+        run.end().await;
+        drop(ledger);
+        world.finish().await;
+    }
+}
+
+/// What a server said of its lists while a stream was broken cannot be known, unless it is resumed:
+/// so whoever attends is told that they may be others, and so it is where a session was replaced.
+#[tokio::test]
+async fn a_gap_in_a_stream_may_have_been_a_change_of_lists() {
+    for (reply, told) in [
+        (ReplyForm::Json, 1),
+        (ReplyForm::Sse(SseForm::resumable()), 0),
+    ] {
+        let server = LedgerServer::start(Personality::legacy().reply(reply)).unwrap();
+        let proxy = FaultProxy::start(server.address()).unwrap();
+        let url = proxy.url(&server.url());
+        let world = World::around(server, |_| Server::http(LEDGER, &url), |builder| builder);
+        let control = world.server.control();
+        let run = world.warm.begin();
+        let ledger = run.server(LEDGER).unwrap();
+        ledger.subscribe("note://a").await.unwrap();
+        let ear = Arc::new(Methods::default());
+        let attending = ledger.attend(Arc::<Methods>::clone(&ear)).unwrap();
+        until("it is held", || control.standing_streams() == 1).await;
+        control.update_resource("note://a");
+        until("it tells", || ear.heard(UPDATED) == 1).await;
+        assert_eq!(ear.heard(TOOLS_CHANGED), 0, "nothing was missed");
+
+        proxy.end_all(End::Rst);
+        until("it broke", || control.standing_streams() == 0).await;
+        pass(secs(3)).await;
+        until("it is held again", || control.standing_streams() == 1).await;
+        control.update_resource("note://a");
+        until("it tells again", || ear.heard(UPDATED) == 2).await;
+        assert_eq!(ear.heard(TOOLS_CHANGED), told);
+
+        control.forget_sessions();
+        count(&ledger).await;
+        until("it is told of the new session", || {
+            ear.heard(TOOLS_CHANGED) == told + 1
+        })
+        .await;
+        drop(attending);
+        run.end().await;
+        drop(ledger);
+        world.finish().await;
+    }
 }

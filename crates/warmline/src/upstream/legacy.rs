@@ -448,7 +448,7 @@ impl LegacyHttp {
     pub(crate) async fn end(&self) -> Result<(), Trouble> {
         // Before those who listen are told, so that they do not look for another stream.
         self.standing.retire(Reason::Closed);
-        self.end_listening();
+        self.stop_listening().await;
         self.voice.end();
         self.voice.cancels_heard().await;
         if self.session_id().is_none() {

@@ -209,13 +209,14 @@ impl Session {
         }
     }
 
-    /// Stands at the session: what it tells outside any call comes as long as somebody does.
+    /// Stands at the session: what it tells outside any call comes as long as somebody does. They
+    /// are told where something was missed.
     ///
     /// # Cancel safety
     /// Dropping it ends the standing.
-    pub(crate) async fn stand(&self) -> Stood {
+    pub(crate) async fn stand(&self, missed: impl Fn()) -> Stood {
         match &self.driver {
-            Driver::LegacyHttp(driver) => driver.stand().await,
+            Driver::LegacyHttp(driver) => driver.stand(missed).await,
             Driver::ModernHttp(_) => Stood::Never,
             // What they tell comes anyway.
             Driver::Piped(_) | Driver::TwoEndpoints(_) => std::future::pending().await,

@@ -5,6 +5,8 @@
 //! short rest after the last. A session that declared nothing never opens it, and a server that
 //! refuses it is not asked twice.
 
+mod reading;
+
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -22,11 +24,12 @@ use warmline_core::protocol::envelope::Message;
 use warmline_core::protocol::headers::LAST_EVENT_ID;
 use warmline_core::protocol::sse::SseParser;
 
+use self::reading::Reading;
 use super::{LegacyHttp, spread};
 use crate::clock;
 use crate::sync::Mutex;
 use crate::upstream::aside::Aside;
-use crate::upstream::calls::{Call, Calls, Routed, Stray};
+use crate::upstream::calls::{Call, Calls, Stray};
 use crate::upstream::http::{Arrival, BodyKind, Lost};
 use crate::upstream::letterhead::Form;
 use crate::upstream::listener::{self, Listener};
@@ -55,8 +58,12 @@ pub(super) struct Listening {
     held: AtomicUsize,
     /// The id of the last event, to go on after when it broke.
     last: Mutex<Option<HeaderValue>>,
-    /// Told when a reader has ended, however it did.
-    ended: Notify,
+    /// Something may have been said that nobody can ever hear.
+    missed: AtomicBool,
+    /// Told when a stream is open, and when a reader has ended, however it did.
+    turned: Notify,
+    /// Told when whoever wants what comes on it came or left.
+    wanted: Arc<Notify>,
     /// Questions that belong to no call.
     aside: Arc<Aside>,
 }
@@ -68,6 +75,8 @@ enum Stream {
     Running(JoinHandle<()>),
     /// It could not be had this time; whoever only has a call does not wait for it again.
     Failed,
+    /// The server wants to see another credential.
+    Denied,
     /// The server has none, or has none any more.
     Refused,
 }
@@ -86,6 +95,8 @@ enum Wanted {
 pub(crate) enum Stood {
     /// This session has no standing stream.
     Never,
+    /// The server wants to see another credential.
+    Denied,
     /// This session is over.
     Over,
 }
@@ -96,6 +107,7 @@ struct Holding<'a>(&'a Listening);
 impl<'a> Holding<'a> {
     fn new(listening: &'a Listening) -> Self {
         listening.held.fetch_add(1, Ordering::Relaxed);
+        listening.wanted.notify_one();
         Self(listening)
     }
 }
@@ -103,6 +115,7 @@ impl<'a> Holding<'a> {
 impl Drop for Holding<'_> {
     fn drop(&mut self) {
         self.0.held.fetch_sub(1, Ordering::Relaxed);
+        self.0.wanted.notify_one();
     }
 }
 
@@ -113,12 +126,17 @@ impl Listening {
         if let Stream::Running(reader) = ended {
             reader.abort();
         }
-        self.ended.notify_waiters();
+        self.turned.notify_waiters();
     }
 
-    /// Whether the server has none, or this session is over.
-    fn is_refused(&self) -> bool {
-        matches!(&*self.stream.lock(), Stream::Refused)
+    /// Waits until it is known what becomes of a stream that was asked for, for a short time: a
+    /// server that is asked for the stream of a session after its end would be wronged.
+    async fn settled(&self) {
+        let turned = self.turned.notified();
+        let is_asked_for = matches!(&*self.stream.lock(), Stream::Running(_)) && !self.is_open();
+        if is_asked_for {
+            clock::timeout(HEAD_START, turned).await.ok();
+        }
     }
 
     /// Whether a response could come on the stream.
@@ -140,6 +158,7 @@ impl LegacyHttp {
     pub(super) async fn listen(self: &Arc<Self>, id: u64, listener: &dyn Listener) -> Option<Call> {
         let listening = self.listening.get_or_init(Box::default);
         let call = listening.calls.register(id, listener.whose()).ok()?;
+        listening.wanted.notify_one();
         if let Some(begun) = self.begin_listening(Wanted::ByCall) {
             // Too late is no harm: the stream goes on beginning while the call runs.
             clock::timeout(HEAD_START, begun.notified()).await.ok();
@@ -152,9 +171,9 @@ impl LegacyHttp {
         let mut stream = self.listening.get()?.stream.lock();
         match &*stream {
             Stream::Running(reader) if !reader.is_finished() => return None,
-            Stream::Failed if wanted == Wanted::ByCall => return None,
+            Stream::Failed | Stream::Denied if wanted == Wanted::ByCall => return None,
             Stream::Refused => return None,
-            Stream::Running(_) | Stream::Closed | Stream::Failed => {},
+            Stream::Running(_) | Stream::Closed | Stream::Failed | Stream::Denied => {},
         }
         let begun = Arc::new(Notify::new());
         let listening = listen_on(Arc::downgrade(self), Arc::clone(&begun), wanted);
@@ -163,46 +182,52 @@ impl LegacyHttp {
     }
 
     /// Holds the standing stream, and opens it again where it breaks, as long as this session has
-    /// one.
+    /// one. Whoever asked is told when it is open again and what was said meanwhile is lost.
     ///
     /// # Cancel safety
     /// Dropping it lets the stream go.
-    pub(crate) async fn stand(self: &Arc<Self>) -> Stood {
+    pub(crate) async fn stand(self: &Arc<Self>, missed: impl Fn()) -> Stood {
         if self.session_id().is_none() {
             return Stood::Never;
         }
         let listening = self.listening.get_or_init(Box::default);
         let _held = Holding::new(listening);
-        let mut pause = REOPEN_AFTER;
+        let mut pause = REOPEN_AFTER / 2;
         loop {
-            if self.standing.retired().is_some() {
-                return Stood::Over;
-            }
-            let mut ended = std::pin::pin!(listening.ended.notified());
-            ended.as_mut().enable();
             let begun = clock::now();
             self.begin_listening(Wanted::Held);
-            if listening.is_refused() {
-                return self.refused_to_stand();
+            if let Some(stood) = self.until_ended(listening, &missed).await {
+                return stood;
             }
-            ended.await;
             // A stream that lasted is opened again soon; one that does not is asked for less often.
             pause = if begun.elapsed() > pause {
                 REOPEN_AFTER
             } else {
                 (pause * 2).min(REOPEN_LATEST)
             };
-            if listening.is_refused() {
-                return self.refused_to_stand();
-            }
             clock::sleep(spread(pause)).await;
         }
     }
 
-    fn refused_to_stand(&self) -> Stood {
-        match self.standing.retired() {
-            Some(_) => Stood::Over,
-            None => Stood::Never,
+    /// Waits for the end of the stream; says how it went where none follows.
+    async fn until_ended(&self, listening: &Listening, missed: &impl Fn()) -> Option<Stood> {
+        loop {
+            let mut turned = pin!(listening.turned.notified());
+            // From here on nothing that turns is overlooked.
+            turned.as_mut().enable();
+            if self.standing.retired().is_some() {
+                return Some(Stood::Over);
+            }
+            if listening.is_open() && listening.missed.swap(false, Ordering::Relaxed) {
+                missed();
+            }
+            match &*listening.stream.lock() {
+                Stream::Running(_) => {},
+                Stream::Closed | Stream::Failed => return None,
+                Stream::Denied => return Some(Stood::Denied),
+                Stream::Refused => return Some(Stood::Never),
+            }
+            turned.await;
         }
     }
 
@@ -266,6 +291,14 @@ impl LegacyHttp {
         }
     }
 
+    /// Ends the standing stream, once it is known whether there is one.
+    pub(super) async fn stop_listening(&self) {
+        if let Some(listening) = self.listening.get() {
+            listening.settled().await;
+            listening.end();
+        }
+    }
+
     /// Ends the standing stream, if there is one.
     pub(super) fn end_listening(&self) {
         if let Some(listening) = self.listening.get() {
@@ -309,7 +342,7 @@ impl Drop for Reader {
             *stream = std::mem::take(&mut self.became);
         }
         drop(stream);
-        listening.ended.notify_waiters();
+        listening.turned.notify_waiters();
     }
 }
 
@@ -330,8 +363,15 @@ async fn open_and_read(session: &Weak<LegacyHttp>, begun: &Notify, wanted: Wante
     let Some(listening) = strong.listening.get() else {
         return Stream::Closed;
     };
-    let (head, calls) = (strong.voice.head.clone(), Arc::clone(&listening.calls));
+    let head = strong.voice.head.clone();
     let last = listening.last.lock().clone();
+    let mut reading = Reading {
+        session: Weak::clone(session),
+        calls: Arc::clone(&listening.calls),
+        wanted: Arc::clone(&listening.wanted),
+        parser: SseParser::new(head.way.sizes.event),
+        was_held: false,
+    };
     drop(strong);
     let way = &head.way;
     let by = clock::after(match wanted {
@@ -355,18 +395,40 @@ async fn open_and_read(session: &Weak<LegacyHttp>, begun: &Notify, wanted: Wante
         Ok(other) => return refused(session, &other, last.is_some()),
         Err(_) => return Stream::Failed,
     };
-    mark(session, true);
+    opened(session, last.is_some());
     begun.notify_one();
-    let mut parser = SseParser::new(way.sizes.event);
-    let rest = way.times.connection_idle;
-    read(session, &calls, stream, &mut parser, rest).await;
-    if let (Some(session), Some(last)) = (session.upgrade(), parser.last_id())
+    reading.read(stream, way.times.connection_idle).await;
+    broke(session, &reading);
+    Stream::Closed
+}
+
+/// A stream is open. One that goes on where it broke misses nothing.
+fn opened(session: &Weak<LegacyHttp>, goes_on: bool) {
+    if let Some(session) = session.upgrade()
         && let Some(listening) = session.listening.get()
     {
-        *listening.last.lock() = HeaderValue::from_str(last).ok();
+        if goes_on {
+            listening.missed.store(false, Ordering::Relaxed);
+        }
+        listening.open.store(true, Ordering::Relaxed);
+        listening.turned.notify_waiters();
     }
-    mark(session, false);
-    Stream::Closed
+}
+
+/// A stream ended. Where it cannot be gone on with, what is said until the next one is lost.
+fn broke(session: &Weak<LegacyHttp>, reading: &Reading) {
+    if let Some(session) = session.upgrade()
+        && let Some(listening) = session.listening.get()
+    {
+        let mut known = listening.last.lock();
+        if let Some(last) = reading.parser.last_id() {
+            *known = HeaderValue::from_str(last).ok();
+        }
+        // Whoever has only calls misses nothing between them.
+        if known.is_none() && reading.was_held {
+            listening.missed.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 /// What a head that is no stream says.
@@ -380,72 +442,13 @@ fn refused(session: &Weak<LegacyHttp>, other: &Arrival, resumed: bool) -> Stream
                 && let Some(listening) = session.listening.get()
             {
                 *listening.last.lock() = None;
+                listening.missed.store(true, Ordering::Relaxed);
             }
             Stream::Closed
         },
-        // Busy, or a gateway in trouble.
-        429 | 500 | 502..=599 => Stream::Failed,
+        401 => Stream::Denied,
+        // Late, busy, or a gateway in trouble.
+        408 | 425 | 429 | 500 | 502..=599 => Stream::Failed,
         _ => Stream::Refused,
-    }
-}
-
-fn is_held(session: &Weak<LegacyHttp>) -> bool {
-    let session = session.upgrade();
-    let listening = session.as_ref().and_then(|session| session.listening.get());
-    listening.is_some_and(|listening| listening.held.load(Ordering::Relaxed) > 0)
-}
-
-fn mark(session: &Weak<LegacyHttp>, open: bool) {
-    if let Some(session) = session.upgrade()
-        && let Some(listening) = session.listening.get()
-    {
-        listening.open.store(open, Ordering::Relaxed);
-    }
-}
-
-/// Reads the stream until it ends, or until nobody has waited for anything for a while.
-async fn read(
-    session: &Weak<LegacyHttp>,
-    calls: &Calls,
-    mut stream: Arrival,
-    parser: &mut SseParser,
-    rest: Duration,
-) {
-    let mut rested_by = clock::after(rest);
-    loop {
-        while let Some(Ok(event)) = parser.next() {
-            let Ok(message) = Message::split(event.data) else {
-                continue;
-            };
-            let Some(session) = session.upgrade() else {
-                return;
-            };
-            let for_all = session.hearing.if_for_all(&message);
-            match calls.route(message) {
-                Routed::Done => session.hearing.overhear(for_all.as_ref()),
-                Routed::Unheard(notice) => session.hearing.tell(&notice),
-                Routed::Answer(id, spoken) => session.voice.answer(&id, spoken, &[]),
-                Routed::Stray(stray) => session.ask_aside(&stray),
-                Routed::Nobodys(id, kind) => {
-                    let spoken = session.hearing.refuse(kind);
-                    session.voice.answer(&id, spoken, &[]);
-                },
-                Routed::TakenBack(id) => session.take_back(&id),
-                Routed::TooManyStrays => return session.standing.retire(Reason::BadReply),
-            }
-        }
-        if !calls.is_empty() || is_held(session) {
-            rested_by = clock::after(rest);
-        } else if clock::now() >= rested_by {
-            return;
-        }
-        tokio::select! {
-            biased;
-            piece = stream.piece() => match piece {
-                Some(Ok(bytes)) => parser.push(&bytes),
-                Some(Err(_)) | None => return,
-            },
-            () = clock::sleep_until(rested_by) => {},
-        }
     }
 }
