@@ -202,9 +202,8 @@ async fn own_name(server: &ServerHandle, list: List, shown: &str) -> Result<Stri
     if !names::may_be_made(shown) {
         return Ok(rest.to_owned());
     }
-    let known = lists::names(server, list).await?;
-    let names = names::Shown::of(server.name(), known.iter().map(|name| &**name));
-    Ok(names.original(shown).unwrap_or(rest).to_owned())
+    let own = lists::original(server, list, shown).await?;
+    Ok(own.unwrap_or_else(|| rest.to_owned()))
 }
 
 #[cfg(test)]

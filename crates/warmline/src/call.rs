@@ -42,8 +42,8 @@ use crate::pool::Lease;
 use crate::route::Route;
 use crate::upstream::Listener;
 
-use asking::tools_of;
-pub(crate) use asking::{facts, greeting, held, line, list, listed, take_alone, tools};
+pub(crate) use asking::{Fresh, facts, greeting, held, line, list, listed, take_alone, tools};
+use asking::{whose, whose_so_far};
 use failing::Failed;
 use hearing::Hearing;
 use refusing::{protocol_error, unknown_tool};
@@ -266,7 +266,7 @@ impl<'a> Way<'a> {
             lease.settle(Outcome::Unused);
             return Step::Over(Err(self.state_lost(reaction)));
         }
-        let repeat = self.repeat(None);
+        let repeat = self.repeat(route, None);
         let copy = (repeat == Repeat::Safe).then(|| request.clone());
         let hearing = Hearing::new(self.job.listener.as_deref());
         let epoch = route.setup().credential.as_ref().map(|it| it.epoch());
@@ -287,10 +287,10 @@ impl<'a> Way<'a> {
         }
         self.last = None;
         self.under_way = true;
-        let ending = lease
-            .session()
-            .call(request.patient(patience), &hearing)
-            .await;
+        let counts = self.job.tool.as_ref().map(|_| route.setup().counts_call());
+        let request = request.patient(patience);
+        let ending = lease.session().call(request, &hearing).await;
+        drop(counts);
         self.under_way = false;
         match ending {
             Ending::Answered(reply) => {
@@ -349,13 +349,15 @@ impl<'a> Way<'a> {
         Ok(())
     }
 
-    fn repeat(&self, hints: Option<repeat::Hints>) -> Repeat {
+    fn repeat(&self, route: &Route, hints: Option<repeat::Hints>) -> Repeat {
         let cached = || {
             let tool = self.job.tool.as_ref()?;
-            self.entry
-                .tools
-                .peek(&tools_of(self.caller, self.entry))?
-                .hints(tool)
+            let whose = match route.cell() {
+                Some(cell) => whose(self.caller, self.entry, Some(cell)),
+                // The list is read on another session.
+                None => whose_so_far(self.caller, self.entry),
+            };
+            self.entry.tools.peek(&whose)?.hints(tool)
         };
         let asked = Asked {
             method: &self.job.method,

@@ -5,7 +5,7 @@
 //! process took with it is told instead of hidden.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -67,6 +67,8 @@ pub(crate) struct Setup {
     /// What is written of its sessions; none where nothing is.
     book: Option<Box<Book>>,
     left_state: AtomicBool,
+    /// How many calls its sessions had: each may have changed what they list.
+    calls: AtomicU32,
     /// Whether a session of it was there before, as somebody knows who comes back to it.
     was_there: AtomicBool,
     /// What most keys never have.
@@ -79,6 +81,15 @@ pub(crate) struct Aside {
     orders: Mutex<Orders>,
     /// Those who hear what its sessions say outside any call.
     pub(crate) audience: Arc<Audience>,
+}
+
+/// Counts a call when it is over.
+pub(crate) struct CountsCall<'a>(&'a Setup);
+
+impl Drop for CountsCall<'_> {
+    fn drop(&mut self) {
+        self.0.calls.fetch_add(1, Ordering::AcqRel);
+    }
 }
 
 /// How a key holds sessions by what is decided now.
@@ -117,6 +128,7 @@ impl Setup {
             held: None,
             book: records.map(Book::new),
             left_state: AtomicBool::new(false),
+            calls: AtomicU32::new(0),
             was_there: AtomicBool::new(false),
             aside: OnceLock::new(),
         }
@@ -163,6 +175,16 @@ impl Setup {
     /// Whether its session answered a call that was not repeatable.
     pub(crate) fn has_left_state(&self) -> bool {
         self.left_state.load(Ordering::Relaxed)
+    }
+
+    /// How many calls its sessions had.
+    pub(crate) fn calls(&self) -> u32 {
+        self.calls.load(Ordering::Acquire)
+    }
+
+    /// A call of a tool is counted when this is dropped: then it is over, or nobody waits for it.
+    pub(crate) fn counts_call(&self) -> CountsCall<'_> {
+        CountsCall(self)
     }
 
     pub(crate) fn orders(&self) -> Orders {

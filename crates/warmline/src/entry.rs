@@ -12,6 +12,7 @@ mod health;
 mod listed;
 mod standing;
 mod struck;
+mod whose;
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Deref;
@@ -25,7 +26,7 @@ use warmline_core::budget::{Budget, Cooldown};
 use warmline_core::code::Reason;
 use warmline_core::era::{Era, Version};
 use warmline_core::exchange::{QuestionKind, Trouble};
-use warmline_core::key::{CredentialId, Identity, Place, Revision};
+use warmline_core::key::{CredentialId, Identity, Place, Revision, RunId};
 use warmline_core::plan::Leg;
 use warmline_core::policy::{Policy, Sessions};
 use warmline_core::tick::Tick;
@@ -56,6 +57,7 @@ pub(crate) use listed::Items;
 use listed::Listed;
 use standing::Standing;
 pub(crate) use standing::governing;
+pub(crate) use whose::{ToolsOf, Whose};
 
 /// What the engine holds of one server.
 pub(crate) struct Entry {
@@ -67,7 +69,7 @@ pub(crate) struct Entry {
     pub(crate) metrics: Arc<ServerMetrics>,
     events: Events,
     budget: Mutex<Budget>,
-    pub(crate) tools: ToolCache<ToolsOf>,
+    pub(crate) tools: ToolCache<Whose>,
     pub(crate) listed: Listed,
     /// What was found out about it, by what may change the answer.
     contacts: papaya::HashMap<ContactKey, Arc<Contact>>,
@@ -95,9 +97,6 @@ pub(crate) struct Entry {
     /// Those that callers handed in, by the keyed digests of their values.
     handed: Mutex<HashMap<CredentialId, Arc<Credential>>>,
 }
-
-/// Whose tool list it is.
-pub(crate) type ToolsOf = (Identity, CredentialId);
 
 /// Where a server is, and what that comes to.
 #[derive(Debug)]
@@ -163,6 +162,12 @@ impl Entry {
     pub(crate) fn forget_lists(&self) {
         self.tools.forget_all();
         self.listed.forget_all();
+    }
+
+    /// A run is over, and what its sessions listed with it.
+    pub(crate) fn forget_lists_of(&self, run: RunId) {
+        self.tools.forget(|whose| whose.is_of_run(run));
+        self.listed.forget(|whose| whose.is_of_run(run));
     }
 
     /// The server said that one of its lists changed: what is cached of it is dropped.

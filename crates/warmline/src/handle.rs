@@ -18,7 +18,7 @@ use warmline_core::exchange::Trouble;
 use warmline_core::protocol::params::Params;
 
 use crate::attend::{self, Attending};
-use crate::call;
+use crate::call::{self, Fresh};
 use crate::engine::{Caller, Undeclared};
 use crate::entry::{Entry, Said, governing};
 use crate::error::{Error, Result};
@@ -191,7 +191,16 @@ impl ServerHandle {
     /// # Errors
     /// As a call that fails.
     pub async fn tools(&self) -> Result<Arc<ToolList>> {
-        call::tools(&self.caller, &self.entry()?).await
+        call::tools(&self.caller, &self.entry()?, Fresh::UntilHorizon).await
+    }
+
+    /// The same for whoever asks for the list itself: where a session of a run may list something
+    /// else after a call, and nobody would say so, it is read again after each.
+    ///
+    /// # Errors
+    /// As a call that fails.
+    pub async fn listed_tools(&self) -> Result<Arc<ToolList>> {
+        call::tools(&self.caller, &self.entry()?, Fresh::SinceCalls).await
     }
 
     /// One tool, by its own name or the one that models know it by.
@@ -219,12 +228,12 @@ impl ServerHandle {
     }
 
     /// The same from the cache where it holds: until its horizon, or until the server says that the
-    /// list changed.
+    /// list changed. In a run where nobody would say so it does not outlive a call.
     ///
     /// # Errors
     /// As a call that fails.
     pub async fn listed(&self, list: List) -> Result<Arc<[Bytes]>> {
-        call::listed(&self.caller, &self.entry()?, list).await
+        call::listed(&self.caller, &self.entry()?, (list, Fresh::SinceCalls)).await
     }
 
     /// Reads a resource.

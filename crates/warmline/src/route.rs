@@ -49,6 +49,14 @@ impl Route {
         }
     }
 
+    /// The cell that holds it, if one does.
+    pub(crate) fn cell(&self) -> Option<&CellOf<Connect>> {
+        match self {
+            Self::Held(cell) => Some(cell),
+            Self::Once(_) => None,
+        }
+    }
+
     /// The same for a holder who has its session alone. Where nothing is held per session one way
     /// serves everybody: there the holder gets one of its own, and nobody waits for it.
     pub(crate) fn alone(self, caller: &Caller) -> Self {

@@ -8,7 +8,7 @@
 //! | What does a tool say of itself? | `tool.rs` |
 //! | Which tools are there, and which one is meant? | `list.rs` |
 //! | How does a model provider want it described? | `definition.rs` |
-//! | Must the server be asked again? | `cache.rs` |
+//! | Must the server be asked again? | `cache.rs`, `kept.rs` |
 //!
 //! Rules are checked twice, for the list and for the call: what is not listed cannot be called by
 //! somebody who knows its name. Structured results are handed out as they come; the schema they
@@ -16,6 +16,7 @@
 
 mod cache;
 mod definition;
+mod kept;
 mod list;
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,7 @@ use warmline_core::policy::Policy;
 
 pub(crate) use self::cache::ToolCache;
 pub use self::definition::ModelProvider;
+pub(crate) use self::kept::{Age, KeptFor, Outlives};
 pub use self::list::ToolList;
 pub use self::tool::{Metadata, Tool};
 

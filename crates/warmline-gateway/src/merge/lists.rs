@@ -13,6 +13,7 @@ use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 use warmline::core::era::Era;
 use warmline::core::protocol::splice::{self, Edit};
+use warmline::tools::Tool;
 use warmline::{Code, Error, List, ServerHandle, clock};
 
 use super::Member;
@@ -225,7 +226,7 @@ impl Item {
 pub(super) async fn items(server: &ServerHandle, list: List) -> Result<Arc<[Item]>, Error> {
     let said = match list {
         List::Tools => {
-            let tools = server.tools().await?;
+            let tools = server.listed_tools().await?;
             let items = tools.tools().iter().map(|tool| Item {
                 name: tool.name().into(),
                 raw: tool.raw().clone(),
@@ -253,10 +254,24 @@ pub(crate) async fn can(server: &ServerHandle, what: &str) -> Result<bool, Error
     Ok(said.is_ok_and(|said| said.contains_key(what)))
 }
 
-/// The server's own names of what it lists.
-pub(super) async fn names(server: &ServerHandle, list: List) -> Result<Vec<Arc<str>>, Error> {
+/// The server's own name of something that is shown under another.
+pub(super) async fn original(
+    server: &ServerHandle,
+    list: List,
+    shown: &str,
+) -> Result<Option<String>, Error> {
+    if list == List::Tools {
+        // A name that was given stays what it is: the list is not read anew for every call.
+        let tools = server.tools().await?;
+        let names = tools.tools().iter().map(Tool::name);
+        let known = Shown::of(server.name(), names);
+        if let Some(own) = known.original(shown) {
+            return Ok(Some(own.to_owned()));
+        }
+    }
     let items = items(server, list).await?;
-    Ok(items.iter().map(|item| Arc::clone(&item.name)).collect())
+    let names = Shown::of(server.name(), items.iter().map(|item| &*item.name));
+    Ok(names.original(shown).map(str::to_owned))
 }
 
 /// Whether a server says that it does not know the method.

@@ -23,6 +23,7 @@ mod lives;
 #[path = "../gleaning/logbook.rs"]
 mod logbook;
 mod merged;
+mod merged_lists;
 mod merged_streams;
 mod merged_world;
 mod modern;

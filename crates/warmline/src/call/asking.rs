@@ -1,65 +1,155 @@
 //! What is asked of a server beside single calls: lists, its facts, a session to hold.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::Value;
 use warmline_core::code::Reason;
 use warmline_core::delivery::Delivery;
 use warmline_core::era::Era;
 use warmline_core::exchange::Words;
-use warmline_core::key::Transport;
+use warmline_core::key::{Scope, Transport};
 use warmline_core::loss::{self, Reaction};
 use warmline_core::pool::{Outcome, Want};
 use warmline_core::protocol::params::Params;
 
 use super::{Job, Way, carry};
+use crate::clock;
 use crate::connect::{Connect, Line};
 use crate::engine::Caller;
-use crate::entry::{Entry, Greeter, Items};
+use crate::entry::{Entry, Greeter, Items, NO_CREDENTIAL, ToolsOf, Whose};
 use crate::error::{Error, Result};
 use crate::handle::HeldSession;
 use crate::pool::{CellOf, Lease, Seen};
 use crate::route::{self, Route};
-use crate::tools::ToolList;
+use crate::tools::{Age, Outlives, ToolList};
 use crate::upstream::{Facts, List, Pages, is_usable};
 
-/// Whose tool list it is.
-pub(super) fn tools_of(caller: &Caller, entry: &Entry) -> crate::entry::ToolsOf {
+/// How fresh a list has to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fresh {
+    /// It holds until its horizon, or until the server says that it changed.
+    UntilHorizon,
+    /// The same, and no call came in between that may have changed it unheard.
+    SinceCalls,
+}
+
+/// As whom the server is spoken to.
+fn tools_of(caller: &Caller, entry: &Entry) -> ToolsOf {
     let vault = &caller.engine.shared().vault;
     let credential = entry.credential(&caller.who, vault);
-    let id = credential.map_or(crate::entry::NO_CREDENTIAL, |credential| credential.id());
+    let id = credential.map_or(NO_CREDENTIAL, |credential| credential.id());
     (caller.who.id, id)
+}
+
+/// Whose list it is that the sessions of a cell give.
+pub(super) fn whose(caller: &Caller, entry: &Entry, cell: Option<&CellOf<Connect>>) -> Whose {
+    let run = cell.and_then(|cell| cell.key().run());
+    Whose {
+        of: tools_of(caller, entry),
+        scope: run.map_or(Scope::Shared(caller.said.shared_by), Scope::Run),
+        era: caller.era,
+    }
+}
+
+/// The same as far as the way to the server is known.
+pub(super) fn whose_so_far(caller: &Caller, entry: &Entry) -> Whose {
+    let cell = route::remembered(caller, entry);
+    whose(caller, entry, cell.as_deref())
+}
+
+/// Whose list a caller reads, and how old it may be. None where the way to the server cannot be
+/// found: whoever reads the list then says why.
+async fn asked(
+    caller: &Caller,
+    entry: &Arc<Entry>,
+    (list, fresh): (List, Fresh),
+) -> Option<(Whose, Age)> {
+    if caller.run.is_none() {
+        return Some((whose(caller, entry, None), Age::ANY));
+    }
+    let finding = route::route(caller, entry, None);
+    let found = clock::timeout(entry.policy().patience.total, finding).await;
+    let route = found.ok()?.ok()?;
+    let cell = route.cell();
+    let age = cell.map_or(Age::ANY, |cell| age(cell, list, fresh));
+    Some((whose(caller, entry, cell), age))
+}
+
+/// How old a list of a cell may be.
+fn age(cell: &CellOf<Connect>, list: List, fresh: Fresh) -> Age {
+    let leg = cell.setup().leg;
+    // What many share, or what a modern server lists, no call of one of them changes.
+    if cell.key().run().is_none() || leg.era == Era::Modern {
+        return Age::ANY;
+    }
+    // Over HTTP a server may say it on a stream that nobody holds.
+    let is_told = || leg.transport != Transport::Http && tells_changes(cell, list);
+    Age {
+        calls: cell.setup().calls(),
+        outlives: match fresh {
+            Fresh::SinceCalls if !is_told() => Outlives::NoCall,
+            Fresh::SinceCalls | Fresh::UntilHorizon => Outlives::AnyCall,
+        },
+    }
+}
+
+/// Whether a server says that it tells when a list changed.
+fn tells_changes(cell: &CellOf<Connect>, list: List) -> bool {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Ability {
+        #[serde(default)]
+        list_changed: bool,
+    }
+    let Some(newest) = newest(cell) else {
+        return false;
+    };
+    let said = &newest.session.shared_facts().capabilities;
+    let said: BTreeMap<String, Value> = serde_json::from_slice(said).unwrap_or_default();
+    let ability = match list {
+        List::Tools => "tools",
+        List::Prompts => "prompts",
+        List::Resources | List::Templates => "resources",
+    };
+    let ability = said.get(ability).map(Ability::deserialize);
+    ability.is_some_and(|said| said.is_ok_and(|said| said.list_changed))
 }
 
 /// The tools that may be called: from the cache, or read now, once for all who ask.
 ///
 /// On the heap and under a type of its own, because a call may list tools, and listing is a call.
-pub(crate) fn tools<'a>(caller: &'a Caller, entry: &'a Arc<Entry>) -> Listing<'a> {
+pub(crate) fn tools<'a>(caller: &'a Caller, entry: &'a Arc<Entry>, fresh: Fresh) -> Listing<'a> {
     Box::pin(async move {
-        let whose = tools_of(caller, entry);
-        if let Some(known) = entry.tools.peek(&whose) {
-            return Ok(known);
-        }
-        let own = caller.clone();
-        let (caller, listed) = (caller.clone(), Arc::clone(entry));
-        let work = async move {
-            let items = list(&caller, &listed, List::Tools).await?;
-            Ok(ToolList::of(&listed.server.card, items, &listed.policy()))
+        let Some((whose, age)) = asked(caller, entry, (List::Tools, fresh)).await else {
+            return tools_now(caller, entry).await.map(Arc::new);
         };
-        let read = entry.tools.list(whose, work).await;
-        match read {
+        let (reader, of) = (caller.clone(), Arc::clone(entry));
+        let work = async move { tools_now(&reader, &of).await };
+        match entry.tools.list(whose, age, is_wanted(caller), work).await {
             // Whoever read it for all of us was cut; that is no ending of ours.
-            Err(error) if error.reason() == Reason::RunEnded && is_live(&own) => {
-                let items = list(&own, entry, List::Tools).await?;
-                let list = ToolList::of(&entry.server.card, items, &entry.policy());
-                Ok(Arc::new(list))
+            Err(error) if error.reason() == Reason::RunEnded && is_live(caller) => {
+                tools_now(caller, entry).await.map(Arc::new)
             },
             read => read,
         }
     })
+}
+
+async fn tools_now(caller: &Caller, entry: &Arc<Entry>) -> Result<ToolList> {
+    let items = list(caller, entry, List::Tools).await?;
+    Ok(ToolList::of(&entry.server.card, items, &entry.policy()))
+}
+
+/// Whether a list is still worth keeping once it was read: of a run that is over it is not.
+fn is_wanted(caller: &Caller) -> impl Fn() -> bool + Send + use<> {
+    let run = caller.run.clone();
+    move || run.as_ref().is_none_or(|run| !run.is_cut())
 }
 
 fn is_live(caller: &Caller) -> bool {
@@ -92,11 +182,18 @@ pub(crate) async fn list(caller: &Caller, entry: &Arc<Entry>, list: List) -> Res
 }
 
 /// The same from the cache where it holds, or read now, once for all who ask.
-pub(crate) async fn listed(caller: &Caller, entry: &Arc<Entry>, which: List) -> Result<Items> {
-    let whose = (tools_of(caller, entry), which);
+pub(crate) async fn listed(
+    caller: &Caller,
+    entry: &Arc<Entry>,
+    (which, fresh): (List, Fresh),
+) -> Result<Items> {
+    let Some((whose, age)) = asked(caller, entry, (which, fresh)).await else {
+        return Ok(list(caller, entry, which).await?.into());
+    };
     let (reader, of) = (caller.clone(), Arc::clone(entry));
     let work = async move { list(&reader, &of, which).await };
-    match entry.listed.list(whose, work).await {
+    let reading = (entry.listed).list((whose, which), age, is_wanted(caller), work);
+    match reading.await {
         // Whoever read it for all of us was cut; that is no ending of ours.
         Err(error) if error.reason() == Reason::RunEnded && is_live(caller) => {
             Ok(list(caller, entry, which).await?.into())

@@ -14,7 +14,7 @@ use warmline_core::pool::{Outcome, Why};
 use warmline_core::protocol::gone::{Dialect, Remedy};
 use warmline_core::repeat;
 
-use super::{Step, Way, fresh_call_id, tools};
+use super::{Fresh, Step, Way, fresh_call_id, tools};
 use crate::clock;
 use crate::connect::Connect;
 use crate::credentials::{Credential, Refreshed};
@@ -84,7 +84,7 @@ impl Way<'_> {
             && failed.heard == Heard::Nothing
             && hurdle != Hurdle::Final
         {
-            repeat = self.repeat(self.hints_now().await);
+            repeat = self.repeat(route, self.hints_now().await);
         }
         self.learn(route, &failed.trouble);
         if let (Some(held), Outcome::Gone(_)) = (self.held, outcome) {
@@ -244,7 +244,7 @@ impl Way<'_> {
         {
             return None;
         }
-        let listing = tools(self.caller, self.entry);
+        let listing = tools(self.caller, self.entry, Fresh::UntilHorizon);
         let listed = clock::timeout_at(self.by, listing).await.ok()?;
         listed.ok()?.hints(tool)
     }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use warmline_core::exchange::Trouble;
 use warmline_core::protocol::unknown_tool::says_unknown_tool;
 
-use super::{Job, tools_of};
+use super::{Job, whose_so_far};
 use crate::engine::Caller;
 use crate::entry::Entry;
 use crate::error::Error;
@@ -53,7 +53,7 @@ fn unknown(caller: &Caller, entry: &Entry, tool: &str) -> Trouble {
 }
 
 fn known(caller: &Caller, entry: &Entry) -> Option<Arc<tools::ToolList>> {
-    entry.tools.peek(&tools_of(caller, entry))
+    entry.tools.peek(&whose_so_far(caller, entry))
 }
 
 /// The text of a result that is one text.

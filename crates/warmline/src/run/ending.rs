@@ -148,6 +148,9 @@ async fn carry_out_end(
     };
     let by = clock::after(engine.ceilings().drain);
     engine.pool().end_all_of(&cells, why, by).await;
+    for cell in &cells {
+        cell.setup().entry.forget_lists_of(run.id);
+    }
     // Whoever takes the name next waits for this run alone.
     clock::timeout_at(by, run.has_its_id()).await.ok();
     conclude(engine, &run, ended, sessions);

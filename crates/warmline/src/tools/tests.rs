@@ -11,6 +11,7 @@ use warmline_core::exchange::Trouble;
 use warmline_core::policy::Policy;
 use warmline_core::repeat::Steadiness;
 
+use super::kept::{Age, KeptFor};
 use super::*;
 use crate::clock;
 use crate::error::{Error, Result};
@@ -218,7 +219,27 @@ impl Source {
 
 const HORIZON: Duration = Duration::from_secs(300);
 
-fn cache() -> Arc<ToolCache<&'static str>> {
+/// Somebody who may see a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Who {
+    Alice,
+    Bob,
+    Number(u32),
+}
+
+impl KeptFor for Who {
+    type Told = Self;
+
+    fn told(&self) -> Self {
+        *self
+    }
+}
+
+fn always() -> bool {
+    true
+}
+
+fn cache() -> Arc<ToolCache<Who>> {
     Arc::new(ToolCache::new(HORIZON))
 }
 
@@ -226,7 +247,14 @@ fn cache() -> Arc<ToolCache<&'static str>> {
 #[tokio::test(start_paused = true)]
 async fn any_number_of_callers_cost_one_reading() {
     let (cache, source) = (cache(), Source::default());
-    let read = || cache.list("alice", source.read(named(&["search"])));
+    let read = || {
+        cache.list(
+            Who::Alice,
+            Age::ANY,
+            always,
+            source.read(named(&["search"])),
+        )
+    };
     let lists = futures_util::future::join_all((0..100).map(|_| read())).await;
     assert!(
         lists
@@ -240,7 +268,7 @@ async fn any_number_of_callers_cost_one_reading() {
     assert_eq!(source.reads(), 1);
 
     clock::sleep(Duration::from_secs(1)).await;
-    assert!(cache.peek(&"alice").is_none());
+    assert!(cache.peek(&Who::Alice).is_none());
     read().await.expect("read anew");
     assert_eq!(source.reads(), 2);
 }
@@ -250,12 +278,12 @@ async fn any_number_of_callers_cost_one_reading() {
 async fn lists_are_kept_apart_by_who_may_see_them() {
     let (cache, source) = (cache(), Source::default());
     cache
-        .list("alice", source.read(named(&["a"])))
+        .list(Who::Alice, Age::ANY, always, source.read(named(&["a"])))
         .await
         .expect("alice's");
-    assert!(cache.peek(&"bob").is_none());
+    assert!(cache.peek(&Who::Bob).is_none());
     let bobs = cache
-        .list("bob", source.read(named(&["b"])))
+        .list(Who::Bob, Age::ANY, always, source.read(named(&["b"])))
         .await
         .expect("bob's");
     assert!(bobs.find("a").is_err());
@@ -268,13 +296,17 @@ async fn a_list_from_before_a_change_is_not_kept() {
     let (cache, source) = (cache(), Source::default());
     let late = clock::spawn("reader", {
         let (cache, source) = (Arc::clone(&cache), source.clone());
-        async move { cache.list("alice", source.read(named(&["old"]))).await }
+        async move {
+            cache
+                .list(Who::Alice, Age::ANY, always, source.read(named(&["old"])))
+                .await
+        }
     });
     clock::sleep(Duration::from_millis(500)).await;
     cache.forget_all();
     // Who asks now does not get what was asked for before the change.
     let new = cache
-        .list("alice", source.read(named(&["new"])))
+        .list(Who::Alice, Age::ANY, always, source.read(named(&["new"])))
         .await
         .expect("the new list");
     assert!(new.find("new").is_ok());
@@ -282,20 +314,20 @@ async fn a_list_from_before_a_change_is_not_kept() {
     assert!(old.find("old").is_ok());
     assert!(
         cache
-            .peek(&"alice")
+            .peek(&Who::Alice)
             .is_some_and(|kept| kept.find("new").is_ok())
     );
     assert_eq!(source.reads(), 2);
 
     cache.forget_all();
-    assert!(cache.peek(&"alice").is_none());
+    assert!(cache.peek(&Who::Alice).is_none());
 }
 
 /// A25: who waited is told once, and the next caller reads anew.
 #[tokio::test(start_paused = true)]
 async fn a_failed_reading_is_told_to_all_who_waited_and_poisons_nothing() {
     let (cache, source) = (cache(), Source::default());
-    let failures = (0..10).map(|_| cache.list("alice", source.fail()));
+    let failures = (0..10).map(|_| cache.list(Who::Alice, Age::ANY, always, source.fail()));
     for failure in futures_util::future::join_all(failures).await {
         assert_eq!(
             failure.expect_err("a failure").reason(),
@@ -304,7 +336,12 @@ async fn a_failed_reading_is_told_to_all_who_waited_and_poisons_nothing() {
     }
     assert_eq!(source.reads(), 1);
     cache
-        .list("alice", source.read(named(&["search"])))
+        .list(
+            Who::Alice,
+            Age::ANY,
+            always,
+            source.read(named(&["search"])),
+        )
         .await
         .expect("a list");
     assert_eq!(source.reads(), 2);
@@ -316,9 +353,19 @@ async fn a_cancelled_caller_does_not_cancel_the_reading_of_others() {
     let (cache, source) = (cache(), Source::default());
     let first = clock::timeout(
         Duration::from_millis(500),
-        cache.list("alice", source.read(named(&["search"]))),
+        cache.list(
+            Who::Alice,
+            Age::ANY,
+            always,
+            source.read(named(&["search"])),
+        ),
     );
-    let second = cache.list("alice", source.read(named(&["never read"])));
+    let second = cache.list(
+        Who::Alice,
+        Age::ANY,
+        always,
+        source.read(named(&["never read"])),
+    );
     let (first, second) = futures_util::future::join(first, second).await;
     assert!(first.is_err(), "gave up");
     assert!(second.expect("the list").find("search").is_ok());
@@ -345,7 +392,7 @@ async fn a_tool_that_takes_back_what_it_said_is_doubted_from_then_on() {
         cache.forget_all();
         let tools = hinting(annotations.clone());
         let listed = cache
-            .list("alice", source.read(tools))
+            .list(Who::Alice, Age::ANY, always, source.read(tools))
             .await
             .expect("a list");
         let hints = listed.hints("t").expect("the tool");
@@ -356,16 +403,19 @@ async fn a_tool_that_takes_back_what_it_said_is_doubted_from_then_on() {
 /// reliability P17: the cache has a bound, and what nobody asks for goes first.
 #[tokio::test(start_paused = true)]
 async fn what_nobody_asks_for_is_dropped_first() {
-    let cache: ToolCache<u32> = ToolCache::new(HORIZON);
+    let cache: ToolCache<Who> = ToolCache::new(HORIZON);
     let tools = || async { Ok(list(&named(&["search"]), &Policy::default())) };
     for key in 0..=1_024 {
-        cache.list(key, tools()).await.expect("a list");
+        cache
+            .list(Who::Number(key), Age::ANY, always, tools())
+            .await
+            .expect("a list");
         clock::sleep(Duration::from_millis(1)).await;
         assert!(
-            cache.peek(&0).is_some(),
+            cache.peek(&Who::Number(0)).is_some(),
             "somebody asks for it all the time"
         );
     }
-    assert!(cache.peek(&1).is_none());
-    assert!(cache.peek(&2).is_some());
+    assert!(cache.peek(&Who::Number(1)).is_none());
+    assert!(cache.peek(&Who::Number(2)).is_some());
 }
