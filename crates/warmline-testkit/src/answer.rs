@@ -284,7 +284,11 @@ fn set_level(call: &Call) -> Outcome {
 
 /// Stays open until the client leaves or the server is told to end it.
 async fn listen(call: &Call) -> Outcome {
-    let wanted = call.params["notifications"].clone();
+    let mut wanted = call.params["notifications"].clone();
+    if let (Some(kinds), Some(wanted)) = (&call.state.personality.tells_of, wanted.as_object_mut())
+    {
+        wanted.retain(|kind, _| kinds.contains(kind));
+    }
     let listen = Listen {
         id: call.id.clone(),
         wanted: wanted.clone(),

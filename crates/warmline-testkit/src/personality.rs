@@ -153,6 +153,9 @@ pub struct Personality {
     pub scheme: String,
     /// Tools beside the usual ones, which do nothing.
     pub more_tools: Vec<String>,
+    /// The kinds of news that it agrees to tell of where somebody listens; none: all that are
+    /// wanted.
+    pub tells_of: Option<Vec<String>>,
     /// What `GET` gets.
     pub get: GetStream,
     /// How replies leave.
@@ -188,6 +191,7 @@ impl Personality {
             page_size: None,
             scheme: "ledger".to_owned(),
             more_tools: Vec::new(),
+            tells_of: None,
             get: GetStream::Offered,
             writes: Writes::Whole,
             path: "/mcp".to_owned(),
@@ -258,6 +262,13 @@ impl Personality {
     #[must_use]
     pub fn more_tools(mut self, names: &[&str]) -> Self {
         self.more_tools = names.iter().map(|name| (*name).to_owned()).collect();
+        self
+    }
+
+    /// Sets the kinds of news that it agrees to tell of where somebody listens.
+    #[must_use]
+    pub fn tells_of(mut self, kinds: &[&str]) -> Self {
+        self.tells_of = Some(kinds.iter().map(|kind| (*kind).to_owned()).collect());
         self
     }
 

@@ -17,6 +17,7 @@ mod discover;
 mod gathered;
 pub(crate) mod listen;
 mod merged;
+mod promise;
 mod state;
 mod task;
 pub(crate) mod together;

@@ -2,14 +2,19 @@
 //!
 //! Asked by: the faces, with the URI of a resource, or the template that a completion is about.
 //! A URI that stands in a list is the first server's that lists it. Else it is whose template it
-//! fits best; else the one's who alone lists something of that scheme.
+//! fits best. That one alone lists something of its scheme is a guess: such a server is asked
+//! first, and the others where it does not have it.
 
+use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
-use futures_util::future::{join, join_all};
+use futures_util::StreamExt as _;
+use futures_util::future::{Either, join, join_all, select};
+use futures_util::stream::FuturesOrdered;
 use warmline::core::era::Era;
 use warmline::core::names;
-use warmline::{List, ServerHandle, clock};
+use warmline::{Error, List, ServerHandle, clock};
 
 use super::Member;
 use super::absent::{self, Absences, Asked, LeftOut, Why};
@@ -19,10 +24,50 @@ use crate::who::Subject;
 
 /// What the servers say of a URI.
 pub(crate) struct Found {
-    /// Whose it is; none where nobody can tell.
-    pub(crate) owner: Option<String>,
+    pub(crate) owner: Owner,
     /// The servers that have resources, in order.
-    pub(crate) others: Vec<(String, ServerHandle)>,
+    pub(crate) all: Vec<Named>,
+}
+
+/// A server with its name.
+pub(crate) type Named = (String, ServerHandle);
+
+impl Found {
+    /// The server that is to be asked first, apart from the others.
+    pub(crate) fn parted(self) -> (Option<Named>, Vec<Named>) {
+        let likely = self.owner.into_likely();
+        let is_likely = |(name, _): &Named| Some(name) == likely.as_ref();
+        let (mut first, others): (Vec<_>, Vec<_>) = self.all.into_iter().partition(is_likely);
+        (first.pop(), others)
+    }
+}
+
+/// Whose a resource is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// This server lists it, or has a template for it, or is the only one with resources.
+    Sure(String),
+    /// This server alone lists something of its scheme.
+    Likely(String),
+    /// Nobody can tell.
+    Unknown,
+}
+
+impl Owner {
+    /// The server that is to be asked first.
+    pub(crate) fn likely(&self) -> Option<&str> {
+        match self {
+            Self::Sure(name) | Self::Likely(name) => Some(name),
+            Self::Unknown => None,
+        }
+    }
+
+    pub(crate) fn into_likely(self) -> Option<String> {
+        match self {
+            Self::Sure(name) | Self::Likely(name) => Some(name),
+            Self::Unknown => None,
+        }
+    }
 }
 
 /// Who looks for a resource.
@@ -38,15 +83,35 @@ impl Seeker<'_> {
     pub(crate) async fn find(self, members: Vec<Member>, uri: &str) -> Found {
         let asked = members.into_iter().map(|member| self.ask(member));
         let said: Vec<_> = join_all(asked).await.into_iter().flatten().collect();
-        let owner = owner(said.iter().map(|(_, _, said)| said), uri);
-        let owner = owner.and_then(|place| said.get(place));
+        let names = said
+            .iter()
+            .map(|(name, ..)| name.as_str())
+            .collect::<Vec<_>>();
+        let owner = owner(&names, said.iter().map(|(_, _, said)| said), uri);
+        let all = said.into_iter().map(|(name, server, _)| (name, server));
         Found {
-            owner: owner.map(|(name, ..)| name.clone()),
-            others: said
-                .into_iter()
-                .map(|(name, server, _)| (name, server))
-                .collect(),
+            owner,
+            all: all.collect(),
         }
+    }
+
+    /// Finds the server that is to be told something of a resource. Where no list says whose it
+    /// is, it is read: that changes nothing.
+    pub(crate) async fn holder(self, members: Vec<Member>, uri: &str) -> Option<String> {
+        let found = self.find(members, uri).await;
+        if let Owner::Sure(name) = found.owner {
+            return Some(name);
+        }
+        let share = self.shared.options.list_share;
+        let reading = |(name, server): Named| async move {
+            let read = server.read_resource(uri).await;
+            read.map(|_| name)
+        };
+        let (first, others) = found.parted();
+        let likely = first.as_ref().map(|(name, _)| name.clone());
+        let others = others.into_iter().map(&reading);
+        let holder = first_of(first.map(&reading), others, share).await;
+        holder.and_then(Result::ok).or(likely)
     }
 
     /// What a server says of its resources; none where it has none, or does not say so in time.
@@ -70,6 +135,62 @@ impl Seeker<'_> {
         }
         found.map(|said| (name, server, said))
     }
+}
+
+/// What the first of several has: of the likely one, which has all the time it needs, or of the
+/// others, where that one has nothing, or nothing yet when its share is over. They are asked all at
+/// once: one that hangs takes no more than its share, however many do.
+///
+/// None where nobody answered at all; an error is that of the likely one, or the last.
+pub(crate) async fn first_of<T, F>(
+    likely: Option<F>,
+    others: impl Iterator<Item = F>,
+    share: Duration,
+) -> Option<Result<T, Error>>
+where
+    F: Future<Output = Result<T, Error>>,
+{
+    let others = first_in_order(others, share);
+    let mut others = std::pin::pin!(others);
+    let Some(likely) = likely else {
+        return others.await;
+    };
+    let mut likely = std::pin::pin!(likely);
+    let refused = match clock::timeout(share, likely.as_mut()).await {
+        Ok(Ok(read)) => return Some(Ok(read)),
+        Ok(Err(error)) => error,
+        Err(_) => match select(likely, others.as_mut()).await {
+            Either::Left((Ok(read), _)) | Either::Right((Some(Ok(read)), _)) => {
+                return Some(Ok(read));
+            },
+            Either::Left((Err(error), _)) => error,
+            Either::Right((Some(Err(_)) | None, likely)) => return Some(likely.await),
+        },
+    };
+    match others.await {
+        Some(Ok(read)) => Some(Ok(read)),
+        Some(Err(_)) | None => Some(Err(refused)),
+    }
+}
+
+async fn first_in_order<T, F>(
+    all: impl Iterator<Item = F>,
+    share: Duration,
+) -> Option<Result<T, Error>>
+where
+    F: Future<Output = Result<T, Error>>,
+{
+    let mut asked: FuturesOrdered<_> = all.map(|one| clock::timeout(share, one)).collect();
+    let mut last = None;
+    while let Some(answered) = asked.next().await {
+        let Ok(answered) = answered else { continue };
+        let is_there = answered.is_ok();
+        last = Some(answered);
+        if is_there {
+            break;
+        }
+    }
+    last
 }
 
 /// What a server lists of resources.
@@ -126,16 +247,24 @@ impl Fit {
     }
 }
 
-/// The place of the server that has a URI.
-fn owner<'s>(all: impl Iterator<Item = &'s Said>, uri: &str) -> Option<usize> {
-    let fits: Vec<Fit> = all.map(|said| Fit::of(said, uri)).collect();
-    let best = *fits.iter().max()?;
-    let mut places = (0..fits.len()).filter(|place| fits.get(*place) == Some(&best));
-    let first = places.next()?;
-    // Who alone has resources has this one, if it is there at all.
-    let is_sure = fits.len() == 1 || best > Fit::Scheme;
-    let is_alone = best == Fit::Scheme && places.next().is_none();
-    (is_sure || is_alone).then_some(first)
+/// Whose a URI is, by what servers of these names list.
+fn owner<'s>(names: &[&str], all: impl Iterator<Item = &'s Said>, uri: &str) -> Owner {
+    let fits: Vec<(&str, Fit)> = names
+        .iter()
+        .zip(all)
+        .map(|(name, said)| (*name, Fit::of(said, uri)))
+        .collect();
+    let Some(best) = fits.iter().map(|(_, fit)| *fit).max() else {
+        return Owner::Unknown;
+    };
+    let mut fitting = fits.iter().filter(|(_, fit)| *fit == best);
+    let first = fitting.next().map(|(name, _)| (*name).to_owned());
+    match first {
+        // Who alone has resources has this one, if it is there at all.
+        Some(first) if fits.len() == 1 || best > Fit::Scheme => Owner::Sure(first),
+        Some(first) if best == Fit::Scheme && fitting.next().is_none() => Owner::Likely(first),
+        Some(_) | None => Owner::Unknown,
+    }
 }
 
 /// A template of URIs with a star for each of its expressions, and how much of it is no star.
@@ -160,6 +289,9 @@ fn pattern(template: &str) -> (String, usize) {
 
 #[cfg(test)]
 mod tests {
+    use warmline::core::code::Reason;
+    use warmline::core::exchange::Trouble;
+
     use super::*;
 
     fn said(resources: &[&str], templates: &[&str]) -> Said {
@@ -180,26 +312,69 @@ mod tests {
             ),
             said(&["note:///a"], &[]),
         ];
-        let cases = [
-            ("note:///a", Some(0)),
-            ("note:///b", Some(1)),
-            ("file:///etc/x", Some(0)),
-            ("file:///home/me", Some(1)),
-            ("file:///home/{name}", Some(1)),
-            ("q:?a=1", Some(1)),
-            ("db://y", Some(1)),
-            ("note:///c", None),
-            ("gone://x", None),
-            ("no uri", None),
-        ];
-        for (uri, expected) in cases {
-            assert_eq!(owner(all.iter(), uri), expected, "{uri}");
-        }
-        assert_eq!(
-            owner(all.iter().take(1), "gone://x"),
-            Some(0),
-            "who is alone"
+        let (sure, likely) = (
+            |name: &str| Owner::Sure(name.to_owned()),
+            |name: &str| Owner::Likely(name.to_owned()),
         );
-        assert_eq!(owner(all.iter().take(0), "note:///a"), None);
+        let cases = [
+            ("note:///a", sure("a")),
+            ("note:///b", sure("b")),
+            ("file:///etc/x", sure("a")),
+            ("file:///home/me", sure("b")),
+            ("file:///home/{name}", sure("b")),
+            ("q:?a=1", sure("b")),
+            ("db://y", likely("b")),
+            ("note:///c", Owner::Unknown),
+            ("gone://x", Owner::Unknown),
+            ("no uri", Owner::Unknown),
+        ];
+        let names = ["a", "b", "c"];
+        for (uri, expected) in cases {
+            assert_eq!(owner(&names, all.iter(), uri), expected, "{uri}");
+        }
+        let alone = owner(&names, all.iter().take(1), "gone://x");
+        assert_eq!(alone, sure("a"), "who is alone");
+        let nobody = owner(&names, all.iter().take(0), "note:///a");
+        assert_eq!(nobody, Owner::Unknown);
+    }
+
+    /// Who is likely has all its time; the others are asked when it has nothing, or is late.
+    #[tokio::test(start_paused = true)]
+    async fn who_is_likely_is_asked_first_and_has_its_time() {
+        const SHARE: Duration = Duration::from_secs(10);
+        type Answer = (u64, Result<&'static str, ()>);
+        type Case = (
+            Option<Answer>,
+            &'static [Answer],
+            Option<Result<&'static str, ()>>,
+            u64,
+        );
+        const NO: Result<&str, ()> = Err(());
+        const NEVER: u64 = 1 << 40;
+        let answering = |(after, answer): Answer| async move {
+            clock::sleep(Duration::from_secs(after)).await;
+            let nobody = || Error::unsent(Trouble::new(Reason::Internal, "not here"));
+            answer.map_err(|()| nobody())
+        };
+        #[rustfmt::skip]
+        let cases: [Case; 9] = [
+            (Some((1, Ok("likely"))), &[(1, Ok("other"))], Some(Ok("likely")), 1),
+            (Some((30, Ok("likely"))), &[(1, NO)], Some(Ok("likely")), 30),
+            (Some((30, Ok("likely"))), &[(1, Ok("other"))], Some(Ok("other")), 11),
+            (Some((1, NO)), &[(1, Ok("other"))], Some(Ok("other")), 2),
+            (Some((12, NO)), &[(5, Ok("other"))], Some(Ok("other")), 15),
+            (Some((1, NO)), &[(1, NO), (NEVER, Ok("late"))], Some(NO), 11),
+            (None, &[(1, NO), (3, Ok("second")), (2, Ok("third"))], Some(Ok("second")), 3),
+            (None, &[(NEVER, NO)], None, 10),
+            (None, &[], None, 0),
+        ];
+        for (likely, others, expected, takes) in cases {
+            let began = clock::now();
+            let others = others.iter().map(|other| answering(*other));
+            let read = first_of(likely.map(answering), others, SHARE).await;
+            let read = read.map(|read| read.map_err(|_| ()));
+            assert_eq!(read, expected);
+            assert_eq!(began.elapsed().as_secs(), takes, "{expected:?}");
+        }
     }
 }

@@ -24,6 +24,7 @@ mod lives;
 mod logbook;
 mod merged;
 mod merged_lists;
+mod merged_owners;
 mod merged_streams;
 mod merged_world;
 mod modern;

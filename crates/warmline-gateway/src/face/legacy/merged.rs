@@ -7,17 +7,18 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::StreamExt as _;
 use futures_util::future::join_all;
-use futures_util::stream::FuturesOrdered;
 use http::StatusCode;
 use serde_json::json;
 use warmline::core::code::Reason;
 use warmline::core::era::Era;
 use warmline::core::exchange::Trouble;
+use warmline::core::protocol::meta;
 use warmline::core::protocol::params::Params;
 use warmline::{Code, Error, List, ServerHandle, clock};
 
+use super::accepts;
+use super::asking::Ear;
 use super::client::Client;
 use super::refusal::Refusal;
 use super::request::{Seat, calling_one};
@@ -28,7 +29,7 @@ use crate::failure::{self, Candour};
 use crate::flow::{Calling, Ended};
 use crate::merge::absent::{self, Absences, Asked, LeftOut, Whom, Why};
 use crate::merge::lists::{self, From, Listing};
-use crate::merge::owner::{Found, Seeker};
+use crate::merge::owner::{self, Found, Named, Owner, Seeker};
 use crate::merge::{self, About, Errand, Member};
 use crate::reply::{self, RpcCode};
 use crate::which;
@@ -150,62 +151,62 @@ async fn by_uri(
         subject: &visit.subject,
         era: Era::Legacy,
     };
-    match seeker.find(members, uri).await {
-        Found {
-            owner: Some(owner), ..
-        } => calling_one(&visit.to(&owner), client, method, params, seat),
+    let is_read = method == "resources/read";
+    let owner = if method.ends_with("subscribe") {
+        seeker.holder(members, uri).await
+    } else {
+        let found = seeker.find(members, uri).await;
+        let is_sure = matches!(found.owner, Owner::Sure(_));
         // A tool may have handed it out without a list to say so. To read it changes nothing.
-        Found { others, .. } if method == "resources/read" && !others.is_empty() => {
-            Ok(reading_anywhere(visit, others, uri, params, seat))
-        },
-        Found { .. } => {
-            visit.turned_down(method, &params, "unknown-resource");
-            let (id, ..) = seat;
-            let message = no_such_resource(&id, uri);
-            Ok(Box::pin(std::future::ready(Ended {
-                status: StatusCode::OK,
-                message,
-            })))
-        },
+        if is_read && !is_sure && !found.all.is_empty() {
+            return Ok(reading_anywhere(visit, client, (found, uri), params, seat));
+        }
+        found.owner.likely().map(str::to_owned)
+    };
+    if let Some(owner) = owner {
+        return calling_one(&visit.to(&owner), client, method, params, seat);
     }
+    visit.turned_down(method, &params, "unknown-resource");
+    let (id, ..) = seat;
+    let message = no_such_resource(&id, uri);
+    Ok(Box::pin(std::future::ready(Ended {
+        status: StatusCode::OK,
+        message,
+    })))
 }
 
-/// Reads a resource from the first server that has it. All are asked at once: one that hangs
-/// takes no more than its share, however many do.
+/// Reads a resource from the first server that has it. What comes down meanwhile is heard of the
+/// one that is likely to.
 fn reading_anywhere(
     visit: &Visit<'_>,
-    servers: Vec<(String, ServerHandle)>,
-    uri: &str,
+    client: &Arc<Client>,
+    (found, uri): (Found, &str),
     params: Params,
-    (id, _, present): Seat<'_>,
+    (id, lane, present): Seat<'_>,
 ) -> Calling {
     let line = visit.noted("resources/read", &params);
     let share = visit.shared.options.list_share;
     let (uri, candour) = (uri.to_owned(), visit.candour());
+    let token = params.meta_member(meta::PROGRESS_TOKEN);
+    let token = token.map(Bytes::copy_from_slice);
+    let ear = Arc::new(Ear::new(client, lane, token, accepts(visit.head)));
     let params = which::without_run(params);
     Box::pin(async move {
-        let asked = servers.into_iter().map(|(_, server)| {
-            let reading = server.request_raw("resources/read", params.clone());
-            clock::timeout(share, reading.into_future())
-        });
-        let mut asked: FuturesOrdered<_> = asked.collect();
-        let mut read = None;
-        while let Some(answered) = asked.next().await {
-            let Ok(answered) = answered else { continue };
-            let is_there = answered.is_ok();
-            read = Some(answered);
-            if is_there {
-                break;
-            }
-        }
+        let reading = |(_, server): Named| server.request_raw("resources/read", params.clone());
+        let (first, others) = found.parted();
+        let has_first = first.is_some();
+        let first = first.map(|first| reading(first).listened_by(ear).into_future());
+        let others = others.into_iter().map(|other| reading(other).into_future());
+        let read = owner::first_of(first, others, share).await;
         match (line, &read) {
             (Some(line), Some(read)) => line.ended(read),
             (Some(line), None) => line.late(),
             (None, _) => {},
         }
-        drop((asked, present));
+        drop(present);
         match read {
             Some(Ok(result)) => ended(&id, Ok(result), candour),
+            Some(Err(error)) if has_first => ended(&id, Err(error), candour),
             Some(Err(_)) | None => Ended {
                 status: StatusCode::OK,
                 message: no_such_resource(&id, &uri),

@@ -1,22 +1,24 @@
 //! `subscriptions/listen` at the place of all servers: one stream for the client, one at each
 //! server behind it.
 //!
-//! Asked by: [`merged`](super::merged).  It is acknowledged at once. A server that cannot be heard
-//! is tried again; when it is there, or when there are other servers than before, whatever may have
-//! changed is said to have changed.
+//! Asked by: [`merged`](super::merged).  What the servers agreed to within their shares of time is
+//! acknowledged ([`promise`](super::promise)). A server that cannot be heard is tried again; when it
+//! is there, or when there are other servers than before, whatever may have changed is said to have
+//! changed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
+use futures_util::{StreamExt as _, stream};
 use http::Response;
 use http::request::Parts;
-use serde_json::{Value, json};
+use tokio::sync::watch;
 use warmline::core::era::Era;
 use warmline::core::protocol::params::Params;
-use warmline::core::protocol::splice::Edit;
 use warmline::{Listener, News, ServerHandle, clock};
 
 use super::Way;
@@ -24,6 +26,7 @@ use super::listen::{
     ACKNOWLEDGED, Ear, FIRST_PAUSE, LONGEST_PAUSE, METHOD, STOOD, hear, no_room, not_as_json,
     stopped,
 };
+use super::promise::{Came, Everybody, Promise, Told, Wanted};
 use super::together::Together;
 use crate::Shared;
 use crate::body::Body;
@@ -31,11 +34,17 @@ use crate::door::limits::NO_BURDEN;
 use crate::face::{self, Visit};
 use crate::flow::{self, Accepts, Calling, Leaving, Manner};
 use crate::lane::{Keep, Lane};
-use crate::merge;
 use crate::merge::changes::Changes;
 use crate::merge::owner::Seeker;
+use crate::merge::{self, Member, absent};
 use crate::path::Target;
 use crate::who::{Peer, Subject};
+
+/// More resources of one listen are not looked for at the servers themselves where no list names
+/// them.
+const MAX_LOOKED_FOR: usize = 64;
+/// So many are looked for at a time.
+const AT_ONCE: usize = 8;
 
 /// Answers `subscriptions/listen`.
 pub(super) async fn answer(
@@ -52,11 +61,10 @@ pub(super) async fn answer(
         return no_room(&id);
     };
     let lane = Arc::new(Lane::new(Keep::Nothing));
+    // It is a stream, whenever there is something to say.
+    lane.begin();
     let line = visit.noted(METHOD, params);
     let ear = Arc::new(Ear::new(&lane, id).noted_in(line));
-    let wanted = Wanted::of(params);
-    ear.tell(ACKNOWLEDGED, &wanted.acknowledgement());
-    ear.note(Ok(Bytes::new()));
     let place = Place {
         shared: Arc::clone(visit.shared),
         subject: visit.subject.clone(),
@@ -65,8 +73,7 @@ pub(super) async fn answer(
         head: visit.head.clone(),
         params: params.clone(),
         way,
-        wanted,
-        ear,
+        promise: Arc::new(Promise::new(Wanted::of(params), Arc::clone(&ear))),
     };
     let mut stopping = visit.shared.stopping.clone();
     let turned_out = visit.turned_out();
@@ -77,7 +84,7 @@ pub(super) async fn answer(
             () = turned_out => {},
         }
         drop(taken);
-        place.ear.ended(b"{\"resultType\":\"complete\"}")
+        ear.ended(b"{\"resultType\":\"complete\"}")
     });
     let manner = Manner {
         accepts,
@@ -85,50 +92,6 @@ pub(super) async fn answer(
         stream: None,
     };
     flow::respond(calling, lane, manner, visit.take_burden().bytes_alone()).await
-}
-
-/// What a client wants to hear of.
-struct Wanted {
-    /// The raw object.
-    raw: Value,
-    uris: Vec<String>,
-}
-
-impl Wanted {
-    fn of(params: &Params) -> Self {
-        let raw = params.member("notifications").unwrap_or(b"{}");
-        let mut raw: Value = serde_json::from_slice(raw).unwrap_or_default();
-        // Tasks are not spoken of at this place.
-        raw.as_object_mut().map(|raw| raw.remove("taskIds"));
-        let uris = raw["resourceSubscriptions"]
-            .as_array()
-            .into_iter()
-            .flatten();
-        let uris = uris.filter_map(Value::as_str).map(str::to_owned).collect();
-        Self { raw, uris }
-    }
-
-    /// All of it can be had here.
-    fn acknowledgement(&self) -> Bytes {
-        json!({ "notifications": self.raw }).to_string().into()
-    }
-
-    /// The parameters for one server, which hears of its own resources alone.
-    fn for_server(&self, params: &Params, uris: &[String]) -> Params {
-        let mut wanted = self.raw.clone();
-        if let Some(wanted) = wanted.as_object_mut() {
-            wanted.remove("resourceSubscriptions");
-            if !uris.is_empty() {
-                wanted.insert("resourceSubscriptions".to_owned(), json!(uris));
-            }
-        }
-        let wanted = wanted.to_string();
-        let mut raw = Vec::with_capacity(params.raw().len());
-        let edits = [Edit::Set("notifications", wanted.as_bytes())];
-        params.write_with(&mut raw, &edits, &[]);
-        // Edits of a checked object make a checked object.
-        Params::parse(raw.into()).unwrap_or_else(|_| params.clone())
-    }
 }
 
 /// The place of a client at all servers: what its visit said, for as long as it stays.
@@ -140,8 +103,7 @@ struct Place {
     head: Parts,
     params: Params,
     way: Way,
-    wanted: Wanted,
-    ear: Arc<Ear>,
+    promise: Arc<Promise>,
 }
 
 impl Place {
@@ -153,8 +115,7 @@ impl Place {
                 () = self.stay_with_all() => {},
                 () = changes.next() => {},
             }
-            self.ear
-                .anything_may_have_changed(&self.wanted.acknowledgement());
+            self.promise.anything_may_have_changed();
         }
     }
 
@@ -172,52 +133,143 @@ impl Place {
             subject: &self.subject,
             era: Era::Modern,
         };
-        let mut uris: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for uri in &self.wanted.uris {
-            if let Some(owner) = seeker.find(members(), uri).await.owner {
-                uris.entry(owner).or_default().push(uri.clone());
-            }
-        }
-        let staying = members().into_iter().filter_map(|member| {
+        let mut uris = self.uris(seeker, members).await;
+        let members = members();
+        let all = members.len();
+        let heard = members.into_iter().filter_map(|member| {
             let uris = uris.remove(&member.name).unwrap_or_default();
-            let params = self.wanted.for_server(&self.params, &uris);
-            let together = &self.shared.together;
-            Some(stay_with(together, member.reached.ok()?, params, &self.ear))
+            Some(self.heard(member.reached.ok()?, uris))
         });
-        join_all(staying).await;
+        let heard: Vec<Heard> = heard.collect();
+        let is_anybody_away = heard.len() < all;
+        let promising = async {
+            let said = join_all(heard.iter().map(Heard::said)).await;
+            let is_late = said.contains(&Everybody::NotYet);
+            self.promise.give(match is_anybody_away || is_late {
+                true => Everybody::NotYet,
+                false => Everybody::Said,
+            });
+        };
+        let staying = join_all(heard.iter().map(|one| one.stay(&self.shared.together)));
+        join(staying, promising).await;
         // Nobody is left who could tell anything; other servers may come.
         std::future::pending::<()>().await;
     }
+
+    /// The resources that are to be heard of, by the server that has them.
+    async fn uris(
+        &self,
+        seeker: Seeker<'_>,
+        members: impl Fn() -> Vec<Member>,
+    ) -> BTreeMap<String, Vec<String>> {
+        let uris = self.promise.wanted().uris();
+        let looked_for = uris.into_iter().enumerate().map(|(number, uri)| {
+            let members = members();
+            async move {
+                let owner = match number < MAX_LOOKED_FOR {
+                    true => seeker.holder(members, &uri).await,
+                    false => seeker.find(members, &uri).await.owner.into_likely(),
+                };
+                (owner, uri)
+            }
+        });
+        let mut looked_for = stream::iter(looked_for).buffered(AT_ONCE);
+        let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        while let Some((owner, uri)) = looked_for.next().await {
+            if let Some(owner) = owner {
+                found.entry(owner).or_default().push(uri);
+            }
+        }
+        found
+    }
+
+    /// A server that is to be heard.
+    fn heard(&self, server: ServerHandle, uris: Vec<String>) -> Heard {
+        let absences = &self.shared.absences;
+        let whom = absent::whom(&self.subject, Era::Modern, server.name());
+        let most = self.shared.options.list_share;
+        let share = absences.share_of(&server, &whom, most);
+        Heard {
+            params: self.promise.wanted().for_server(&self.params, &uris),
+            share: share.unwrap_or_default(),
+            ear: Arc::new(MemberEar {
+                promise: Arc::clone(&self.promise),
+                uris: uris.into(),
+                is_again: AtomicBool::new(false),
+                said: watch::Sender::new(None),
+            }),
+            server,
+        }
+    }
 }
 
-/// Stays with one server; ends where it knows no such thing.
-async fn stay_with(together: &Together, server: ServerHandle, params: Params, ear: &Arc<Ear>) {
-    let ear = Arc::new(MemberEar {
-        ear: Arc::clone(ear),
-        is_again: AtomicBool::new(false),
-    });
-    let mut pause = FIRST_PAUSE;
-    loop {
-        let began = clock::now();
-        let listener = Arc::<MemberEar>::clone(&ear);
-        let heard = hear(together, &server, &params, listener).await;
-        if heard.is_err_and(|error| error.server_error().is_some()) {
-            return;
+/// A server that is heard for a listen of all.
+struct Heard {
+    server: ServerHandle,
+    /// What it is asked for; none where there is nothing to ask.
+    params: Option<Params>,
+    /// How long is waited for what it agrees to.
+    share: Duration,
+    ear: Arc<MemberEar>,
+}
+
+impl Heard {
+    /// Waits until it said what it agrees to, or its share is over.
+    async fn said(&self) -> Everybody {
+        if self.params.is_none() {
+            return Everybody::Said;
         }
-        ear.is_again.store(true, Ordering::Release);
-        if began.elapsed() >= STOOD {
-            pause = FIRST_PAUSE;
+        let mut said = self.ear.said.subscribe();
+        let said = clock::timeout(self.share, said.wait_for(Option::is_some)).await;
+        let said = said.ok().and_then(|said| said.ok().and_then(|said| *said));
+        said.unwrap_or_else(|| {
+            self.ear.says(Everybody::NotYet);
+            Everybody::NotYet
+        })
+    }
+
+    /// Stays with it; ends where it knows no such thing.
+    async fn stay(&self, together: &Together) {
+        let Some(params) = &self.params else { return };
+        let ear = &self.ear;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let began = clock::now();
+            let listener = Arc::<MemberEar>::clone(ear);
+            let heard = hear(together, &self.server, params, listener).await;
+            if heard.is_err_and(|error| error.server_error().is_some()) {
+                ear.says(Everybody::Said);
+                return;
+            }
+            ear.says(Everybody::NotYet);
+            if began.elapsed() >= STOOD {
+                pause = FIRST_PAUSE;
+            }
+            clock::sleep(pause).await;
+            pause = LONGEST_PAUSE.min(pause * 2);
         }
-        clock::sleep(pause).await;
-        pause = LONGEST_PAUSE.min(pause * 2);
     }
 }
 
 /// Hears one server for a listen of all.
 struct MemberEar {
-    ear: Arc<Ear>,
-    /// Whether it was tried before.
+    promise: Arc<Promise>,
+    /// The resources that it was asked to tell of.
+    uris: Arc<[String]>,
+    /// Whether it was heard before.
     is_again: AtomicBool,
+    /// Whether it said what it agrees to, once that is known.
+    said: watch::Sender<Option<Everybody>>,
+}
+
+impl MemberEar {
+    fn says(&self, said: Everybody) {
+        self.said.send_if_modified(|known| {
+            let is_first = known.is_none();
+            known.get_or_insert(said);
+            is_first
+        });
+    }
 }
 
 impl Listener for MemberEar {
@@ -226,10 +278,23 @@ impl Listener for MemberEar {
         let News::Other(method, params) = news else {
             return;
         };
-        if method != ACKNOWLEDGED {
-            self.ear.tell(&method, &params);
-        } else if self.is_again.load(Ordering::Acquire) {
-            self.ear.anything_may_have_changed(&params);
+        if method == ACKNOWLEDGED {
+            let is_again = self.is_again.swap(true, Ordering::AcqRel);
+            let was_away = *self.said.borrow() == Some(Everybody::NotYet);
+            let came = match (is_again, was_away) {
+                (true, _) => Came::Again,
+                (false, true) => Came::Late,
+                (false, false) => Came::InTime,
+            };
+            self.promise.agreed(&params, came);
+            self.says(Everybody::Said);
+        } else {
+            let uris = Arc::clone(&self.uris);
+            self.promise.heard(Told {
+                uris,
+                method,
+                params,
+            });
         }
     }
 }

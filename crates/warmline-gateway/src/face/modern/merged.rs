@@ -5,24 +5,23 @@
 //! with `initialize`.
 
 use bytes::Bytes;
-use futures_util::StreamExt as _;
 use futures_util::future::join_all;
-use futures_util::stream::FuturesOrdered;
 use http::Response;
 use serde_json::json;
 use std::sync::Arc;
 use warmline::core::era::Era;
 use warmline::core::protocol::envelope::Message;
 use warmline::core::protocol::params::Params;
-use warmline::{Code, List, Run, clock};
+use warmline::{Code, List, Run};
 
 use super::state::Binding;
 use super::task::Extensions;
 use super::{Asked, NotPassed, Way, call, gathered, listen, method_named, raw_id};
 use crate::body::Body;
 use crate::face::Visit;
+use crate::failure;
 use crate::merge::lists::{From, Listing};
-use crate::merge::owner::{Found, Seeker};
+use crate::merge::owner::{self, Found, Named, Owner, Seeker};
 use crate::merge::{self, About, Errand, Member, words};
 use crate::reply::{self, RpcCode};
 
@@ -234,66 +233,75 @@ async fn by_uri(
         era: Era::Modern,
     };
     let found = seeker.find(members(visit, &params).await?, uri).await;
-    if let Some(owner) = found.owner {
-        let there = visit.to(&owner);
+    let is_read = message.method() == Some("resources/read");
+    let is_sure = matches!(found.owner, Owner::Sure(_));
+    if is_read && !is_sure && !found.all.is_empty() {
+        // A tool may have handed it out without a list to say so. To read it changes nothing.
+        return Ok(read_anywhere(visit, message, (found, uri), &params).await);
+    }
+    if let Some(owner) = found.owner.likely() {
+        let there = visit.to(owner);
         let asked = Asked::of(&there, message, params)?;
         return Ok(passed(&there, message, asked).await);
     }
-    if message.method() == Some("resources/read") && !found.others.is_empty() {
-        // A tool may have handed it out without a list to say so. To read it changes nothing.
-        if let Some(result) = read_anywhere(visit, message, &found, &params).await {
-            return Ok(answer(message, &result));
-        }
-    } else {
-        let method = message.method().unwrap_or_default();
-        visit.turned_down(method, &params, "unknown-resource");
-    }
-    let (code, data) = (RpcCode::Params.number(), json!({ "uri": uri }));
-    let id = message.raw_id();
-    let message = reply::error_message(id, code, "Resource not found", Some(&data));
-    Ok(reply::answer(message))
+    let method = message.method().unwrap_or_default();
+    visit.turned_down(method, &params, "unknown-resource");
+    Ok(reply::answer(no_such_resource(message, uri)))
 }
 
-/// Reads a resource from the first server that has it. All are asked at once: one that hangs
-/// takes no more than its share, however many do. A state that a server gave is its own alone.
+fn no_such_resource(message: &Message, uri: &str) -> Bytes {
+    let (code, data) = (RpcCode::Params.number(), json!({ "uri": uri }));
+    reply::error_message(message.raw_id(), code, "Resource not found", Some(&data))
+}
+
+/// Reads a resource from the first server that has it. A state that a server gave is its own alone.
 async fn read_anywhere(
     visit: &Visit<'_>,
     message: &Message,
-    found: &Found,
+    (found, uri): (Found, &str),
     params: &Params,
-) -> Option<Bytes> {
-    let share = visit.shared.options.list_share;
+) -> Response<Body> {
     let line = visit.noted("resources/read", params);
-    let asked = found.others.iter().filter_map(|(name, _)| {
-        let asked = Asked::of(&visit.to(name), message, params.clone()).ok()?;
+    let (first, others) = found.parted();
+    let reading = |(name, _): Named| {
+        let asked = Asked::of(&visit.to(&name), message, params.clone()).ok()?;
         let reading = asked.server.request_raw("resources/read", asked.params);
-        let reading = clock::timeout(share, reading.relayed().into_future());
+        let reading = reading.relayed().into_future();
         let whose = (asked.who, asked.run, name);
-        Some(async move { (whose, reading.await) })
-    });
-    let mut asked: FuturesOrdered<_> = asked.collect();
-    let mut read = None;
-    while let Some((whose, answered)) = asked.next().await {
-        let Ok(answered) = answered else { continue };
-        let is_there = answered.is_ok();
-        read = Some((whose, answered));
-        if is_there {
-            break;
-        }
-    }
+        Some(async move { reading.await.map(|result| (whose, result)) })
+    };
+    let first = first.and_then(reading);
+    let has_first = first.is_some();
+    let others = others.into_iter().filter_map(reading);
+    let share = visit.shared.options.list_share;
+    let read = owner::first_of(first, others, share).await;
     match (line, &read) {
-        (Some(line), Some((_, read))) => line.ended(read),
+        (Some(line), Some(Ok((_, result)))) => line.ended(&Ok(result.clone())),
+        (Some(line), Some(Err(error))) => line.ended(&Err(error.clone())),
         (Some(line), None) => line.late(),
         (None, _) => {},
     }
-    let ((who, run, server), read) = read?;
+    let ((who, run, server), result) = match read {
+        Some(Ok(read)) => read,
+        Some(Err(error)) if has_first => {
+            let id = message.raw_id().unwrap_or(b"null");
+            let status = failure::modern_status(&error, 0);
+            return reply::ended(status, failure::message(id, &error, visit.candour()));
+        },
+        Some(Err(_)) | None => return reply::answer(no_such_resource(message, uri)),
+    };
     let binding = Binding {
         vault: visit.shared.warm.vault(),
         who,
-        server,
+        server: &server,
         run: run.as_ref().map(Run::name),
     };
-    let extensions = Extensions::of(params);
-    read.ok()
-        .and_then(|result| binding.seal(result, &extensions).ok())
+    match binding.seal(result, &Extensions::of(params)) {
+        Ok(result) => answer(message, &result),
+        Err(trouble) => {
+            let code = RpcCode::Internal.number();
+            let id = message.raw_id();
+            reply::answer(reply::error_message(id, code, &trouble.what, None))
+        },
+    }
 }

@@ -1,9 +1,12 @@
 //! All servers in one, for a modern client.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use warmline::Server;
 use warmline::core::era::Era;
-use warmline_testkit::{LedgerServer, Personality};
+use warmline_gateway::Options;
+use warmline_testkit::{Canned, Fault, LedgerServer, Moment, Personality, Rule};
 
 use super::wire::{Back, Stream, Wire, call, request};
 use crate::merged_world::{Merged, each, list};
@@ -256,5 +259,102 @@ async fn one_listen_hears_all_servers() {
     drop(stream);
     let all = || listens("alpha") + listens("beta") + more.control().listens();
     until("nobody is listened to", || all() == 0).await;
+    world.finish().await;
+}
+
+/// mcp-spec 6.6.2: what is acknowledged is what the servers agreed to, each for what it was asked:
+/// not what no server tells of, nor a resource that nobody has.
+#[tokio::test]
+async fn what_no_server_agreed_to_is_not_acknowledged() {
+    let wanted = json!({
+        "toolsListChanged": true,
+        "promptsListChanged": true,
+        "resourceSubscriptions": ["one://page/1", "two://page/1", "gone://9"],
+    });
+    let tools: &[&str] = &["toolsListChanged"];
+    let resources: &[&str] = &["resourceSubscriptions"];
+    let cases = [
+        (tools, tools, json!({ "toolsListChanged": true })),
+        (
+            tools,
+            resources,
+            json!({ "toolsListChanged": true, "resourceSubscriptions": ["two://page/1"] }),
+        ),
+        (&[], &[], json!({})),
+    ];
+    for (first, second, expected) in cases {
+        let of = |scheme: &str, kinds| Personality::modern().scheme(scheme).tells_of(kinds);
+        let servers = vec![("alpha", of("one", first)), ("beta", of("two", second))];
+        let world = Merged::modern(servers).await;
+        let listen = request("subscriptions/listen", json!({ "notifications": wanted }));
+        let mut stream = listen.at(RUN).begin_at(world.gateway.address()).await;
+        let first = next(&mut stream).await;
+        assert_eq!(first["method"], "notifications/subscriptions/acknowledged");
+        assert_eq!(first["params"]["notifications"], expected);
+        drop(stream);
+        world.finish().await;
+    }
+}
+
+/// mcp-spec 6.6.2: a server that does not say in time what it agrees to keeps nobody waiting, and
+/// its resources are not promised. That its tools will be there is told when they are.
+#[tokio::test]
+async fn a_server_that_says_late_what_it_agrees_to_is_not_waited_for() {
+    let of = |scheme| Personality::modern().scheme(scheme);
+    let servers = vec![("alpha", of("one")), ("beta", of("two"))];
+    let world = Merged::modern_with(servers, |options| Options {
+        list_share: Duration::from_millis(300),
+        ..options
+    })
+    .await;
+    let silence = Fault::Silence(Moment::BeforeExecuting);
+    let silent = Rule::new(silence).on("subscriptions/listen").always();
+    world.server("beta").inject(silent);
+    let uris = ["one://page/1", "two://page/1"];
+    let wanted = json!({ "toolsListChanged": true, "resourceSubscriptions": uris });
+    let listen = request("subscriptions/listen", json!({ "notifications": wanted }));
+    let mut stream = listen.at(RUN).begin_at(world.gateway.address()).await;
+    let first = next(&mut stream).await;
+    let expected = json!({ "toolsListChanged": true, "resourceSubscriptions": ["one://page/1"] });
+    assert_eq!(first["params"]["notifications"], expected);
+    let alpha = world.server("alpha").control();
+    alpha.update_resource("one://page/1");
+    heard(&mut stream, "notifications/resources/updated").await;
+    drop(stream);
+    world.finish().await;
+}
+
+/// mcp-spec 8.7.1: a scheme is a guess. What the server that lists others of its scheme does not
+/// have is read from who has it.
+#[tokio::test]
+async fn a_resource_of_a_scheme_that_another_lists_is_read_from_who_has_it() {
+    let world = two().await;
+    let none =
+        r#"{"jsonrpc":"2.0","id":$ID,"error":{"code":-32602,"message":"Resource not found"}}"#;
+    let none = Fault::Reply(Canned::new(200, none).json());
+    let reads = |fault| Rule::new(fault).on("resources/read").always();
+    world.server("alpha").inject(reads(none));
+    let made = json!({
+        "contents": [{ "uri": "one://made", "text": "beta's" }],
+        "resultType": "complete", "ttlMs": 0, "cacheScope": "private",
+    });
+    world.server("beta").inject(reads(Fault::Result(made)));
+    let read = result(&world, "resources/read", json!({ "uri": "one://made" })).await;
+    assert_eq!(read["contents"][0]["text"], "beta's");
+    assert_eq!(asked(&world, "resources/read"), (1, 1));
+    // What is listed is asked for where it is listed, and nowhere else.
+    let listed = request("resources/read", json!({ "uri": "one://page/1" }));
+    let back = send(&world, listed).await;
+    assert_eq!(back.json()["error"]["code"], -32602, "{back:?}");
+    assert_eq!(asked(&world, "resources/read"), (2, 1));
+    // Whoever wants to hear of it hears it from there.
+    let wanted = json!({ "resourceSubscriptions": ["one://made"] });
+    let listen = request("subscriptions/listen", json!({ "notifications": wanted }));
+    let mut stream = listen.at(RUN).begin_at(world.gateway.address()).await;
+    let first = next(&mut stream).await;
+    assert_eq!(first["params"]["notifications"], wanted);
+    world.server("beta").control().update_resource("one://made");
+    heard(&mut stream, "notifications/resources/updated").await;
+    drop(stream);
     world.finish().await;
 }
