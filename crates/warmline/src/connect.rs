@@ -34,6 +34,7 @@ use line::LiveIds;
 pub(crate) use line::{FirstContact, Line};
 use starts::Starts;
 
+mod abandoned;
 mod line;
 mod orders;
 mod recorded;

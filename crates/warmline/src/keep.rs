@@ -347,9 +347,11 @@ async fn look_through_stores(engine: &Arc<Engine>) {
             })
             .await;
         for record in left {
+            // Asked again for each: while one is ended, somebody comes back for another.
+            let is_held = |key: &Key| engine.pool().holds(key);
             engine
                 .connector()
-                .end_abandoned(&entry, &records, record)
+                .end_abandoned(&entry, &records, record, is_held)
                 .await;
         }
     }

@@ -3,22 +3,37 @@
 use std::time::Duration;
 
 use warmline::Secret;
-use warmline_testkit::{Canned, Fault, Rule};
+use warmline_testkit::{Canned, Fault, Moment, Rule};
 
 use super::*;
+use crate::census::until;
+
+/// How long a server that has a connection may take for what is on it, between two jumps of time.
+const ANSWERS_WITHIN: Duration = Duration::from_millis(10);
 
 /// Lets the keeper work through that much time.
-async fn pass(minutes: u32) {
+async fn pass(server: &LedgerServer, minutes: u32) {
     for _ in 0..minutes * 6 {
-        tokio::time::pause();
-        tokio::time::advance(Duration::from_secs(10)).await;
-        tokio::time::resume();
-        // The server answers on a thread of its own, in real time.
-        for _ in 0..20 {
-            tokio::task::yield_now().await;
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        step(server).await;
     }
+}
+
+/// The same for ten seconds.
+async fn step(server: &LedgerServer) {
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(10)).await;
+    tokio::time::resume();
+    // The server answers on a thread of its own, in real time.
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let quiet = async {
+        while server.counts().open_connections > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(ANSWERS_WITHIN, quiet).await.ok();
 }
 
 /// A49, reliability P29: the sessions of a life that ended without a word are ended with DELETE.
@@ -34,7 +49,7 @@ async fn a_session_that_nobody_came_back_for_is_ended() {
     assert_eq!(count(&second, "taken-up").await, 2);
     let held = second.named("taken-up").unwrap();
     for _ in 0..5 {
-        pass(10).await;
+        pass(&server, 10).await;
         // A run in use is not one that nobody came back for.
         let expected = counted(&held.server(LEDGER).unwrap()).await;
         assert!(expected > 2);
@@ -44,6 +59,53 @@ async fn a_session_that_nobody_came_back_for_is_ended() {
     // The record goes after the session, which the server ends on a thread of its own.
     store.comes_to(OF_THE_SERVER + 1).await;
     held.end().await;
+    second.close().await;
+    assert_eq!(server.violations(), Vec::<String>::new());
+}
+
+/// A49: who comes back while the sessions of others are ended keeps the session,
+/// or gets a new one: none is ended under a live run.
+#[tokio::test]
+async fn nobody_loses_a_session_while_those_of_others_are_ended() {
+    let (server, store) = (server(), Kept::new());
+    let first = life(&server, &store);
+    let names = ["one", "two", "three"];
+    for name in names {
+        count(&first, name).await;
+    }
+    first.close().await;
+    let second = life(&server, &store);
+    // Somebody has to call, so that there is a keeper.
+    let run = second.begin();
+    counted(&run.server(LEDGER).unwrap()).await;
+    run.end().await;
+    let before = server.ledger().received("DELETE");
+    let deletes = || server.ledger().received("DELETE") - before;
+    server.inject(Rule::new(Fault::Delay(1_000, Moment::BeforeExecuting)).on("DELETE"));
+    for _ in 0..60 * 6 {
+        // No further than that: whoever ends a session does not wait for ever.
+        if deletes() == 0 {
+            step(&server).await;
+        }
+    }
+    assert_eq!(deletes(), 1, "the first of them is being ended");
+    let runs = names.map(|name| second.named(name).unwrap());
+    let mut came_back = Vec::new();
+    for run in &runs {
+        came_back.push(counted(&run.server(LEDGER).unwrap()).await);
+    }
+    came_back.sort_unstable();
+    assert_eq!(came_back, [1, 2, 2], "two of them find theirs");
+    // The one that was being ended is gone, and no other.
+    until("it is ended", || server.counts().open_sessions == 3).await;
+    pass(&server, 5).await;
+    let mut later = Vec::new();
+    for run in runs {
+        later.push(counted(&run.server(LEDGER).unwrap()).await);
+        run.end().await;
+    }
+    later.sort_unstable();
+    assert_eq!((later.as_slice(), deletes()), (&[2, 3, 3][..], 1 + 3));
     second.close().await;
     assert_eq!(server.violations(), Vec::<String>::new());
 }
@@ -68,10 +130,10 @@ async fn a_session_that_could_not_be_ended_is_tried_again() {
         let deletes = || deletes() - before;
         let answer = Fault::Reply(Canned::new(status, "not now"));
         server.inject(Rule::new(answer).on("DELETE"));
-        pass(45).await;
+        pass(&server, 45).await;
         assert_eq!(deletes(), 1, "{status}");
         assert_eq!(store.records().await, OF_THE_SERVER + tries - 1, "{status}");
-        pass(45).await;
+        pass(&server, 45).await;
         assert_eq!(deletes(), tries, "{status}");
         assert_eq!(store.records().await, OF_THE_SERVER, "{status}");
         assert_eq!(server.counts().open_sessions, open, "{status}");
@@ -105,7 +167,7 @@ async fn a_session_is_ended_at_its_own_server() {
     let run = second.named("here").unwrap();
     for _ in 0..5 {
         counted(&run.server("other").unwrap()).await;
-        pass(10).await;
+        pass(&other, 10).await;
     }
     assert_eq!(other.ledger().received("DELETE"), 0);
     assert_eq!(mine.counts().open_sessions, 1);
@@ -158,7 +220,7 @@ async fn a_session_is_ended_by_whoever_opened_it() {
         let (before, left) = (server.ledger().received("DELETE"), store.records().await);
         // Long enough for two tries: time jumps here, and the first may be cut off by that.
         for _ in 0..2 {
-            pass(45).await;
+            pass(&server, 45).await;
         }
         let open = server.counts().open_sessions;
         let told = server.ledger().received("DELETE") > before;
@@ -167,7 +229,7 @@ async fn a_session_is_ended_by_whoever_opened_it() {
         let expected = left - usize::from(open == 0);
         for _ in 0..5 {
             if store.records().await != expected {
-                pass(45).await;
+                pass(&server, 45).await;
             }
         }
         store.comes_to(expected).await;

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
-use warmline_core::code::Reason;
 use warmline_core::era::Era;
 use warmline_core::exchange::Trouble;
 use warmline_core::key::{Key, Transport};
@@ -15,8 +14,6 @@ use warmline_core::record::{self, Record};
 use super::telling::failure_of;
 use super::{CLOSE_WITHIN, Connect, Line, Setup};
 use crate::clock;
-use crate::credentials::Credential;
-use crate::entry::{Entry, NO_CREDENTIAL};
 use crate::metrics::{StoreOperation, StoreResult};
 use crate::pool::{CellOf, Opened, Order};
 use crate::store::{Records, Written};
@@ -75,6 +72,10 @@ impl Connect {
         };
         let opened = self.resumed(setup, &record);
         *book.written.lock() = Some(Box::new(record));
+        if opened.is_some() {
+            // Other processes see by that that somebody came back.
+            setup.renews();
+        }
         opened
     }
 
@@ -285,89 +286,6 @@ impl Connect {
         Self::store_did(setup, StoreOperation::Clear, did, began);
         drop(pen);
     }
-
-    /// Ends a session that nobody came back for. While its server cannot be told, the record stays
-    /// for another try.
-    pub(crate) async fn end_abandoned(
-        &self,
-        entry: &Arc<Entry>,
-        records: &Records,
-        record: Record,
-    ) {
-        if let Some(id) = &record.session_id
-            && let Err(trouble) = self.delete(entry, &record, id).await
-        {
-            let server = &entry.name;
-            // Whose credential it needs may come back, here or in a later process.
-            let is_somebodys =
-                trouble.reason == Reason::CredentialUnavailable && entry.speaks_per_identity();
-            if is_somebodys || records.keeps_for_another_try(&record) {
-                tracing::debug!(%server, %trouble, "a session that nobody came back for is not ended yet");
-                return;
-            }
-            tracing::warn!(%server, %trouble, "a session that nobody came back for is left to its server");
-        }
-        records
-            .clear(&record.key, record.generation, record.session_id.as_deref())
-            .await;
-    }
-
-    /// As whom a session was opened: nobody else speaks of it to its server.
-    fn opened_with(
-        &self,
-        entry: &Arc<Entry>,
-        record: &Record,
-    ) -> Result<Option<Arc<Credential>>, Trouble> {
-        let id = record.key.credential();
-        if id == NO_CREDENTIAL {
-            return Ok(None);
-        }
-        let known = entry.credential_with(id, &self.shared.vault);
-        known.map(Some).ok_or_else(|| {
-            let what = format!("nobody here speaks to `{}` as who opened it", entry.name);
-            Trouble::new(Reason::CredentialUnavailable, what)
-        })
-    }
-
-    async fn delete(&self, entry: &Arc<Entry>, record: &Record, id: &str) -> Result<(), Trouble> {
-        let found = entry.found(&self.shared.vault).await?;
-        // The session is elsewhere than the server is now, and its id is nobody else's business.
-        if found.revision != record.key.place().revision {
-            return Ok(());
-        }
-        let credential = self.opened_with(entry, record)?;
-        if let Some(credential) = &credential {
-            credential.ready().await?;
-        }
-        let target = entry.target(&found, credential.as_ref(), Some(Era::Legacy), None);
-        let facts = Facts {
-            era: Era::Legacy,
-            version: record.version,
-            transport: Transport::Http,
-            keeps_session: true,
-            server_info: None,
-            capabilities: record.capabilities.clone(),
-            instructions: None,
-            evidence: Vec::new(),
-            opened_in: Duration::ZERO,
-            expires_in: None,
-            said: None,
-            heard: None,
-        };
-        let kept = Kept {
-            session_id: id.to_owned(),
-            facts: Arc::new(facts),
-        };
-        let upstream = &self.shared.upstream;
-        let session = upstream.resume(&target, &Declared::default(), &kept)?;
-        let ended = clock::timeout(CLOSE_WITHIN, session.end()).await;
-        ended.unwrap_or_else(|_| {
-            let what = format!("`{}` did not end a session in time", entry.name);
-            Err(Trouble::new(Reason::Timeout, what))
-        })?;
-        tracing::info!(server = %entry.name, "ended a session that nobody came back for");
-        Ok(())
-    }
 }
 
 impl Setup {
@@ -377,6 +295,11 @@ impl Setup {
         if self.left_state.swap(true, Ordering::Relaxed) || self.book.is_none() {
             return;
         }
+        self.renews();
+    }
+
+    /// Renews the record in the background.
+    fn renews(self: &Arc<Self>) {
         let setup = Arc::clone(self);
         clock::spawn_if_running("record", async move {
             if let Some(book) = &setup.book {

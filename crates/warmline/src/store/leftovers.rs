@@ -1,7 +1,7 @@
 //! What nobody came back for: sessions whose records were not renewed for as long as a run may
 //! rest.
 //!
-//! Asked by: the keeper, which ends them with DELETE and then clears their records.
+//! Asked by: the keeper, which takes their records out and then ends them with DELETE.
 //!
 //! The wall clock has no say in it: it may jump by a day, or be another machine's. A record counts
 //! as left behind when *this process* saw it unchanged for that long on its own clock. Whoever
@@ -15,9 +15,9 @@ use warmline_core::exchange::Trouble;
 use warmline_core::key::Key;
 use warmline_core::record::Record;
 
-use super::RecordName;
 use super::records::{Fault, Inner, RENEW_EVERY, Records};
 use super::sealed::Useless;
+use super::{RecordName, Saved, Stored};
 use crate::clock::{self, Instant};
 use crate::sync::Mutex;
 
@@ -108,13 +108,20 @@ impl Watch {
     }
 }
 
+/// A record that is out of its store while its session is ended.
+#[derive(Debug)]
+pub(crate) struct TakenOut {
+    name: RecordName,
+    stored: Stored,
+}
+
 impl Records {
     /// The records of sessions that nobody came back for within `idle`, but for those whose keys
     /// `spare` says to leave alone: what is held in this process, and servers of others that use
     /// the same store. The store is not looked through at every call.
     ///
-    /// End each of them, then [clear](Records::clear) its record: if this process dies in between,
-    /// the next one ends it again. What cannot be ended yet is named again after as long a time, as
+    /// The record of each is taken out before its session is ended, so that nobody takes up what is
+    /// about to end. What cannot be ended yet is put back, and named again after as long a time, as
     /// long as it is [kept](Records::keeps_for_another_try).
     pub async fn abandoned(
         &self,
@@ -164,6 +171,53 @@ impl Records {
             kept.extend(record.filter(|record| record.session_id.is_some()));
         }
         Ok(kept)
+    }
+
+    /// Takes out the record of an abandoned session: nobody takes that session up any more. None
+    /// where it is not what was found (whoever came back renewed it), or where the store fails.
+    pub(crate) async fn take_out(&self, record: &Record) -> Option<TakenOut> {
+        let inner = self.inner();
+        let name = inner.sealer.name(&record.key);
+        inner.renewed.forget(name);
+        let taking = async {
+            let stored = inner.store.load(name).await;
+            let stored = stored.map_err(|error| inner.fault(name, error))?;
+            let is_it = |stored: &Stored| {
+                let there = inner.sealer.open(name, stored);
+                there.is_ok_and(|there| there == *record)
+            };
+            let Some(stored) = stored.filter(is_it) else {
+                return Ok(None);
+            };
+            let cleared = inner.store.clear(name, stored.edition).await;
+            let cleared = cleared.map_err(|error| inner.fault(name, error))?;
+            Ok(cleared.then_some(TakenOut { name, stored }))
+        };
+        let taken = inner.bounded(inner.timeout, taking).await.ok().flatten();
+        if taken.is_some() {
+            inner.counters.cleared.fetch_add(1, Ordering::Relaxed);
+        }
+        taken
+    }
+
+    /// Puts back what was taken out, as it was: it counts as unchanged. Whoever wrote another
+    /// record meanwhile keeps it.
+    pub(crate) async fn put_back(&self, taken: TakenOut) {
+        let inner = self.inner();
+        let TakenOut { name, stored } = taken;
+        let putting = async {
+            let saved = inner.store.save(name, None, stored).await;
+            saved.map_err(|error| inner.fault(name, error))
+        };
+        match inner.bounded(inner.timeout, putting).await {
+            Ok(Saved::Done) => {
+                inner.counters.saved.fetch_add(1, Ordering::Relaxed);
+            },
+            Ok(Saved::Lost(_)) => {},
+            Err(trouble) => {
+                tracing::warn!(record = %name, %trouble, "a session is left to its server: its record could not be put back");
+            },
+        }
     }
 
     /// Whether the record of an abandoned session that could not be ended stays for another try; it

@@ -51,7 +51,7 @@ pub(super) struct Inner {
     pub(super) strangers: Strangers,
     outage: Outage,
     owed: Owed,
-    renewed: Renewed,
+    pub(super) renewed: Renewed,
     pub(super) counters: Counters,
     wall: fn() -> u64,
 }
@@ -93,7 +93,7 @@ pub struct Counts {
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     loaded: AtomicU64,
-    saved: AtomicU64,
+    pub(super) saved: AtomicU64,
     pub(super) cleared: AtomicU64,
     lost: AtomicU64,
     refused: AtomicU64,
