@@ -77,6 +77,37 @@ async fn a_store_that_comes_back_gets_what_it_missed() {
     second.close().await;
 }
 
+/// A141: a store that fails costs nobody the session that a record in it leads to, whether it works
+/// again at the end or not. What has no record by then is ended: nobody could come back to it.
+#[tokio::test]
+async fn a_store_that_fails_costs_no_session_that_it_has_a_record_of() {
+    for at_the_end in [Mood::Works, Mood::Fails] {
+        let (server, store) = (server(), Kept::new());
+        let first = life(&server, &store);
+        assert_eq!(count(&first, "written").await, 1);
+        store.is_now(Mood::Fails);
+        assert_eq!(count(&first, "not-written").await, 1);
+        store.is_now(at_the_end);
+        first.close().await;
+        // A store that works again may have got what it missed.
+        let kept = server.counts().open_sessions;
+        assert!(
+            kept == 1 || (kept, at_the_end) == (2, Mood::Works),
+            "{kept}"
+        );
+        store.is_now(Mood::Works);
+        let second = life(&server, &store);
+        assert_eq!(count(&second, "written").await, 2, "{at_the_end:?}");
+        let after = i64::try_from(kept).unwrap();
+        assert_eq!(count(&second, "not-written").await, after);
+        for name in ["written", "not-written"] {
+            second.named(name).unwrap().end().await;
+        }
+        second.close().await;
+        until("no session is left", || server.counts().open_sessions == 0).await;
+    }
+}
+
 /// A141: a store that panics is one that fails: the panic reaches no caller, and no session is
 /// left at the server.
 #[tokio::test]

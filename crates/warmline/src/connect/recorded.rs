@@ -1,7 +1,7 @@
 //! A session and its record: taken up again, written down, crossed out.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -26,6 +26,9 @@ pub(crate) struct Book {
     records: Arc<Records>,
     /// The record of the session that is held now, as it was written last.
     written: Mutex<Option<Box<Record>>>,
+    /// Whether the store took that record: whoever comes next finds the session by it, however the
+    /// store is doing when this process ends.
+    is_stored: AtomicBool,
     /// Who writes of a session has it; only one does.
     pen: Semaphore,
     /// The highest generation whose record was crossed out: no late renewal brings it back.
@@ -37,9 +40,30 @@ impl Book {
         Box::new(Self {
             records,
             written: Mutex::new(None),
+            is_stored: AtomicBool::new(false),
             pen: Semaphore::new(1),
             crossed_out: AtomicU32::new(0),
         })
+    }
+}
+
+/// Whether the store has a record.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stored {
+    So,
+    NotYet,
+}
+
+impl Book {
+    /// From now on this is the record of the session that is held.
+    fn has_now(&self, record: Box<Record>, stored: Stored) {
+        let mut written = self.written.lock();
+        *written = Some(record);
+        self.is_stored.store(stored == Stored::So, Ordering::SeqCst);
+    }
+
+    fn is_stored(&self) -> bool {
+        self.is_stored.load(Ordering::SeqCst)
     }
 }
 
@@ -71,7 +95,7 @@ impl Connect {
             },
         };
         let opened = self.resumed(setup, &record);
-        *book.written.lock() = Some(Box::new(record));
+        book.has_now(Box::new(record), Stored::So);
         if opened.is_some() {
             // Other processes see by that that somebody came back.
             setup.renews();
@@ -167,24 +191,27 @@ impl Connect {
         Self::store_did(setup, StoreOperation::Save, did_write(&written), began);
         match written {
             Written::Done => {
-                *book.written.lock() = Some(record);
+                book.has_now(record, Stored::So);
                 opened
             },
             Written::Not(trouble) => {
                 self.store_failed(setup, StoreOperation::Save, &trouble);
-                *book.written.lock() = Some(record);
+                book.has_now(record, Stored::NotYet);
                 opened
             },
             Written::Lost(winner) => match self.resumed(setup, &winner) {
                 Some(theirs) => {
-                    *book.written.lock() = Some(winner);
+                    book.has_now(winner, Stored::So);
                     if !self.ends_another(setup, &line) {
                         clock::timeout(CLOSE_WITHIN, line.close()).await.ok();
                     }
                     self.give_back(setup, &line);
                     theirs
                 },
-                None => opened,
+                None => {
+                    book.is_stored.store(false, Ordering::SeqCst);
+                    opened
+                },
             },
         }
     }
@@ -251,7 +278,7 @@ impl Connect {
         let outlives = setup
             .book
             .as_ref()
-            .is_some_and(|book| book.records.outlives_process() && !book.records.is_down());
+            .is_some_and(|book| book.records.outlives_process() && book.is_stored());
         why == Why::Drained && of_a_run && outlives && setup.leg.transport == Transport::Http
     }
 
@@ -333,10 +360,15 @@ async fn renew(setup: &Arc<Setup>, book: &Book) -> Option<Trouble> {
                 .is_some_and(|now| now.generation == generation)
             {
                 *written = Some(record);
+                book.is_stored.store(true, Ordering::SeqCst);
             }
             None
         },
-        Written::Lost(_) => None,
+        // Another session's stands there.
+        Written::Lost(_) => {
+            book.is_stored.store(false, Ordering::SeqCst);
+            None
+        },
         Written::Not(trouble) => Some(trouble),
     }
 }
