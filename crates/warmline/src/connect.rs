@@ -257,11 +257,11 @@ impl Connect {
         let mut target = entry.target(&speaking.found, credential, era, Some(notices));
         target.tether = Some(Arc::new(trace));
         let contact = || async {
-            let _turn = self.starts.turn(&target.reach).await;
             let upstream = &self.shared.upstream;
             // Opening is rare, and its future is large.
-            let contacting = upstream.first_contact(&target, &said.declared, legs);
-            within(entry, Box::pin(contacting)).await
+            let contacting = Box::pin(upstream.first_contact(&target, &said.declared, legs));
+            let contacting = within(entry, contacting);
+            self.starts.in_turn(entry, &target.reach, contacting).await
         };
         let met = with_fresh_credential(credential, contact).await?;
         Ok(FirstContact {
@@ -297,9 +297,10 @@ impl Connect {
         let mut target = setup.target(Some(setup.leg.era), tells);
         target.tether = Some(Arc::new(order.trace.clone()));
         let open = || async {
-            let _turn = self.starts.turn(&target.reach).await;
             let opening = self.shared.upstream.open(&target, &setup.said.declared);
-            within(&setup.entry, Box::pin(opening)).await
+            let (entry, opening) = (&setup.entry, Box::pin(opening));
+            let opening = within(entry, opening);
+            self.starts.in_turn(entry, &target.reach, opening).await
         };
         let opened = with_fresh_credential(setup.credential.as_ref(), open).await;
         let opened = match (opened, &order.replaces) {

@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use http::{HeaderMap, HeaderName, HeaderValue};
+use tokio::sync::Semaphore;
 use warmline_core::budget::{Budget, Cooldown};
 use warmline_core::code::Reason;
 use warmline_core::era::{Era, Version};
@@ -91,6 +92,8 @@ pub(crate) struct Entry {
     /// Calls that the budget of resends has not heard of yet.
     pub(crate) calls: AtomicU32,
     pub(crate) answers: AnswerTimes,
+    /// Its share of the programs that are started at the same time.
+    pub(crate) starts: Semaphore,
     credentials: Mutex<HashMap<Option<Identity>, Arc<Credential>>>,
     /// Those who hear what it says outside any call.
     pub(crate) attendance: Attendance,
@@ -105,6 +108,8 @@ pub(crate) struct Found {
     pub(crate) revision: Revision,
 }
 
+/// So many programs of one server are started at the same time: others are not to wait for it.
+const STARTS: usize = 16;
 /// So many sessions must have ended at the same age before it is taken for a rule.
 const DROPS: usize = 3;
 /// From so many pauses on, those that are over are forgotten.
@@ -151,6 +156,7 @@ impl Entry {
             pauses: Mutex::default(),
             calls: AtomicU32::new(0),
             answers: AnswerTimes::default(),
+            starts: Semaphore::new(STARTS),
             lookup,
             credentials: Mutex::default(),
             attendance: Attendance::default(),

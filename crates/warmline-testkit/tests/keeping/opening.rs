@@ -15,6 +15,49 @@ use super::closing::{names, of_many_names};
 use super::program::Program;
 use super::world::{LEDGER, World, count, pass, payment, secs};
 
+/// So many programs of one server are started at the same time.
+const STARTS: usize = 16;
+
+/// Programs of one server that hang at their start hold up those of no other.
+#[tokio::test]
+async fn programs_that_hang_at_their_start_hold_up_no_other_server() {
+    let hangs = r#"[ -e "$WARMLINE_STAGE/hang" ] && exec sleep 97
+        exec "$0" --stdio --ledger "$WARMLINE_STAGE/$$.ledger" --personality legacy"#;
+    let sick = Program::of(["-c", hangs, env!("CARGO_BIN_EXE_warmline-ledger")].into_iter());
+    let good = Program::ledger(&["--personality", "legacy"]);
+    let servers = [sick.declared("sick"), good.declared("good")];
+    let warm = Warmline::builder().servers(servers).build().unwrap();
+    // It worked once.
+    let known = warm.begin();
+    for name in ["sick", "good"] {
+        assert_eq!(count(&known.server(name).unwrap()).await, 1);
+    }
+    known.end().await;
+    std::fs::write(format!("{}/hang", sick.place()), "").unwrap();
+    let runs: Vec<_> = (0..3 * STARTS)
+        .map(|at| warm.identity(&format!("{}", at % 8)).begin())
+        .collect();
+    let calls: Vec<_> = runs
+        .iter()
+        .map(|run| run.server("sick").unwrap().call("counter", json!({})))
+        .map(|call| tokio::spawn(call.into_future()))
+        .collect();
+    until("they hang", || sick.alive() >= 2 * STARTS).await;
+    let run = warm.begin();
+    let ledger = run.server("good").unwrap();
+    let counted = tokio::time::timeout(secs(20), count(&ledger)).await;
+    assert_eq!(
+        counted,
+        Ok(1),
+        "the other server's programs wait for theirs"
+    );
+    calls.iter().for_each(tokio::task::JoinHandle::abort);
+    drop((runs, run));
+    warm.close_in_a_hurry(secs(5)).await;
+    sick.gone().await;
+    good.gone().await;
+}
+
 /// A32, A34: an opening that fails is told by what was at its root: the status, or the connection;
 /// with the server's name and its URL, and without secrets.
 #[tokio::test]
