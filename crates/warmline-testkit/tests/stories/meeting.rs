@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::Instant;
 use warmline::{Run, Server, Warmline};
-use warmline_testkit::{LedgerServer, Personality};
+use warmline_testkit::{Fault, LedgerServer, Moment, Personality, Rule};
 
 use super::census::until;
 use super::program::Program;
@@ -31,6 +31,38 @@ async fn call(run: &Run, name: &str, alive: impl Fn() -> usize) -> (Result<(), S
         tokio::select! {
             called = &mut call => return (called.unwrap(), most.max(alive())),
             () = tick => most = most.max(alive()),
+        }
+    }
+}
+
+/// Room that a first contact took for a caller who left goes to whoever waits for it,
+/// whether that one came before the contact was made or after.
+#[tokio::test]
+async fn room_of_a_caller_who_left_goes_to_who_waits() {
+    for is_first_made in [false, true] {
+        let servers = [(); 2].map(|()| LedgerServer::start(Personality::legacy()).unwrap());
+        let [left, wanted] = &servers;
+        let slow = Fault::Delay(300, Moment::BeforeExecuting);
+        left.inject(Rule::new(slow).on("initialize"));
+        let warm = Warmline::builder()
+            .servers([("left", left), ("wanted", wanted)].map(|(n, s)| Server::http(n, s.url())))
+            .limits(|limits| limits.sessions = 1)
+            .build()
+            .unwrap();
+        let call = warm.server("left").unwrap().call("counter", json!({}));
+        let call = tokio::spawn(call.into_future());
+        until("it is met", || left.ledger().received("initialize") == 1).await;
+        call.abort();
+        if is_first_made {
+            until("it has a session", || left.counts().open_sessions == 1).await;
+        }
+        let wanted = warm.server("wanted").unwrap();
+        let counted = tokio::time::timeout(secs(10), count(&wanted)).await;
+        assert_eq!(counted, Ok(1), "{is_first_made}");
+        warm.close().await;
+        agrees(&warm.snapshot());
+        for server in &servers {
+            until("nothing is open", || server.counts().open_sessions == 0).await;
         }
     }
 }

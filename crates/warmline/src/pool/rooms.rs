@@ -167,6 +167,11 @@ impl Room {
         taken_over
     }
 
+    /// Whether giving it back would help somebody who waits.
+    pub(super) fn is_needed(&self) -> bool {
+        self.rooms.are_needed(&self.key)
+    }
+
     /// Whether giving it back makes room in a limit that stops this claimant.
     pub(super) fn helps(&self, claimant: &Key, full: &Limit) -> bool {
         Claim::of(claimant, None).is_some_and(|claim| claim.gains_by(full, &self.key))

@@ -8,6 +8,7 @@
 //! it, and keeps its room until that one comes.
 
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
 use warmline_core::key::{Key, RunId, Transport};
@@ -24,6 +25,9 @@ use super::tally::Seldom;
 use super::{Connector, Happened, What};
 use crate::clock;
 use crate::sync::Mutex;
+
+/// So long whoever made a first contact has to come for its session where others wait for its room.
+const COMES_WITHIN: Duration = Duration::from_millis(100);
 
 /// Sessions from first contacts that lie on shelves where no spares are wanted, in all.
 const FIRST_CONTACTS: u32 = 64;
@@ -146,6 +150,7 @@ impl<C: Connector> Shelves<C> {
     /// Gives up a session of a first contact that nobody has come for yet, if that makes room for
     /// the claimant.
     pub(super) fn make_room(&self, ground: &Arc<Ground<C>>, claimant: &Key, full: &Limit) {
+        fence(Ordering::SeqCst);
         let helps = |spare: &Spare<C>| spare.room().is_some_and(|room| room.helps(claimant, full));
         self.give_up(ground, Why::Evicted, Many::One, helps);
     }
@@ -232,14 +237,18 @@ impl<C: Connector> Shelves<C> {
             met: Some(met),
             _place: place,
         };
-        let left = if has_place {
-            let rack = self.rack_for(key, &spare.setup, ground.tick());
-            rack.lay(ground, Shelf::put_first, spare)
-        } else {
-            Some(spare)
-        };
-        if let Some(spare) = left {
-            close(ground, key, spare, Why::Evicted);
+        if !has_place {
+            return close(ground, key, spare, Why::Evicted);
+        }
+        let rack = self.rack_for(key, &spare.setup, ground.tick());
+        let laid = Arc::clone(&spare.session);
+        if let Some(spare) = rack.lay(ground, Shelf::put_first, spare) {
+            return close(ground, key, spare, Why::Evicted);
+        }
+        // Either whoever waits for room sees what was laid down, or we see who waits.
+        fence(Ordering::SeqCst);
+        if rack.inside.lock().is_needed(&laid) {
+            offer(ground, key.clone(), rack, laid);
         }
     }
 
@@ -382,6 +391,11 @@ impl<C: Connector> Spare<C> {
     fn has_room(&self) -> bool {
         self.room().is_some()
     }
+
+    /// Whether it is this session, and somebody waits for its room.
+    fn is_needed_of(&self, session: &Arc<C::Session>) -> bool {
+        Arc::ptr_eq(&self.session, session) && self.room().is_some_and(Room::is_needed)
+    }
 }
 
 impl<C: Connector> Taken<C> {
@@ -433,6 +447,12 @@ impl<C: Connector> Inside<C> {
         Some(self.sessions.swap_remove(at).1)
     }
 
+    /// Whether that session lies here, and somebody waits for its room.
+    fn is_needed(&self, session: &Arc<C::Session>) -> bool {
+        let mut spares = self.sessions.iter();
+        spares.any(|(_, spare)| spare.is_needed_of(session))
+    }
+
     /// Takes a session of a first contact off the shelf, if one of this kind lies there.
     fn lift_met(
         &mut self,
@@ -444,6 +464,30 @@ impl<C: Connector> Inside<C> {
         let rested = self.shelf.take_this(id, now)?;
         Some((self.lift(id)?, rested))
     }
+}
+
+/// Somebody waits for the room of what a first contact opened. Whoever made the contact comes for it
+/// at once; where that one has left, nobody does, and the room goes to who waits.
+fn offer<C: Connector>(
+    ground: &Arc<Ground<C>>,
+    key: SpareKey,
+    rack: Arc<Rack<C>>,
+    session: Arc<C::Session>,
+) {
+    let errand = ground.errand();
+    clock::spawn_if_running("offer", async move {
+        let ground = &errand.0;
+        let coming = clock::timeout_at(clock::after(COMES_WITHIN), ground.going_down());
+        if coming.await.is_ok() {
+            return;
+        }
+        let is_it = |spare: &Spare<C>| spare.is_needed_of(&session);
+        let lifted = rack.inside.lock().lift_met(is_it, ground.tick());
+        if let Some((spare, _)) = lifted {
+            ground.tally.spares(-1);
+            close(ground, &key, spare, Why::Evicted);
+        }
+    });
 }
 
 pub(super) fn close<C: Connector>(
