@@ -48,7 +48,7 @@ use crate::tools::ToolCache;
 use crate::upstream::{self, HttpReach, Notices, Probe, Reach};
 
 use answers::AnswerTimes;
-pub(crate) use contacts::{Contact, ContactKey, Unmet, Wants};
+pub(crate) use contacts::{Contact, ContactKey, Together, Unmet, Wants};
 use digests::revision;
 pub(crate) use digests::{NO_CREDENTIAL, Said, transport_of};
 pub(crate) use greetings::Greeter;
@@ -75,6 +75,8 @@ pub(crate) struct Entry {
     /// What was found out about it, by what may change the answer.
     contacts: papaya::HashMap<ContactKey, Arc<Contact>>,
     pub(crate) contacting: Flights<ContactKey, Result<Arc<Contact>, Unmet>>,
+    /// Runs that come here for the first time.
+    pub(crate) finding: Flights<Together, Result<(), Trouble>>,
     /// Raised when what was found out is forgotten.
     contacts_seen: AtomicU64,
     /// What it said of itself, by who greeted it.
@@ -146,6 +148,7 @@ impl Entry {
             budget: Mutex::default(),
             contacts: papaya::HashMap::new(),
             contacting: Flights::default(),
+            finding: Flights::default(),
             contacts_seen: AtomicU64::new(0),
             greetings: Greetings::new(),
             found: Mutex::new(None),

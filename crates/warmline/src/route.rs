@@ -21,8 +21,9 @@ use crate::clock::Instant;
 use crate::connect::{Connect, Setup};
 use crate::credentials::Credential;
 use crate::engine::Caller;
-use crate::entry::{Entry, Found, NO_CREDENTIAL};
+use crate::entry::{Entry, Found, NO_CREDENTIAL, Together};
 use crate::pool::{CellOf, Lease, SpareKey};
+use crate::run::RunShared;
 use crate::run::routes::{By, Inserted, Mark};
 
 /// The way of a call to its session.
@@ -131,7 +132,6 @@ async fn find(
     entry: &Arc<Entry>,
     per_tool: Option<SessionPer>,
 ) -> Result<Route, Trouble> {
-    let shared = caller.engine.shared();
     if let Some(run) = &caller.run {
         let most = caller.engine.ceilings().runs_per_identity;
         run.check_place(&caller.engine.run_places, most)?;
@@ -141,7 +141,57 @@ async fn find(
     if let Some(credential) = &as_whom.credential {
         credential.ready().await?;
     }
-    let contact = meeting::meet(caller, entry, &as_whom).await?;
+    if per_tool.is_none()
+        && let Some(run) = &caller.run
+        && !meeting::has_met(caller, entry, &as_whom)
+        && let Some(cell) = found_together(run, caller, entry, &as_whom).await?
+    {
+        return Ok(Route::Held(cell));
+    }
+    way(caller, entry, &as_whom, per_tool).await
+}
+
+/// The way to a server that is met by this run for the first time, looked for once for all its
+/// clients: they may say different things of themselves, and the session of the run is one. None
+/// where the server leaves each of them to its own.
+async fn found_together(
+    run: &Arc<RunShared>,
+    caller: &Caller,
+    entry: &Arc<Entry>,
+    as_whom: &Speaking,
+) -> Result<Option<Arc<CellOf<Connect>>>, Trouble> {
+    let key = Together {
+        // Nobody else has it as long as this goes on: the run is held by it.
+        run: Arc::as_ptr(run).addr(),
+        credential: as_whom.id(),
+        era: caller.era,
+    };
+    let work = || {
+        let (caller, entry, as_whom) = (caller.clone(), Arc::clone(entry), as_whom.clone());
+        async move {
+            // Whoever was on the way here comes when the others have found it already.
+            if remembered(&caller, &entry).is_none() {
+                way(&caller, &entry, &as_whom, None).await?;
+            }
+            Ok(())
+        }
+    };
+    if let Some(found) = entry.finding.join("way", key, work).await {
+        found?;
+    }
+    let cell = remembered(caller, entry);
+    Ok(cell.filter(|cell| cell.key().run().is_some()))
+}
+
+/// The way of a call to a server, which is met unless it was.
+async fn way(
+    caller: &Caller,
+    entry: &Arc<Entry>,
+    as_whom: &Speaking,
+    per_tool: Option<SessionPer>,
+) -> Result<Route, Trouble> {
+    let shared = caller.engine.shared();
+    let contact = meeting::meet(caller, entry, as_whom).await?;
     let asking = Asking {
         tool: per_tool,
         inside_run: caller.run.is_some(),
@@ -180,6 +230,11 @@ async fn find(
             remember(caller, entry, &cell, per_tool)?;
             if let (Some(run), Scope::Run(_)) = (&caller.run, scope) {
                 run.comes_back_to(&entry.name);
+                // Another client of the run was here first: what was opened for us serves nobody.
+                if cell.setup().said.shared_by != caller.said.shared_by {
+                    let shelf = as_whom.shelf(caller, entry, leg);
+                    caller.engine.pool().end_met_on(&shelf, run.id);
+                }
             }
             Ok(Route::Held(cell))
         },

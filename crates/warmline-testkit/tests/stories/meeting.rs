@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use serde_json::json;
 use tokio::time::Instant;
+use warmline::upstream::Declared;
 use warmline::{Run, Server, Warmline};
 use warmline_testkit::{Fault, LedgerServer, Moment, Personality, Rule};
 
 use super::census::until;
 use super::program::Program;
-use super::world::{agrees, count, secs};
+use super::world::{LEDGER, World, agrees, count, secs};
 
 /// No caller here waits for room for longer.
 fn impatient(server: Server) -> Server {
@@ -65,6 +67,37 @@ async fn room_of_a_caller_who_left_goes_to_who_waits() {
             until("nothing is open", || server.counts().open_sessions == 0).await;
         }
     }
+}
+
+/// Clients of one run that say different things of themselves, and come at the same moment, have one
+/// session, and one process, as if they had come one after the other.
+#[tokio::test]
+async fn clients_of_a_run_have_one_session_whatever_they_declare() {
+    let (world, program) = (
+        World::new(Personality::legacy()),
+        Program::ledger(&["--personality", "legacy"]),
+    );
+    world.warm.add(program.declared("child")).unwrap();
+    let run = world.warm.begin();
+    for name in [LEDGER, "child"] {
+        let clients = (0..6).map(|at| {
+            let declared = Declared {
+                client_name: format!("client-{at}"),
+                ..Declared::default()
+            };
+            run.server(name).unwrap().declaring(declared)
+        });
+        let clients: Vec<_> = clients.collect();
+        let mut counted = join_all(clients.iter().map(count)).await;
+        counted.sort_unstable();
+        assert_eq!(counted, [1, 2, 3, 4, 5, 6], "{name}");
+    }
+    assert_eq!(world.handshakes(), 1);
+    assert_eq!(world.server.counts().open_sessions, 1);
+    until("one process runs", || program.alive() == 1).await;
+    run.end().await;
+    world.finish().await;
+    program.gone().await;
 }
 
 /// reliability I22: one process may run, and six servers are called by one run: one process runs,

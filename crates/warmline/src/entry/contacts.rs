@@ -22,6 +22,15 @@ pub(crate) struct ContactKey {
     pub(crate) wants: Wants,
 }
 
+/// For whom the way to a server is looked for at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Together {
+    /// Where the run is that they belong to.
+    pub(crate) run: usize,
+    pub(crate) credential: CredentialId,
+    pub(crate) era: Option<Era>,
+}
+
 /// What a caller needs to know of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Wants {

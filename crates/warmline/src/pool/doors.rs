@@ -205,6 +205,11 @@ impl<C: Connector> Pool<C> {
         self.ground.shelves.end_met_for(&self.ground, run);
     }
 
+    /// Ends what a first contact laid on a shelf for a run that has another session.
+    pub(crate) fn end_met_on(&self, shelf: &SpareKey, run: RunId) {
+        self.ground.shelves.end_met_on(&self.ground, shelf, run);
+    }
+
     /// What lies on the shelves.
     pub(crate) fn on_shelves(&self) -> Vec<OnShelf> {
         self.ground.shelves.count()

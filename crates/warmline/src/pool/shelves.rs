@@ -157,8 +157,20 @@ impl<C: Connector> Shelves<C> {
 
     /// Ends what first contacts opened for a run that is over.
     pub(super) fn end_met_for(&self, ground: &Arc<Ground<C>>, run: RunId) {
-        let is_of_run = |spare: &Spare<C>| spare.met.as_ref().and_then(|met| met.run) == Some(run);
-        self.give_up(ground, Why::RunEnded, Many::All, is_of_run);
+        self.give_up(ground, Why::RunEnded, Many::All, |spare| spare.is_of(run));
+    }
+
+    /// Ends what a first contact laid on this shelf for a run that does not need it.
+    pub(super) fn end_met_on(&self, ground: &Arc<Ground<C>>, key: &SpareKey, run: RunId) {
+        let Some(rack) = self.rack(key) else { return };
+        let lift = || {
+            let mut inside = rack.inside.lock();
+            inside.lift_met(|spare| spare.is_of(run), ground.tick())
+        };
+        while let Some((spare, _)) = lift() {
+            ground.tally.spares(-1);
+            close(ground, key, spare, Why::Evicted);
+        }
     }
 
     fn give_up(
@@ -390,6 +402,11 @@ impl<C: Connector> Spare<C> {
 
     fn has_room(&self) -> bool {
         self.room().is_some()
+    }
+
+    /// Whether it was opened for that run.
+    fn is_of(&self, run: RunId) -> bool {
+        self.met.as_ref().and_then(|met| met.run) == Some(run)
     }
 
     /// Whether it is this session, and somebody waits for its room.

@@ -40,12 +40,8 @@ pub(super) async fn meet(
     entry: &Arc<Entry>,
     speaking: &Speaking,
 ) -> Result<Arc<Contact>, Trouble> {
-    let wants = entry.wants(caller.run.is_some(), caller.era);
-    let key = ContactKey {
-        credential: speaking.id(),
-        declared: caller.said.id,
-        wants,
-    };
+    let key = key(caller, entry, speaking);
+    let wants = key.wants;
     if let Some(contact) = entry.contact(&key) {
         return Ok(contact);
     }
@@ -73,6 +69,19 @@ pub(super) async fn meet(
         entry.name
     );
     Err(Trouble::new(Reason::Internal, what))
+}
+
+/// Whether it is known what the server is, for such a caller.
+pub(super) fn has_met(caller: &Caller, entry: &Entry, speaking: &Speaking) -> bool {
+    entry.contact(&key(caller, entry, speaking)).is_some()
+}
+
+fn key(caller: &Caller, entry: &Entry, speaking: &Speaking) -> ContactKey {
+    ContactKey {
+        credential: speaking.id(),
+        declared: caller.said.id,
+        wants: entry.wants(caller.run.is_some(), caller.era),
+    }
 }
 
 /// Whether the caller still has a run, if it had one.
