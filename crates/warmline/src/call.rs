@@ -11,6 +11,7 @@
 mod asking;
 mod failing;
 mod hearing;
+mod losing;
 mod refusing;
 mod taking;
 mod tool_name;
@@ -25,7 +26,7 @@ use tokio::sync::SemaphorePermit;
 use warmline_core::code::Reason;
 use warmline_core::delivery::{Delivery, Repeat, SoFar};
 use warmline_core::exchange::{Ending, Fate, Patience, Reply, Request, Trouble, Words};
-use warmline_core::loss::{self, Notes, Reaction, Told};
+use warmline_core::loss::Reaction;
 use warmline_core::plan::Leg;
 use warmline_core::pool::{Outcome, Want, Why};
 use warmline_core::protocol::params::Params;
@@ -321,18 +322,6 @@ impl<'a> Way<'a> {
         }
     }
 
-    /// What a loss of state means for this call. Of those that saw it happen, one tells it; where
-    /// the policy forbids going on, none of them does.
-    fn reaction(&self, lease: &Lease<Connect>) -> Reaction {
-        let planned = loss::plan(self.entry.policy().state_loss(), &self.job.method);
-        let forbids = matches!(planned, Reaction::Fail | Reaction::EndRun);
-        if lease.loss().is_some() || self.state_is_gone || (self.saw_it_go && forbids) {
-            planned
-        } else {
-            Reaction::Nothing
-        }
-    }
-
     /// Waits until the server wants to hear from this identity again, if it asked for a pause.
     async fn cooled(&self) -> Result<(), Trouble> {
         let now = self.caller.engine.tick();
@@ -390,28 +379,7 @@ impl<'a> Way<'a> {
                 return Step::Over(Err(self.protocol_error(&raw)));
             },
         };
-        let attempts = self.so_far.attempts();
-        let state_lost = reaction != Reaction::Nothing;
-        let notes = Notes {
-            generation: (state_lost || attempts > 1).then_some(generation),
-            state_lost,
-            attempts,
-        };
-        let (result, told) = match reaction {
-            Reaction::Tell => loss::tell(&result, &self.entry.name, &notes),
-            Reaction::Meta | Reaction::Mention => (loss::annotate(&result, &notes), Told::NotYet),
-            Reaction::Nothing | Reaction::Fail | Reaction::EndRun => {
-                let result = if attempts > 1 {
-                    loss::annotate(&result, &notes)
-                } else {
-                    result
-                };
-                (result, Told::NotYet)
-            },
-        };
-        if told == Told::InText || reaction == Reaction::Meta {
-            lease.told();
-        }
+        let (result, state_lost) = self.told(&mut lease, result, reaction);
         if let Some(cause) = self.healing.take() {
             self.entry.metrics.heals.one_more(cause, HealResult::Healed);
         }
@@ -427,7 +395,7 @@ impl<'a> Way<'a> {
             result,
             server: Arc::clone(&self.entry.name),
             tool: self.job.tool.clone(),
-            attempts,
+            attempts: self.so_far.attempts(),
             generation,
             state_lost,
             leg: route.setup().leg,

@@ -145,7 +145,7 @@ impl Holder {
 
     /// The right to send on the session once.
     pub(crate) fn join(&self) -> Result<Lease<Connect>, Trouble> {
-        let joined = self.held.lock().lease.as_mut().and_then(Lease::join);
+        let joined = self.held.lock().lease.as_ref().and_then(Lease::join);
         joined.ok_or_else(|| {
             // It may have been lost while nobody sent on it.
             self.let_go();

@@ -80,8 +80,11 @@ impl Cell {
             Event::Settled {
                 generation,
                 outcome,
-                untold,
-            } => self.settled(generation, outcome, untold, now, out),
+            } => self.settled(generation, outcome, now, out),
+            // Of a later loss nobody heard by that.
+            Event::Told { generation } => {
+                self.loss = self.loss.filter(|loss| loss.generation != generation);
+            },
             Event::Gone { generation, why } => self.gone(generation, why, now, out),
             Event::Checked { generation, health } => self.checked(generation, health, now, out),
             Event::KeptAlive { generation, health } => {
@@ -296,20 +299,12 @@ impl Cell {
             out.push(Effect::Lease {
                 waiter,
                 generation,
-                loss: self.loss.take(),
+                loss: self.loss,
             });
         }
     }
 
-    fn settled(
-        &mut self,
-        generation: Generation,
-        outcome: Outcome,
-        untold: Option<Loss>,
-        now: Tick,
-        out: &mut Effects,
-    ) {
-        self.loss = self.loss.or(untold.filter(|_| self.phase == Phase::Live));
+    fn settled(&mut self, generation: Generation, outcome: Outcome, now: Tick, out: &mut Effects) {
         let Some(at) = self.at(generation, |state| match state {
             State::Leased { hold, .. } | State::Retiring { hold, .. } => *hold != Hold::Check,
             State::Opening | State::Idle | State::Closed(_) => false,
@@ -422,7 +417,6 @@ impl Cell {
             return;
         }
         self.phase = Phase::Ended(why);
-        self.loss = None;
         self.refuse_all(Refusal::Ended(why), out);
         for at in (0..self.sessions.len()).rev() {
             self.retire(at, why, now, out);

@@ -59,8 +59,11 @@ pub enum Event {
         generation: Generation,
         /// What it tells of the session.
         outcome: Outcome,
-        /// The loss that was handed out with the lease and told to nobody.
-        untold: Option<Loss>,
+    },
+    /// Somebody was told what died with a session.
+    Told {
+        /// Which session that was.
+        generation: Generation,
     },
     /// A session is over, by the server's word.
     Gone {
@@ -148,7 +151,8 @@ pub enum Effect {
         waiter: WaiterId,
         /// Of which session.
         generation: Generation,
-        /// What it has to be told.
+        /// What nobody was told yet. Every lease has it until [`Event::Told`]: whoever has one may
+        /// be the first to touch what is lost, and not every call can tell it.
         loss: Option<Loss>,
     },
     /// Tell the caller that it gets none.

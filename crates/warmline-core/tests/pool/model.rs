@@ -146,8 +146,12 @@ impl Model {
             Event::Settled {
                 generation,
                 outcome,
-                untold,
-            } => self.settled(generation.number(), outcome, untold),
+            } => self.settled(generation.number(), outcome),
+            Event::Told { generation } => {
+                if self.loss == Some(generation.number()) {
+                    self.loss = None;
+                }
+            },
             Event::Gone { generation, .. } => self.gone(generation.number()),
             Event::Checked { generation, health } => {
                 self.judge(generation.number(), health);
@@ -196,15 +200,11 @@ impl Model {
         if one.holder && one.leases > 0 && !one.gone {
             one.leases += 1;
             one.used = now;
-            self.loss = None;
             self.said.push(Said::Lease(waiter, number, loss));
         }
     }
 
-    fn settled(&mut self, number: u32, outcome: Outcome, untold: Option<Loss>) {
-        if !self.ended {
-            self.loss = self.loss.or(untold.map(|loss| loss.generation.number()));
-        }
+    fn settled(&mut self, number: u32, outcome: Outcome) {
         let (now, side_by_side) = (self.now, self.sharing == Sharing::SideBySide);
         let Some(one) = self.all.get_mut(&number) else {
             return;
@@ -308,7 +308,6 @@ impl Model {
 
     fn end(&mut self) {
         self.ended = true;
-        self.loss = None;
         for (waiter, _) in std::mem::take(&mut self.line) {
             self.said.push(Said::Refuse(waiter));
         }
@@ -362,7 +361,7 @@ impl Model {
         while let Some((waiter, want)) = self.line.first().copied() {
             let Some(number) = self.best(want) else { break };
             self.line.remove(0);
-            let (now, loss) = (self.now, self.loss.take());
+            let (now, loss) = (self.now, self.loss);
             let alone = want == Want::Exclusive || self.sharing != Sharing::SideBySide;
             if let Some(one) = self.all.get_mut(&number) {
                 (one.used, one.alone) = (now, alone);

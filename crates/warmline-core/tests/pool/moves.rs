@@ -14,6 +14,8 @@ pub(crate) enum Move {
     OpenFailed(usize),
     Withdraw(usize),
     Settle(usize, Outcome),
+    /// Whoever has a lease is told of the loss that came with it.
+    Tell(usize),
     /// Whoever has a lease sends on it as its holder does; only who is alone may.
     Join(usize),
     /// Picks among all generations there ever were: late news must change nothing.
@@ -57,6 +59,7 @@ fn one_move() -> impl Strategy<Value = Move> {
         2 => any().prop_map(Move::OpenFailed),
         1 => any().prop_map(Move::Withdraw),
         10 => (any(), outcome()).prop_map(|(n, outcome)| Move::Settle(n, outcome)),
+        3 => any().prop_map(Move::Tell),
         4 => any().prop_map(Move::Join),
         2 => any().prop_map(Move::Gone),
         4 => (any(), health()).prop_map(|(n, health)| Move::Checked(n, health)),

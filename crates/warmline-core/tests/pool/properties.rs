@@ -1,6 +1,6 @@
 //! What holds at every step of every history, with ages, expiry and restored sessions too.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -54,7 +54,7 @@ fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
 #[derive(Default)]
 struct Witness {
     arrived: Vec<WaiterId>,
-    told: BTreeMap<Generation, u32>,
+    told: BTreeSet<Generation>,
 }
 
 /// A78, A82, A84, reliability I7 to I10, reliability I15, reliability I16, reliability I20,
@@ -101,13 +101,8 @@ impl Witness {
             self.arrived.insert(0, *waiter);
         } else if let Event::Left { waiter } = event {
             self.arrived.retain(|one| one != waiter);
-        } else if let Event::Settled {
-            untold: Some(loss), ..
-        } = event
-        {
-            // Put back: it may be told once more.
-            let told = self.told.entry(loss.generation);
-            told.and_modify(|times| *times -= 1);
+        } else if let Event::Told { generation } = event {
+            self.told.insert(*generation);
         }
     }
 
@@ -162,11 +157,9 @@ impl Witness {
                 self.arrived.remove(0);
                 prop_assert!(!before.closed.contains(&generation), "closed is final");
                 granted((before, world), event, generation)?;
-                if let Some(loss) = loss {
-                    let times = self.told.entry(loss.generation).or_insert(0);
-                    *times += 1;
-                    prop_assert!(*times <= 1, "told twice of {:?}", loss);
-                }
+                prop_assert_eq!(loss, world.cell.loss(), "each has it until it is told");
+                let told = loss.is_some_and(|loss| self.told.contains(&loss.generation));
+                prop_assert!(!told, "told again of {:?}", loss);
             },
             Effect::Refuse { waiter, .. } => self.arrived.retain(|one| *one != waiter),
             Effect::Close { generation, why } => {
@@ -345,7 +338,6 @@ fn senseless_events_change_nothing_and_are_counted() {
             Event::Settled {
                 generation,
                 outcome: Outcome::Gone(Why::Gone),
-                untold: None,
             },
         ];
         for event in senseless {

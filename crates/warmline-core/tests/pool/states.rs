@@ -80,7 +80,6 @@ const fn settled(outcome: Outcome) -> Event {
     Event::Settled {
         generation: FIRST,
         outcome,
-        untold: None,
     }
 }
 
@@ -158,6 +157,7 @@ fn events() -> Vec<(&'static str, u64, Event)> {
         ("settled: gone", 0, settled(Outcome::Gone(Why::Gone))),
         ("settled: dropped", 0, settled(Outcome::Dropped)),
         ("settled: unused", 0, settled(Outcome::Unused)),
+        ("told what died with it", 0, Event::Told { generation }),
         (
             "news: gone",
             0,

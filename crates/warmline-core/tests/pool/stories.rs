@@ -195,19 +195,40 @@ fn the_siblings_of_a_lost_session_are_checked_first() {
     assert_eq!(checks(&world.ask()), 1);
 }
 
-/// A loss is told once; a caller that leaves untold leaves it to the next.
+/// reliability P11: every lease has the word of a loss until somebody was told of it, and none has
+/// it afterwards: whoever got it first may leave, or send what does not tell it.
 #[test]
-fn a_loss_is_told_once_and_put_back_if_it_was_not() {
+fn every_lease_has_the_word_of_a_loss_until_it_was_told() {
     let mut world = World::resting(side_by_side(Ends::WithRun), LEFT_STATE);
     world.ask();
     world.make(Move::Settle(0, Outcome::Gone(Why::Gone)));
     world.ask();
     assert_eq!(losses(&world.make(Move::Opened(0))).len(), 1);
+    assert_eq!(losses(&world.ask()).len(), 1, "beside the first");
     world.make(Move::Settle(0, Outcome::Dropped));
-    assert_eq!(losses(&world.ask()).len(), 1, "put back");
-    world.leases.iter_mut().for_each(|lease| lease.1 = None);
-    world.make(Move::Settle(0, FINE));
+    assert_eq!(losses(&world.ask()).len(), 1, "after the first");
+    world.make(Move::Tell(0));
     assert!(losses(&world.ask()).is_empty(), "told");
+}
+
+/// Who tells of one loss has not told of the next.
+#[test]
+fn a_loss_that_follows_another_is_told_too() {
+    let mut world = World::resting(side_by_side(Ends::WithRun), LEFT_STATE);
+    world.ask();
+    world.make(Move::Settle(0, Outcome::Gone(Why::Gone)));
+    world.ask();
+    world.make(Move::Opened(0));
+    world.ask();
+    world.make(Move::Settle(0, LEFT_STATE));
+    world.make(Move::Gone(1));
+    world.make(Move::Tell(0));
+    world.ask();
+    let lost = losses(&world.make(Move::Opened(0)));
+    assert!(
+        matches!(lost[..], [Loss { generation, .. }] if generation.number() == 2),
+        "{lost:?}"
+    );
 }
 
 /// A session that only repeats itself has nothing to lose.
@@ -310,7 +331,6 @@ fn a_restored_session_keeps_its_number() {
         [6],
         "its record told of state that died"
     );
-    world.leases.iter_mut().for_each(|lease| lease.1 = None);
     world.make(Move::Settle(0, Outcome::Gone(Why::Gone)));
     let Some(Effect::Open { generation }) = world.ask().pop() else {
         panic!("an opening");

@@ -70,12 +70,17 @@ impl World {
                 generation: take(&mut self.opening, n)?,
             },
             Move::Settle(n, outcome) => {
-                let (generation, untold) = take(&mut self.leases, n)?;
+                let (generation, _) = take(&mut self.leases, n)?;
                 Event::Settled {
                     generation,
                     outcome,
-                    untold,
                 }
+            },
+            Move::Tell(n) => {
+                let at = n.checked_rem(self.leases.len())?;
+                let (_, loss) = self.leases.get_mut(at)?;
+                let generation = loss.take()?.generation;
+                Event::Told { generation }
             },
             Move::Join(n) => {
                 let at = n.checked_rem(self.leases.len())?;
@@ -137,6 +142,7 @@ impl World {
             | Move::OpenFailed(_)
             | Move::Withdraw(_)
             | Move::Settle(..)
+            | Move::Tell(_)
             | Move::Join(_)
             | Move::Checked(..)
             | Move::Cut => return None,

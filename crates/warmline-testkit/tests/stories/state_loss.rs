@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use warmline::core::delivery::Delivery;
 use warmline::core::policy::{OnStateLoss, Sessions};
 use warmline::{ServerHandle, ToolOutput, ToolResult, Warmline};
-use warmline_testkit::Personality;
+use warmline_testkit::{Fault, Moment, Personality, Rule};
 
 use super::census::until;
 use super::program::Program;
@@ -148,6 +148,58 @@ async fn fail_ends_the_call_and_the_next_one_works() {
         assert_eq!(count(&ledger).await, 1);
         run.end().await;
         world.finish().await;
+    }
+}
+
+/// reliability P11: whatever else is under way on the new session, the first tool that is called
+/// there has the word of the loss.
+#[tokio::test]
+async fn the_word_of_a_loss_waits_for_no_other_call() {
+    let others = [
+        ("tools/list", json!({})),
+        ("resources/list", json!({})),
+        ("prompts/list", json!({})),
+        ("ping", json!({})),
+        ("logging/setLevel", json!({"level": "info"})),
+        (
+            "tools/call",
+            json!({"name": "slow", "arguments": {"ms": 1}}),
+        ),
+    ];
+    for (method, params) in others {
+        for then in [OnStateLoss::Tell, OnStateLoss::Continue, OnStateLoss::Fail] {
+            if (method, then) == ("tools/call", OnStateLoss::Fail) {
+                continue; // It is refused itself, and the next one works.
+            }
+            let world = world(Some(then));
+            let run = world.warm.begin();
+            let ledger = run.server(LEDGER).unwrap();
+            counter(&ledger).await;
+            world.server.control().forget_sessions();
+            let silence = Fault::Silence(Moment::BeforeExecuting);
+            let before = world.server.ledger().received(method);
+            // The first is refused with the old session's id.
+            world.server.inject(Rule::new(silence).on(method).after(1));
+            let other = tokio::spawn(ledger.request(method, params.clone()).into_future());
+            until("it is under way on the new session", || {
+                world.server.ledger().received(method) == before + 2
+            })
+            .await;
+            let paid = world.pay(&ledger, "fresh").await;
+            match (then, paid) {
+                (OnStateLoss::Fail, Err(error)) => {
+                    assert_eq!(error.code().word(), "session-lost", "{method}: {error:?}");
+                },
+                (_, paid) => {
+                    assert_ne!(then, OnStateLoss::Fail, "{method}: {paid:?}");
+                    assert!(paid.unwrap().state_lost(), "{method}, {then:?}");
+                },
+            }
+            assert!(!counter(&ledger).await.state_lost(), "{method}: told once");
+            other.abort();
+            run.end().await;
+            world.finish().await;
+        }
     }
 }
 

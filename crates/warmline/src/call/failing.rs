@@ -8,7 +8,6 @@ use warmline_core::delivery::{
     Attempt, Delivery, First, Heard, Hurdle, Next, Purse, Renewal, Repeat,
 };
 use warmline_core::exchange::{Request, Trouble};
-use warmline_core::loss::{self, Notes, Reaction};
 use warmline_core::policy::Sessions;
 use warmline_core::pool::{Outcome, Why};
 use warmline_core::protocol::gone::{Dialect, Remedy};
@@ -20,11 +19,9 @@ use crate::connect::Connect;
 use crate::credentials::{Credential, Refreshed};
 use crate::error::{Error, Result};
 use crate::events::{Event, Fingerprint, Which};
-use crate::lease::BEGIN_ANEW;
 use crate::metrics::{CallUnderWay, HealCause, HealResult, RefreshResult};
 use crate::pool::Lease;
 use crate::route::{self, Route};
-use crate::run;
 
 impl Way<'_> {
     /// Tells how a call of somebody failed: what is known of it, in words of ours.
@@ -249,7 +246,7 @@ impl Way<'_> {
         listed.ok()?.hints(tool)
     }
 
-    fn surface(&mut self, failed: Failed) -> Error {
+    pub(super) fn surface(&mut self, failed: Failed) -> Error {
         if let Some(cause) = self.healing.take() {
             let result = if failed.trouble.gone.is_some() {
                 HealResult::LostAgain
@@ -272,40 +269,6 @@ impl Way<'_> {
                 trouble.code = Code::AnswerLost;
             }
         }
-        self.over(trouble, delivery)
-    }
-
-    /// The session that the caller holds is gone, and the lease with it. Whoever calls next is told
-    /// what was lost.
-    fn lost_under_lease(&mut self, route: &Route, mut failed: Failed) -> Error {
-        let planned = loss::plan(self.entry.policy().state_loss(), &self.job.method);
-        failed.trouble.hint = Some(BEGIN_ANEW.to_owned());
-        if planned == Reaction::EndRun && route.setup().has_left_state() {
-            self.end_run();
-            failed.trouble.hint = Some("the run ended with it: begin another".to_owned());
-        }
-        self.surface(failed)
-    }
-
-    /// State was lost, and the policy ends the run then.
-    fn end_run(&self) {
-        if let Some(run) = &self.caller.run {
-            let end = run::end_state_lost(Arc::clone(&self.caller.engine), Arc::clone(run));
-            clock::spawn_if_running("run-end", end);
-        }
-    }
-
-    pub(super) fn state_lost(&mut self, reaction: Reaction) -> Error {
-        if reaction == Reaction::EndRun {
-            self.end_run();
-        }
-        let notes = Notes {
-            generation: self.generation,
-            state_lost: true,
-            attempts: self.so_far.attempts(),
-        };
-        let trouble = loss::refusal(&self.entry.name, reaction, &notes);
-        let delivery = self.so_far.delivery(Delivery::Refused);
         self.over(trouble, delivery)
     }
 }

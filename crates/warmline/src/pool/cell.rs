@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use warmline_core::exchange::Trouble;
 use warmline_core::key::Key;
 use warmline_core::pool::{
-    Cell, CellPolicy, Counts, Effect, Event, Generation, Refusal, Turn, WaiterId, Want,
+    Cell, CellPolicy, Counts, Effect, Event, Generation, Loss, Refusal, Turn, WaiterId, Want,
 };
 use warmline_core::tick::Tick;
 
@@ -251,6 +251,17 @@ impl<C: Connector> CellOf<C> {
                 return None;
             };
             Some(handed)
+        })
+    }
+
+    /// A caller is told of a loss; false if somebody else was told before.
+    pub(super) fn told(self: &Arc<Self>, loss: Loss) -> bool {
+        self.enter(|inside, now, steps| {
+            // Another may be a later one, which is not told by this: better twice than never.
+            let is_news = inside.core.loss().is_some();
+            let generation = loss.generation;
+            inside.take_in(self, Event::Told { generation }, now, steps);
+            is_news
         })
     }
 

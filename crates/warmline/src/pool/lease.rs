@@ -34,20 +34,21 @@ impl<C: Connector> Lease<C> {
 
     /// The right of its holder, who has the session alone, to send on it once. None where the
     /// session was lost meanwhile.
-    pub(crate) fn join(&mut self) -> Option<Self> {
-        let mut handed = self.handed.cell.join(self.handed.generation)?;
-        handed.untold = handed.untold.or(self.handed.untold.take());
+    pub(crate) fn join(&self) -> Option<Self> {
+        let handed = self.handed.cell.join(self.handed.generation)?;
         Some(Self::new(handed, How::Hit))
     }
 
-    /// State of an earlier session died, and nobody was told yet.
+    /// State of an earlier session died, and nobody had been told when this lease began.
     pub(crate) fn loss(&self) -> Option<Loss> {
-        self.handed.untold
+        self.handed.loss
     }
 
-    /// This caller was told.
-    pub(crate) fn told(&mut self) {
-        self.handed.untold = None;
+    /// This caller is told of it; false if there is nothing to tell, or somebody else was told
+    /// meanwhile.
+    pub(crate) fn told(&mut self) -> bool {
+        let loss = self.handed.loss.take();
+        loss.is_some_and(|loss| self.handed.cell.told(loss))
     }
 
     /// How the caller came to it.
@@ -72,7 +73,7 @@ pub(super) struct Handed<C: Connector> {
     cell: Arc<CellOf<C>>,
     session: Arc<C::Session>,
     generation: Generation,
-    untold: Option<Loss>,
+    loss: Option<Loss>,
     settled: bool,
 }
 
@@ -81,13 +82,13 @@ impl<C: Connector> Handed<C> {
         cell: &Arc<CellOf<C>>,
         session: &Arc<C::Session>,
         generation: Generation,
-        untold: Option<Loss>,
+        loss: Option<Loss>,
     ) -> Self {
         Self {
             cell: Arc::clone(cell),
             session: Arc::clone(session),
             generation,
-            untold,
+            loss,
             settled: false,
         }
     }
@@ -110,7 +111,6 @@ impl<C: Connector> Handed<C> {
         self.cell.tell(Event::Settled {
             generation,
             outcome,
-            untold: self.untold.take(),
         });
     }
 }

@@ -239,7 +239,7 @@ impl Cell {
         out.push(Effect::Lease {
             waiter: waiter.id,
             generation,
-            loss: self.loss.take(),
+            loss: self.loss,
         });
     }
 

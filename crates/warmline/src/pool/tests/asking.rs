@@ -226,7 +226,8 @@ async fn a_hundred_failures_make_one_new_session() {
     assert_eq!((census.present.counts.idle, census.rooms), (1, 1));
 }
 
-/// A loss is told to one caller; one who was cancelled before it was told leaves it to the next.
+/// A loss is told to one caller; one who was cancelled before it was told leaves it to the next,
+/// and of those side by side the first who tells it does.
 #[tokio::test(start_paused = true)]
 async fn a_loss_is_told_once() {
     let world = World::new();
@@ -240,10 +241,13 @@ async fn a_loss_is_told_once() {
         Some(Generation::FIRST)
     );
     drop(healed);
+    let mut beside = world.lease(&cell).await.unwrap();
     let mut again = world.lease(&cell).await.unwrap();
-    assert!(again.loss().is_some(), "it was not told");
-    again.told();
+    assert!(again.loss().is_some() && beside.loss().is_some());
+    assert!(again.told(), "it was not told");
+    assert!(!beside.told(), "it was");
     again.settle(FINE);
+    beside.settle(FINE);
     assert!(world.lease(&cell).await.unwrap().loss().is_none());
 }
 

@@ -1,0 +1,105 @@
+//! What a loss of state means for a call: that it is refused, what its result says of it, or
+//! nothing.
+//!
+//! Every lease has the word of a loss until somebody was told. One result tells it; where the
+//! policy forbids going on, nobody goes on who has the word or saw the loss happen.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use warmline_core::delivery::Delivery;
+use warmline_core::loss::{self, Notes, Reaction, Told};
+
+use super::Way;
+use super::failing::Failed;
+use crate::clock;
+use crate::connect::Connect;
+use crate::error::Error;
+use crate::lease::BEGIN_ANEW;
+use crate::pool::Lease;
+use crate::route::Route;
+use crate::run;
+
+impl Way<'_> {
+    /// What a loss of state means for this call.
+    pub(super) fn reaction(&self, lease: &Lease<Connect>) -> Reaction {
+        let planned = self.planned();
+        let forbids = matches!(planned, Reaction::Fail | Reaction::EndRun);
+        if lease.loss().is_some() || self.state_is_gone || (self.saw_it_go && forbids) {
+            planned
+        } else {
+            Reaction::Nothing
+        }
+    }
+
+    fn planned(&self) -> Reaction {
+        loss::plan(self.entry.policy().state_loss(), &self.job.method)
+    }
+
+    /// The result with what is to be told beside it, and whether it tells of a loss.
+    pub(super) fn told(
+        &self,
+        lease: &mut Lease<Connect>,
+        result: Bytes,
+        reaction: Reaction,
+    ) -> (Bytes, bool) {
+        let generation = lease.generation().number();
+        let attempts = self.so_far.attempts();
+        let notes = |state_lost| Notes {
+            generation: (state_lost || attempts > 1).then_some(generation),
+            state_lost,
+            attempts,
+        };
+        // Others may have the word of it too, and the first answer tells it.
+        let mut is_first = || lease.told() || self.state_is_gone;
+        match reaction {
+            Reaction::Tell => {
+                let (told, place) = loss::tell(&result, &self.entry.name, &notes(true));
+                if place == Told::NotYet || is_first() {
+                    return (told, true);
+                }
+            },
+            Reaction::Mention => return (loss::annotate(&result, &notes(true)), true),
+            Reaction::Meta if is_first() => return (loss::annotate(&result, &notes(true)), true),
+            Reaction::Meta | Reaction::Nothing | Reaction::Fail | Reaction::EndRun => {},
+        }
+        if attempts > 1 {
+            return (loss::annotate(&result, &notes(false)), false);
+        }
+        (result, false)
+    }
+
+    /// The policy forbids going on without what was lost.
+    pub(super) fn state_lost(&mut self, reaction: Reaction) -> Error {
+        if reaction == Reaction::EndRun {
+            self.end_run();
+        }
+        let notes = Notes {
+            generation: self.generation,
+            state_lost: true,
+            attempts: self.so_far.attempts(),
+        };
+        let trouble = loss::refusal(&self.entry.name, reaction, &notes);
+        let delivery = self.so_far.delivery(Delivery::Refused);
+        self.over(trouble, delivery)
+    }
+
+    /// The session that the caller holds is gone, and the lease with it. Whoever calls next is told
+    /// what was lost.
+    pub(super) fn lost_under_lease(&mut self, route: &Route, mut failed: Failed) -> Error {
+        failed.trouble.hint = Some(BEGIN_ANEW.to_owned());
+        if self.planned() == Reaction::EndRun && route.setup().has_left_state() {
+            self.end_run();
+            failed.trouble.hint = Some("the run ended with it: begin another".to_owned());
+        }
+        self.surface(failed)
+    }
+
+    /// State was lost, and the policy ends the run then.
+    fn end_run(&self) {
+        if let Some(run) = &self.caller.run {
+            let end = run::end_state_lost(Arc::clone(&self.caller.engine), Arc::clone(run));
+            clock::spawn_if_running("run-end", end);
+        }
+    }
+}
