@@ -171,7 +171,7 @@ struct Way<'a> {
     healing: Option<HealCause>,
     /// State died with a key that is no more: nobody else will be told.
     state_is_gone: bool,
-    /// This call saw a session go that had state.
+    /// This call saw a session go that had state: by the server's word, or with its process.
     saw_it_go: bool,
     /// What is known of the last attempt, until the next one begins.
     last: Option<Delivery>,
@@ -307,7 +307,7 @@ impl<'a> Way<'a> {
                 };
                 // Whatever happens from here on: this much is known.
                 self.last = Some(delivery);
-                self.saw_it_go |= had_state && failure.trouble.gone.is_some();
+                self.saw_it_go |= had_state && losing::ended(&lease, &failure.trouble);
                 let failed = Failed {
                     delivery,
                     back,

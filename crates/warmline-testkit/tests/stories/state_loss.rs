@@ -8,6 +8,7 @@ use warmline_testkit::{Fault, Moment, Personality, Rule};
 
 use super::census::until;
 use super::program::Program;
+use super::storm::kill_all;
 use super::world::{LEDGER, World, count, counted};
 
 /// A result as it came.
@@ -243,6 +244,43 @@ async fn a_program_that_died_is_started_again_and_its_loss_is_told() {
     run.end().await;
     program.gone().await;
     warm.close().await;
+}
+
+/// reliability P11: a call that saw its program die goes on nowhere where the policy forbids it,
+/// also if somebody else was told of the loss before it could be sent again.
+#[tokio::test]
+async fn no_call_that_saw_its_program_die_goes_on_where_it_may_not() {
+    for then in [OnStateLoss::Fail, OnStateLoss::EndRun] {
+        let late = r#"{"method":"tools/list","fault":{"delay":[1000,"before-executing"]}}"#;
+        let program = Program::ledger(&["--personality", "legacy", "--fault", late]);
+        let server = program.declared("child").on_state_loss(then);
+        let warm = Warmline::builder().server(server).build().unwrap();
+        let run = warm.begin();
+        let child = run.server("child").unwrap();
+        assert_eq!(count(&child).await, 1);
+        // It only reads, as the list of tools says: it is sent again once that was read.
+        let reading = tokio::spawn(child.call("slow", json!({"ms": 5_000})).into_future());
+        let begun = |line: &&Value| line["phase"] == "begin" && line["tool"] == "slow";
+        until("it is under way", || {
+            program.lives().iter().flatten().any(|line| begun(&line))
+        })
+        .await;
+        kill_all(&program);
+        until("the program is started again", || {
+            child.session().is_some_and(|held| held.generation == 2)
+        })
+        .await;
+        let told = child.call("counter", json!({})).await.unwrap_err();
+        assert_eq!(told.code().word(), "session-lost", "{told:?}");
+        let error = reading.await.unwrap().unwrap_err();
+        if then == OnStateLoss::Fail {
+            assert_eq!(error.code().word(), "session-lost", "{error:?}");
+            assert_eq!(count(&child).await, 1, "the next one works");
+        }
+        run.end().await;
+        program.gone().await;
+        warm.close().await;
+    }
 }
 
 /// A48: each run is told of its own loss, and only of its own.

@@ -284,7 +284,7 @@ pub(super) struct Failed {
 }
 
 /// What a failure says of the session.
-fn outcome(trouble: &Trouble, retired: Option<Reason>) -> Outcome {
+pub(super) fn outcome(trouble: &Trouble, retired: Option<Reason>) -> Outcome {
     let over = [Reason::SessionGone, Reason::Version];
     if trouble.gone.is_some() || over.contains(&trouble.reason) {
         return Outcome::Gone(Why::Gone);

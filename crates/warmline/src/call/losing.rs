@@ -8,10 +8,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use warmline_core::delivery::Delivery;
+use warmline_core::exchange::Trouble;
 use warmline_core::loss::{self, Notes, Reaction, Told};
+use warmline_core::pool::Outcome;
 
 use super::Way;
-use super::failing::Failed;
+use super::failing::{Failed, outcome};
 use crate::clock;
 use crate::connect::Connect;
 use crate::error::Error;
@@ -19,6 +21,15 @@ use crate::lease::BEGIN_ANEW;
 use crate::pool::Lease;
 use crate::route::Route;
 use crate::run;
+
+/// Whether the session of a lease is over with this trouble: by the server's word, or with its
+/// process or stream.
+pub(super) fn ended(lease: &Lease<Connect>, trouble: &Trouble) -> bool {
+    matches!(
+        outcome(trouble, lease.session().retired()),
+        Outcome::Gone(_)
+    )
+}
 
 impl Way<'_> {
     /// What a loss of state means for this call.
