@@ -12,6 +12,7 @@ mod asking;
 mod failing;
 mod hearing;
 mod losing;
+mod ordering;
 mod refusing;
 mod taking;
 mod tool_name;
@@ -33,7 +34,7 @@ use warmline_core::protocol::params::Params;
 use warmline_core::repeat::{self, Asked};
 
 use crate::clock::{self, Instant};
-use crate::connect::Connect;
+use crate::connect::{Connect, Meant};
 use crate::engine::{self, Caller};
 use crate::entry::Entry;
 use crate::error::{At, Error, Result};
@@ -47,6 +48,7 @@ pub(crate) use asking::{Fresh, facts, greeting, held, line, list, listed, take_a
 use asking::{whose, whose_so_far};
 use failing::Failed;
 use hearing::Hearing;
+use ordering::at_level;
 use refusing::{protocol_error, unknown_tool};
 use taking::acquired;
 pub(crate) use tool_name::ToolName;
@@ -243,6 +245,11 @@ impl<'a> Way<'a> {
                 lease.settle(Outcome::Gone(Why::Bug));
                 return Err(error);
             }
+            match self.meant(&route) {
+                Meant::AsSaid => {},
+                Meant::Level(level) => request = at_level(request, level),
+                Meant::Granted => return Ok(self.granted(&route, lease)),
+            }
             match self.attempt(&route, lease, request).await {
                 Step::Over(result) => return result,
                 Step::Again(back) => request = back,
@@ -383,7 +390,8 @@ impl<'a> Way<'a> {
         if let Some(cause) = self.healing.take() {
             self.entry.metrics.heals.one_more(cause, HealResult::Healed);
         }
-        route.setup().note_order(&self.job.method, &self.job.params);
+        let (method, params) = (&self.job.method, &self.job.params);
+        route.setup().note_order(self.client(), method, params);
         lease.settle(Outcome::Fine { left_state });
         let kind = kind_of(&result);
         self.count(|counted| counted.answered(kind));

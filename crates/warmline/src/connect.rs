@@ -13,7 +13,7 @@ use serde_json::json;
 use warmline_core::code::Reason;
 use warmline_core::era::Era;
 use warmline_core::exchange::{Ending, Patience, Request, Trouble};
-use warmline_core::key::{DeclaredId, Key, Transport};
+use warmline_core::key::{DeclaredId, Digest, Key, Transport};
 use warmline_core::plan::{self, Asking, Holding, Leg, Plan};
 use warmline_core::policy::BreakerPolicy;
 use warmline_core::pool::{Health, Why};
@@ -41,7 +41,7 @@ mod recorded;
 mod starts;
 mod telling;
 
-pub(crate) use orders::Orders;
+pub(crate) use orders::{Meant, Orders};
 
 /// Closing a session takes no longer than this, whatever the server does.
 const CLOSE_WITHIN: Duration = Duration::from_secs(6);
@@ -161,10 +161,10 @@ impl Setup {
     }
 
     /// Remembers what has to be said again to the session that replaces this one.
-    pub(crate) fn note_order(&self, method: &str, params: &Params) {
+    pub(crate) fn note_order(&self, client: Option<Digest>, method: &str, params: &Params) {
         if Orders::are_given_by(method) {
             let aside = self.aside();
-            aside.orders.lock().note(method, params);
+            aside.orders.lock().note(client, method, params);
             aside.audience.changed();
         }
     }

@@ -3,6 +3,7 @@
 //! Runs and identities hand it out. The call as it is built is in `building`, its result in `result`.
 
 mod building;
+mod leaving;
 mod listening;
 mod lists;
 mod result;

@@ -13,6 +13,17 @@ pub const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilitie
 pub const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
 /// From which level on a modern request wants log lines.
 pub const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
+/// The levels of log lines. Who wants one wants those after it too.
+pub const LOG_LEVELS: [&str; 8] = [
+    "debug",
+    "info",
+    "notice",
+    "warning",
+    "error",
+    "critical",
+    "alert",
+    "emergency",
+];
 /// Who the server of a modern result is.
 pub const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 /// The listen request that a notification belongs to.

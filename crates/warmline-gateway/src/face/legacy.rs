@@ -9,6 +9,7 @@ mod client;
 pub(crate) mod clients;
 mod gathering;
 mod greeting;
+mod levels;
 mod merged;
 mod refusal;
 mod request;

@@ -39,6 +39,7 @@ mod refusals;
 mod refused;
 mod resting;
 mod secrets;
+mod shared_orders;
 mod standing;
 mod staying;
 mod straight;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use warmline_core::delivery::Heard;
 use warmline_core::exchange::{Answer, News, Question};
+use warmline_core::key::Digest;
 
 use crate::upstream::{Asked, Listener, Whose};
 
@@ -47,6 +48,10 @@ impl Listener for Hearing<'_> {
             },
             None => Box::pin(std::future::ready(Answer::Declined)),
         }
+    }
+
+    fn client(&self) -> Option<Digest> {
+        self.listener.and_then(Listener::client)
     }
 
     fn whose(&self) -> Option<Whose> {

@@ -1,20 +1,73 @@
 //! Orders: what was said to a session and has to be said again to the one that replaces it.
 //!
 //! Told by: the calls that give them, when they were answered.  Asked by: whoever moves a new
-//! session in, and whoever holds a stream for what they ask for.
+//! session in, whoever holds a stream for what they ask for, and calls before they give one.
+//!
+//! Several clients may share a session. What one of them takes back another may still want, so who
+//! wants what is kept for those that say who they are.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use warmline_core::key::Digest;
+use warmline_core::protocol::meta::LOG_LEVELS;
 use warmline_core::protocol::params::Params;
+
+use super::Setup;
 
 /// So many subscriptions are said again, at most.
 const MAX_SUBSCRIPTIONS: usize = 1_000;
+/// So many clients of a session are told apart, at most.
+const MAX_CLIENTS: usize = 1_000;
 
 /// What was said to a session.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Orders {
     pub(crate) log_level: Option<String>,
     pub(crate) subscriptions: BTreeSet<String>,
+    wishes: BTreeMap<Digest, Wish>,
+}
+
+/// What one client wants. After a restart nobody knows who wanted what was said.
+#[derive(Clone, Debug, Default)]
+struct Wish {
+    /// Its place among the levels.
+    level: Option<usize>,
+    uris: BTreeSet<String>,
+}
+
+/// What an order means for its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Meant {
+    /// It is passed on as it is.
+    AsSaid,
+    /// Nothing: somebody else wants what is.
+    Granted,
+    /// Another level than the one that was asked for: somebody else wants that much.
+    Level(&'static str),
+}
+
+impl Wish {
+    fn is_empty(&self) -> bool {
+        self.level.is_none() && self.uris.is_empty()
+    }
+}
+
+impl Setup {
+    /// What an order means for the session, where other clients share it.
+    pub(crate) fn meant(&self, client: Option<Digest>, method: &str, params: &Params) -> Meant {
+        match (client, self.aside.get()) {
+            (Some(client), Some(aside)) if Orders::are_given_by(method) => {
+                aside.orders.lock().meant(client, method, params)
+            },
+            _ => Meant::AsSaid,
+        }
+    }
+
+    /// A client is gone: gives the resources that it wanted to hear of.
+    pub(crate) fn left_by(&self, client: Digest) -> BTreeSet<String> {
+        let aside = self.aside.get();
+        aside.map_or_else(BTreeSet::new, |aside| aside.orders.lock().left(client))
+    }
 }
 
 impl Orders {
@@ -26,23 +79,164 @@ impl Orders {
         )
     }
 
-    /// Notes one.
-    pub(super) fn note(&mut self, method: &str, params: &Params) {
+    /// What an order of a client means, with what the others want.
+    pub(super) fn meant(&self, client: Digest, method: &str, params: &Params) -> Meant {
+        let others = self.wishes.iter().filter(|(who, _)| **who != client);
+        let mut others = others.map(|(_, wish)| wish);
+        match method {
+            "resources/unsubscribe" => {
+                let uri = params.uri().unwrap_or_default();
+                let is_wanted = others.any(|wish| wish.uris.contains(&*uri));
+                is_wanted.then_some(Meant::Granted)
+            },
+            "logging/setLevel" => {
+                let most = others.filter_map(|wish| wish.level).min();
+                let wanted = most.zip(level(params));
+                let more = wanted.filter(|(most, asked)| most < asked);
+                let name = more.and_then(|(most, _)| LOG_LEVELS.get(most));
+                name.map(|name| match self.log_level.as_deref() == Some(name) {
+                    true => Meant::Granted,
+                    false => Meant::Level(name),
+                })
+            },
+            _ => None,
+        }
+        .unwrap_or(Meant::AsSaid)
+    }
+
+    /// Notes one, of a client that says who it is or of somebody.
+    pub(super) fn note(&mut self, client: Option<Digest>, method: &str, params: &Params) {
+        let wish = client.and_then(|client| self.wish(client));
         if method == "logging/setLevel" {
-            let level = params.member("level");
-            self.log_level = level.and_then(|raw| serde_json::from_slice(raw).ok());
+            if let Some(wish) = wish {
+                wish.level = level(params);
+            }
+            let most = self.wishes.values().filter_map(|wish| wish.level).min();
+            let most = most.filter(|_| client.is_some());
+            let most = most
+                .and_then(|most| LOG_LEVELS.get(most))
+                .map(|name| (*name).to_owned());
+            let said = params.member("level");
+            let said = said.and_then(|raw| serde_json::from_slice(raw).ok());
+            self.log_level = most.or(said);
             return;
         }
         let Some(uri) = params.uri() else { return };
         if method == "resources/unsubscribe" {
-            self.subscriptions.remove(&*uri);
+            if let Some(wish) = wish {
+                wish.uris.remove(&*uri);
+            }
+            self.wishes.retain(|_, wish| !wish.is_empty());
+            if client.is_none() || !self.wishes.values().any(|wish| wish.uris.contains(&*uri)) {
+                self.subscriptions.remove(&*uri);
+            }
         } else if self.subscriptions.len() < MAX_SUBSCRIPTIONS {
+            if let Some(wish) = client.and_then(|client| self.wish(client)) {
+                wish.uris.insert(uri.clone().into_owned());
+            }
             self.subscriptions.insert(uri.into_owned());
         }
+    }
+
+    fn wish(&mut self, client: Digest) -> Option<&mut Wish> {
+        let has_room = self.wishes.len() < MAX_CLIENTS || self.wishes.contains_key(&client);
+        has_room.then(|| self.wishes.entry(client).or_default())
+    }
+
+    /// A client is gone: gives what it wanted to hear of.
+    pub(super) fn left(&mut self, client: Digest) -> BTreeSet<String> {
+        let wish = self.wishes.get_mut(&client);
+        let Some(wish) = wish else {
+            return BTreeSet::new();
+        };
+        wish.level = None;
+        wish.uris.clone()
     }
 
     /// Whether nothing was said.
     pub(crate) fn is_empty(&self) -> bool {
         self.log_level.is_none() && self.subscriptions.is_empty()
+    }
+}
+
+/// The place of the level that is asked for.
+fn level(params: &Params) -> Option<usize> {
+    let said: String = serde_json::from_slice(params.member("level")?).ok()?;
+    LOG_LEVELS.iter().position(|level| *level == said)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const LEVEL: &str = "logging/setLevel";
+
+    fn level_of(name: &str) -> Params {
+        Params::of(&json!({ "level": name })).unwrap()
+    }
+
+    fn uri(uri: &str) -> Params {
+        Params::of(&json!({ "uri": uri })).unwrap()
+    }
+
+    #[test]
+    fn what_one_client_takes_back_another_may_still_want() {
+        let [one, other] = [1, 2].map(|byte| Digest::new([byte; 16]));
+        let mut orders = Orders::default();
+        for client in [Some(one), Some(other), None] {
+            orders.note(client, "resources/subscribe", &uri("a"));
+        }
+        let back = "resources/unsubscribe";
+        assert_eq!(orders.meant(one, back, &uri("a")), Meant::Granted);
+        assert_eq!(orders.meant(one, back, &uri("b")), Meant::AsSaid);
+        orders.note(Some(one), back, &uri("a"));
+        assert!(orders.subscriptions.contains("a"));
+        assert_eq!(orders.meant(other, back, &uri("a")), Meant::AsSaid);
+        orders.note(Some(other), back, &uri("a"));
+        assert!(orders.is_empty() && orders.wishes.is_empty());
+    }
+
+    #[test]
+    fn a_session_logs_for_the_one_who_wants_most() {
+        let [one, other] = [1, 2].map(|byte| Digest::new([byte; 16]));
+        let mut orders = Orders::default();
+        for (client, said, meant, then) in [
+            (one, "info", Meant::AsSaid, "info"),
+            (other, "error", Meant::Granted, "info"),
+            (one, "alert", Meant::Level("error"), "error"),
+            (other, "debug", Meant::AsSaid, "debug"),
+            (one, "debug", Meant::AsSaid, "debug"),
+        ] {
+            assert_eq!(
+                orders.meant(client, LEVEL, &level_of(said)),
+                meant,
+                "{said}"
+            );
+            orders.note(Some(client), LEVEL, &level_of(said));
+            assert_eq!(orders.log_level.as_deref(), Some(then), "{said}");
+        }
+        // Who says not who it is stands for all.
+        orders.note(None, LEVEL, &level_of("alert"));
+        assert_eq!(orders.log_level.as_deref(), Some("alert"));
+        // What is no level its server refuses.
+        assert_eq!(orders.meant(one, LEVEL, &level_of("loud")), Meant::AsSaid);
+    }
+
+    #[test]
+    fn clients_beyond_the_limit_cost_nothing() {
+        let mut orders = Orders::default();
+        for number in 0..2 * MAX_CLIENTS {
+            let mut bytes = [0; 16];
+            bytes[..8].copy_from_slice(&number.to_le_bytes());
+            orders.note(Some(Digest::new(bytes)), LEVEL, &level_of("debug"));
+        }
+        assert_eq!(orders.wishes.len(), MAX_CLIENTS);
+        for number in 0..2 * MAX_SUBSCRIPTIONS {
+            let one = Some(Digest::new([0; 16]));
+            orders.note(one, "resources/subscribe", &uri(&number.to_string()));
+        }
+        assert_eq!(orders.subscriptions.len(), MAX_SUBSCRIPTIONS);
     }
 }

@@ -4,7 +4,6 @@
 //! whoever asks for the end of a run.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use papaya::{Compute, Operation};
 use warmline_core::code::Reason;
@@ -50,10 +49,9 @@ pub(crate) fn all_taken(most: u32) -> Trouble {
         1 => "a run of this identity is live, and no more may be".to_owned(),
         _ => format!("{most} runs of this identity are live, and no more may be"),
     };
-    let mut trouble = Trouble::new(Reason::Overloaded, what)
-        .hint("end runs that are over, or raise `limits.runs_per_identity`");
-    trouble.retry_after = Some(Duration::from_secs(1));
-    trouble
+    // When one of them ends nobody can say: they live as long as somebody uses them.
+    Trouble::new(Reason::Overloaded, what)
+        .hint("end runs that are over, or raise `limits.runs_per_identity`")
 }
 
 impl RunShared {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use warmline_core::exchange::{Answer, News, Question, QuestionKind};
+use warmline_core::key::Digest;
 use warmline_core::protocol::splice;
 
 use super::whose::Whose;
@@ -34,6 +35,12 @@ pub trait Listener: Send + Sync {
     /// nobody listens.
     fn whose(&self) -> Option<Whose> {
         Some(Whose::of(self))
+    }
+
+    /// The client session that it is for, by its name. Of clients that share a session each is
+    /// counted for itself: what one takes back another may still want. None: it stands for all.
+    fn client(&self) -> Option<Digest> {
+        None
     }
 
     /// The server answers with a stream of events. Told before anything that comes on it, and

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use warmline::Listener;
 use warmline::core::exchange::{Answer, News, Question};
+use warmline::core::key::Digest;
 use warmline::core::protocol::envelope::{Kind, Message};
 use warmline::core::protocol::splice::{self, Edit};
 use warmline::upstream::{Asked, Notices, Whose};
@@ -161,6 +162,7 @@ impl Listener for Ear {
                 }
                 notification("notifications/progress", &named)
             },
+            News::Log(params) if !self.client.wants_line(&params) => return,
             News::Log(params) => notification("notifications/message", &params),
             News::Other(method, params) => notification(&method, &params),
         };
@@ -176,6 +178,10 @@ impl Listener for Ear {
 
     fn whose(&self) -> Option<Whose> {
         Some(Whose::of(&*self.client))
+    }
+
+    fn client(&self) -> Option<Digest> {
+        self.client.name()
     }
 
     fn stream_begun(&self) {
@@ -205,6 +211,9 @@ impl StandingEar {
 
 impl Notices for StandingEar {
     fn notice(&self, method: &str, params: &[u8]) {
+        if method == "notifications/message" && !self.client.wants_line(params) {
+            return;
+        }
         self.lane.tell(notification(method, params));
     }
 

@@ -3,7 +3,7 @@
 //! Made from a ticket, or for one request that carries none.  Asked by: the legacy face.
 
 use std::borrow::Cow;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -43,6 +43,8 @@ pub(crate) struct Client {
     pub(super) ways: Mutex<SmallVec<[NamedWay; 1]>>,
     calls: Mutex<SmallVec<[UnderWay; 2]>>,
     pub(super) questions: Questions,
+    /// The level from which on it hears log lines, as far as it is known: its place, from one.
+    pub(super) level: AtomicU8,
     /// Servers that were left out of its lists.
     pub(super) missed: Missed,
     /// The stream that stands, if one does.
@@ -256,6 +258,7 @@ impl Client {
             ways: Mutex::default(),
             calls: Mutex::default(),
             questions: Questions::default(),
+            level: AtomicU8::new(0),
             missed: Missed::default(),
             standing: Mutex::default(),
             run_anew: Notify::new(),
@@ -388,6 +391,7 @@ impl Client {
         if let Some(lane) = self.standing_lane() {
             lane.end(None);
         }
+        self.leave();
         for call in self.calls.lock().iter() {
             call.lane.cancel();
         }
@@ -398,6 +402,18 @@ impl Client {
         // It may have ended by itself, or never have begun.
         if let Ok(run) = identity.join(&own) {
             run.end().await;
+        }
+    }
+
+    /// Takes back what it wanted in runs that go on without it. Nobody waits for that.
+    fn leave(&self) {
+        let Some(name) = self.name() else { return };
+        let ways = self.ways.lock();
+        let named = ways.iter().filter(|(run, _)| run.is_some());
+        for (_, way) in named {
+            let server = way.server.clone();
+            let leaving = async move { server.leave(name).await };
+            drop(clock::spawn("client-leaving", leaving));
         }
     }
 

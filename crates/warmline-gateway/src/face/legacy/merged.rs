@@ -20,6 +20,7 @@ use warmline::{Code, Error, List, ServerHandle, clock};
 use super::accepts;
 use super::asking::Ear;
 use super::client::Client;
+use super::levels::asked_level;
 use super::refusal::Refusal;
 use super::request::{Seat, calling_one};
 use super::way::{Way, named_run};
@@ -225,21 +226,24 @@ fn no_such_resource(id: &[u8], uri: &str) -> Bytes {
 /// can; else the first says what is wrong.
 fn tell_all(
     visit: &Visit<'_>,
-    client: &Client,
+    client: &Arc<Client>,
     method: &str,
     params: &Params,
-    (id, _, present): Seat<'_>,
+    (id, lane, present): Seat<'_>,
 ) -> Result<Calling, Refusal> {
     let members = members(visit, client, Some(params))?;
     let line = visit.noted(method, params);
     let (shared, candour) = (Arc::clone(visit.shared), visit.candour());
     let subject = visit.subject.clone();
+    let level = asked_level(method, params);
+    let ear = Arc::new(Ear::new(client, lane, None, accepts(visit.head)));
+    let client = Arc::clone(client);
     let (method, params) = (method.to_owned(), which::without_run(params.clone()));
     Ok(Box::pin(async move {
         let servers = members.into_iter().filter_map(|member| member.reached.ok());
         let told = servers.map(|server| {
             let whom = absent::whom(&subject, Era::Legacy, server.name());
-            tell_in_time(&shared, whom, server, (&method, &params))
+            tell_in_time(&shared, whom, server, (&method, &params, &ear))
         });
         let told: Vec<_> = join_all(told).await.into_iter().flatten().collect();
         let nothing = || Ok(Bytes::from_static(b"{}"));
@@ -248,6 +252,9 @@ fn tell_all(
         } else {
             told.into_iter().next().unwrap_or_else(nothing)
         };
+        if let (Some(level), Ok(_)) = (level, &result) {
+            client.hears_from(level);
+        }
         if let Some(line) = line {
             line.ended(&result);
         }
@@ -261,7 +268,7 @@ async fn tell_in_time(
     shared: &Arc<Shared>,
     whom: Whom,
     server: ServerHandle,
-    said: (&str, &Params),
+    said: (&str, &Params, &Arc<Ear>),
 ) -> Option<Result<Bytes, Error>> {
     let (absences, most) = (&shared.absences, shared.options.list_share);
     let share = absences.share_of(&server, &whom, most).ok()?;
@@ -280,14 +287,14 @@ async fn tell_in_time(
 /// None where the server does not say that it hears such things.
 async fn tell(
     server: &ServerHandle,
-    (method, params): (&str, &Params),
+    (method, params, ear): (&str, &Params, &Arc<Ear>),
 ) -> Option<Result<Bytes, Error>> {
     let can = lists::can(server, "logging").await.unwrap_or_default();
     if !can {
         return None;
     }
     let told = server.request_raw(method.to_owned(), params.clone());
-    Some(told.await)
+    Some(told.listened_by(Arc::<Ear>::clone(ear)).await)
 }
 
 /// What a client tells is for all servers that hold a session for it.

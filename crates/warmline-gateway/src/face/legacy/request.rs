@@ -15,6 +15,7 @@ use warmline::core::protocol::params::Params;
 
 use super::asking::Ear;
 use super::client::{Client, Present};
+use super::levels::asked_level;
 use super::refusal::Refusal;
 use super::streams::Kind;
 use super::{accepts, merged};
@@ -161,6 +162,7 @@ pub(super) fn calling_one(
     let way = client.way(visit, Some(&params))?;
     let method = method_named(named);
     let pass = visit.pass(way.server.name(), &method, &params)?;
+    let (level, whose) = (asked_level(&method, &params), Arc::clone(client));
     let token = params.meta_member(meta::PROGRESS_TOKEN);
     let token = token.map(Bytes::copy_from_slice);
     let ear = Ear::new(client, lane, token, accepts(visit.head));
@@ -176,7 +178,10 @@ pub(super) fn calling_one(
         let outcome = pass.ended(&way.server, call.unboxed().await);
         drop(present);
         let message = match outcome {
-            Ok(result) => reply::response_message(Some(&id), "result", &result),
+            Ok(result) => {
+                level.into_iter().for_each(|level| whose.hears_from(level));
+                reply::response_message(Some(&id), "result", &result)
+            },
             Err(error) => failure::message(&id, &error, candour),
         };
         Ended {

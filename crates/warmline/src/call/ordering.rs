@@ -1,0 +1,59 @@
+//! Orders of clients that share a session: what they mean, with what the others want.
+//!
+//! Asked by: a call that has its session, before anything is sent.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::json;
+use warmline_core::exchange::Request;
+use warmline_core::key::Digest;
+use warmline_core::pool::Outcome;
+use warmline_core::protocol::params::Params;
+
+use super::{Answered, Way, kind_of};
+use crate::connect::{Connect, Meant};
+use crate::pool::Lease;
+use crate::route::Route;
+
+impl Way<'_> {
+    /// The client session that the call is for.
+    pub(super) fn client(&self) -> Option<Digest> {
+        self.job.listener.as_ref()?.client()
+    }
+
+    /// What the call means for its session, if it is an order.
+    pub(super) fn meant(&self, route: &Route) -> Meant {
+        let (method, params) = (&self.job.method, &self.job.params);
+        route.setup().meant(self.client(), method, params)
+    }
+
+    /// What is asked for is so already, because somebody else wants it.
+    pub(super) fn granted(&mut self, route: &Route, lease: Lease<Connect>) -> Answered {
+        let generation = lease.generation().number();
+        lease.settle(Outcome::Unused);
+        let setup = route.setup();
+        setup.note_order(self.client(), &self.job.method, &self.job.params);
+        let result = Bytes::from_static(b"{}");
+        let kind = kind_of(&result);
+        self.count(|counted| counted.answered(kind));
+        Answered {
+            unknown_tool: None,
+            result,
+            server: Arc::clone(&self.entry.name),
+            tool: None,
+            attempts: self.so_far.attempts(),
+            generation,
+            state_lost: false,
+            leg: setup.leg,
+        }
+    }
+}
+
+/// The same request for another level.
+pub(super) fn at_level(request: Request, level: &str) -> Request {
+    match Params::of(&json!({ "level": level })) {
+        Ok(params) => request.with_params(params),
+        Err(_) => request,
+    }
+}
