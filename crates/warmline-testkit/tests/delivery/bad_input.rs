@@ -355,7 +355,7 @@ async fn an_answer_that_came_before_its_question_reaches_nobody() {
     }
 }
 
-/// reliability P10, P19: a server that sends informational replies and never the answer is given
+/// reliability P10, reliability P19: a server that sends informational replies and never the answer is given
 /// up, long before the time of the call is over; a few of them are nothing unusual.
 #[tokio::test]
 async fn informational_replies_come_to_an_end() {
