@@ -4,7 +4,7 @@
 //! session was worth (`proof.rs`).
 //!
 //! There is one for each server and one for each credential of an owner, so that one tenant's bad
-//! token never blocks another. Sessions that are open are not touched by either (A94), and calls
+//! token, or calls that end its own process, never block another. Sessions that are open are not touched by either (A94), and calls
 //! that fail say nothing here (A93).
 
 use std::time::Duration;

@@ -164,3 +164,23 @@ async fn a_program_that_dies_of_every_call_is_given_up_for_a_while() {
         finish(warm, &[&program]).await;
     }
 }
+
+/// reliability P5: an identity whose calls kill its own program stops no other.
+#[tokio::test]
+async fn calls_that_kill_their_own_program_stop_no_other_identity() {
+    let program = legacy();
+    let server = program.declared("child");
+    let warm = Warmline::builder().server(server).build().unwrap();
+    let mut codes = Vec::new();
+    for _ in 0..7 {
+        let run = warm.identity("careless").begin();
+        let crash = run.server("child").unwrap().call("crash", json!({}));
+        codes.push(crash.await.unwrap_err().code().word());
+        run.end().await;
+    }
+    assert_eq!(codes[6], "breaker-open", "{codes:?}");
+    let run = warm.identity("careful").begin();
+    assert_eq!(count(&run.server("child").unwrap()).await, 1);
+    run.end().await;
+    finish(warm, &[&program]).await;
+}

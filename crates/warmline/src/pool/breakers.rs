@@ -1,6 +1,10 @@
 //! Breakers: whether an opening may be tried, for each server and for each who asks there.
 //!
-//! Asked by: openings.  Told by: how they ended, and what the sessions were worth. Only breakers that have something to remember are kept.
+//! Asked by: openings.  Told by: how they ended, and what the sessions were worth. Only breakers that
+//! have something to remember are kept.
+//!
+//! A session that was opened in vain speaks against whoever had it: its own calls may have ended it.
+//! It speaks against the server too where the one before was somebody else's.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +24,12 @@ use crate::sync::Mutex;
 pub(super) struct Breakers {
     started: Instant,
     all: papaya::HashMap<Scope, Arc<Mutex<Breaker>>>,
+    /// Whose session was the last that was opened in vain, and when, for each server.
+    in_vain: papaya::HashMap<(Arc<str>, Revision), (Owner, Tick)>,
 }
+
+/// A session that was opened in vain this long ago says nothing of the next.
+const SAYS_NOTHING_AFTER: Duration = Duration::from_secs(10 * 60);
 
 /// What a breaker speaks of.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -74,6 +83,7 @@ impl Breakers {
         Arc::new(Self {
             started,
             all: papaya::HashMap::new(),
+            in_vain: papaya::HashMap::new(),
         })
     }
 
@@ -125,7 +135,16 @@ impl Breakers {
 
     /// A session of theirs was opened in vain.
     pub(super) fn in_vain(&self, opener: &Opener, policy: &BreakerPolicy) -> Changes {
-        self.blamed(opener, Blame::Server, policy)
+        let mut changes = self.blamed(opener, Blame::Identity, policy);
+        let server = (Arc::clone(&opener.server), opener.revision);
+        let last = (opener.owner, self.now());
+        let all = self.in_vain.pin();
+        let before = all.get(&server).map(|(owner, _)| *owner);
+        all.insert(server, last);
+        if before.is_some_and(|owner| owner != opener.owner) {
+            changes.extend(self.blamed(opener, Blame::Server, policy));
+        }
+        changes
     }
 
     /// Every breaker that does not pass: whose it is, whom it stops, and what it does.
@@ -162,6 +181,8 @@ impl Breakers {
         let now = self.now();
         let all = self.all.pin();
         all.retain(|_, breaker| !breaker.lock().is_forgettable(now));
+        let in_vain = self.in_vain.pin();
+        in_vain.retain(|_, (_, last)| now.since(*last) < SAYS_NOTHING_AFTER);
     }
 
     fn blamed(&self, opener: &Opener, whom: Blame, policy: &BreakerPolicy) -> Changes {

@@ -285,6 +285,33 @@ async fn sessions_that_die_before_they_serve_trip_the_breaker() {
     assert_eq!(troubles, [Code::BreakerOpen; 3]);
 }
 
+/// reliability P5, reliability P35: sessions that one identity opens in vain stop that identity
+/// alone; those of several stop everybody.
+#[tokio::test(start_paused = true)]
+async fn what_one_identity_opens_in_vain_stops_no_other() {
+    let world = World::new();
+    let in_vain = async |who| match world.lease(&world.run("a", who)).await {
+        Ok(lease) => lease.settle(Outcome::Gone(Why::Gone)),
+        Err(trouble) => assert_eq!(trouble.code, Code::BreakerOpen),
+    };
+    for _ in 0..100 {
+        in_vain(1).await;
+    }
+    assert_eq!(world.fake.ledger().opens, 5);
+    assert!(world.lease(&world.run("a", 2)).await.is_ok(), "at once");
+    for _ in 0..100 {
+        in_vain(2).await;
+        in_vain(3).await;
+    }
+    assert!(
+        world.fake.ledger().opens <= 12,
+        "{}",
+        world.fake.ledger().opens
+    );
+    let trouble = world.lease(&world.run("a", 4)).await.err().unwrap();
+    assert_eq!(trouble.code, Code::BreakerOpen);
+}
+
 /// A probe whose caller gave up while it waited is not lost: the next one probes.
 #[tokio::test(start_paused = true)]
 async fn first_contacts_ask_the_breaker_too() {
