@@ -44,7 +44,7 @@ impl Refusal {
 
 /// Methods of the legacy era that have no meaning in this one. A list of tasks would show those of
 /// everybody who looks alike to the server. What else there may be the server knows best.
-const GONE: [&str; 3] = ["ping", "initialize", "tasks/list"];
+const GONE: [&str; 4] = ["ping", "initialize", "tasks/list", "tasks/result"];
 
 /// Checks a message, step by step; the first that fails is told.
 pub(super) fn check(head: &Parts, message: &Message, params: &Params) -> Result<(), Refusal> {

@@ -105,9 +105,11 @@ async fn a_task_is_good_for_its_caller_alone() {
             assert_eq!(back.refusal(), (200, -32602), "{method} {what}: {back:?}");
         }
     }
-    // It would show the tasks of everybody.
+    // Both are gone; the one would show the tasks of everybody.
     let all = by("alice", knowing(request("tasks/list", json!({}))));
     assert_eq!(all.send(&world).await.refusal(), (404, -32601));
+    let waiting = by("alice", about("tasks/result", task));
+    assert_eq!(waiting.send(&world).await.refusal(), (404, -32601));
     assert_eq!(world.server.ledger().entries().len(), heard);
     world.finish().await;
 }
