@@ -23,6 +23,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 use warmline_core::budget::{Budget, Cooldown};
 use warmline_core::code::Reason;
 use warmline_core::era::{Era, Version};
@@ -118,6 +119,13 @@ const DROPS: usize = 3;
 const MAX_PAUSES: usize = 1_000;
 /// From so many credentials on, those that nobody uses are forgotten.
 const MAX_CREDENTIALS: usize = 10_000;
+
+impl Drop for Entry {
+    /// Nobody is left who would hear the answer.
+    fn drop(&mut self) {
+        self.stop_asking();
+    }
+}
 
 impl Entry {
     pub(crate) fn new(
@@ -428,15 +436,13 @@ impl Entry {
         left
     }
 
-    /// Ends what is being asked of resolvers and sources of credentials.
-    pub(crate) fn stop_asking(&self) {
-        if let Some(lookup) = &self.lookup {
-            lookup.stop();
-        }
-        let credentials: Vec<_> = self.credentials.lock().values().cloned().collect();
-        for credential in credentials {
-            credential.stop();
-        }
+    /// Ends what is being asked of resolvers and sources of credentials, and gives what can be
+    /// waited for until nothing of it is left.
+    pub(crate) fn stop_asking(&self) -> Vec<JoinHandle<()>> {
+        let lookup = self.lookup.as_ref().and_then(Lookup::stop);
+        let credentials = self.credentials.lock();
+        let credentials = credentials.values().filter_map(|asked| asked.stop());
+        lookup.into_iter().chain(credentials).collect()
     }
 
     /// The credential that a session was opened with, if somebody here speaks with it.

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use http::header::AUTHORIZATION;
 use http::{HeaderName, HeaderValue};
+use tokio::task::JoinHandle;
 use url::Url;
 use warmline_core::code::{Code, Reason};
 use warmline_core::exchange::Trouble;
@@ -116,8 +117,8 @@ impl Lookup {
     }
 
     /// Ends the asking under way: nobody will need its answer.
-    pub(crate) fn stop(&self) {
-        self.0.found.stop();
+    pub(crate) fn stop(&self) -> Option<JoinHandle<()>> {
+        self.0.found.stop()
     }
 
     /// Where the server is; asked for at the first call, once for all of them.

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
+use tokio::task::JoinHandle;
 use warmline_core::code::Reason;
 use warmline_core::exchange::Trouble;
 
@@ -49,7 +49,7 @@ type Told<T> = Option<Result<Arc<Held<T>>, Trouble>>;
 #[derive(Debug)]
 struct Round<T> {
     under_way: Option<watch::Receiver<Told<T>>>,
-    task: Option<AbortHandle>,
+    task: Option<JoinHandle<()>>,
     /// Nobody is asked ahead of time before this moment: the last asking failed.
     quiet_until: Option<Instant>,
 }
@@ -130,12 +130,11 @@ impl<T: PartialEq + Send + Sync + 'static> Asking<T> {
         }
     }
 
-    /// Ends the asking under way: nobody will need its answer.
-    pub(crate) fn stop(&self) {
+    /// Ends the asking under way, because nobody will need its answer, and gives what can be
+    /// waited for until nothing of it is left.
+    pub(crate) fn stop(&self) -> Option<JoinHandle<()>> {
         let task = self.round.lock().task.take();
-        if let Some(task) = task {
-            task.abort();
-        }
+        task.inspect(JoinHandle::abort)
     }
 
     /// The asking under way, or a new one.
@@ -155,7 +154,7 @@ impl<T: PartialEq + Send + Sync + 'static> Asking<T> {
         let (tell, told) = watch::channel(None);
         round.under_way = Some(told.clone());
         let task = clock::spawn("asking", Arc::clone(self).carry_out(ask(), tell));
-        round.task = Some(task.abort_handle());
+        round.task = Some(task);
         told
     }
 

@@ -11,6 +11,7 @@
 use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue};
+use tokio::task::JoinHandle;
 use warmline_core::code::Reason;
 use warmline_core::exchange::Trouble;
 use warmline_core::key::CredentialId;
@@ -65,8 +66,8 @@ enum Worth {
 
 impl Credential {
     /// Ends the asking under way: nobody will need its answer.
-    pub(crate) fn stop(&self) {
-        self.0.tokens.stop();
+    pub(crate) fn stop(&self) -> Option<JoinHandle<()>> {
+        self.0.tokens.stop()
     }
 
     /// The credential of a server, for somebody where it splits by identity.

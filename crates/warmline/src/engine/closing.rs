@@ -12,6 +12,7 @@ use futures_util::future::{join, join_all};
 
 use super::{CLOSED, DRAINING, Engine};
 use crate::clock::{self, Instant};
+use crate::entry::Entry;
 use crate::run;
 
 /// What is left for closing when the time of the last calls is over.
@@ -22,14 +23,16 @@ impl Engine {
     pub(crate) async fn close(self: &Arc<Self>) {
         self.phase.fetch_max(DRAINING, Ordering::AcqRel);
         let by = clock::after(self.ceilings().drain);
+        let made = self.made.all();
         self.let_end(by).await;
-        self.is_closed(by).await;
+        self.is_closed(made, by).await;
     }
 
     /// Lets no call go on, and closes what there is within this time.
     pub(crate) async fn close_now(self: &Arc<Self>, within: Duration) {
         self.phase.fetch_max(DRAINING, Ordering::AcqRel);
         let by = clock::after(within);
+        let made = self.made.all();
         let runs = self.live_runs();
         self.cut_calls();
         for run in &runs {
@@ -41,7 +44,7 @@ impl Engine {
             .map(|live| run::end_closed(Arc::clone(self), live, Duration::ZERO));
         let closing = join(join_all(ends), self.pool().drain(by));
         clock::timeout_at(by, closing).await.ok();
-        self.is_closed(by).await;
+        self.is_closed(made, by).await;
     }
 
     /// Children that are being ended now, and those that are later, have a moment for each step.
@@ -76,14 +79,14 @@ impl Engine {
         }
     }
 
-    /// Nothing is let in any more; whatever still ends has until then.
-    async fn is_closed(&self, by: Instant) {
+    /// Nothing is let in any more; whatever still ends has until then, and what is still asked for
+    /// any of these servers.
+    async fn is_closed(&self, made: Vec<Arc<Entry>>, by: Instant) {
         self.phase.store(CLOSED, Ordering::Release);
         self.keeper.stop();
         // Programs that print tokens among them: nobody waits for those any more.
-        for entry in self.made.all() {
-            entry.stop_asking();
-        }
+        let asked = join_all(made.iter().flat_map(|entry| entry.stop_asking()));
+        clock::timeout_at(by, asked).await.ok();
         // Those of openings that were given up belong to no session that the pool knows.
         let children = &self.shared.upstream.children;
         clock::timeout_at(by, children.gone()).await.ok();
