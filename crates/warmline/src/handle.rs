@@ -70,7 +70,7 @@ impl ServerHandle {
     }
 
     pub(crate) fn undeclared(mut caller: Caller, server: Server) -> Self {
-        let (entry, kept) = match Undeclared::enter(&caller.engine, server) {
+        let (entry, kept) = match Undeclared::enter(&caller, server) {
             Ok(kept) => {
                 caller.said = caller.said.kept_by(kept.sign());
                 (Entered::Known(Arc::clone(kept.entry())), Some(kept))

@@ -278,6 +278,30 @@ async fn call_with_session_needs_no_declaration() {
     world.finish().await;
 }
 
+/// A server that is declared nowhere keeps its state for as long as somebody has its handle, and no
+/// longer, though the run goes on.
+#[tokio::test]
+async fn what_is_declared_nowhere_ends_with_its_handle_inside_a_run_too() {
+    let world = World::new(Personality::legacy());
+    world
+        .warm
+        .run(async |run| {
+            for _ in 0..3 {
+                let undeclared = world.warm.once(Server::http("x", world.server.url()));
+                assert_eq!(count(&undeclared).await, 1);
+                assert_eq!(count(&undeclared).await, 2);
+                drop(undeclared);
+                until("its session is closed", || {
+                    world.server.counts().open_sessions == 0
+                })
+                .await;
+            }
+            assert!(run.is_live());
+        })
+        .await;
+    world.finish().await;
+}
+
 /// A22: whoever calls once and for all, outside any run, gets and sends the same while others have
 /// runs on the same engine.
 #[tokio::test]

@@ -1,17 +1,19 @@
 //! A server that is declared nowhere: it is there for as long as somebody has a handle of it.
 //!
-//! Asked by: `once`.  Nothing of it stays: its shared sessions are closed with its last handle,
-//! and nobody else ever shares them; its numbers are shown no longer than that.
+//! Asked by: `once`.  Nothing of it stays: its sessions are closed with its last handle, also those
+//! of a run that goes on, and nobody else ever shares them; its numbers are shown no longer than
+//! that.
 
 use std::sync::Arc;
 
 use warmline_core::key::{DeclaredId, Digest};
 use warmline_core::pool::Why;
 
-use super::Engine;
+use super::{Caller, Engine};
 use crate::clock::Home;
 use crate::entry::Entry;
 use crate::error::{Error, Result};
+use crate::run::RunShared;
 use crate::seal::random_bytes;
 use crate::server::Server;
 
@@ -21,6 +23,8 @@ pub(crate) struct Undeclared {
     engine: Arc<Engine>,
     entry: Arc<Entry>,
     sign: DeclaredId,
+    /// The run that it is called in.
+    run: Option<Arc<RunShared>>,
 }
 
 impl Undeclared {
@@ -28,7 +32,8 @@ impl Undeclared {
     ///
     /// # Errors
     /// `config-bad-value`, or `not-allowed`: the rules for servers hold for it as well.
-    pub(crate) fn enter(engine: &Arc<Engine>, server: Server) -> Result<Arc<Self>> {
+    pub(crate) fn enter(caller: &Caller, server: Server) -> Result<Arc<Self>> {
+        let engine = &caller.engine;
         let server = engine.checked(server)?;
         engine.check_allowed(server.name()).map_err(Error::unsent)?;
         let metrics = engine.shared.metrics.passing(server.name());
@@ -38,6 +43,7 @@ impl Undeclared {
             engine: Arc::clone(engine),
             entry,
             sign: DeclaredId(Digest::new(random_bytes())),
+            run: caller.run.clone(),
         }))
     }
 
@@ -60,13 +66,19 @@ impl Drop for Undeclared {
         if !engine.entries.load().contains_key(name) {
             engine.shared.records.lock().remove(name);
         }
+        let of_run = self.run.as_ref().map(|run| run.routes.leave(&self.entry));
         let (pool, sign) = (engine.pool.clone(), self.sign);
-        if Home::here().is_some() {
+        let end = move || {
             pool.end_shared_by(sign, Why::Evicted);
+            for cell in of_run.into_iter().flatten() {
+                pool.end(&cell, Why::Evicted);
+            }
+        };
+        if Home::here().is_some() {
+            end();
         } else {
             // Whoever drops a handle where nothing runs leaves no session at a server either.
-            let end = async move { pool.end_shared_by(sign, Why::Evicted) };
-            engine.keeper.spawn_at_home("once-drop", end);
+            engine.keeper.spawn_at_home("once-drop", async { end() });
         }
     }
 }
