@@ -2,8 +2,9 @@
 //! the Python SDK, over HTTP, over HTTP with TLS and over stdio, and a server of `npx` as people
 //! start it. `make parts` installs them.
 //!
-//! Only the ratios mean anything: machines are noisy, and all of it happens on this one. `make bench`
-//! shows it on one core and on all of them, because the two differ: waking another core counts for
+//! Only the ratios mean anything: machines are noisy, and all of it happens on this one. So what is
+//! set beside each other is measured in turns, a few calls of each, and what disturbs one of them
+//! disturbs the others. `make bench` shows it on one core and on all of them, because the two differ: waking another core counts for
 //! the held call alone, and a program goes on starting for a while after it first answered.
 
 #![expect(
@@ -28,13 +29,13 @@ use serde_json::{Value, json};
 use warmline::core::era::Era;
 use warmline::core::policy::SessionPer;
 use warmline::events::{Event, Heard, Subscription};
-use warmline::{Server, ServerHandle, Warmline};
+use warmline::{Run, Server, ServerHandle, Warmline};
 
 use self::counter_rmcp::RmcpCounter;
 
-/// Calls on a held session; each is cheap.
-const HELD: usize = 500;
-/// Calls that open a session each, over HTTP.
+/// Calls on a held session in each turn; each is cheap.
+const HELD: usize = 40;
+/// Turns of calls that open a session each, over HTTP.
 const PER_CALL: usize = 100;
 /// Calls or runs that start a process each.
 const STARTS: usize = 15;
@@ -128,9 +129,21 @@ impl Case {
     }
 
     async fn beside_held(&self) {
-        let held = self.held().await;
-        let session = self.session_per_call().await;
-        let client = self.client_per_call().await;
+        let held = Holding::of(self).await;
+        let per_call = engine(self.server.clone().session_per(SessionPer::Call));
+        let own = per_call.server("real").unwrap();
+        self.call(&own).await;
+        let [mut of_held, mut of_sessions, mut of_clients] = [const { Vec::new() }; 3];
+        for _ in 0..self.openings {
+            for _ in 0..HELD {
+                of_held.push(timed(self.call(&held.server)).await);
+            }
+            of_sessions.push(timed(self.call(&own)).await);
+            of_clients.push(timed(self.client_per_call()).await);
+        }
+        held.end().await;
+        per_call.close().await;
+        let [held, session, client] = [of_held, of_sessions, of_clients].map(median);
         println!(
             "{:<22} {:>8.3} {} {}",
             self.name,
@@ -151,53 +164,14 @@ impl Case {
         );
     }
 
-    /// A call on a session that a run holds.
-    async fn held(&self) -> Duration {
-        let warm = engine(self.server.clone());
-        let run = warm.begin();
-        let server = run.server("real").unwrap();
-        self.call(&server).await;
-        let mut times = Vec::new();
-        for _ in 0..HELD {
-            let began = Instant::now();
-            self.call(&server).await;
-            times.push(began.elapsed());
-        }
-        run.end().await;
-        warm.close().await;
-        median(times)
-    }
-
-    /// A call on a session of its own; connections are kept.
-    async fn session_per_call(&self) -> Duration {
-        let warm = engine(self.server.clone().session_per(SessionPer::Call));
-        let server = warm.server("real").unwrap();
-        self.call(&server).await;
-        let mut times = Vec::new();
-        for _ in 0..self.openings {
-            let began = Instant::now();
-            self.call(&server).await;
-            times.push(began.elapsed());
-        }
-        warm.close().await;
-        median(times)
-    }
-
     /// A call of a client of its own, as adapters of agent frameworks do by default: it connects,
     /// opens a session, calls, and closes. It knows the era, as those clients do.
-    async fn client_per_call(&self) -> Duration {
-        let server = self.server.clone().era(Era::Legacy);
-        let mut times = Vec::new();
-        for _ in 0..self.openings {
-            let began = Instant::now();
-            let warm = engine(server.clone());
-            let run = warm.begin();
-            self.call(&run.server("real").unwrap()).await;
-            run.end().await;
-            warm.close().await;
-            times.push(began.elapsed());
-        }
-        median(times)
+    async fn client_per_call(&self) {
+        let warm = engine(self.server.clone().era(Era::Legacy));
+        let run = warm.begin();
+        self.call(&run.server("real").unwrap()).await;
+        run.end().await;
+        warm.close().await;
     }
 
     /// The first call of a fresh run, from a spare where one is kept.
@@ -226,6 +200,34 @@ impl Case {
         let called = server.call(self.tool, self.arguments.clone()).await;
         assert!(!called.unwrap().is_error());
     }
+}
+
+/// A session that a run holds.
+struct Holding {
+    warm: Warmline,
+    run: Run,
+    server: ServerHandle,
+}
+
+impl Holding {
+    async fn of(case: &Case) -> Self {
+        let warm = engine(case.server.clone());
+        let run = warm.begin();
+        let server = run.server("real").unwrap();
+        case.call(&server).await;
+        Self { warm, run, server }
+    }
+
+    async fn end(self) {
+        self.run.end().await;
+        self.warm.close().await;
+    }
+}
+
+async fn timed(work: impl Future<Output = ()>) -> Duration {
+    let began = Instant::now();
+    work.await;
+    began.elapsed()
 }
 
 fn engine(server: Server) -> Warmline {
