@@ -34,7 +34,8 @@ where
 
     /// The result of the work for a key: of the work that is under way, or of this.
     ///
-    /// None if the work died; nothing is known of its result then.
+    /// Work dies with the runtime of whoever began it. Then the first of those who waited for it
+    /// and are still there begins its own. None if that died too; nothing is known of its result.
     pub(crate) async fn join<F>(
         &self,
         name: &'static str,
@@ -44,30 +45,41 @@ where
     where
         F: Future<Output = T> + Send + 'static,
     {
-        let mut result = {
-            let mut under_way = self.0.lock();
-            match under_way.get(&key) {
-                Some(result) => result.clone(),
-                None => {
-                    let (tell, result) = watch::channel(None);
-                    under_way.insert(key.clone(), result.clone());
-                    let done = Landing {
-                        flights: std::sync::Arc::clone(&self.0),
-                        key,
-                    };
-                    let work = work();
-                    drop(clock::spawn(name, async move {
-                        let output = work.await;
-                        // Off the board before it is told: who comes now starts anew.
-                        drop(done);
-                        tell.send_replace(Some(output));
-                    }));
-                    result
-                },
+        let mut work = Some(work);
+        loop {
+            let mut result = {
+                let mut under_way = self.0.lock();
+                match under_way.get(&key) {
+                    Some(result) => result.clone(),
+                    None => {
+                        let (tell, result) = watch::channel(None);
+                        let work = work.take()?();
+                        under_way.insert(key.clone(), result.clone());
+                        self.begin(name, key.clone(), work, tell);
+                        result
+                    },
+                }
+            };
+            if let Ok(told) = result.wait_for(Option::is_some).await {
+                return told.clone();
             }
+        }
+    }
+
+    fn begin<F>(&self, name: &'static str, key: K, work: F, tell: watch::Sender<Option<T>>)
+    where
+        F: Future<Output = T> + Send + 'static,
+    {
+        let done = Landing {
+            flights: std::sync::Arc::clone(&self.0),
+            key,
         };
-        let told = result.wait_for(Option::is_some).await.ok()?;
-        told.clone()
+        drop(clock::spawn(name, async move {
+            let output = work.await;
+            // Off the board before it is told: who comes now starts anew.
+            drop(done);
+            tell.send_replace(Some(output));
+        }));
     }
 }
 

@@ -76,6 +76,7 @@ impl Cell {
             } => self.opened(generation, arrival, now, out),
             Event::OpenFailed { generation } => self.open_failed(generation, now, out),
             Event::Withdrawn { generation } => self.withdrawn(generation, now, out),
+            Event::Deserted { generation } => self.deserted(generation, now, out),
             Event::Joined { waiter, generation } => self.joined(waiter, generation, now, out),
             Event::Settled {
                 generation,
@@ -286,6 +287,16 @@ impl Cell {
         };
         self.close(at, Why::OpenFailed, now, out);
         self.serve(now, out);
+    }
+
+    /// Nobody is given to another opening from here: what carried this one out could carry out none.
+    fn deserted(&mut self, generation: Generation, now: Tick, out: &mut Effects) {
+        let Some(at) = self.at(generation, |state| *state == State::Opening) else {
+            return self.stray();
+        };
+        self.close(at, Why::OpenFailed, now, out);
+        self.refuse_all(Refusal::Deserted, out);
+        self.note_emptiness(now);
     }
 
     fn joined(&mut self, waiter: WaiterId, generation: Generation, now: Tick, out: &mut Effects) {

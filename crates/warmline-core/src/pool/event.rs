@@ -45,6 +45,11 @@ pub enum Event {
         /// Which.
         generation: Generation,
     },
+    /// An opening ended without a word: whoever carried it out is not there any more.
+    Deserted {
+        /// Which.
+        generation: Generation,
+    },
     /// Whoever holds a session alone sends on it: a lease beside its own, if the session was not
     /// lost meanwhile.
     Joined {
@@ -230,6 +235,9 @@ pub enum Refusal {
     LineFull,
     /// The opening it waited for failed.
     OpenFailed,
+    /// The opening it waited for ended without a word. It may ask again: who does so first carries
+    /// out the next one.
+    Deserted,
     /// The key is over.
     Ended(Why),
 }

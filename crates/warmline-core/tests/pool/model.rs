@@ -142,6 +142,7 @@ impl Model {
             Event::Opened { generation, .. } => self.opened(generation.number()),
             Event::OpenFailed { generation } => self.open_failed(generation.number()),
             Event::Withdrawn { generation } => drop(self.all.remove(&generation.number())),
+            Event::Deserted { generation } => self.deserted(generation.number()),
             Event::Joined { waiter, generation } => self.joined(waiter.0, generation.number()),
             Event::Settled {
                 generation,
@@ -188,6 +189,13 @@ impl Model {
             self.line.len()
         };
         for (waiter, _) in self.line.drain(..told) {
+            self.said.push(Said::Refuse(waiter));
+        }
+    }
+
+    fn deserted(&mut self, number: u32) {
+        self.all.remove(&number);
+        for (waiter, _) in self.line.drain(..) {
             self.said.push(Said::Refuse(waiter));
         }
     }

@@ -13,6 +13,7 @@ pub(crate) enum Move {
     Opened(usize),
     OpenFailed(usize),
     Withdraw(usize),
+    Desert(usize),
     Settle(usize, Outcome),
     /// Whoever has a lease is told of the loss that came with it.
     Tell(usize),
@@ -58,6 +59,7 @@ fn one_move() -> impl Strategy<Value = Move> {
         8 => any().prop_map(Move::Opened),
         2 => any().prop_map(Move::OpenFailed),
         1 => any().prop_map(Move::Withdraw),
+        1 => any().prop_map(Move::Desert),
         10 => (any(), outcome()).prop_map(|(n, outcome)| Move::Settle(n, outcome)),
         3 => any().prop_map(Move::Tell),
         4 => any().prop_map(Move::Join),

@@ -327,6 +327,7 @@ fn senseless_events_change_nothing_and_are_counted() {
         let senseless = [
             Event::OpenFailed { generation },
             Event::Withdrawn { generation },
+            Event::Deserted { generation },
             Event::Opened {
                 generation,
                 arrival,
@@ -344,7 +345,7 @@ fn senseless_events_change_nothing_and_are_counted() {
             world.cell.on(event, world.now);
         }
         prop_assert_eq!(before, format!("{:?}", world.cell.sessions()));
-        let expected = if world.ended { 0 } else { 5 };
+        let expected = if world.ended { 0 } else { 6 };
         prop_assert_eq!(world.cell.mistakes(), expected);
         prop_assert_eq!(world.cell.counts(), world.cell.recount());
         Ok(())

@@ -152,6 +152,7 @@ fn events() -> Vec<(&'static str, u64, Event)> {
         ("opened", 0, OPENED),
         ("opening failed", 0, Event::OpenFailed { generation }),
         ("opening withdrawn", 0, Event::Withdrawn { generation }),
+        ("opening deserted", 0, Event::Deserted { generation }),
         ("settled: fine", 0, settled(FINE)),
         ("settled: broken", 0, settled(Outcome::Broken)),
         ("settled: gone", 0, settled(Outcome::Gone(Why::Gone))),
@@ -308,6 +309,7 @@ fn effect_words(effect: Effect) -> String {
         Effect::Refuse { refusal, .. } => match refusal {
             Refusal::LineFull => "refuse: too many in line".to_owned(),
             Refusal::OpenFailed => "refuse: what the opening said".to_owned(),
+            Refusal::Deserted => "refuse: ask again".to_owned(),
             Refusal::Ended(why) => format!("refuse: {why}"),
         },
         Effect::Open { generation } => format!("open {generation}"),

@@ -63,12 +63,11 @@ impl World {
                     arrival: Arrival::FRESH,
                 }
             },
-            Move::OpenFailed(n) => Event::OpenFailed {
-                generation: take(&mut self.opening, n)?,
+            Move::OpenFailed(n) => {
+                self.in_vain(n, |generation| Event::OpenFailed { generation })?
             },
-            Move::Withdraw(n) => Event::Withdrawn {
-                generation: take(&mut self.opening, n)?,
-            },
+            Move::Withdraw(n) => self.in_vain(n, |generation| Event::Withdrawn { generation })?,
+            Move::Desert(n) => self.in_vain(n, |generation| Event::Deserted { generation })?,
             Move::Settle(n, outcome) => {
                 let (generation, _) = take(&mut self.leases, n)?;
                 Event::Settled {
@@ -103,6 +102,11 @@ impl World {
             | Move::End
             | Move::Cut => return self.news(one),
         })
+    }
+
+    /// An opening comes to nothing.
+    fn in_vain(&mut self, n: usize, event: fn(Generation) -> Event) -> Option<Event> {
+        take(&mut self.opening, n).map(event)
     }
 
     /// Moves that answer nothing the cell asked for.
@@ -140,6 +144,7 @@ impl World {
             | Move::Leave(_)
             | Move::Opened(_)
             | Move::OpenFailed(_)
+            | Move::Desert(_)
             | Move::Withdraw(_)
             | Move::Settle(..)
             | Move::Tell(_)

@@ -1,12 +1,13 @@
 //! Runs and engines that are dropped where nothing runs: what they had is ended all the same.
 
 use std::thread;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::runtime::Runtime;
 use warmline::events::{Event, Heard, RunEnd, Subscription};
 use warmline::{Run, Warmline};
-use warmline_testkit::Personality;
+use warmline_testkit::{Fault, Moment, Personality, Rule};
 
 use super::census::until;
 use super::world::{LEDGER, World, count};
@@ -131,4 +132,53 @@ fn a_session_outlives_the_runtime_that_opened_it() {
     });
     assert_eq!(world.server.counts().open_sessions, 0);
     assert_eq!(world.server.violations(), Vec::<String>::new());
+}
+
+/// Whose runtime ends while it does something for others leaves it to one of those who wait in
+/// another: the first contact, and the opening of a session.
+#[test]
+fn the_baton_of_a_runtime_that_ends_is_passed_on() {
+    let first_contact = ("server/discover", false, "calls_under_way");
+    for (method, has_met, others) in [first_contact, ("initialize", true, "waiters")] {
+        let world = World::new(Personality::legacy());
+        let staying = Runtime::new().unwrap();
+        if has_met {
+            let run = begun(&staying, &world);
+            staying.block_on(run.end());
+        }
+        let silence = Rule::new(Fault::Silence(Moment::BeforeExecuting)).on(method);
+        world.server.inject(silence.times(1));
+        let run = world.warm.begin();
+        let ledger = run.server(LEDGER).unwrap();
+        let asked = world.server.ledger().received(method);
+        let ending = Runtime::new().unwrap();
+        let first = ledger.clone();
+        ending.spawn(async move { count(&first).await });
+        waits_for(&staying, "the first one is on its way", || {
+            world.server.ledger().received(method) > asked
+        });
+        let waiting: Vec<_> = (0..10)
+            .map(|_| {
+                let ledger = ledger.clone();
+                staying.spawn(async move { count(&ledger).await })
+            })
+            .collect();
+        waits_for(&staying, "the others wait for it", || {
+            world.number(others, &[]) == 11
+        });
+        ending.shutdown_timeout(Duration::from_secs(5));
+        let mut counts: Vec<i64> = staying.block_on(async {
+            let mut counts = Vec::new();
+            for one in waiting {
+                counts.push(one.await.unwrap());
+            }
+            counts
+        });
+        counts.sort_unstable();
+        assert_eq!(counts, (1..=10).collect::<Vec<_>>(), "{method}");
+        staying.block_on(async {
+            run.end().await;
+            world.finish().await;
+        });
+    }
 }

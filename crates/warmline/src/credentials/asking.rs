@@ -54,6 +54,15 @@ struct Round<T> {
     quiet_until: Option<Instant>,
 }
 
+impl<T> Round<T> {
+    /// The asking under way. One whose task was lost with its runtime, or panicked, answers nobody
+    /// any more.
+    fn under_way(&self) -> Option<watch::Receiver<Told<T>>> {
+        let told = self.under_way.as_ref();
+        told.filter(|told| told.has_changed().is_ok()).cloned()
+    }
+}
+
 impl<T: PartialEq + Send + Sync + 'static> Asking<T> {
     pub(crate) fn new(whom: String, reason: Reason, within: Duration) -> Arc<Self> {
         Arc::new(Self {
@@ -93,6 +102,9 @@ impl<T: PartialEq + Send + Sync + 'static> Asking<T> {
     }
 
     /// What is newer than answer number `seen`: held already, on its way, or asked for now.
+    ///
+    /// An asking dies with the runtime of whoever began it. Then the first of those who waited for
+    /// it and are still there asks, unless it was stopped.
     pub(crate) async fn newer_than<F>(
         self: &Arc<Self>,
         seen: u64,
@@ -101,20 +113,28 @@ impl<T: PartialEq + Send + Sync + 'static> Asking<T> {
     where
         F: Future<Output = Result<T, Trouble>> + Send + 'static,
     {
-        let mut told = {
-            let mut round = self.round.lock();
-            if let Some(held) = self.held().filter(|held| held.epoch > seen) {
-                return Ok(held);
+        let mut ask = Some(ask);
+        loop {
+            let mut told = {
+                let mut round = self.round.lock();
+                if let Some(held) = self.held().filter(|held| held.epoch > seen) {
+                    return Ok(held);
+                }
+                match round.under_way() {
+                    Some(told) => told,
+                    None => match ask.take() {
+                        Some(ask) => self.begin(&mut round, ask()),
+                        None => return Err(self.trouble("broke off")),
+                    },
+                }
+            };
+            let heard = told.wait_for(Option::is_some).await;
+            if let Some(answer) = heard.ok().and_then(|told| told.clone()) {
+                return answer;
             }
-            self.join(&mut round, ask)
-        };
-        let heard = told
-            .wait_for(Option::is_some)
-            .await
-            .map(|told| told.clone());
-        match heard {
-            Ok(Some(answer)) => answer,
-            Ok(None) | Err(_) => Err(self.trouble("broke off")),
+            if self.round.lock().task.is_none() {
+                return Err(self.trouble("broke off"));
+            }
         }
     }
 
@@ -125,8 +145,8 @@ impl<T: PartialEq + Send + Sync + 'static> Asking<T> {
     {
         let mut round = self.round.lock();
         let quiet = round.quiet_until.is_some_and(|until| clock::now() < until);
-        if !quiet && self.epoch() <= seen {
-            drop(self.join(&mut round, ask));
+        if !quiet && self.epoch() <= seen && round.under_way().is_none() {
+            drop(self.begin(&mut round, ask()));
         }
     }
 
@@ -137,23 +157,14 @@ impl<T: PartialEq + Send + Sync + 'static> Asking<T> {
         task.inspect(JoinHandle::abort)
     }
 
-    /// The asking under way, or a new one.
-    fn join<F>(
+    fn begin(
         self: &Arc<Self>,
         round: &mut Round<T>,
-        ask: impl FnOnce() -> F,
-    ) -> watch::Receiver<Told<T>>
-    where
-        F: Future<Output = Result<T, Trouble>> + Send + 'static,
-    {
-        // One whose task was lost with its runtime, or panicked, answers nobody any more.
-        let alive = |told: &&watch::Receiver<Told<T>>| told.has_changed().is_ok();
-        if let Some(told) = round.under_way.as_ref().filter(alive) {
-            return told.clone();
-        }
+        ask: impl Future<Output = Result<T, Trouble>> + Send + 'static,
+    ) -> watch::Receiver<Told<T>> {
         let (tell, told) = watch::channel(None);
         round.under_way = Some(told.clone());
-        let task = clock::spawn("asking", Arc::clone(self).carry_out(ask(), tell));
+        let task = clock::spawn("asking", Arc::clone(self).carry_out(ask, tell));
         round.task = Some(task);
         told
     }

@@ -50,7 +50,15 @@ pub(super) struct Inside<C: Connector> {
 }
 
 /// What a caller in line gets in the end.
-pub(super) type Answer<C> = Result<Handed<C>, Arc<Trouble>>;
+pub(super) type Answer<C> = Result<Handed<C>, Unserved>;
+
+/// Why a caller in line got no session.
+pub(super) enum Unserved {
+    /// This went wrong.
+    Trouble(Arc<Trouble>),
+    /// What it waited for ended without a word. It may ask again, and carries it out itself then.
+    AskAgain,
+}
 
 /// An open session.
 pub(super) struct Slot<C: Connector> {

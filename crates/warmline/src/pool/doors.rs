@@ -10,7 +10,7 @@ use warmline_core::pool::breaker::{Blame, Stance};
 use warmline_core::pool::{Event, Proof, Refusal, Turn};
 use warmline_core::tick::Tick;
 
-use super::cell::{Asked, CellOf};
+use super::cell::{Asked, CellOf, Unserved};
 use super::ground::{Ground, Table};
 use super::lease::{Handed, Lease};
 use super::rooms::{InLine, Room, Space};
@@ -22,8 +22,9 @@ use super::{
 };
 use crate::clock::{self, Instant};
 
-/// Sessions in a row that were dead when they were handed out, before a caller hears of it.
-const DEAD_IN_A_ROW: u32 = 3;
+/// Sessions in a row that were dead when they were handed out, or whose opening ended without a
+/// word, before a caller hears of it.
+const IN_VAIN_IN_A_ROW: u32 = 3;
 
 /// A spare that rested this long is checked before the one call it is taken for.
 const CHECK_SPARES_AFTER: Duration = Duration::from_secs(60);
@@ -276,7 +277,8 @@ impl<C: Connector> Pool<C> {
         let since = clock::now();
         let waited = || clock::now().saturating_duration_since(since);
         let (mut cell, mut asked) = (Arc::clone(cell), first);
-        for _ in 0..DEAD_IN_A_ROW {
+        let mut in_vain = wording::dead_on_arrival(cell.server());
+        for _ in 0..IN_VAIN_IN_A_ROW {
             let (answer, how) = match asked {
                 Asked::Lease(handed) => (Ok(handed), How::Hit),
                 Asked::Wait(mut waiting) => {
@@ -290,22 +292,32 @@ impl<C: Connector> Pool<C> {
                     asked = cell.ask(want, Turn::Last);
                     continue;
                 },
-                Asked::Refused(refusal) => (Err(cell.trouble_of(refusal, None)), How::Hit),
+                Asked::Refused(refusal) => {
+                    let why = cell.trouble_of(refusal, None);
+                    (Err(Unserved::Trouble(why)), How::Hit)
+                },
             };
             match answer {
                 Ok(handed) if handed.is_usable() => {
                     return Ok(self.leased(&cell, handed, how, waited()));
                 },
                 // It goes back as gone, and this caller is the next again.
-                Ok(handed) => drop(handed),
-                Err(trouble) => {
+                Ok(handed) => {
+                    drop(handed);
+                    asked = cell.ask(want, Turn::First);
+                },
+                // All who were in line ask again, in the order in which they were.
+                Err(Unserved::AskAgain) => {
+                    in_vain = wording::no_word(cell.server());
+                    asked = cell.ask(want, Turn::Last);
+                },
+                Err(Unserved::Trouble(trouble)) => {
                     let trouble = Arc::unwrap_or_clone(trouble);
                     return self.refused(&cell, trouble, waited());
                 },
             }
-            asked = cell.ask(want, Turn::First);
         }
-        self.refused(&cell, wording::dead_on_arrival(cell.server()), waited())
+        self.refused(&cell, in_vain, waited())
     }
 
     fn leased(&self, cell: &CellOf<C>, handed: Handed<C>, how: How, waited: Duration) -> Lease<C> {

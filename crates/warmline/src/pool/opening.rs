@@ -29,7 +29,8 @@ const OLD_CLOSES_WITHIN: Duration = Duration::from_secs(7);
 /// The permission of one opening to become a session.
 ///
 /// Exactly one of three things happens to it: it is filled, it fails, or it was stopped and says
-/// nothing. A task that is cancelled or panics half-way drops it, and then it fails.
+/// nothing. A task that panics half-way drops it, and then it fails; with a task whose runtime ends
+/// it is dropped too, and who still waits asks again.
 struct Permit<C: Connector> {
     cell: Arc<CellOf<C>>,
     generation: Generation,
@@ -402,6 +403,17 @@ impl<C: Connector> Permit<C> {
         });
     }
 
+    /// Its runtime ended under it. Whoever still waits does so in another one, and opens there.
+    fn tell_deserted(&mut self) {
+        self.open = false;
+        let generation = self.generation;
+        self.cell.enter(|inside, now, steps| {
+            if inside.land(generation) {
+                inside.take_in(&self.cell, Event::Deserted { generation }, now, steps);
+            }
+        });
+    }
+
     fn tell_failed(&mut self, trouble: Trouble) {
         self.open = false;
         let generation = self.generation;
@@ -430,8 +442,12 @@ impl<C: Connector> Permit<C> {
 
 impl<C: Connector> Drop for Permit<C> {
     fn drop(&mut self) {
-        if self.open {
-            self.tell_failed(wording::no_word(self.cell.server()));
+        match self.open {
+            true if std::thread::panicking() => {
+                self.tell_failed(wording::no_word(self.cell.server()));
+            },
+            true => self.tell_deserted(),
+            false => {},
         }
     }
 }

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use warmline_core::exchange::Trouble;
 use warmline_core::pool::{Event, Generation, Health, Refusal, Why};
 
-use super::cell::{Answer, CellOf, Slot};
+use super::cell::{Answer, CellOf, Slot, Unserved};
 use super::ground::Errand;
 use super::inheriting::{Heir, Kept};
 use super::lease::Handed;
@@ -69,9 +69,12 @@ impl<C: Connector> CellOf<C> {
             match step {
                 // Whoever is not there any more gives it back: it falls out of the channel.
                 Step::Hand(answer, handed) => drop(answer.send(Ok(handed))),
+                Step::Refuse(answer, Refusal::Deserted) => {
+                    drop(answer.send(Err(Unserved::AskAgain)));
+                },
                 Step::Refuse(answer, refusal) => {
                     let why = self.trouble_of(refusal, trouble.as_ref());
-                    drop(answer.send(Err(why)));
+                    drop(answer.send(Err(Unserved::Trouble(why))));
                 },
                 Step::Open(generation, kept, stopped) => self.open(generation, kept, stopped),
                 Step::Check(generation, session) => self.check(generation, session),
@@ -97,7 +100,9 @@ impl<C: Connector> CellOf<C> {
     ) -> Arc<Trouble> {
         match (refusal, of_opening) {
             (Refusal::OpenFailed, Some(trouble)) => Arc::clone(trouble),
-            (Refusal::OpenFailed, None) => Arc::new(wording::no_word(self.server())),
+            (Refusal::OpenFailed, None) | (Refusal::Deserted, _) => {
+                Arc::new(wording::no_word(self.server()))
+            },
             (Refusal::LineFull, _) => {
                 Arc::new(wording::line_full(self.server(), self.policy().waiters))
             },

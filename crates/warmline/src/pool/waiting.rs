@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use warmline_core::pool::{Event, WaiterId};
 
-use super::cell::{Answer, CellOf, Stage};
+use super::cell::{Answer, CellOf, Stage, Unserved};
 use super::{Connector, How, wording};
 use crate::clock::{self, Instant};
 
@@ -39,7 +39,7 @@ impl<C: Connector> Waiting<C> {
     pub(super) async fn turn(&mut self, since: Instant, by: Instant) -> Answer<C> {
         match clock::timeout_at(by, &mut self.heard).await {
             Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err(Arc::new(wording::no_word(self.cell.server()))),
+            Ok(Err(_)) => Err(Unserved::AskAgain),
             Err(_) => self.too_late(clock::now().saturating_duration_since(since)),
         }
     }
@@ -61,7 +61,7 @@ impl<C: Connector> Waiting<C> {
         self.leave();
         self.heard
             .try_recv()
-            .unwrap_or_else(|_| Err(Arc::new(trouble)))
+            .unwrap_or_else(|_| Err(Unserved::Trouble(Arc::new(trouble))))
     }
 
     fn leave(&self) {

@@ -179,3 +179,23 @@ async fn asking_ahead_of_time_rests_after_a_failure() {
     }
     assert_eq!(asking.epoch(), 1, "what was held is still held");
 }
+
+/// The asking dies with the runtime that it runs in: one of those who wait in another one asks.
+#[test]
+fn the_asking_of_a_runtime_that_ends_is_taken_over() {
+    let (asking, oracle) = (asking(), Oracle::new());
+    let runtime = || tokio::runtime::Runtime::new().unwrap();
+    let (ending, staying) = (runtime(), runtime());
+    let caller = || newer(Arc::clone(&asking), Arc::clone(&oracle), 0);
+    ending.spawn(caller());
+    while oracle.asked() == 0 {
+        std::thread::yield_now();
+    }
+    let others = [staying.spawn(caller()), staying.spawn(caller())];
+    ending.shutdown_timeout(LIMIT);
+    oracle.gate.add_permits(1);
+    for other in others {
+        assert_eq!(staying.block_on(other).unwrap().unwrap(), 2);
+    }
+    assert_eq!(oracle.asked(), 2);
+}
