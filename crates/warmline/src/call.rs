@@ -289,7 +289,6 @@ impl<'a> Way<'a> {
             idle: self.job.patience.idle,
             total: left.min(self.job.patience.total),
         };
-        let had_state = route.setup().has_left_state();
         if let Some(counted) = &mut self.counted {
             counted.attempt();
         }
@@ -314,7 +313,7 @@ impl<'a> Way<'a> {
                 };
                 // Whatever happens from here on: this much is known.
                 self.last = Some(delivery);
-                self.saw_it_go |= had_state && losing::ended(&lease, &failure.trouble);
+                self.saw_it_go |= losing::ended_with_state(&lease, &failure.trouble);
                 let failed = Failed {
                     delivery,
                     back,
@@ -377,6 +376,7 @@ impl<'a> Way<'a> {
         let left_state = repeat == Repeat::Unsafe && self.job.tool.is_some();
         if left_state {
             // Whatever it was answered with.
+            lease.session().leaves_state();
             route.setup().leaves_state();
         }
         let result = match reply {

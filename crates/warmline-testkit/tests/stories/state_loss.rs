@@ -246,18 +246,30 @@ async fn a_program_that_died_is_started_again_and_its_loss_is_told() {
     warm.close().await;
 }
 
+/// When a call began that its session died under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Began {
+    BeforeState,
+    AfterState,
+}
+
 /// reliability P11: a call that saw its program die goes on nowhere where the policy forbids it,
-/// also if somebody else was told of the loss before it could be sent again.
+/// also if somebody else was told of the loss before it could be sent again, and if there was no
+/// state yet when it began.
 #[tokio::test]
 async fn no_call_that_saw_its_program_die_goes_on_where_it_may_not() {
-    for then in [OnStateLoss::Fail, OnStateLoss::EndRun] {
+    let policies = [OnStateLoss::Fail, OnStateLoss::EndRun];
+    let both = |then| [(then, Began::BeforeState), (then, Began::AfterState)];
+    for (then, began) in policies.into_iter().flat_map(both) {
         let late = r#"{"method":"tools/list","fault":{"delay":[1000,"before-executing"]}}"#;
         let program = Program::ledger(&["--personality", "legacy", "--fault", late]);
         let server = program.declared("child").on_state_loss(then);
         let warm = Warmline::builder().server(server).build().unwrap();
         let run = warm.begin();
         let child = run.server("child").unwrap();
-        assert_eq!(count(&child).await, 1);
+        if began == Began::AfterState {
+            assert_eq!(count(&child).await, 1);
+        }
         // It only reads, as the list of tools says: it is sent again once that was read.
         let reading = tokio::spawn(child.call("slow", json!({"ms": 5_000})).into_future());
         let begun = |line: &&Value| line["phase"] == "begin" && line["tool"] == "slow";
@@ -265,6 +277,9 @@ async fn no_call_that_saw_its_program_die_goes_on_where_it_may_not() {
             program.lives().iter().flatten().any(|line| begun(&line))
         })
         .await;
+        if began == Began::BeforeState {
+            assert_eq!(count(&child).await, 1);
+        }
         kill_all(&program);
         until("the program is started again", || {
             child.session().is_some_and(|held| held.generation == 2)
@@ -272,7 +287,8 @@ async fn no_call_that_saw_its_program_die_goes_on_where_it_may_not() {
         .await;
         let told = child.call("counter", json!({})).await.unwrap_err();
         assert_eq!(told.code().word(), "session-lost", "{told:?}");
-        let error = reading.await.unwrap().unwrap_err();
+        let error = reading.await.unwrap();
+        let error = error.expect_err(&format!("{then:?}, {began:?}"));
         if then == OnStateLoss::Fail {
             assert_eq!(error.code().word(), "session-lost", "{error:?}");
             assert_eq!(count(&child).await, 1, "the next one works");

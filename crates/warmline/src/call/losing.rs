@@ -22,13 +22,12 @@ use crate::pool::Lease;
 use crate::route::Route;
 use crate::run;
 
-/// Whether the session of a lease is over with this trouble: by the server's word, or with its
-/// process or stream.
-pub(super) fn ended(lease: &Lease<Connect>, trouble: &Trouble) -> bool {
-    matches!(
-        outcome(trouble, lease.session().retired()),
-        Outcome::Gone(_)
-    )
+/// Whether the session of a lease is over with this trouble, by the server's word or with its
+/// process or stream, and state with it. Asked when it is over: others may have left some since the
+/// call began.
+pub(super) fn ended_with_state(lease: &Lease<Connect>, trouble: &Trouble) -> bool {
+    let session = lease.session();
+    session.has_left_state() && matches!(outcome(trouble, session.retired()), Outcome::Gone(_))
 }
 
 impl Way<'_> {

@@ -38,6 +38,8 @@ pub(crate) struct Line {
     pub(super) told: Option<Arc<Told>>,
     /// Whether somebody saw the server forget it.
     seen_gone: AtomicBool,
+    /// Whether it answered a call that was not repeatable.
+    left_state: AtomicBool,
 }
 
 /// What a first contact came to.
@@ -93,7 +95,19 @@ impl Line {
             generation: AtomicU32::new(0),
             born,
             seen_gone: AtomicBool::new(false),
+            left_state: AtomicBool::new(false),
         })
+    }
+
+    /// From now on there is something to lose with it.
+    pub(crate) fn leaves_state(&self) {
+        self.left_state.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether there is something to lose with it. What its key knows of that is of the session
+    /// that the key has now.
+    pub(crate) fn has_left_state(&self) -> bool {
+        self.left_state.load(Ordering::Relaxed)
     }
 
     /// Whether this is the first word that the server forgot it: one loss is one, however many

@@ -149,6 +149,9 @@ impl Connect {
             orders.subscriptions = record.subscriptions.iter().cloned().collect();
         }
         setup.left_state.store(record.left_state, Ordering::Relaxed);
+        if record.left_state {
+            line.leaves_state();
+        }
         setup.was_there.store(false, Ordering::Relaxed);
         setup.is_served_by(&line);
         line.generation.store(record.generation, Ordering::Relaxed);
