@@ -15,7 +15,7 @@ mod texts;
 mod written;
 
 pub(crate) use background::{Down, End, Ps, Up};
-pub(crate) use calling::{Call, Doctor, Request, Tools};
+pub(crate) use calling::{Doctor, Sending, Tools};
 pub(crate) use complaint::Complaint;
 pub(crate) use configuring::{Add, Check, Init, Trust};
 pub(crate) use learning::{Completions, Demo, DemoServer, Explain};
@@ -48,10 +48,10 @@ pub(crate) struct Typed {
 pub(crate) enum Command {
     /// Call a tool and print its answer
     #[command(long_about = texts::CALL, after_long_help = texts::CALL_EXAMPLES, override_usage = texts::CALL_USAGE)]
-    Call(Call),
+    Call(Sending),
     /// Send any MCP request and print its result
     #[command(long_about = texts::REQUEST, after_long_help = texts::REQUEST_EXAMPLES, override_usage = texts::REQUEST_USAGE)]
-    Request(Request),
+    Request(Sending),
     /// List the tools of a server
     #[command(after_long_help = texts::TOOLS_EXAMPLES, override_usage = texts::TOOLS_USAGE)]
     Tools(Tools),

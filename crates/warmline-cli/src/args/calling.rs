@@ -6,29 +6,10 @@ use clap::Args;
 
 use super::reaching::{Answers, Connect, Together, Values};
 
-/// `warmline call`.
+/// `warmline call` and `warmline request`.
 #[derive(Debug, Args)]
-pub(crate) struct Call {
-    /// TARGET TOOL KEY=VALUE…, or TOOL KEY=VALUE… with a command behind `--`
-    #[arg(value_name = "WORD", num_args = 0.., hide = true)]
-    pub(crate) words: Vec<String>,
-    /// A program that speaks MCP over stdio, with its arguments
-    #[arg(last = true, value_name = "COMMAND", hide = true)]
-    pub(crate) command: Vec<OsString>,
-    #[command(flatten)]
-    pub(crate) values: Values,
-    #[command(flatten)]
-    pub(crate) together: Together,
-    #[command(flatten)]
-    pub(crate) connect: Connect,
-    #[command(flatten)]
-    pub(crate) answers: Answers,
-}
-
-/// `warmline request`.
-#[derive(Debug, Args)]
-pub(crate) struct Request {
-    /// TARGET METHOD KEY=VALUE…, or METHOD KEY=VALUE… with a command behind `--`
+pub(crate) struct Sending {
+    /// TARGET, a tool or a method, and KEY=VALUE…; no TARGET with a command behind `--`
     #[arg(value_name = "WORD", num_args = 0.., hide = true)]
     pub(crate) words: Vec<String>,
     /// A program that speaks MCP over stdio, with its arguments

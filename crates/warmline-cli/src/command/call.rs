@@ -22,7 +22,7 @@ use crate::target::{Incomplete, Named, Target, split};
 use crate::values::{GivenValues, Schema};
 
 /// Calls a tool, prints its answer, and says by the exit code what became of the call.
-pub(super) async fn run(typed: &args::Call, report: &'static Report) -> Outcome<u8> {
+pub(super) async fn run(typed: &args::Sending, report: &'static Report) -> Outcome<u8> {
     let (aim, tool, words) = split(&typed.words, &typed.command, Named::Tool)?;
     let (Some(aim), Some(tool)) = (&aim, tool) else {
         let typed = Incomplete {
@@ -50,7 +50,7 @@ async fn call(
     tool: &str,
     given: &GivenValues,
     person: &Arc<Person>,
-    typed: &args::Call,
+    typed: &args::Sending,
     report: &Report,
 ) -> Outcome<u8> {
     let schema = schema(conversation, tool, given, report).await?;

@@ -15,7 +15,7 @@ use crate::target::{Incomplete, Named, Target, split};
 use crate::values::{GivenValues, Schema};
 
 /// Sends a request and prints its result.
-pub(super) async fn run(typed: &args::Request, report: &'static Report) -> Outcome<u8> {
+pub(super) async fn run(typed: &args::Sending, report: &'static Report) -> Outcome<u8> {
     let (aim, method, words) = split(&typed.words, &typed.command, Named::Method)?;
     let (Some(aim), Some(method)) = (&aim, method) else {
         let typed = Incomplete {

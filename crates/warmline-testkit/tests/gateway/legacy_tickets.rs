@@ -206,25 +206,28 @@ async fn a_client_that_comes_back_to_a_run_that_is_over_hears_of_the_loss() {
     world.finish().await;
 }
 
+/// A gateway with its secrets and its store in a folder.
+async fn stored(folder: &TempDir, server: &LedgerServer) -> (Warmline, Gateway) {
+    let warm = Warmline::builder()
+        .server(Server::http(LEDGER, server.url()))
+        .vault(Vault::in_folder(folder.path()).unwrap())
+        .store(FileStore::in_folder(folder.path().join("sessions")))
+        .build()
+        .unwrap();
+    let options = Options {
+        listen: ([127, 0, 0, 1], 0).into(),
+        ..Options::default()
+    };
+    let gateway = Gateway::start(warm.clone(), options).await.unwrap();
+    (warm, gateway)
+}
+
 /// P49, P120: a restart loses no client session: the id is good, and so is what is behind it.
 #[tokio::test]
 async fn a_restart_loses_no_client_session() {
     let folder = TempDir::new().unwrap();
     let server = LedgerServer::start(Personality::legacy()).unwrap();
-    let start = || async {
-        let warm = Warmline::builder()
-            .server(Server::http(LEDGER, server.url()))
-            .vault(Vault::in_folder(folder.path()).unwrap())
-            .store(FileStore::in_folder(folder.path().join("sessions")))
-            .build()
-            .unwrap();
-        let options = Options {
-            listen: ([127, 0, 0, 1], 0).into(),
-            ..Options::default()
-        };
-        let gateway = Gateway::start(warm.clone(), options).await.unwrap();
-        (warm, gateway)
-    };
+    let start = || stored(&folder, &server);
     let (warm, gateway) = start().await;
     let mut client = Legacy::greet_at(gateway.address(), PATH, NEWEST, json!({}), Vec::new()).await;
     assert_eq!(client.count().await, 1);
@@ -297,20 +300,7 @@ async fn a_modern_server_tells_a_legacy_client_its_versions() {
 async fn every_gateway_of_several_serves_every_client_session() {
     let folder = TempDir::new().unwrap();
     let server = LedgerServer::start(Personality::legacy()).unwrap();
-    let start = || async {
-        let warm = Warmline::builder()
-            .server(Server::http(LEDGER, server.url()))
-            .vault(Vault::in_folder(folder.path()).unwrap())
-            .store(FileStore::in_folder(folder.path().join("sessions")))
-            .build()
-            .unwrap();
-        let options = Options {
-            listen: ([127, 0, 0, 1], 0).into(),
-            ..Options::default()
-        };
-        let gateway = Gateway::start(warm.clone(), options).await.unwrap();
-        (warm, gateway)
-    };
+    let start = || stored(&folder, &server);
     let gateways = [start().await, start().await, start().await];
     let addresses = gateways.each_ref().map(|(_, gateway)| gateway.address());
     let mut clients = Vec::new();
