@@ -12,10 +12,11 @@ use warmline::core::protocol::params::Params;
 use warmline::settings::ServerSettings;
 use warmline::upstream::{ChildReport, Declared, Facts, Session, Transport, Upstream};
 
+use crate::advice::About;
 use crate::ask::{Declined, Person};
 use crate::clock;
 use crate::interrupt::until_interrupted;
-use crate::problem::{Outcome, Problem, own_hint};
+use crate::problem::{Outcome, Problem};
 use crate::report::text::{note, seconds};
 use crate::report::{Fields, Report, sanitised};
 use crate::rules;
@@ -43,6 +44,7 @@ pub(crate) struct Conversation<'r> {
     report: &'r Report,
     name: String,
     again: String,
+    about: About,
     struck: Option<String>,
     patience: Patience,
     settings: ServerSettings,
@@ -110,6 +112,7 @@ impl<'r> Conversation<'r> {
             report,
             name,
             again: target.again(),
+            about: About::of(target),
             struck: target.secret_path(),
             patience: target.patience,
             settings: target.settings.clone(),
@@ -221,7 +224,8 @@ impl<'r> Conversation<'r> {
                 format!("{subject}, {} after sending", seconds(took))
             },
         };
-        problem
+        self.about
+            .at_once(problem)
             .striking(self.struck.as_deref())
             .at(place)
             .of_server(&self.name)
@@ -320,13 +324,8 @@ fn not_opened(trouble: &Trouble, target: &Target) -> Problem {
     if !trouble.what.contains(&place) {
         problem = problem.at(place);
     }
-    match own_hint(trouble) {
-        Some(_) => problem,
-        None => problem.hint(format!(
-            "see what is wrong: `warmline doctor {}`",
-            target.again()
-        )),
-    }
+    let about = About::of(target);
+    problem.hint(about.advice(trouble).unwrap_or_else(|| about.elsewhere()))
 }
 
 fn tell_facts(facts: &Facts, report: &Report) {

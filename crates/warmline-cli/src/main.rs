@@ -1,5 +1,6 @@
 //! The binary `warmline`: parse, run, exit.
 
+mod advice;
 mod args;
 mod ask;
 mod background;

@@ -45,6 +45,12 @@ pub(crate) struct Served {
     /// The folder that sessions, keys and tokens are kept in
     #[arg(long, value_name = "FOLDER")]
     pub(crate) state_dir: Option<PathBuf>,
+    /// A variable for the program behind `--`
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) env: Vec<String>,
+    /// A variable of ours that the program behind `--` gets too
+    #[arg(long, value_name = "NAME")]
+    pub(crate) env_pass: Vec<String>,
 }
 
 /// `warmline stdio`.
@@ -86,6 +92,9 @@ impl Around {
             command: Vec::new(),
             config: self.config.clone(),
             state_dir: self.state_dir.clone(),
+            // The program that is started has all variables; its servers have those of their files.
+            env: Vec::new(),
+            env_pass: Vec::new(),
         }
     }
 }

@@ -120,6 +120,7 @@ Examples:
   warmline serve github browser --listen 127.0.0.1:9000
   warmline serve https://example.com/mcp
   warmline serve --auth none -- npx -y some-server
+  warmline serve --env-pass BRAVE_API_KEY -- npx -y some-server
   warmline serve --config /etc/warmline/warmline.toml --json";
 
 pub(super) const STDIO_USAGE: &str = "\
@@ -171,8 +172,9 @@ that is up already is left as it is.
 
 What a command names is handed to it, with everything that was typed: names of the configuration,
 URLs and commands behind `--`. A file that is not trusted is not handed on. A program starts in
-the working folder of the command that used it first in its run, and with the variables of that
-command; later commands of the run get that same process, from wherever they come.
+the working folder of the command that used it first in its run, and with the few variables that
+this command would hand on itself (`--env-pass NAME` hands on more); later commands of the run get
+that same process, from wherever they come.
 
 It listens on a socket in a folder that only this user can enter, and nowhere else. It ends by
 itself when no run has lived and nobody has asked for anything for 30 minutes; its programs end

@@ -11,7 +11,6 @@ use crate::report::text::{count, one_line, padded};
 use crate::report::{Fields, Report, sanitised, style};
 use crate::target::{Aim, Named, Note, Target, TargetSource, split};
 
-mod advice;
 mod environment;
 mod meeting;
 mod overview;

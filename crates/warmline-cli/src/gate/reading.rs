@@ -26,6 +26,8 @@ pub(super) struct Read<'c> {
     pub(super) config: &'c Config,
     pub(super) store: &'c TrustStore,
     pub(super) seen: &'c Seen,
+    /// What was typed for the command behind `--`.
+    pub(super) beside: &'c Connect,
 }
 
 /// Servers to be served, each with what its declaration says about callers.
@@ -205,7 +207,8 @@ impl Read<'_> {
         for aim in aims {
             match aim {
                 Aim::Name(name) => self.named(name, &mut chosen)?,
-                Aim::Url(_) | Aim::Command(_) => typed(aim, general, &mut chosen)?,
+                Aim::Url(_) => typed(aim, &Connect::default(), general, &mut chosen)?,
+                Aim::Command(_) => typed(aim, self.beside, general, &mut chosen)?,
             }
         }
         Ok(chosen)
@@ -225,8 +228,8 @@ impl Read<'_> {
 }
 
 /// A server that no file declares, under a name of its own.
-fn typed(aim: &Aim, general: General, chosen: &mut Chosen) -> Outcome<()> {
-    let target = Target::find_among(aim, &Connect::default(), general)?;
+fn typed(aim: &Aim, beside: &Connect, general: General, chosen: &mut Chosen) -> Outcome<()> {
+    let target = Target::find_among(aim, beside, general)?;
     let mut server = target.server;
     let plain = plain_name(&server.name).unwrap_or_else(|| "server".to_owned());
     let another = |number: usize| {

@@ -10,14 +10,16 @@ use warmline::trust::TrustStore;
 use warmline_gateway::reload::Wanted;
 
 use super::reading::Read;
-use crate::args::Served;
-use crate::problem::Outcome;
+use crate::args::{Connect, Served};
+use crate::problem::{Outcome, Problem};
 use crate::target::{Aim, aim_of, folders};
 
 /// What shall be served, and what the command line says about it.
 #[derive(Debug)]
 pub(crate) struct Source {
     aims: Vec<Aim>,
+    /// What was typed for the command behind `--`.
+    beside: Connect,
     config: Option<PathBuf>,
     listen: Option<SocketAddr>,
     auth: Option<AuthWord>,
@@ -56,6 +58,7 @@ impl Source {
         }
         Ok(Self {
             aims,
+            beside: beside(typed)?,
             config: typed.config.clone(),
             listen: None,
             auth: None,
@@ -78,6 +81,7 @@ impl Source {
             .unwrap_or_else(|| folders.system.clone());
         Ok(Self {
             aims: Vec::new(),
+            beside: Connect::default(),
             config,
             listen: None,
             auth: None,
@@ -126,6 +130,7 @@ impl Source {
             config: &config,
             store: &store,
             seen: &self.seen,
+            beside: &self.beside,
         };
         let mut cautions = read.untrusted()?;
         let chosen = match self.aims.as_slice() {
@@ -171,4 +176,24 @@ impl Source {
         };
         Ok((wanted, cautions))
     }
+}
+
+/// Variables that were typed for the command behind `--`: there has to be one.
+fn beside(typed: &Served) -> Outcome<Connect> {
+    let given = [
+        (!typed.env.is_empty(), "--env"),
+        (!typed.env_pass.is_empty(), "--env-pass"),
+    ];
+    let given = given.iter().find(|(is_given, _)| *is_given);
+    if let Some((_, option)) = given.filter(|_| typed.command.is_empty()) {
+        let what = format!("`{option}` is for a command behind `--`, and there is none");
+        return Err(Problem::usage(what).hint(
+            "a server of a file has its variables there: `env_pass = [\"NAME\"]`, or `env`",
+        ));
+    }
+    Ok(Connect {
+        env: typed.env.clone(),
+        env_pass: typed.env_pass.clone(),
+        ..Connect::default()
+    })
 }

@@ -251,12 +251,12 @@ fn a_call_that_never_left_is_safe_to_repeat() {
     error[cannot-reach]: `127.0.0.1:[PORT]` could not be reached at http://127.0.0.1:[PORT]/mcp
       why: Connection refused (os error 111)
       delivery: unsent (not executed, safe to call again)
-      hint: see what is wrong: `warmline doctor http://127.0.0.1:[PORT]/mcp`
+      hint: nobody listens there: start the server, or check host and port
     ");
     tells!(warmline.run(&["call", "http://127.0.0.1:1/mcp", "pay", "--json"]), @r#"
     exit: 3
     ----- stdout -----
-    {"kind":"error","code":"cannot-reach","reason":"connect-refused","delivery":"unsent","server":"127.0.0.1:[PORT]","what":"`127.0.0.1:[PORT]` could not be reached at http://127.0.0.1:[PORT]/mcp","why":"Connection refused (os error 111)","hint":"see what is wrong: `warmline doctor http://127.0.0.1:[PORT]/mcp`","exit":3}
+    {"kind":"error","code":"cannot-reach","reason":"connect-refused","delivery":"unsent","server":"127.0.0.1:[PORT]","what":"`127.0.0.1:[PORT]` could not be reached at http://127.0.0.1:[PORT]/mcp","why":"Connection refused (os error 111)","hint":"nobody listens there: start the server, or check host and port","exit":3}
     "#);
     tells!(warmline.run(&["call", "pay", "--", "no-such-program"]), @r"
     exit: 3
@@ -424,7 +424,7 @@ fn tools_are_listed_one_per_line() {
     error[cannot-reach]: `127.0.0.1:[PORT]` could not be reached at http://127.0.0.1:[PORT]/mcp
       why: Connection refused (os error 111)
       delivery: unsent (not executed, safe to call again)
-      hint: see what is wrong: `warmline doctor http://127.0.0.1:[PORT]/mcp`
+      hint: nobody listens there: start the server, or check host and port
     ");
 }
 

@@ -337,7 +337,7 @@ fn a_program_that_prints_something_else_and_ends() {
       where: sh -c 'echo Usage: x [$KEY]; exit 3'
       why: "Usage: x [[redacted: KEY]]" stands in its output, and is no message
       delivery: unsent (not executed, safe to call again)
-      hint: see what is wrong: `warmline doctor -- sh -c 'echo Usage: x [$KEY]; exit 3'`
+      hint: start it by hand and see what it says: `sh -c 'echo Usage: x [$KEY]; exit 3'`
     "#);
     let script = "i=0; while [ $i -lt 200 ]; do echo hello; i=$((i+1)); done; sleep 600";
     tells!(warmline.run(&["tools", "--", "sh", "-c", script]), @r#"
@@ -430,7 +430,7 @@ fn a_doctor_does_not_send_to_the_doctor() {
         (Canned::new(404, "not here"), "many servers are at `/mcp`"),
         (
             Canned::new(429, "slow down").header("Retry-After", "7"),
-            "it asks to wait 7.0 s",
+            "it asks to wait 7 s",
         ),
         (Canned::new(403, "no"), "the credential may not do that"),
         (Canned::new(500, "oops"), "look into its log"),

@@ -16,6 +16,7 @@ mod config;
 mod demo;
 mod doctor;
 mod help;
+mod hints;
 mod init;
 mod kept;
 mod left_out;
@@ -31,6 +32,7 @@ mod stdio;
 mod stopping;
 mod terminal;
 mod url;
+mod variables;
 mod warmline;
 
 /// Compares what a command told with what it should tell.

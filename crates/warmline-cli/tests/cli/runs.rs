@@ -542,7 +542,7 @@ fn a_server_that_cannot_be_reached_is_told_by_the_name_that_was_typed() {
     error[cannot-reach]: `127.0.0.1:[PORT]` could not be reached at http://127.0.0.1:[PORT]/mcp
       why: Connection refused (os error 111)
       delivery: unsent (not executed, safe to call again)
-      hint: see what is wrong: `warmline doctor http://127.0.0.1:[PORT]/mcp`
+      hint: nobody listens there: start the server, or check host and port
     ");
 }
 

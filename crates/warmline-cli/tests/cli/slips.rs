@@ -90,7 +90,7 @@ fn a_gateway_says_that_no_server_is_called_so() {
       where: http://127.0.0.1:[PORT]/servers/nope/mcp
       why: -32600 "Not Found: no server is called so here; look at the name in the path"
       delivery: unsent (not executed, safe to call again)
-      hint: see what is wrong: `warmline doctor http://127.0.0.1:[PORT]/servers/nope/mcp`
+      hint: read what the server said, and look into its log
     "#);
     let astray = asked("/nope/mcp");
     assert!(astray.stderr.contains("nothing at this path"), "{astray}");

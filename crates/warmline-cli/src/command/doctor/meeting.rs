@@ -11,10 +11,11 @@ use warmline::upstream::{
     ChildReport, Declared, Facts, FoundBy, Reach, Server, Transport, Upstream,
 };
 
-use super::{Finding, State, advice, program};
+use super::{Finding, State, program};
+use crate::advice::{self, About};
 use crate::clock;
 use crate::conversation::{Conversation, Tool};
-use crate::problem::{Problem, own_hint};
+use crate::problem::Problem;
 use crate::report::Report;
 use crate::report::text::{count, cut, seconds};
 use crate::target::Target;
@@ -80,7 +81,11 @@ async fn examine(
         },
         Err(problem) => findings.push(Finding::of_problem("tools", problem.parts())),
     }
-    findings.extend(child.as_ref().map(stderr));
+    findings.extend(
+        child
+            .as_ref()
+            .map(|child| stderr(child, &About::of(target))),
+    );
     findings
 }
 
@@ -272,7 +277,7 @@ fn listed(tools: &[Tool]) -> Finding {
     }
 }
 
-fn stderr(child: &ChildReport) -> Finding {
+fn stderr(child: &ChildReport, about: &About) -> Finding {
     let lines: Vec<&str> = child
         .stderr_tail
         .lines()
@@ -280,14 +285,18 @@ fn stderr(child: &ChildReport) -> Finding {
         .collect();
     match lines.last() {
         None => Finding::ok("stderr", "silent"),
-        Some(last) => Finding::look(
-            "stderr",
-            format!(
+        Some(last) => {
+            let says = format!(
                 "\"{}\" (last of {})",
                 cut(last, 100),
                 count(lines.len(), "line")
-            ),
-        ),
+            );
+            let finding = Finding::look("stderr", says);
+            match about.missed_by(&child.stderr_tail) {
+                Some(missed) => finding.hint(missed),
+                None => finding,
+            }
+        },
     }
 }
 
@@ -313,9 +322,8 @@ fn failed(target: &Target, trouble: &Trouble) -> Vec<Finding> {
         .striking(target.secret_path().as_deref());
     let mut finding = Finding::of_problem(question, problem.parts());
     finding.why = finding.why.map(|why| advice::plainly(&why));
-    if own_hint(trouble).is_none() {
-        finding.hint = advice::of(trouble, target);
-    }
+    let advice = About::of(target).advice(trouble);
+    finding.hint = advice.or_else(|| advice::general(trouble.code));
     findings.push(finding);
     findings
 }

@@ -63,11 +63,11 @@ fn what_goes_wrong_is_told_as_without_the_gateway() {
     for (words, hint) in [
         (
             dead.to_vec(),
-            "see what is wrong: `warmline doctor http://127.0.0.1:1/mcp`",
+            "nobody listens there: start the server, or check host and port",
         ),
         (
             [&["call", "counter"], &broken[..]].concat(),
-            "see what is wrong: `warmline doctor -- sh -c",
+            "start it by hand and see what it says: `sh -c",
         ),
         (lost, "check whether it was executed before calling again"),
     ] {

@@ -1,0 +1,85 @@
+//! Hints that say at once what is to be done: nobody is sent to another command to read it there.
+
+use std::net::TcpListener;
+
+use warmline_testkit::personality::Personality;
+use warmline_testkit::{Canned, Fault, LedgerServer, Rule};
+
+use crate::tells;
+use crate::warmline::Warmline;
+
+#[test]
+fn an_address_where_nobody_listens_is_told_as_that() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/mcp", free.local_addr().unwrap());
+    drop(free);
+    tells!(Warmline::new().run(&["tools", &url]), @r"
+    exit: 3
+    ----- stderr -----
+    error[cannot-reach]: `127.0.0.1:[PORT]` could not be reached at http://127.0.0.1:[PORT]/mcp
+      why: Connection refused (os error 111)
+      delivery: unsent (not executed, safe to call again)
+      hint: nobody listens there: start the server, or check host and port
+    ");
+}
+
+#[test]
+fn what_a_server_answers_an_opening_with_says_what_to_do() {
+    let warmline = Warmline::new();
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    #[rustfmt::skip]
+    let table = [
+        (Canned::new(404, "not here"),                            "older ones at `/sse`"),
+        (Canned::new(403, "no"),                                  "the credential may not do that"),
+        (Canned::new(429, "slow").header("Retry-After", "30"),    "it asks to wait 30 s, then try again"),
+        (Canned::redirect(307, "/mcp/"),                          "/mcp/`"),
+        (Canned::redirect(308, "/other"),                         "/other`"),
+        (Canned::redirect(307, "/mcp?key=canary"),                "use the URL it sends to, if you trust it"),
+        (Canned::redirect(307, "http://127.0.0.1:1/mcp"),         "use the URL it sends to, if you trust it"),
+    ];
+    for (canned, hint) in table {
+        server.inject(Rule::new(Fault::Reply(canned)).always());
+        for words in [
+            ["call", &server.url(), "counter"].as_slice(),
+            &["call", &server.url(), "counter", "--run", "trip"],
+        ] {
+            let told = warmline.run(words);
+            let said = told.stderr.lines().last().unwrap_or_default();
+            assert!(
+                said.starts_with("  hint: ") && said.contains(hint),
+                "{told}"
+            );
+        }
+        server.control().clear();
+    }
+    server.inject(Rule::new(Fault::Reply(Canned::redirect(307, "/mcp/"))).always());
+    tells!(warmline.run(&["tools", &server.url()]), @r"
+    exit: 3
+    ----- stderr -----
+    error[open-failed]: `127.0.0.1:[PORT]` sends us elsewhere, which we do not follow
+      where: http://127.0.0.1:[PORT]/mcp
+      why: HTTP 307 to /mcp/
+      delivery: unsent (not executed, safe to call again)
+      hint: use the URL it sends to: `http://127.0.0.1:[PORT]/mcp/`
+    ");
+}
+
+/// The session of a run is there, and its server is not.
+#[test]
+fn a_server_that_is_gone_between_two_commands_of_a_run_is_told_as_that() {
+    let warmline = Warmline::new();
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let url = server.url();
+    let words = ["call", &url, "counter", "--run", "trip"];
+    assert_eq!(warmline.run(&words).exit, 0);
+    drop(server);
+    tells!(warmline.run(&words), @r"
+    exit: 3
+    ----- stderr -----
+    error[cannot-reach]: `127.0.0.1:[PORT]` could not be reached at http://127.0.0.1:[PORT]/mcp
+      where: tools/list
+      why: Connection refused (os error 111)
+      delivery: unsent (not executed, safe to call again)
+      hint: nobody listens there: start the server, or check host and port
+    ");
+}
