@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use warmline::config::{
-    Access, Config, ConfigFile, Declaration, Folders, Origin, parse_url, plain_name, public_url,
+    Access, Config, ConfigFile, Declaration, Folders, Origin, parse_url, plain_name,
+    public_command, public_url,
 };
 use warmline::core::code::Code;
 use warmline::core::era::Era;
@@ -127,7 +128,8 @@ impl Target {
             (TargetSource::Configured { reaches, .. }, _) => reaches.clone(),
             (_, Reach::Http(http)) => public_url(http.url.as_str()),
             (_, Reach::Stdio(stdio)) => {
-                shell_words::join(std::iter::once(&stdio.program).chain(&stdio.args))
+                let args = stdio.args.iter().map(String::as_str);
+                public_command(std::iter::once(stdio.program.as_str()).chain(args))
             },
         }
     }

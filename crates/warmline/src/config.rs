@@ -29,6 +29,7 @@ mod find;
 mod handed;
 mod keys;
 mod kinds;
+mod located;
 mod mcp_servers;
 mod members;
 mod outline;
@@ -55,7 +56,7 @@ pub use handed::Handed;
 pub use mcp_servers::plain_name;
 pub use outline::public_url;
 pub use reaching::{Configured, bearer, header, is_in_the_clear, is_loopback};
-pub use secrets::PlainSecret;
+pub use secrets::{PlainSecret, public_command};
 
 /// Every configuration file that counts, nearest first.
 #[derive(Clone, Debug)]

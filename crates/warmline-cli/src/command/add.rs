@@ -12,6 +12,7 @@ use warmline::settings::ProcessVariables;
 use warmline::trust::TrustStore;
 
 use crate::args;
+use crate::command::check;
 use crate::problem::{Outcome, Problem};
 use crate::report::{Fields, Report, style};
 use crate::target::folders;
@@ -34,6 +35,9 @@ pub(super) fn run(typed: &args::Add, report: &Report) -> Outcome<u8> {
     let between = if before.is_empty() { "" } else { "\n" };
     let text = format!("{before}{between}{}", table.toml);
     write(&place, &text, typed.here, Some(name))?;
+    let written = ConfigFile::read(&place, Origin::Given)?;
+    let mut added = written.declarations().iter();
+    let added = added.find(|one| one.name == *name);
     let fields = Fields::new()
         .put("name", name)
         .put("file", place.display().to_string());
@@ -50,6 +54,9 @@ pub(super) fn run(typed: &args::Add, report: &Report) -> Outcome<u8> {
             None => String::new(),
         };
         report.note(&format!("next: `warmline doctor {name}{with}`"));
+    }
+    if let Some(declaration) = added {
+        check::caution_of_secrets(declaration, report);
     }
     Ok(0)
 }

@@ -184,18 +184,24 @@ fn caution(file: &ConfigFile, store: &TrustStore, report: &Report) {
                 declaration.written.escape_debug()
             ));
         }
-        for PlainSecret {
-            header, instead, ..
-        } in declaration.plain_secrets()
-        {
-            report.caution(&format!(
-                "note: `{}` of `{}` in {} is a secret in plain text: put it into a variable, and \
-                 write `{instead}`",
-                header.escape_debug(),
-                declaration.written.escape_debug(),
-                declaration.place
-            ));
-        }
+        caution_of_secrets(declaration, report);
+    }
+}
+
+/// Secrets that everybody can read who reads the file.
+pub(super) fn caution_of_secrets(declaration: &Declaration, report: &Report) {
+    for PlainSecret {
+        name,
+        place,
+        instead,
+        ..
+    } in declaration.plain_secrets()
+    {
+        report.caution(&format!(
+            "note: `{}` of `{}` in {place} is a secret in plain text: {instead}",
+            name.escape_debug(),
+            declaration.written.escape_debug(),
+        ));
     }
 }
 

@@ -89,6 +89,8 @@ fn show(file: &ConfigFile, report: &Report) {
             style::bold(&one_line(&declaration.written))
         ));
         report.say(&format!("    reaches    {}", one_line(&outline.reaches)));
+        let mut lines = std::iter::once(&outline.reaches).chain(&outline.runs);
+        let is_struck = lines.any(|line| line.contains('…'));
         let rows = [
             ("runs", outline.runs),
             ("sets", outline.sets),
@@ -97,6 +99,9 @@ fn show(file: &ConfigFile, report: &Report) {
         ];
         for (word, names) in rows.into_iter().filter(|(_, names)| !names.is_empty()) {
             report.say(&format!("    {word:<9}  {}", one_line(&names.join(" "))));
+        }
+        if is_struck {
+            report.say("    …          is a value that looks like a secret: the file has it");
         }
         for path in outline.files {
             report.say(&format!(

@@ -244,8 +244,8 @@ fn check_tells_of_secrets_in_plain_text() {
     ----- stdout -----
     ok  warmline.toml · 1 server
     ----- stderr -----
-    note: `Authorization` of `git-hub` in warmline.toml:1:10 is a secret in plain text: put it into a variable, and write `credential = { env = "GIT_HUB_TOKEN" }`
-    note: `X-Api-Key` of `git-hub` in warmline.toml:1:10 is a secret in plain text: put it into a variable, and write `credential = { env = "GIT_HUB_TOKEN", as = "X-Api-Key" }`
+    note: `Authorization` of `git-hub` in warmline.toml:4:17 is a secret in plain text: put it into a variable, and write `credential = { env = "GIT_HUB_TOKEN" }`
+    note: `X-Api-Key` of `git-hub` in warmline.toml:5:13 is a secret in plain text: put it into a variable, and write `credential = { env = "GIT_HUB_TOKEN", as = "X-Api-Key" }`
     "#);
     let declared = r#"{"mcpServers": {"a": {"url": "https://example.com/mcp",
         "headers": {"Authorization": "Bearer canary"}}}}"#;
@@ -255,6 +255,6 @@ fn check_tells_of_secrets_in_plain_text() {
     ----- stdout -----
     ok  mcp.json · 1 server
     ----- stderr -----
-    note: `Authorization` of `a` in mcp.json:1:22 is a secret in plain text: put it into a variable, and write `Bearer ${A_TOKEN}`
+    note: `Authorization` of `a` in mcp.json:2:38 is a secret in plain text: put it into a variable, and write `Bearer ${A_TOKEN}`
     ");
 }

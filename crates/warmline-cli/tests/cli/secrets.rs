@@ -12,6 +12,7 @@ use warmline_testkit::LedgerServer;
 use warmline_testkit::personality::Personality;
 
 use crate::serve::{Serving, local_token};
+use crate::tells;
 use crate::warmline::{BINARY, Told, Warmline};
 
 const CANARY: &str = "canary-4f1d";
@@ -341,4 +342,98 @@ fn no_other_program_of_the_user_looks_into_ours() {
     drop(asked);
     child.wait().unwrap();
     assert_eq!(environment.uid(), 0);
+}
+
+/// Values of a command line that look like secrets stand on no screen, whoever prints it; what
+/// `trust` shows is still enough to decide.
+#[test]
+fn a_command_line_is_printed_without_its_secrets() {
+    let warmline = Warmline::new();
+    let file = format!(
+        "[servers.prog]\ncommand = [{BINARY:?}, 'demo-server', '--stdio', '--api-key', '{CANARY}', '--token={CANARY}']\n"
+    );
+    warmline.write("warmline.toml", &file);
+    let told = warmline.run(&["trust", "--yes"]);
+    silent_about_it(&told);
+    let shown = format!("{BINARY} demo-server --stdio --api-key … --token=…");
+    assert!(told.stderr.contains(&shown), "{told}");
+    assert!(
+        told.stderr.contains("looks like a secret: the file has it"),
+        "{told}"
+    );
+    let typed = ["--", BINARY, "demo-server", "--stdio", "--api-key", CANARY];
+    for words in [
+        &["doctor"][..],
+        &["doctor", "prog", "-v"],
+        &["tools", "prog", "-v"],
+        &["call", "prog", "nothing", "-v"],
+        &["check"],
+        &["trust", "--json"],
+    ] {
+        silent_about_it(&warmline.run(words));
+        silent_about_it(&warmline.run(&[words, &["--json"]].concat()));
+    }
+    for words in [&["doctor"][..], &["tools", "-v"], &["call", "nothing"]] {
+        silent_about_it(&warmline.run(&[words, &typed].concat()));
+    }
+}
+
+/// `init` holds to "without one secret" in what it says, too.
+#[test]
+fn init_says_no_secret_of_a_server_that_two_clients_have() {
+    let warmline = Warmline::new();
+    for (place, token) in [
+        (".config/Claude/claude_desktop_config.json", "ghp_first"),
+        (".cursor/mcp.json", CANARY),
+    ] {
+        let path = warmline.home().join(place);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let more = if token == CANARY { "other" } else { "z" };
+        let text = format!(
+            r#"{{"mcpServers": {{"gh": {{"command": "npx", "args": ["-y", "{more}", "--token", "{token}"]}}}}}}"#
+        );
+        std::fs::write(path, text).unwrap();
+    }
+    let told = warmline.run(&["init"]);
+    silent_about_it(&told);
+    assert!(
+        told.stderr
+            .contains("another `gh`, npx -y other --token …;"),
+        "{told}"
+    );
+}
+
+/// Secrets that `add` writes, and that `check` finds, are told with their line and what to write.
+#[test]
+fn a_secret_that_is_written_down_is_told() {
+    let warmline = Warmline::new();
+    tells!(warmline.run(&["add", "q", "--", "npx", "z", "--api-key", CANARY]), @r#"
+    exit: 0
+    ----- stdout -----
+    added q to [HOME]/.config/warmline/warmline.toml
+    ----- stderr -----
+    next: `warmline doctor q`
+    note: `--api-key` of `q` in [HOME]/.config/warmline/warmline.toml:2:37 is a secret in plain text: pass it on as the variable that the program reads (`env_pass = ["NAME"]`), or let a shell fill in `$Q_API_KEY`: `command = ["sh", "-c", …]`
+    "#);
+    tells!(warmline.run(&["add", "w", &format!("http://127.0.0.1:1/mcp?api_key={CANARY}")]), @r#"
+    exit: 0
+    ----- stdout -----
+    added w to [HOME]/.config/warmline/warmline.toml
+    ----- stderr -----
+    next: `warmline doctor w`
+    note: `api_key` of `w` in [HOME]/.config/warmline/warmline.toml:5:7 is a secret in plain text: put the whole URL into a variable, and write `url_env = "W_URL"`
+    "#);
+    let file = warmline.home().join(".config/warmline/warmline.toml");
+    let mut text = std::fs::read_to_string(&file).unwrap();
+    text.push_str("[servers.e]\ncommand = ['true']\nenv = { API_KEY = 'sk-1' }\n");
+    std::fs::write(&file, text).unwrap();
+    tells!(warmline.run(&["check"]), @r#"
+    exit: 0
+    ----- stdout -----
+    ok  [HOME]/.config/warmline/warmline.toml · 3 servers
+    ----- stderr -----
+    note: `--api-key` of `q` in [HOME]/.config/warmline/warmline.toml:2:37 is a secret in plain text: pass it on as the variable that the program reads (`env_pass = ["NAME"]`), or let a shell fill in `$Q_API_KEY`: `command = ["sh", "-c", …]`
+    note: `api_key` of `w` in [HOME]/.config/warmline/warmline.toml:5:7 is a secret in plain text: put the whole URL into a variable, and write `url_env = "W_URL"`
+    note: `API_KEY` of `e` in [HOME]/.config/warmline/warmline.toml:8:19 is a secret in plain text: put it into a variable, and write `env_pass = ["API_KEY"]`
+    "#);
 }

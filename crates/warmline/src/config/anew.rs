@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use super::declaration::{Declaration, DeclaredReach, Written};
 use super::outline::public_url;
-use super::secrets::{self, is_secret_name, looks_secret};
+use super::secrets::{self, Guess};
 
 /// What stands in the place of an argument that may be secret, until somebody fills it in.
 pub const PLACEHOLDER: &str = "FILL_IN";
@@ -103,7 +103,7 @@ impl Table {
     }
 
     fn url(&mut self, url: Option<&Written>) {
-        let written = url.map(|url| url.0.as_str()).unwrap_or_default();
+        let written = url.map(|url| url.text.as_str()).unwrap_or_default();
         let shown = public_url(written);
         let plain = shown.trim_end_matches("?…");
         self.line("url", &quoted(plain));
@@ -127,26 +127,15 @@ impl Table {
     }
 
     fn command(&mut self, argv: &[Written]) {
-        let mut words: Vec<&str> = Vec::new();
-        let mut left_out = 0;
-        let mut names_secret = false;
-        for word in argv.iter().map(|word| word.0.as_str()) {
-            let (name, value) = word.split_once(['=', ':']).unwrap_or((word, ""));
-            let is_secret = if names_secret {
-                !word.starts_with('-')
-            } else {
-                is_secret_name(name) && !value.is_empty() && !value.starts_with("//")
-            };
-            names_secret = word.starts_with('-') && value.is_empty() && is_secret_name(word);
-            if is_secret || looks_secret(word) {
-                left_out += 1;
-                words.push(PLACEHOLDER);
-            } else {
-                words.push(word);
-            }
-        }
-        self.line("command", &list(words.into_iter()));
-        if left_out > 0 {
+        let words = argv.iter().map(|word| word.text.as_str());
+        let guessed = secrets::guessed(words.clone());
+        let kept = words.zip(&guessed).map(|(word, guess)| match guess {
+            Guess::Open => word,
+            // What stood there is not written anywhere else.
+            Guess::Perhaps | Guess::Secret { .. } => PLACEHOLDER,
+        });
+        self.line("command", &list(kept));
+        if guessed.iter().any(|guess| *guess != Guess::Open) {
             self.left_out(format!(
                 "arguments that may be secret stand as `{PLACEHOLDER}`"
             ));

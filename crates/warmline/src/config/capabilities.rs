@@ -104,7 +104,7 @@ fn declaration(
         written,
         span: span(source.text, raw),
         reach: DeclaredReach::Url {
-            url: metadata.server_url.clone().map(Written),
+            url: metadata.server_url.clone().map(Written::new),
             headers: Vec::new(),
             ca_file: None,
         },

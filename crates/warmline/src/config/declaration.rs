@@ -8,12 +8,27 @@ use super::access::Access;
 use super::credential::{DeclaredCredential, From};
 use super::expand::Expand;
 use super::outline::{public_url, quoted, setting};
+use super::secrets::public_command;
 use crate::settings::ServerSettings;
 use crate::settings::place::Place;
 
 /// Text of a file that may be or become a secret. It cannot be printed by accident.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Written(pub(crate) String);
+pub struct Written {
+    pub(crate) text: String,
+    /// Line and column of it, where they are known.
+    pub(crate) at: Option<(usize, usize)>,
+}
+
+impl Written {
+    /// A text whose place is not known.
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        Self {
+            text: text.into(),
+            at: None,
+        }
+    }
+}
 
 impl std::fmt::Debug for Written {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -122,7 +137,7 @@ impl Declaration {
                 env_pass,
                 cwd,
             } => {
-                outline.reaches = line(argv.iter().map(|word| word.0.as_str()));
+                outline.reaches = public_command(argv.iter().map(|word| word.text.as_str()));
                 outline.sets = env
                     .iter()
                     .map(|(name, value)| setting(name, value))
@@ -135,7 +150,7 @@ impl Declaration {
         for text in self.texts() {
             outline
                 .reads
-                .extend(super::expand::names(&text.0, self.expand));
+                .extend(super::expand::names(&text.text, self.expand));
         }
         outline.reads.sort();
         outline.reads.dedup();
@@ -144,7 +159,7 @@ impl Declaration {
 
     fn public_url(&self, url: Option<&Written>) -> String {
         match (url, &self.url_env, &self.described.slug) {
-            (Some(url), _, _) => public_url(&url.0),
+            (Some(url), _, _) => public_url(&url.text),
             (None, Some(variable), _) => format!("the URL in {variable}"),
             (None, None, Some(slug)) => format!("what is found for {}", quoted(slug)),
             (None, None, None) => "no URL".to_owned(),
@@ -158,7 +173,9 @@ impl Declaration {
         match &credential.from {
             From::Env(name) => outline.reads.push(name.clone()),
             From::File(path) => outline.files.push(path.clone()),
-            From::Command(words) => outline.runs.push(line(words.iter().map(String::as_str))),
+            From::Command(words) => outline
+                .runs
+                .push(public_command(words.iter().map(String::as_str))),
             From::Header(_) => {},
         }
         outline.headers.extend(credential.header.clone());
@@ -173,8 +190,4 @@ impl Declaration {
     pub fn auth_env(&self) -> Option<&str> {
         self.auth_env.as_deref()
     }
-}
-
-fn line<'w>(words: impl Iterator<Item = &'w str>) -> String {
-    words.map(quoted).collect::<Vec<_>>().join(" ")
 }

@@ -19,7 +19,7 @@ use super::expand::{self, Expand};
 use super::file::MOST_FAULTS;
 use super::kinds::{ServerKind, missing};
 use super::members::Members;
-use super::{NearMiss, Read, capabilities};
+use super::{NearMiss, Read, capabilities, located};
 use crate::settings::place::{ConfigError, Place, Show, Source};
 use crate::settings::{self, Group as _, Origin, ServerSettings, nearest};
 
@@ -52,7 +52,8 @@ pub(crate) fn read(source: Source<'_>, faults: &mut Vec<ConfigError>) -> Result<
         let near = near_misses(&written, raw);
         let declared = said_once(source, raw)
             .and_then(|()| declaration(source, &written, raw, &near))
-            .and_then(|one| closed(source, one, raw));
+            .and_then(|one| closed(source, one, raw))
+            .map(|one| located::of_json(source, one, raw));
         misses.extend(near);
         match declared.and_then(|one| distinct(one, &declarations)) {
             Ok(declaration) => declarations.push(declaration),
@@ -121,7 +122,7 @@ fn closed(
     raw: &RawValue,
 ) -> Result<Declaration, ConfigError> {
     let mut texts = one.texts().into_iter();
-    if !texts.any(|text| expand::is_open(&text.0, one.expand)) {
+    if !texts.any(|text| expand::is_open(&text.text, one.expand)) {
         return Ok(one);
     }
     let what = format!("a `${{` of `{}` is not closed by a `}}`", one.written);
@@ -362,12 +363,12 @@ fn reach(entry: Entry, written: &str) -> Result<DeclaredReach, String> {
         (Some(command), None) if !command.is_empty() => Ok(DeclaredReach::Command {
             argv: std::iter::once(command)
                 .chain(entry.args)
-                .map(Written)
+                .map(Written::new)
                 .collect(),
             env: entry
                 .env
                 .into_iter()
-                .map(|(name, value)| (name, Written(text_of(&value).unwrap_or_default())))
+                .map(|(name, value)| (name, Written::new(text_of(&value).unwrap_or_default())))
                 .collect(),
             env_pass: Vec::new(),
             cwd: entry.cwd.map(Into::into),
@@ -376,11 +377,11 @@ fn reach(entry: Entry, written: &str) -> Result<DeclaredReach, String> {
             "`{written}` has a `command` and a `url`; a server has one"
         )),
         (None, url) if url.is_some() || is_found => Ok(DeclaredReach::Url {
-            url: url.map(Written),
+            url: url.map(Written::new),
             headers: entry
                 .headers
                 .into_iter()
-                .map(|(name, value)| (name, Written(value)))
+                .map(|(name, value)| (name, Written::new(value)))
                 .collect(),
             ca_file: None,
         }),

@@ -36,7 +36,7 @@ fn is_hidden(letter: char) -> bool {
 pub(crate) fn setting(name: &str, value: &Written) -> String {
     let decides = EXECUTED.contains(&name) || EXECUTED_PREFIXES.iter().any(|p| name.starts_with(p));
     match decides {
-        true => format!("{}={}", quoted(name), quoted(&value.0)),
+        true => format!("{}={}", quoted(name), quoted(&value.text)),
         false => quoted(name),
     }
 }
@@ -129,7 +129,7 @@ mod tests {
             ("TOKEN", "TOKEN"),
         ];
         for (name, shown) in table {
-            assert_eq!(setting(name, &Written("x".to_owned())), shown);
+            assert_eq!(setting(name, &Written::new("x")), shown);
         }
     }
 }

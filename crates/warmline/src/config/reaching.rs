@@ -246,7 +246,7 @@ impl Declaration {
     }
 
     fn expanded(&self, text: &Written, lookup: Lookup<'_>) -> Result<String, ConfigError> {
-        expand(&text.0, self.expand, lookup).map_err(|why| {
+        expand(&text.text, self.expand, lookup).map_err(|why| {
             self.bad(format!(
                 "a variable of `{}` cannot be filled in",
                 self.written

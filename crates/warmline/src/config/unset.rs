@@ -14,7 +14,7 @@ impl Declaration {
         let is_unset = |name: &String| matches!(lookup.text(name), Ok(None));
         let mut names: Vec<String> = Vec::new();
         for text in self.texts() {
-            names.extend(expand::needed(&text.0, self.expand));
+            names.extend(expand::needed(&text.text, self.expand));
         }
         if let DeclaredReach::Url { url: None, .. } = &self.reach
             && self.described.slug.is_none()

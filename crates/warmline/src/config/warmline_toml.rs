@@ -209,7 +209,7 @@ impl Reader<'_> {
                 })?);
             },
             "command" => draft.command = Some(self.command(value)?),
-            "url" => draft.url = Some(Written(self.literal(name, value, BY_CREDENTIAL)?)),
+            "url" => draft.url = Some(self.written(name, value, BY_CREDENTIAL)?),
             "headers" => {
                 draft.headers = self
                     .texts(name, value, BY_CREDENTIAL)?
@@ -271,7 +271,12 @@ impl Reader<'_> {
         if words.first().is_none_or(String::is_empty) {
             return Err(self.bad("`command` names no program", value.span(), Show::Nothing));
         }
-        Ok(words.into_iter().map(Written).collect())
+        let mut written: Vec<Written> = words.into_iter().map(Written::new).collect();
+        if let DeValue::Array(list) = value.get_ref() {
+            let both = written.iter_mut().zip(list.iter());
+            both.for_each(|(one, word)| one.at = self.at(word));
+        }
+        Ok(written)
     }
 
     /// The folder that relative paths start from.

@@ -81,10 +81,27 @@ impl<'s> Reader<'s> {
             .iter()
             .map(|(key, value)| {
                 let path = format!("{name}.{}", key.get_ref());
-                let text = self.literal(&path, value, instead)?;
-                Ok((key.get_ref().to_string(), Written(text)))
+                let written = self.written(&path, value, instead)?;
+                Ok((key.get_ref().to_string(), written))
             })
             .collect()
+    }
+
+    /// A literal text, with its place.
+    pub(super) fn written(
+        &self,
+        name: &str,
+        value: &Value<'_>,
+        instead: Instead,
+    ) -> Result<Written, ConfigError> {
+        let text = self.literal(name, value, instead)?;
+        let at = self.at(value);
+        Ok(Written { text, at })
+    }
+
+    /// Line and column of a value.
+    pub(super) fn at(&self, value: &Value<'_>) -> Option<(usize, usize)> {
+        self.source.place(value.span(), Show::Nothing).at
     }
 
     /// A text that is sent as it stands. One that seems to count on a variable is refused: the
