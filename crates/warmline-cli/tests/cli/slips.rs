@@ -1,6 +1,6 @@
 //! What somebody typed that was nearly right, and what they are told to type instead.
 
-use crate::serve::Serving;
+use crate::serve::{Serving, until};
 use crate::tells;
 use crate::warmline::{Warmline, against_demo};
 
@@ -94,5 +94,56 @@ fn a_gateway_says_that_no_server_is_called_so() {
     "#);
     let astray = asked("/nope/mcp");
     assert!(astray.stderr.contains("nothing at this path"), "{astray}");
+    serving.stop(&warmline);
+}
+
+/// What a Warmline says of a server behind it was understood: it is the headline, with its code,
+/// and while openings pause it says what the last one failed of.
+#[test]
+fn what_a_gateway_says_of_a_server_is_the_headline() {
+    let warmline = Warmline::new();
+    warmline.write_user(
+        "warmline.toml",
+        "[servers.gone]\ncommand = ['no-such-program-4f1d']\n[servers.locked]\nurl = 'http://127.0.0.1:1/mcp'\n\
+         credential = { env = 'NO_SUCH_TOKEN' }\n",
+    );
+    let serving = Serving::start(&warmline, &["--auth", "none"]);
+    let base = serving.base();
+    let asked = |name: &str| warmline.run(&["call", &format!("{base}/servers/{name}/mcp"), "x"]);
+    tells!(asked("gone"), @r"
+    exit: 3
+    ----- stderr -----
+    error[cannot-reach]: `127.0.0.1:[PORT]` says: `gone` cannot be reached
+      where: http://127.0.0.1:[PORT]/servers/gone/mcp
+      why: HTTP 502, 7501
+      delivery: unsent (not executed, safe to call again)
+      hint: call again later; the log of the gateway says why, and so does `warmline doctor`
+    ");
+    tells!(asked("locked"), @r"
+    exit: 3
+    ----- stderr -----
+    error[credential-unavailable]: `127.0.0.1:[PORT]` says: there is no credential for `locked`
+      where: http://127.0.0.1:[PORT]/servers/locked/mcp
+      why: HTTP 502, 7501
+      delivery: unsent (not executed, safe to call again)
+      hint: tell whoever runs the gateway to look at `credential` of this server
+    ");
+    let legacy = format!("{base}/servers/gone/mcp");
+    tells!(warmline.run(&["call", &legacy, "x", "--era", "legacy"]), @r#"
+    exit: 3
+    ----- stderr -----
+    error[cannot-reach]: `127.0.0.1:[PORT]` says: `gone` cannot be reached
+      where: http://127.0.0.1:[PORT]/servers/gone/mcp
+      why: 7501 "`gone` cannot be reached; not executed, safe to call again"
+      delivery: unsent (not executed, safe to call again)
+      hint: call again later; the log of the gateway says why, and so does `warmline doctor`
+    "#);
+    until("openings pause", || {
+        asked("gone").stderr.contains("breaker-open")
+    });
+    let paused = asked("gone");
+    let what = "its last openings failed, or did not last (program-missing)";
+    assert!(paused.stderr.contains(what), "{paused}");
+    assert_eq!(paused.exit, 3, "{paused}");
     serving.stop(&warmline);
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
+use warmline_core::code::Reason;
 use warmline_core::exchange::Trouble;
 use warmline_core::key::{CredentialId, Key, Owner, Revision};
 use warmline_core::policy::BreakerPolicy;
@@ -23,13 +24,45 @@ use crate::sync::Mutex;
 /// All breakers of an engine.
 pub(super) struct Breakers {
     started: Instant,
-    all: papaya::HashMap<Scope, Arc<Mutex<Breaker>>>,
+    all: papaya::HashMap<Scope, Arc<Mutex<Held>>>,
     /// Whose session was the last that was opened in vain, and when, for each server.
     in_vain: papaya::HashMap<(Arc<str>, Revision), (Owner, Tick)>,
 }
 
 /// A session that was opened in vain this long ago says nothing of the next.
 const SAYS_NOTHING_AFTER: Duration = Duration::from_secs(10 * 60);
+
+/// A breaker, and what last spoke against whom it is for.
+#[derive(Default)]
+struct Held {
+    breaker: Breaker,
+    last: Option<Cause>,
+}
+
+/// Why an opening failed, to be told to whoever comes while openings pause.
+#[derive(Clone, Debug)]
+pub(super) struct Cause {
+    /// A word that may be told to everybody.
+    pub(super) reason: Reason,
+    /// The same as whoever opened was told it.
+    pub(super) words: Arc<str>,
+}
+
+impl Cause {
+    fn of(trouble: &Trouble) -> Self {
+        let words = match &trouble.why {
+            Some(why) => format!("{}: {why}", trouble.what),
+            None => trouble.what.clone(),
+        };
+        Self {
+            reason: trouble.reason,
+            words: words.chars().take(LONGEST_CAUSE).collect::<String>().into(),
+        }
+    }
+}
+
+/// How much of a cause is kept, in characters.
+const LONGEST_CAUSE: usize = 300;
 
 /// What a breaker speaks of.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -87,14 +120,16 @@ impl Breakers {
         })
     }
 
-    /// How long nothing may be tried, if so.
-    pub(super) fn pause(&self, opener: &Opener) -> Option<Duration> {
+    /// How long nothing may be tried and why, if so.
+    pub(super) fn pause(&self, opener: &Opener) -> Option<(Duration, Option<Cause>)> {
         let now = self.now();
         let pauses = opener.scopes().into_iter().filter_map(|(_, scope)| {
-            self.known(&scope)
-                .and_then(|breaker| breaker.lock().pause(now))
+            let held = self.known(&scope)?;
+            let held = held.lock();
+            let pause = held.breaker.pause(now)?;
+            Some((pause, held.last.clone()))
         });
-        pauses.max()
+        pauses.max_by_key(|(pause, _)| *pause)
     }
 
     /// The permission to open, or how long there is none.
@@ -115,13 +150,15 @@ impl Breakers {
             let Some(breaker) = self.known(&scope) else {
                 continue;
             };
-            let (pass, change) = breaker.lock().ask(now, &policy);
+            let (pass, change) = breaker.lock().breaker.ask(now, &policy);
             changes.extend(change.map(|change| (whose, change)));
             match pass {
                 Pass::Free => {},
                 Pass::Probe => passing.probes.push(whose),
                 Pass::Not(pause) => {
-                    return Err(wording::breaker_open(&passing.opener.server, pause));
+                    let last = breaker.lock().last.clone();
+                    let server = &passing.opener.server;
+                    return Err(wording::breaker_open(server, pause, last.as_ref()));
                 },
             }
         }
@@ -135,14 +172,15 @@ impl Breakers {
 
     /// A session of theirs was opened in vain.
     pub(super) fn in_vain(&self, opener: &Opener, policy: &BreakerPolicy) -> Changes {
-        let mut changes = self.blamed(opener, Blame::Identity, policy);
+        let cause = Cause::of(&wording::in_vain(&opener.server));
+        let mut changes = self.blamed(opener, (Blame::Identity, &cause), policy);
         let server = (Arc::clone(&opener.server), opener.revision);
         let last = (opener.owner, self.now());
         let all = self.in_vain.pin();
         let before = all.get(&server).map(|(owner, _)| *owner);
         all.insert(server, last);
         if before.is_some_and(|owner| owner != opener.owner) {
-            changes.extend(self.blamed(opener, Blame::Server, policy));
+            changes.extend(self.blamed(opener, (Blame::Server, &cause), policy));
         }
         changes
     }
@@ -155,7 +193,7 @@ impl Breakers {
                 Scope::Server(server, _) => (server, Blame::Server),
                 Scope::Identity(server, ..) => (server, Blame::Identity),
             };
-            (Arc::clone(server), whom, breaker.lock().stance())
+            (Arc::clone(server), whom, breaker.lock().breaker.stance())
         });
         known
             .filter(|(_, _, stance)| *stance != Stance::Passing)
@@ -168,7 +206,7 @@ impl Breakers {
         let all = self.all.pin();
         let known = all.iter().filter_map(|(scope, breaker)| match scope {
             Scope::Server(server, _) => {
-                let pause = breaker.lock().pause(now)?;
+                let pause = breaker.lock().breaker.pause(now)?;
                 Some((Arc::clone(server), pause))
             },
             Scope::Identity(..) => None,
@@ -180,19 +218,25 @@ impl Breakers {
     pub(super) fn sweep(&self) {
         let now = self.now();
         let all = self.all.pin();
-        all.retain(|_, breaker| !breaker.lock().is_forgettable(now));
+        all.retain(|_, breaker| !breaker.lock().breaker.is_forgettable(now));
         let in_vain = self.in_vain.pin();
         in_vain.retain(|_, (_, last)| now.since(*last) < SAYS_NOTHING_AFTER);
     }
 
-    fn blamed(&self, opener: &Opener, whom: Blame, policy: &BreakerPolicy) -> Changes {
+    fn blamed(
+        &self,
+        opener: &Opener,
+        (whom, cause): (Blame, &Cause),
+        policy: &BreakerPolicy,
+    ) -> Changes {
         let now = self.now();
         let mut changes = Changes::new();
         for (whose, scope) in opener.scopes() {
             if whose == whom {
                 let all = self.all.pin();
-                let breaker = all.get_or_insert_with(scope, Arc::default);
-                let change = breaker.lock().failed(now, policy, fastrand::u32(..));
+                let mut held = all.get_or_insert_with(scope, Arc::default).lock();
+                held.last = Some(cause.clone());
+                let change = held.breaker.failed(now, policy, fastrand::u32(..));
                 changes.extend(change.map(|change| (whose, change)));
             }
         }
@@ -207,14 +251,14 @@ impl Breakers {
         let mut changes = Changes::new();
         for (whose, scope) in opener.scopes() {
             if let Some(breaker) = self.known(&scope) {
-                let changed = change(whose, &mut breaker.lock());
+                let changed = change(whose, &mut breaker.lock().breaker);
                 changes.extend(changed.map(|change| (whose, change)));
             }
         }
         changes
     }
 
-    fn known(&self, scope: &Scope) -> Option<Arc<Mutex<Breaker>>> {
+    fn known(&self, scope: &Scope) -> Option<Arc<Mutex<Held>>> {
         self.all.pin().get(scope).cloned()
     }
 
@@ -235,7 +279,8 @@ impl Passing {
     /// The opening failed.
     pub(crate) fn failed(mut self, trouble: &Trouble) -> Changes {
         let whom = blame(trouble.code, trouble.reason);
-        let mut changes = self.breakers.blamed(&self.opener, whom, &self.policy);
+        let cause = (whom, &Cause::of(trouble));
+        let mut changes = self.breakers.blamed(&self.opener, cause, &self.policy);
         self.probes.retain(|whose| *whose != whom);
         if whom == Blame::Identity && self.probes.contains(&Blame::Server) {
             // The server was there, and turned this one away.

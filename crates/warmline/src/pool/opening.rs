@@ -77,10 +77,10 @@ impl<C: Connector> CellOf<C> {
         };
         let opener = Opener::of(self.any_key());
         let shelf = self.shelf();
-        if let Some(pause) = self.ground.breakers.pause(&opener)
+        if let Some((pause, last)) = self.ground.breakers.pause(&opener)
             && !self.ground.shelves.has_spare(&shelf)
         {
-            return permit.fail(wording::breaker_open(self.server(), pause));
+            return permit.fail(wording::breaker_open(self.server(), pause, last.as_ref()));
         }
         let wanted = self.connector().spares(self.setup());
         clock::spawn_if_running("open", permit.open(shelf.clone(), kept, stopped));

@@ -7,15 +7,27 @@ use warmline_core::exchange::Trouble;
 use warmline_core::pool::limits::{Kind, Limit};
 use warmline_core::pool::{CellPolicy, Counts, Sharing, Why};
 
-/// Opening pauses.
-pub(super) fn breaker_open(server: &str, pause: Duration) -> Trouble {
+use super::breakers::Cause;
+
+/// Opening pauses. What went wrong last is said by its word, which everybody may read; the words
+/// that whoever opened was told are the cause.
+pub(super) fn breaker_open(server: &str, pause: Duration, last: Option<&Cause>) -> Trouble {
+    let last_word = last.map(|last| format!(" ({})", last.reason.word()));
     let what = format!(
-        "`{server}` is not tried for another {} s: its last openings failed, or did not last",
-        seconds(pause)
+        "`{server}` is not tried for another {} s: its last openings failed, or did not last{}",
+        seconds(pause),
+        last_word.unwrap_or_default()
     );
     let mut trouble = Trouble::new(Reason::BreakerOpen, what);
+    trouble.why = last.map(|last| format!("the last time: {}", last.words));
     trouble.retry_after = Some(pause);
     trouble
+}
+
+/// A session was of no use to whoever opened it.
+pub(super) fn in_vain(server: &str) -> Trouble {
+    let what = format!("a session of `{server}` ended before it had answered anything");
+    Trouble::new(Reason::SessionGone, what)
 }
 
 /// No session came free in time.

@@ -20,7 +20,7 @@ use warmline_core::era::{Era, Version};
 use warmline_core::exchange::Trouble;
 use warmline_core::key::Transport;
 use warmline_core::policy::Sessions;
-use warmline_core::protocol::envelope::{Kind, Message};
+use warmline_core::protocol::envelope::{Kind, Message, RpcError};
 use warmline_core::protocol::handshake;
 use warmline_core::protocol::meta::ClientMeta;
 use warmline_core::verdict::{self, HttpAnswer, Probe};
@@ -355,16 +355,23 @@ impl<'a> Opening<'a> {
             | Probe::Legacy { .. }
             | Probe::NoVerdict { .. }
             | Probe::AskBoth
-            | Probe::Broken => heard.trouble.map_or_else(
-                || {
-                    Trouble::new(
-                        Reason::Handshake,
-                        format!("`{}` cannot be understood", self.server.name),
-                    )
-                    .because(heard.words.clone())
-                },
-                in_handshake,
-            ),
+            | Probe::Broken => self.unopened(heard),
+        }
+    }
+
+    /// What the trouble is, or what the server said in the place of an answer.
+    fn unopened(&self, heard: greeting::Heard) -> Trouble {
+        if let Some(trouble) = heard.trouble {
+            return in_handshake(trouble);
+        }
+        let server = &self.server.name;
+        let error = heard.message.as_ref().and_then(Message::error);
+        match error.and_then(|error| RpcError::parse(&error).ok()) {
+            Some(error) => greeting::said_instead(server, heard.status, &error),
+            None => {
+                let what = format!("`{server}` cannot be understood");
+                Trouble::new(Reason::Handshake, what).because(heard.words)
+            },
         }
     }
 

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use warmline_core::code::Reason;
+use serde::Deserialize;
+use warmline_core::code::{Code, Reason};
+use warmline_core::delivery::Delivery;
 use warmline_core::era::{Era, Version};
 use warmline_core::exchange::{Patience, Trouble};
 use warmline_core::key::Transport;
@@ -292,6 +294,55 @@ pub(crate) fn read_initialize_result(server: &str, result: &[u8]) -> Result<Open
     })
 }
 
+/// An error that was understood, in place of an answer that would tell the era: what the server
+/// said is what there is to say.
+pub(crate) fn said_instead(server: &str, status: u16, error: &RpcError) -> Trouble {
+    let trouble = Trouble::new(Reason::Handshake, said(server, error));
+    of_a_warmline(
+        server,
+        trouble.because(format!("HTTP {status}, {}", error.code)),
+        error,
+    )
+}
+
+fn said(server: &str, error: &RpcError) -> String {
+    let message = plain(error.message.as_bytes(), 200);
+    match message.is_empty() {
+        true => format!("`{server}` answered with an error"),
+        false => format!("`{server}` says: {message}"),
+    }
+}
+
+/// The same, where another Warmline says it, with the code that it has there, what it advises and
+/// when to come back.
+fn of_a_warmline(server: &str, mut trouble: Trouble, error: &RpcError) -> Trouble {
+    #[derive(Deserialize)]
+    struct Data {
+        warmline: Fields,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Fields {
+        code: String,
+        hint: Option<String>,
+        retry_after_ms: Option<u64>,
+    }
+    let data = error.data.as_deref().map(serde_json::from_slice::<Data>);
+    if let Some(Ok(Data { warmline })) = data
+        && let Some(code) = Code::parse(&warmline.code)
+    {
+        trouble = trouble.coded(code);
+        // What is known of the request is said where everybody says it.
+        let said = said(server, error);
+        let known = Delivery::Unsent.sentence().unwrap_or_default();
+        let bare = said.strip_suffix(known).unwrap_or(&said);
+        trouble.what = bare.trim_end_matches("; ").to_owned();
+        trouble.hint = warmline.hint.map(|hint| plain(hint.as_bytes(), 200));
+        trouble.retry_after = warmline.retry_after_ms.map(Duration::from_millis);
+    }
+    trouble
+}
+
 /// A JSON-RPC error instead of a handshake.
 pub(crate) fn refused_handshake(server: &str, step: &str, error: &[u8]) -> Trouble {
     let parsed = RpcError::parse(error).ok();
@@ -314,6 +365,10 @@ pub(crate) fn refused_handshake(server: &str, step: &str, error: &[u8]) -> Troub
         why = format!("{why}; it supports {list}");
     }
     let trouble = Trouble::new(reason, format!("`{server}` refused `{step}`")).because(why);
+    let trouble = match &parsed {
+        Some(error) => of_a_warmline(server, trouble, error),
+        None => trouble,
+    };
     match hint {
         Some(hint) => trouble.hint(hint),
         None => trouble,

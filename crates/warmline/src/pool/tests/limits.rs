@@ -227,6 +227,13 @@ async fn openings_pause_after_five_failures_and_begin_with_one_probe() {
     let trouble = world.lease(&world.run("a", 6)).await.err().unwrap();
     assert_eq!(trouble.code, Code::BreakerOpen);
     assert!(trouble.retry_after.unwrap() <= Duration::from_secs(10));
+    assert!(
+        trouble.what.ends_with("(connect-refused)"),
+        "{}",
+        trouble.what
+    );
+    let why = trouble.why.unwrap();
+    assert!(why.starts_with("the last time: "), "{why}");
     assert_eq!(
         (began.elapsed(), world.fake.ledger().opens),
         (Duration::ZERO, opens)
