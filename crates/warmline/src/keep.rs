@@ -58,6 +58,12 @@ struct LeftOvers {
     told: Notify,
 }
 
+impl LeftOvers {
+    fn take(&self) -> Vec<LeftOver> {
+        std::mem::take(&mut *self.ends.lock())
+    }
+}
+
 impl Started {
     /// Starts the keeper unless it runs. Cheap when it does.
     pub(crate) fn start(&self, engine: &Arc<Engine>) {
@@ -76,6 +82,11 @@ impl Started {
     pub(crate) fn hand_over(&self, left: LeftOver) {
         self.left.ends.lock().push(left);
         self.left.told.notify_one();
+    }
+
+    /// The ends that it was handed and has not begun: whoever takes them carries them out.
+    pub(crate) fn left_over(&self) -> Vec<LeftOver> {
+        self.left.take()
     }
 
     /// A server was taken away. Runs that have sessions there keep them for as long as a drain
@@ -152,10 +163,10 @@ async fn keep(engine: Weak<Engine>, left: Arc<LeftOvers>, running: Running) {
 
 /// Ends the runs that were dropped where nothing could do that.
 fn end_left_over(engine: &Weak<Engine>, left: &LeftOvers) {
-    let ends = std::mem::take(&mut *left.ends.lock());
     if let Some(engine) = engine.upgrade() {
-        for end in ends {
-            run::end_left_over(&engine, end);
+        for end in left.take() {
+            let end = run::end_left_over(Arc::clone(&engine), end);
+            drop(clock::spawn("run-end", end));
         }
     }
 }

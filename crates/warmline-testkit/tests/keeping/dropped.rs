@@ -10,7 +10,7 @@ use warmline::{Run, Warmline};
 use warmline_testkit::{Fault, Moment, Personality, Rule};
 
 use super::census::until;
-use super::world::{LEDGER, World, count};
+use super::world::{LEDGER, World, agrees, count};
 
 /// A run with a session, in a runtime that goes on.
 fn begun(runtime: &Runtime, world: &World) -> Run {
@@ -132,6 +132,27 @@ fn a_session_outlives_the_runtime_that_opened_it() {
     });
     assert_eq!(world.server.counts().open_sessions, 0);
     assert_eq!(world.server.violations(), Vec::<String>::new());
+}
+
+/// A session whose closing dies with its runtime is counted as ended all the same.
+#[test]
+fn sessions_that_are_closed_as_their_runtime_ends_are_counted() {
+    let world = World::new(Personality::legacy());
+    let ending = Runtime::new().unwrap();
+    let run = begun(&ending, &world);
+    world
+        .server
+        .inject(Rule::new(Fault::Silence(Moment::BeforeExecuting)).on("DELETE"));
+    ending.spawn(async move { run.end().await });
+    waits_for(&ending, "it is being closed", || {
+        world.server.ledger().received("DELETE") > 0
+    });
+    ending.shutdown_timeout(Duration::from_secs(5));
+    let staying = Runtime::new().unwrap();
+    staying.block_on(async {
+        world.warm.close().await;
+        agrees(&world.warm.snapshot());
+    });
 }
 
 /// Whose runtime ends while it does something for others leaves it to one of those who wait in

@@ -13,7 +13,7 @@ use futures_util::future::{join, join_all};
 use super::{CLOSED, DRAINING, Engine};
 use crate::clock::{self, Instant};
 use crate::entry::Entry;
-use crate::run;
+use crate::run::{self, RunShared};
 
 /// What is left for closing when the time of the last calls is over.
 const TO_CLOSE: Duration = Duration::from_secs(6);
@@ -39,10 +39,8 @@ impl Engine {
             run.cut_calls();
         }
         self.leases.let_go_of(|_| true);
-        let ends = runs
-            .into_iter()
-            .map(|live| run::end_closed(Arc::clone(self), live, Duration::ZERO));
-        let closing = join(join_all(ends), self.pool().drain(by));
+        let ends = self.end_runs(runs, Duration::ZERO);
+        let closing = join(ends, self.pool().drain(by));
         clock::timeout_at(by, closing).await.ok();
         self.is_closed(made, by).await;
     }
@@ -56,10 +54,7 @@ impl Engine {
     async fn let_end(self: &Arc<Self>, by: Instant) {
         let grace = self.ceilings().grace;
         let runs = self.live_runs();
-        let ends = runs
-            .into_iter()
-            .map(|live| run::end_closed(Arc::clone(self), live, grace));
-        clock::timeout_at(by, join_all(ends)).await.ok();
+        clock::timeout_at(by, self.end_runs(runs, grace)).await.ok();
         // No call can be let in any more: a lease without one is over.
         self.leases.let_go_of(|_| true);
         let mut drain = pin!(self.pool().drain(by));
@@ -70,6 +65,18 @@ impl Engine {
             drain.await;
         }
         self.cut_calls();
+    }
+
+    /// Ends runs that live, and those whose end was left to the keeper.
+    async fn end_runs(self: &Arc<Self>, live: Vec<Arc<RunShared>>, grace: Duration) {
+        let live = live
+            .into_iter()
+            .map(|live| run::end_closed(Arc::clone(self), live, grace));
+        let left = self.keeper.left_over();
+        let left = left
+            .into_iter()
+            .map(|left| run::end_left_over(Arc::clone(self), left));
+        join(join_all(live), join_all(left)).await;
     }
 
     /// Ends calls outside of runs that are still under way.

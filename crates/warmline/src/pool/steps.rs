@@ -152,6 +152,8 @@ impl<C: Connector> CellOf<C> {
         self.ground.tally.seldom(Seldom::Closed);
         let closing = Closing {
             cell: Arc::clone(self),
+            generation,
+            why,
             room,
             heir,
             _errand: self.ground.errand(),
@@ -163,8 +165,6 @@ impl<C: Connector> CellOf<C> {
             let (connector, setup) = (cell.connector(), cell.setup());
             connector.close(session, setup, cell.held_key(), why).await;
             drop(slot);
-            let generation = Some(generation);
-            cell.happened(What::Closed { generation, why });
         });
     }
 
@@ -204,9 +204,12 @@ impl<C: Connector> Drop for Check<C> {
     }
 }
 
-/// A closing under way. However its task ends, the room goes back and the cell is told.
+/// A closing under way. However its task ends, also with its runtime, the session is none of ours
+/// any more: that is told, the room goes back, and the cell knows.
 struct Closing<C: Connector> {
     cell: Arc<CellOf<C>>,
+    generation: Generation,
+    why: Why,
     room: Option<super::rooms::Room>,
     heir: Option<Heir>,
     _errand: Errand<C>,
@@ -214,6 +217,8 @@ struct Closing<C: Connector> {
 
 impl<C: Connector> Drop for Closing<C> {
     fn drop(&mut self) {
+        let (generation, why) = (Some(self.generation), self.why);
+        self.cell.happened(What::Closed { generation, why });
         match (self.room.take(), self.heir.take()) {
             // Who gave up meanwhile lets it fall, and it goes back.
             (Some(room), Some(heir)) => drop(heir.send(room)),

@@ -26,9 +26,9 @@ pub(crate) fn end_if_idle(engine: &Arc<Engine>, run: Arc<RunShared>, limit: Dura
 }
 
 /// Carries out an end that was handed to the keeper.
-pub(crate) fn end_left_over(engine: &Arc<Engine>, (run, why): LeftOver) {
-    let owed = OwedEnd::new(Arc::clone(engine), run, why);
-    drop(clock::spawn("run-end", owed.carry_out(Duration::ZERO)));
+pub(crate) async fn end_left_over(engine: Arc<Engine>, (run, why): LeftOver) {
+    let owed = OwedEnd::new(engine, run, why);
+    owed.carry_out(Duration::ZERO).await;
 }
 
 /// A run whose server lost its state, where the policy ends the run then.
