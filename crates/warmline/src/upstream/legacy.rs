@@ -28,7 +28,7 @@ use warmline_core::protocol::{gone, handshake};
 
 use self::half_open::HalfOpen;
 pub(crate) use self::listening::Stood;
-use self::listening::{Headed, Listening};
+use self::listening::{HeadStart, Headed, Listening};
 use super::answer;
 use super::facts::{Evidence, Facts, Kept};
 use super::greeting::{self, Offer};
@@ -71,8 +71,17 @@ pub(crate) struct LegacyHttp {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Questions {
     /// We declared that we can answer, and there is a session for them to come in.
-    Expected,
+    Expected(HeadStart),
     None,
+}
+
+impl Questions {
+    fn of(head: &Letterhead, declared: &Declared, head_start: HeadStart) -> Self {
+        match head.session_id().is_some() && declared.declares_anything() {
+            true => Self::Expected(head_start),
+            false => Self::None,
+        }
+    }
 }
 
 impl LegacyHttp {
@@ -87,6 +96,7 @@ impl LegacyHttp {
         let ids = Ids::new();
         let id = ids.next();
         let body = declared.initialize(id, offer.version());
+        let began = clock::now();
         let by = clock::after(way.times.handshake);
         let headers = |map: &mut HeaderMap| {
             unheard.goes_out();
@@ -114,7 +124,9 @@ impl LegacyHttp {
             check_session_id(way.server(), id)?;
             head = head.in_session(id);
         }
-        let half_open = HalfOpen::of(Self::with(head, ids, declared, hearing));
+        let greeted_in = clock::now().saturating_duration_since(began);
+        let questions = Questions::of(&head, declared, HeadStart::at_a_server_like(greeted_in));
+        let half_open = HalfOpen::of(Self::with(head, ids, questions, hearing));
         if let Err(trouble) = offer.accepts(way.server(), opened.version) {
             half_open.end().await;
             return Err(trouble);
@@ -141,7 +153,7 @@ impl LegacyHttp {
             Some(version) => head.speaking(version),
             None => head,
         };
-        Self::with(head, Ids::new(), &Declared::default(), hearing)
+        Self::with(head, Ids::new(), Questions::None, hearing)
     }
 
     /// Takes up a session that was opened before. Nothing is sent.
@@ -161,19 +173,15 @@ impl LegacyHttp {
             .filter(|id| headers::is_session_id(id.as_bytes()))
             .ok_or_else(|| not_kept(server, "its session id cannot be sent"))?;
         let head = head.speaking(facts.version).in_session(&id);
-        Ok(Self::with(head, Ids::new(), declared, hearing))
+        let questions = Questions::of(&head, declared, HeadStart::SHORTEST);
+        Ok(Self::with(head, Ids::new(), questions, hearing))
     }
 
-    fn with(head: Letterhead, ids: Ids, declared: &Declared, hearing: Hearing) -> Arc<Self> {
-        let asked = head.session_id().is_some() && declared.declares_anything();
+    fn with(head: Letterhead, ids: Ids, questions: Questions, hearing: Hearing) -> Arc<Self> {
         Arc::new(Self {
             voice: Voice::new(head),
             ids,
-            questions: if asked {
-                Questions::Expected
-            } else {
-                Questions::None
-            },
+            questions,
             hearing,
             listening: OnceLock::new(),
             standing: Standing::default(),
@@ -204,9 +212,9 @@ impl LegacyHttp {
         let mut watch = Watch::new(id, limits, listener);
         watch.own = request.headers().to_vec();
         watch.hearing = self.hearing.clone();
-        let sent = if self.questions == Questions::Expected {
-            let Ok(standing) = clock::timeout_at(limits.by(), self.listen(id, listener)).await
-            else {
+        let sent = if let Questions::Expected(head_start) = self.questions {
+            let listening = self.listen(id, listener, head_start);
+            let Ok(standing) = clock::timeout_at(limits.by(), listening).await else {
                 return answer::lost(self.voice.way().endpoint.late(false), request);
             };
             watch.standing = standing;

@@ -35,9 +35,27 @@ use crate::upstream::letterhead::Form;
 use crate::upstream::listener::{self, Listener};
 use crate::upstream::stream::{Pause, Watch, next_of};
 
-/// The stream gets this head start before the call that may need it. A server that sends no head
+/// How long a call that may need the stream waits for its head, in milliseconds: what is asked on
+/// a stream that is not there is lost, and the call waits for ever. A server that sends no head
 /// before its first event costs the first call this much, once.
-const HEAD_START: Duration = Duration::from_millis(250);
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct HeadStart(u32);
+
+impl HeadStart {
+    pub(super) const SHORTEST: Self = Self(250);
+    const LONGEST: Self = Self(5_000);
+
+    /// At a server that takes so long for a handshake: where that is slow, so is the stream.
+    pub(super) fn at_a_server_like(greeted_in: Duration) -> Self {
+        let greeted_in = u32::try_from(greeted_in.as_millis()).unwrap_or(u32::MAX);
+        let wait = greeted_in.saturating_mul(2);
+        Self(wait.saturating_add(Self::SHORTEST.0).min(Self::LONGEST.0))
+    }
+
+    fn wait(self) -> Duration {
+        Duration::from_millis(self.0.into())
+    }
+}
 
 /// How soon a stream that ended is opened again for those who attend.
 const REOPEN_AFTER: Duration = Duration::from_secs(1);
@@ -135,7 +153,9 @@ impl Listening {
         let turned = self.turned.notified();
         let is_asked_for = matches!(&*self.stream.lock(), Stream::Running(_)) && !self.is_open();
         if is_asked_for {
-            clock::timeout(HEAD_START, turned).await.ok();
+            clock::timeout(HeadStart::SHORTEST.wait(), turned)
+                .await
+                .ok();
         }
     }
 
@@ -155,13 +175,20 @@ pub(super) enum Headed {
 
 impl LegacyHttp {
     /// Lets a call hear what comes on the standing stream, and sees that there is one.
-    pub(super) async fn listen(self: &Arc<Self>, id: u64, listener: &dyn Listener) -> Option<Call> {
+    pub(super) async fn listen(
+        self: &Arc<Self>,
+        id: u64,
+        listener: &dyn Listener,
+        head_start: HeadStart,
+    ) -> Option<Call> {
         let listening = self.listening.get_or_init(Box::default);
         let call = listening.calls.register(id, listener.whose()).ok()?;
         listening.wanted.notify_one();
         if let Some(begun) = self.begin_listening(Wanted::ByCall) {
             // Too late is no harm: the stream goes on beginning while the call runs.
-            clock::timeout(HEAD_START, begun.notified()).await.ok();
+            clock::timeout(head_start.wait(), begun.notified())
+                .await
+                .ok();
         }
         Some(call)
     }
@@ -450,5 +477,20 @@ fn refused(session: &Weak<LegacyHttp>, other: &Arrival, resumed: bool) -> Stream
         // Late, busy, or a gateway in trouble.
         408 | 425 | 429 | 500 | 502..=599 => Stream::Failed,
         _ => Stream::Refused,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_server_has_more_time_for_its_stream() {
+        for (greeted_in, wait) in [(0, 250), (5, 260), (700, 1_650), (60_000, 5_000)] {
+            let head_start = HeadStart::at_a_server_like(Duration::from_millis(greeted_in));
+            assert_eq!(head_start.wait(), Duration::from_millis(wait));
+        }
+        let never = HeadStart::at_a_server_like(Duration::MAX);
+        assert_eq!(never, HeadStart::LONGEST);
     }
 }
