@@ -52,7 +52,7 @@ pub(crate) enum Command {
     /// Send any MCP request and print its result
     #[command(long_about = texts::REQUEST, after_long_help = texts::REQUEST_EXAMPLES, override_usage = texts::REQUEST_USAGE)]
     Request(Sending),
-    /// List the tools of a server
+    /// List the tools of a server, or show what one of them takes
     #[command(after_long_help = texts::TOOLS_EXAMPLES, override_usage = texts::TOOLS_USAGE)]
     Tools(Tools),
     /// Find out what is wrong with a server, and what to do about it

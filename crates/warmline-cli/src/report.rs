@@ -108,13 +108,15 @@ impl Report {
 
     /// How wide a line of the answer may be. What a program reads is never cut.
     pub(crate) fn width(&self) -> usize {
+        if !std::io::stdout().is_terminal() {
+            return usize::MAX;
+        }
         let told = warmline::config::process_variable("COLUMNS").and_then(|c| c.parse().ok());
         let seen = rustix::termios::tcgetwinsize(std::io::stdout()).map(|w| usize::from(w.ws_col));
         match (told, seen) {
             (Some(told), _) => told,
             (None, Ok(seen @ 1..)) => seen,
-            (None, Ok(0)) => 80,
-            (None, Err(_)) => usize::from(u16::MAX),
+            (None, Ok(0) | Err(_)) => 80,
         }
         .max(40)
     }

@@ -68,12 +68,13 @@ Examples:
   warmline request tools/list -- npx -y some-server";
 
 pub(super) const TOOLS_USAGE: &str = "\
-warmline tools TARGET [OPTIONS]
-       warmline tools [OPTIONS] -- COMMAND…";
+warmline tools TARGET [TOOL] [OPTIONS]
+       warmline tools [TOOL] [OPTIONS] -- COMMAND…";
 
 pub(super) const TOOLS_EXAMPLES: &str = "\
 Examples:
   warmline tools https://example.com/mcp
+  warmline tools github create_issue
   warmline tools github --json
   warmline tools -- npx -y some-server";
 

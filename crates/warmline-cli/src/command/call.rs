@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::Value;
-use warmline::config::nearest;
 use warmline::core::code::Code;
 use warmline::core::delivery::Delivery;
 use warmline::core::exchange::Reply;
@@ -83,36 +82,12 @@ async fn schema(
         },
         Err(problem) => return Err(nothing_called(problem)),
     };
-    match tools.iter().find(|listed| listed.name() == tool) {
-        Some(listed) => Ok(listed.schema()),
-        None => Err(unknown(conversation, tool, &tools)),
-    }
+    conversation.listed(tool, &tools).map(Tool::schema)
 }
 
 /// A list that failed has executed nothing, whatever became of its request.
 fn nothing_called(problem: Problem) -> Problem {
     problem.delivered(Delivery::Unsent)
-}
-
-fn unknown(conversation: &Conversation<'_>, tool: &str, tools: &[Tool]) -> Problem {
-    let server = conversation.name();
-    let what = format!("`{server}` has no tool `{}`", tool.escape_debug());
-    let problem = Problem::new(Code::ToolUnknown, what)
-        .of_server(server)
-        .delivered(Delivery::Unsent);
-    let names = tools.iter().map(Tool::name);
-    problem.hint(match (nearest(tool, names.clone()), tools.len()) {
-        (Some(near), _) => format!("did you mean `{near}`?"),
-        (None, 0) => "it has no tools at all".to_owned(),
-        (None, 1..=12) => {
-            let all: Vec<String> = names.map(|name| format!("`{name}`")).collect();
-            format!("it has {}", all.join(", "))
-        },
-        (None, count) => format!(
-            "it has {count} others; `warmline tools {}` lists them",
-            conversation.again()
-        ),
-    })
 }
 
 fn unsent(problem: Problem) -> Problem {

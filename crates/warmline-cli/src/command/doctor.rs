@@ -80,7 +80,7 @@ impl Finding {
 }
 
 /// Looks at one target, or at everything that is configured.
-pub(super) async fn run(typed: &args::Doctor, report: &Report) -> Outcome<u8> {
+pub(super) async fn run(typed: &args::Doctor, report: &'static Report) -> Outcome<u8> {
     let (aim, _, _) = split(&typed.words, &typed.command, Named::Nothing)?;
     let told = match aim {
         Some(aim) => until_interrupted(examine(&aim, typed, report))
@@ -98,7 +98,7 @@ struct Examined {
     settings: Vec<settings::Row>,
 }
 
-async fn examine(aim: &Aim, typed: &args::Doctor, report: &Report) -> Outcome<Examined> {
+async fn examine(aim: &Aim, typed: &args::Doctor, report: &'static Report) -> Outcome<Examined> {
     let mut target = match Target::find(aim, &typed.connect) {
         Ok(target) => target,
         Err(problem) => {

@@ -1,6 +1,7 @@
 //! The tools of a server.
 
 use serde_json::Value;
+use warmline::config::nearest;
 use warmline::core::code::Code;
 use warmline::core::delivery::Delivery;
 use warmline::upstream::List;
@@ -23,13 +24,22 @@ impl Tool {
         self.text("name").unwrap_or_default()
     }
 
-    /// What it is, in the server's words.
-    pub(crate) fn title(&self) -> &str {
+    /// What people may call it.
+    pub(crate) fn title(&self) -> Option<&str> {
         let annotated = self.0.pointer("/annotations/title").and_then(Value::as_str);
-        self.text("title")
-            .or(annotated)
-            .or(self.text("description"))
-            .unwrap_or_default()
+        self.text("title").or(annotated)
+    }
+
+    /// What it does, in the server's words.
+    pub(crate) fn description(&self) -> Option<&str> {
+        self.text("description")
+            .filter(|text| !text.trim().is_empty())
+    }
+
+    /// What is known of what it does.
+    pub(crate) fn about(&self) -> &str {
+        let about = self.description().or_else(|| self.title());
+        about.unwrap_or_default()
     }
 
     pub(crate) fn schema(&self) -> Schema {
@@ -38,9 +48,7 @@ impl Tool {
 
     /// What it says about running: a hint of the server, not a promise.
     pub(crate) fn repeats(&self) -> &'static str {
-        let hint = |name: &str| {
-            self.0.get("annotations").and_then(|all| all.get(name)) == Some(&Value::Bool(true))
-        };
+        let hint = |name: &str| self.hint(name) == Some(true);
         if hint("readOnlyHint") {
             "read-only"
         } else if hint("idempotentHint") {
@@ -48,6 +56,11 @@ impl Tool {
         } else {
             ""
         }
+    }
+
+    /// A hint of the server about running it; none where it says nothing.
+    pub(crate) fn hint(&self, name: &str) -> Option<bool> {
+        self.0.get("annotations")?.get(name)?.as_bool()
     }
 
     fn text(&self, member: &str) -> Option<&str> {
@@ -83,6 +96,33 @@ impl Conversation<'_> {
             Ok(Err(Unlisted::SaidNo(raw))) => Err(self.said_no(&raw, method, method)),
             Err(_) => Err(interrupted(&self.name, Delivery::Unknown).at(method)),
         }
+    }
+
+    /// The tool of this name among those that were listed.
+    pub(crate) fn listed<'t>(&self, name: &str, tools: &'t [Tool]) -> Outcome<&'t Tool> {
+        let listed = tools.iter().find(|tool| tool.name() == name);
+        listed.ok_or_else(|| self.unknown(name, tools))
+    }
+
+    fn unknown(&self, tool: &str, tools: &[Tool]) -> Problem {
+        let server = &self.name;
+        let what = format!("`{server}` has no tool `{}`", tool.escape_debug());
+        let problem = Problem::new(Code::ToolUnknown, what)
+            .of_server(server)
+            .delivered(Delivery::Unsent);
+        let names = tools.iter().map(Tool::name);
+        problem.hint(match (nearest(tool, names.clone()), tools.len()) {
+            (Some(near), _) => format!("did you mean `{near}`?"),
+            (None, 0) => "it has no tools at all".to_owned(),
+            (None, 1..=12) => {
+                let all: Vec<String> = names.map(|name| format!("`{name}`")).collect();
+                format!("it has {}", all.join(", "))
+            },
+            (None, count) => format!(
+                "it has {count} others; `warmline tools {}` lists them",
+                self.again
+            ),
+        })
     }
 
     fn read_tool(&self, raw: &[u8]) -> Outcome<Tool> {

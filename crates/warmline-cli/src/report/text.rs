@@ -19,6 +19,12 @@ pub(crate) fn one_line(text: &str) -> String {
     sanitised(text).replace('\n', "\\n").replace('\t', "\\t")
 }
 
+/// Text of somebody else as one running line: line breaks and gaps become blanks.
+pub(crate) fn one_sentence(text: &str) -> String {
+    let text = sanitised(text);
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// Something worth knowing beside an answer: what it is, and lines with a word each below.
 pub(crate) fn note(code: Option<&str>, what: &str, below: &[(&str, Option<&str>)]) -> String {
     let code = code.map(|code| format!("[{code}]")).unwrap_or_default();

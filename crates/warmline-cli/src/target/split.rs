@@ -42,19 +42,20 @@ pub(crate) fn split<'w>(
     };
     match (named, words) {
         (Named::Nothing, []) => Ok((aim, None, words)),
-        (Named::Nothing, [extra, ..]) => Err(Problem::usage(format!(
-            "`{}` is one word too many",
-            shown(extra)
-        ))
-        .hint(match command {
-            [] => "give one target: a URL, a name, or a command behind `--`",
-            _ => "with a command behind `--` there is no other target",
-        })),
+        (Named::Nothing, [extra, ..]) => Err(too_many(extra, command)),
         (Named::Tool | Named::Method, [name, rest @ ..]) if !name.contains('=') => {
             Ok((aim, Some(name.as_str()), rest))
         },
         (Named::Tool | Named::Method, _) => Ok((aim, None, words)),
     }
+}
+
+/// A word that nobody knows what to do with.
+pub(crate) fn too_many(extra: &str, command: &[OsString]) -> Problem {
+    Problem::usage(format!("`{}` is one word too many", shown(extra))).hint(match command {
+        [] => "give one target: a URL, a name, or a command behind `--`",
+        _ => "with a command behind `--` there is no other target",
+    })
 }
 
 /// What a first word aims at.

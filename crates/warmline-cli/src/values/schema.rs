@@ -79,7 +79,7 @@ impl Schema {
     }
 
     /// What could stand for a value, in an example.
-    pub(super) fn placeholder(&self, name: &str) -> String {
+    pub(crate) fn placeholder(&self, name: &str) -> String {
         let property = self.property(name);
         match property.choices().first() {
             Some(choice) => plain(choice),
@@ -110,6 +110,42 @@ impl Schema {
             .map(|kind| article(kind).to_owned())
             .collect();
         (!kinds.is_empty()).then(|| kinds.join(" or "))
+    }
+
+    /// What kind of value it is, in a word or two.
+    pub(crate) fn kind(&self) -> String {
+        self.kind_down_to(LISTS)
+    }
+
+    fn kind_down_to(&self, depth: usize) -> String {
+        let choices = self.typed_choices();
+        if !choices.is_empty() {
+            return choices.join(" | ");
+        }
+        let kinds: Vec<String> = self
+            .types()
+            .iter()
+            .map(|kind| match kind.as_str() {
+                "array" if depth > 0 => match self.items().kind_down_to(depth - 1).as_str() {
+                    "anything" => "list".to_owned(),
+                    items => format!("list of {items}"),
+                },
+                kind => noun(kind).to_owned(),
+            })
+            .collect();
+        match kinds.is_empty() {
+            true => "anything".to_owned(),
+            false => kinds.join(" or "),
+        }
+    }
+
+    /// What a member of it says, here or where a reference leads.
+    pub(crate) fn said(&self, member: &str) -> Option<Value> {
+        let own = self.here.get(member).cloned();
+        own.or_else(|| {
+            let variants = self.variants();
+            variants.iter().find_map(|one| one.get(member).cloned())
+        })
     }
 
     /// The JSON that a typed text stands for. Where a text is allowed, it stays one.
@@ -261,6 +297,16 @@ fn article(kind: &str) -> &str {
     }
 }
 
+fn noun(kind: &str) -> &str {
+    match kind {
+        "string" => "text",
+        "integer" => "whole number",
+        "boolean" => "true | false",
+        "array" => "list",
+        other => other,
+    }
+}
+
 fn placeholder(kind: &str) -> &'static str {
     match kind {
         "integer" | "number" => "1",
@@ -269,5 +315,7 @@ fn placeholder(kind: &str) -> &'static str {
     }
 }
 
+/// So far down lists of lists are told: they too may go in circles.
+const LISTS: usize = 2;
 /// References of a schema may go in circles.
 const DEPTH: usize = 16;

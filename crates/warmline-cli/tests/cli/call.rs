@@ -4,7 +4,7 @@ use warmline_testkit::personality::Personality;
 use warmline_testkit::{CutAt, End, Fault, LedgerServer, Rule};
 
 use crate::tells;
-use crate::warmline::{Warmline, against_demo};
+use crate::warmline::{BINARY, Warmline, against_demo};
 
 fn server() -> LedgerServer {
     LedgerServer::start(Personality::legacy()).unwrap()
@@ -390,27 +390,102 @@ fn any_method_can_be_requested() {
     ");
 }
 
+/// What a tool is and takes can be read before it is called.
+#[test]
+fn one_tool_is_told_in_full() {
+    let warmline = Warmline::new();
+    tells!(warmline.run(&against_demo(&["tools", "note_read"], &[])), @r"
+    exit: 0
+    ----- stdout -----
+    note_read
+
+      Reads a note of this session
+
+    Arguments:
+      title  text
+
+    It says of itself: read-only.
+
+    Example:
+      warmline call note_read title=… -- [WARMLINE] demo-server --stdio
+    ");
+    tells!(warmline.run(&against_demo(&["tools", "note_raed"], &[])), @r"
+    exit: 2
+    ----- stderr -----
+    error[tool-unknown]: `warmline` has no tool `note_raed`
+      delivery: unsent (not executed, safe to call again)
+      hint: did you mean `note_read`?
+    ");
+    let server = server();
+    tells!(warmline.run(&["tools", &server.url(), "pay"]), @r"
+    exit: 0
+    ----- stdout -----
+    pay
+
+      Pays. Twice is twice
+
+    Arguments:
+      account  text
+      amount   whole number
+
+    It says of itself: may destroy something, running it twice counts twice.
+
+    Example:
+      warmline call http://127.0.0.1:[PORT]/mcp pay account=…
+    ");
+    tells!(warmline.run(&["tools", &server.url(), "counter", "--json"]), @r#"
+    exit: 0
+    ----- stdout -----
+    {"kind":"tool","server":"127.0.0.1:[PORT]","tool":"counter","definition":{"description":"Counts its calls in this session","inputSchema":{"properties":{},"type":"object"},"name":"counter"}}
+    "#);
+    tells!(warmline.run(&["tools", &server.url(), "pay", "amount=1"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[usage-bad-argument]: `amount=…` is one word too many
+      hint: name a server, and one tool at most
+    ");
+}
+
+/// A server may show some of its tools only to whoever can be asked something.
+#[test]
+fn a_list_is_asked_for_by_the_same_client_as_a_call() {
+    let warmline = Warmline::new();
+    let script = format!("tee -a seen | {BINARY} demo-server --stdio --era legacy");
+    let declared = |words: &[&str]| {
+        let told = warmline.run(&[words, &["--", "sh", "-c", &script]].concat());
+        assert_eq!(told.exit, 0, "{told}");
+        let seen = warmline.work().join("seen");
+        let text = std::fs::read_to_string(&seen).unwrap();
+        std::fs::remove_file(seen).unwrap();
+        let messages = text.lines().map(|line| serde_json::from_str(line).unwrap());
+        let mut declared = messages
+            .map(|message: serde_json::Value| message["params"]["capabilities"].clone())
+            .filter(|capabilities| !capabilities.is_null());
+        declared.next().unwrap()
+    };
+    let of_call = declared(&["call", "counter"]);
+    assert!(of_call["elicitation"].is_object(), "{of_call}");
+    assert_eq!(declared(&["tools"]), of_call);
+    assert_eq!(declared(&["doctor"]), of_call);
+}
+
 #[test]
 fn tools_are_listed_one_per_line() {
     let warmline = Warmline::new();
     let told = warmline.run(&against_demo(&["tools"], &["--era", "legacy"]));
-    assert!(
-        told.stdout
-            .lines()
-            .any(|line| line.starts_with("  pay") && line.contains("amount"))
-    );
-    assert!(
-        told.stdout
-            .lines()
-            .any(|line| line.contains("note_read") && line.ends_with("read-only"))
-    );
+    let line = |begins: &str| {
+        let mut lines = told.stdout.lines();
+        let line = lines.find(|line| line.starts_with(begins));
+        line.unwrap_or_else(|| panic!("{told}")).to_owned()
+    };
+    let reads = line("  note_read ");
+    assert!(reads.contains("[title]") && reads.contains("read-only"));
+    assert!(reads.ends_with("Reads a note of this session"), "{reads}");
+    // What a program reads is not cut, whatever the terminal of its user.
     let narrow = Warmline::new()
         .with("COLUMNS", "60")
-        .run(&against_demo(&["tools"], &[]));
-    assert!(
-        narrow.stdout.lines().all(|line| line.chars().count() <= 60),
-        "{narrow}"
-    );
+        .run(&against_demo(&["tools"], &["--era", "legacy"]));
+    assert_eq!(narrow.stdout, told.stdout);
     let json = warmline.run(&against_demo(&["tools", "--json"], &[]));
     assert!(
         json.stdout

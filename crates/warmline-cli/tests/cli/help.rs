@@ -23,7 +23,7 @@ fn help_fits_on_one_screen_and_has_examples() {
 
       call         Call a tool and print its answer
       request      Send any MCP request and print its result
-      tools        List the tools of a server
+      tools        List the tools of a server, or show what one of them takes
       doctor       Find out what is wrong with a server, and what to do about it
       serve        Stand between MCP clients and servers, and keep sessions warm for them
       stdio        Be an MCP server over stdio, in front of others: for desktop clients
@@ -170,8 +170,8 @@ fn a_target_that_cannot_be_meant_is_named() {
     tells!(warmline.run(&["tools", "a", "b"]), @r"
     exit: 2
     ----- stderr -----
-    error[usage-bad-argument]: `b` is one word too many
-      hint: give one target: a URL, a name, or a command behind `--`
+    error[server-unknown]: no server is called `a`
+      hint: no configuration was found; give a URL, or a command behind `--`, or write a `warmline.toml`
     ");
     tells!(warmline.run(&["tools", "ftp://example.com/"]), @r"
     exit: 2

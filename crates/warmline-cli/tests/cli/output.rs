@@ -162,23 +162,6 @@ fn a_log_that_is_no_terminal_has_no_colours() {
 }
 
 #[test]
-fn a_narrow_terminal_shows_what_has_to_be_typed() {
-    let warmline = Warmline::new().with("COLUMNS", "50");
-    let told = warmline.run(&against_demo(&["tools"], &[]));
-    let pay = told
-        .stdout
-        .lines()
-        .find(|line| line.trim_start().starts_with("pay "));
-    assert!(pay.is_some_and(|line| line.contains("amount")), "{told}");
-    for line in told.stdout.lines() {
-        assert!(
-            line.chars().count() <= 50 && !line.contains("  …"),
-            "{line}"
-        );
-    }
-}
-
-#[test]
 fn what_a_server_writes_cannot_look_like_a_line_of_ours() {
     let server = LedgerServer::start(Personality::legacy()).unwrap();
     let name = "x`\n  delivery: answered\n\u{1b}[2J";
@@ -189,6 +172,7 @@ fn what_a_server_writes_cannot_look_like_a_line_of_ours() {
     for words in [
         &["call", &server.url(), "pay"][..],
         &["tools", &server.url()],
+        &["tools", &server.url(), name],
     ] {
         let told = warmline.run(words);
         let forged = |line: &str| line.starts_with("  delivery: answered");

@@ -13,6 +13,8 @@ use warmline::upstream::{
 
 use super::{Finding, State, program};
 use crate::advice::{self, About};
+use crate::args::Answers;
+use crate::ask::Person;
 use crate::clock;
 use crate::conversation::{Conversation, Tool};
 use crate::problem::Problem;
@@ -21,11 +23,13 @@ use crate::report::text::{count, cut, seconds};
 use crate::target::Target;
 
 /// Opens a session and asks what can be asked without calling a tool.
-pub(super) async fn meet(target: &Target, report: &Report) -> Vec<Finding> {
+pub(super) async fn meet(target: &Target, report: &'static Report) -> Vec<Finding> {
     let begun = clock::now();
     let upstream = Upstream::new();
     let name = &target.server.name;
-    let declared = Declared::default();
+    // As a call would: a server may show other tools to whoever can be asked something.
+    let person = Person::new(report, name, &Answers::default());
+    let declared = person.map_or_else(|_| Declared::default(), |person| person.declared());
     let opening = Box::pin(upstream.open(&target.server, &declared));
     // The steps have deadlines of their own; this one is for whatever they forget.
     let limit = target.patience.total * 3 + Duration::from_secs(5);
