@@ -16,7 +16,6 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use tokio::sync::Notify;
 use warmline_core::code::Reason;
@@ -24,10 +23,9 @@ use warmline_core::delivery::Delivery;
 use warmline_core::exchange::Trouble;
 use warmline_core::key::RunId;
 use warmline_core::pool::Why;
-use warmline_core::run::{EndAsked, Phase, RunLife};
+use warmline_core::run::{Phase, RunLife};
 use warmline_core::tick::Tick;
 
-use crate::clock;
 use crate::connect::Connect;
 use crate::engine::{Caller, Engine, Who, random_hex};
 use crate::error::{Error, Result};
@@ -36,8 +34,8 @@ use crate::handle::ServerHandle;
 use crate::lease::Leased;
 use crate::pool::CellOf;
 use crate::sync::Mutex;
-pub(crate) use ending::{LeftOver, end_closed, end_if_idle, end_left_over, end_state_lost};
-use ending::{OwedEnd, end};
+use ending::end;
+pub(crate) use ending::{LeftOver, end_closed, end_if_idle, end_in_background, end_left_over};
 pub(crate) use presence::{Presence, Stay};
 use routes::Routes;
 
@@ -400,15 +398,8 @@ impl fmt::Debug for Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        if self.role != Role::Began {
-            return;
-        }
-        let (engine, run) = (Arc::clone(&self.engine), Arc::clone(&self.shared));
-        // Asked for at once: whoever names the run from here on begins another.
-        let asked = run.ask_end(&engine.run_places, |life| Some(life.end()));
-        if let Some(EndAsked::Yours { .. }) = asked {
-            let owed = OwedEnd::new(engine, run, (RunEnd::Dropped, Why::RunEnded));
-            clock::spawn_if_running("run-end", owed.carry_out(Duration::ZERO));
+        if self.role == Role::Began {
+            end_in_background(&self.engine, &self.shared, RunEnd::Dropped);
         }
     }
 }

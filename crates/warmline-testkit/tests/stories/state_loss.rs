@@ -1,5 +1,6 @@
 //! State loss: whoever can act on it is told that what earlier calls left behind is gone.
 
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 use warmline::core::delivery::Delivery;
 use warmline::core::policy::{OnStateLoss, Sessions};
@@ -215,10 +216,57 @@ async fn end_run_ends_the_run() {
     let error = world.pay(&ledger, "end").await.unwrap_err();
     assert_eq!(error.code().word(), "session-lost", "{error:?}");
     assert_eq!(error.delivery(), Delivery::Refused);
-    until("the run is over", || !run.is_live()).await;
+    assert!(
+        !run.is_live(),
+        "when its caller reads that it ended, it has"
+    );
     let error = world.pay(&ledger, "after").await.unwrap_err();
     assert_eq!(error.code().word(), "run-ended", "{error:?}");
     assert_eq!(error.delivery(), Delivery::Unsent);
+    run.end().await;
+    world.finish().await;
+}
+
+/// reliability P11: under `end_run` a lease that meets the loss ends the run as well, and the name
+/// of the run begins another at once, as the error says.
+#[tokio::test]
+async fn what_ends_with_a_run_that_lost_its_state_can_be_begun_anew() {
+    let world = world(Some(OnStateLoss::EndRun));
+    let run = world.warm.named("x").unwrap();
+    let ledger = run.server(LEDGER).unwrap();
+    count(&ledger).await;
+    world.server.control().forget_sessions();
+    // It heals, and tells nobody.
+    ledger.tools().await.unwrap();
+    let error = run.lease(LEDGER).await.unwrap_err();
+    assert_eq!(error.code().word(), "session-lost", "{error:?}");
+    let error = world.pay(&ledger, "after").await.unwrap_err();
+    assert_eq!(error.code().word(), "run-ended", "{error:?}");
+    let another = world.warm.named("x").unwrap();
+    let paid = world.pay(&another.server(LEDGER).unwrap(), "another").await;
+    assert!(!paid.unwrap().state_lost());
+    assert_eq!((world.payments("after"), world.payments("another")), (0, 1));
+    another.end().await;
+    run.end().await;
+    world.finish().await;
+}
+
+/// reliability P11: of calls that wait side by side none goes on in a run that its loss ends.
+#[tokio::test]
+async fn nobody_goes_on_in_a_run_that_its_loss_ends() {
+    let world = World::with(Personality::legacy(), |server| {
+        server.on_state_loss(OnStateLoss::EndRun).serial()
+    });
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    count(&ledger).await;
+    world.server.control().forget_sessions();
+    let pays = (0..4).map(|_| world.pay(&ledger, "side by side"));
+    for paid in join_all(pays).await {
+        let code = paid.unwrap_err().code().word();
+        assert!(["session-lost", "run-ended"].contains(&code), "{code}");
+    }
+    assert_eq!(world.payments("side by side"), 0);
     run.end().await;
     world.finish().await;
 }

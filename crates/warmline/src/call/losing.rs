@@ -4,8 +4,6 @@
 //! Every lease has the word of a loss until somebody was told. One result tells it; where the
 //! policy forbids going on, nobody goes on who has the word or saw the loss happen.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use warmline_core::delivery::Delivery;
 use warmline_core::exchange::Trouble;
@@ -14,9 +12,9 @@ use warmline_core::pool::Outcome;
 
 use super::Way;
 use super::failing::{Failed, outcome};
-use crate::clock;
 use crate::connect::Connect;
 use crate::error::Error;
+use crate::events::RunEnd;
 use crate::lease::BEGIN_ANEW;
 use crate::pool::Lease;
 use crate::route::Route;
@@ -105,11 +103,10 @@ impl Way<'_> {
         self.surface(failed)
     }
 
-    /// State was lost, and the policy ends the run then.
+    /// State was lost, and the policy ends the run then: before anybody reads that it did.
     fn end_run(&self) {
         if let Some(run) = &self.caller.run {
-            let end = run::end_state_lost(Arc::clone(&self.caller.engine), Arc::clone(run));
-            clock::spawn_if_running("run-end", end);
+            run::end_in_background(&self.caller.engine, run, RunEnd::StateLost);
         }
     }
 }

@@ -31,10 +31,15 @@ pub(crate) async fn end_left_over(engine: Arc<Engine>, (run, why): LeftOver) {
     owed.carry_out(Duration::ZERO).await;
 }
 
-/// A run whose server lost its state, where the policy ends the run then.
-pub(crate) async fn end_state_lost(engine: Arc<Engine>, run: Arc<RunShared>) {
-    let why = (RunEnd::StateLost, Why::RunEnded);
-    end(engine, run, why, Duration::ZERO).await;
+/// Ends a run without a grace. It is asked for when this returns: from then on no call is let in,
+/// and whoever names the run begins another. What has to be done is done in the background.
+pub(crate) fn end_in_background(engine: &Arc<Engine>, run: &Arc<RunShared>, ended: RunEnd) {
+    let asked = run.ask_end(&engine.run_places, |life| Some(life.end()));
+    if let Some(EndAsked::Yours { .. }) = asked {
+        let why = (ended, Why::RunEnded);
+        let owed = OwedEnd::new(Arc::clone(engine), Arc::clone(run), why);
+        clock::spawn_if_running("run-end", owed.carry_out(Duration::ZERO));
+    }
 }
 
 /// A run of an engine that is closed: with a store that outlives the process its sessions are
