@@ -1,7 +1,7 @@
 //! What each command does.
 
 use crate::args::Command;
-use crate::problem::Outcome;
+use crate::problem::{Outcome, Problem};
 use crate::report::Report;
 
 mod add;
@@ -28,6 +28,16 @@ mod url;
 
 /// Runs a command; the number is the exit code.
 pub(crate) async fn run(command: Command, report: &'static Report) -> Outcome<u8> {
+    use Command::{Call, Request, Tools};
+    let asks_a_server = matches!(command, Call(_) | Request(_) | Tools(_));
+    let outcome = carry_out(command, report).await;
+    match asks_a_server {
+        true => outcome,
+        false => outcome.map_err(Problem::of_no_call),
+    }
+}
+
+async fn carry_out(command: Command, report: &'static Report) -> Outcome<u8> {
     match command {
         Command::Call(call) => Box::pin(call::run(&call, report)).await,
         Command::Request(request) => Box::pin(request::run(&request, report)).await,

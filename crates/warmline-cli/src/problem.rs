@@ -153,6 +153,13 @@ impl Problem {
         self
     }
 
+    /// Of a command that calls nothing: there is no request that something became of.
+    pub(crate) fn of_no_call(mut self) -> Self {
+        let exit = self.exit();
+        (self.0.delivery, self.0.exit) = (None, Some(exit));
+        self
+    }
+
     pub(crate) fn of_server(mut self, server: &str) -> Self {
         self.0.server = Some(server.to_owned());
         self

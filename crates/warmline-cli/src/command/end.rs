@@ -2,7 +2,6 @@
 
 use http::{Method, StatusCode};
 use warmline::core::code::Code;
-use warmline::core::delivery::Delivery;
 use warmline::upstream::Declared;
 
 use crate::args;
@@ -35,7 +34,14 @@ pub(super) async fn run(typed: &args::End, report: &Report) -> Outcome<u8> {
     }
     let was_kept = end_kept(name, &home, report).await?;
     if held.is_none() && !was_kept {
-        let problem = unknown(name).hint("`warmline ps` shows those that there are");
+        let problem = unknown(name).hint(match typed.socket {
+            Some(_) => "`warmline ps --socket FILE` shows those that there are".to_owned(),
+            None => format!(
+                "`warmline ps` shows those that there are; one of a `warmline serve` ends by the \
+                 socket of its `--admin FILE` (`warmline end {name} --socket FILE`), or by `DELETE \
+                 /runs/{name}` at its URL"
+            ),
+        });
         return Err(match is_up {
             true => problem,
             false => problem.because("no background gateway is up"),
@@ -78,5 +84,4 @@ async fn end_one(note: &Note, home: &Home, report: &Report) -> Outcome<()> {
 
 fn unknown(name: &str) -> Problem {
     Problem::new(Code::RunUnknown, format!("no run `{name}` is live or kept"))
-        .delivered(Delivery::Unsent)
 }

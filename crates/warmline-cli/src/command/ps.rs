@@ -70,7 +70,13 @@ pub(super) async fn run(typed: &args::Ps, report: &Report) -> Outcome<u8> {
             home.absent()?;
             match report.is_json() {
                 true => report.object("gateway", &Fields::new().put("up", false)),
-                false => report.note("no background gateway is up: `warmline up` starts one"),
+                false => {
+                    report.note("no background gateway is up: `warmline up` starts one");
+                    report.note(
+                        "what a `warmline serve` holds is shown by the socket of its `--admin FILE`: \
+                         `warmline ps --socket FILE`",
+                    );
+                },
             }
         },
         Some((hello, held)) if report.is_json() => tell_programs(hello, held, report),

@@ -152,8 +152,7 @@ fn runs_are_shown_and_ended() {
     exit: 2
     ----- stderr -----
     error[run-unknown]: no run `trip` is live or kept
-      delivery: unsent (not executed, safe to call again)
-      hint: `warmline ps` shows those that there are
+      hint: `warmline ps` shows those that there are; one of a `warmline serve` ends by the socket of its `--admin FILE` (`warmline end trip --socket FILE`), or by `DELETE /runs/trip` at its URL
     ");
     tells!(background.run(&["end", "a b"]), @r"
     exit: 2
@@ -206,6 +205,7 @@ fn without_a_gateway_every_command_says_so() {
     exit: 0
     ----- stderr -----
     no background gateway is up: `warmline up` starts one
+    what a `warmline serve` holds is shown by the socket of its `--admin FILE`: `warmline ps --socket FILE`
     ");
     tells!(warmline.run(&["ps", "--json"]), @r#"
     exit: 0
@@ -222,8 +222,7 @@ fn without_a_gateway_every_command_says_so() {
     ----- stderr -----
     error[run-unknown]: no run `trip` is live or kept
       why: no background gateway is up
-      delivery: unsent (not executed, safe to call again)
-      hint: `warmline ps` shows those that there are
+      hint: `warmline ps` shows those that there are; one of a `warmline serve` ends by the socket of its `--admin FILE` (`warmline end trip --socket FILE`), or by `DELETE /runs/trip` at its URL
     ");
 }
 
@@ -236,7 +235,6 @@ fn a_socket_that_nobody_listens_at_is_told_and_not_started() {
     exit: 3
     ----- stderr -----
     error[cannot-reach]: nothing listens at the socket `nowhere`
-      delivery: unsent (not executed, safe to call again)
       hint: name the one that `warmline serve --admin FILE` was given, as long as it runs
     ");
     for words in [&["down"][..], &["end", "trip"]] {
@@ -466,14 +464,12 @@ fn a_gateway_of_another_version_is_named() {
     exit: 3
     ----- stderr -----
     error[open-failed]: the background gateway is of version 9.9.9, and this command of 0.1.0
-      delivery: unsent (not executed, safe to call again)
       hint: start it anew: `warmline down`, then `warmline up`; what programs remember ends with it
     ");
     tells!(background.run(&["ps"]), @r"
     exit: 3
     ----- stderr -----
     error[open-failed]: the background gateway is of version 9.9.9, and this command of 0.1.0
-      delivery: unsent (not executed, safe to call again)
       hint: start it anew: `warmline down`, then `warmline up`; what programs remember ends with it
     ");
     let words = against_demo(&["call", "counter", "--run", "trip"], &[]);

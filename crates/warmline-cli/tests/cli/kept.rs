@@ -87,8 +87,7 @@ fn runs_that_are_kept_are_shown_and_ended_by_name() {
     ----- stderr -----
     error[run-unknown]: no run `trip` is live or kept
       why: no background gateway is up
-      delivery: unsent (not executed, safe to call again)
-      hint: `warmline ps` shows those that there are
+      hint: `warmline ps` shows those that there are; one of a `warmline serve` ends by the socket of its `--admin FILE` (`warmline end trip --socket FILE`), or by `DELETE /runs/trip` at its URL
     ");
     assert_eq!(warmline.run(&["end", "other"]).exit, 0);
     assert_eq!(notes(&warmline), 0);
