@@ -88,6 +88,25 @@ impl Rules {
         both
     }
 
+    /// Takes over the rules of others about some servers that these say nothing of, and names them.
+    pub(crate) fn take_over(&mut self, others: &Self, of: impl Fn(&str) -> bool) -> Vec<String> {
+        let is_meant = |server: &&String| !self.servers.contains_key(*server) && of(server);
+        let taken: Vec<String> = others.servers.keys().filter(is_meant).cloned().collect();
+        let rules = taken.iter().filter_map(|name| {
+            let rules = others.servers.get(name)?;
+            Some((name.clone(), rules.clone()))
+        });
+        self.servers.extend(rules);
+        taken
+    }
+
+    /// The same without those of some servers.
+    pub(crate) fn without(&self, servers: &[&String]) -> Self {
+        let mut fewer = self.clone();
+        fewer.servers.retain(|name, _| !servers.contains(&name));
+        fewer
+    }
+
     /// Whether somebody may use a server at all.
     pub(crate) fn may_use(&self, subject: &Subject, server: &str) -> bool {
         let mut all = self.servers.get(server).into_iter().flatten();

@@ -26,11 +26,14 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
 
 /// What callers are let in by and held to.
+#[derive(Clone)]
 pub(crate) struct Terms {
     doorman: Arc<Doorman>,
     /// Who has to let in as well, while one configuration follows another.
     doorman_before: Option<Arc<Doorman>>,
     pub(crate) rules: Rules,
+    /// Servers that were taken away, and whose rules count for as long as live runs have them.
+    removed: Vec<String>,
     pub(crate) resource: Option<Resource>,
     pub(crate) run_from: Vec<RunFrom>,
     pub(crate) hosts: Hosts,
@@ -48,6 +51,7 @@ impl Terms {
             doorman: Arc::new(doorman),
             doorman_before: None,
             rules: options.rules.clone(),
+            removed: Vec::new(),
             resource: options.resource.clone(),
             run_from: options.run_from.clone(),
             hosts: Hosts::of(address, &options.hosts, &options.origins),
@@ -58,14 +62,34 @@ impl Terms {
     /// The same for somebody who must be let in by others as well, and held to theirs.
     fn and(&self, before: &Self) -> Self {
         Self {
-            doorman: Arc::clone(&self.doorman),
             doorman_before: Some(Arc::clone(&before.doorman)),
             rules: self.rules.and(&before.rules),
-            resource: self.resource.clone(),
-            run_from: self.run_from.clone(),
-            hosts: self.hosts.clone(),
-            max_request: self.max_request,
+            ..self.clone()
         }
+    }
+
+    /// The same with the rules from before of servers that are gone, and that live runs still have.
+    fn holding_to(mut self, before: &Self, warm: &Warmline) -> Self {
+        let declared = warm.servers();
+        let is_left = |name: &str| {
+            !declared.iter().any(|declared| declared == name) && warm.still_serves_removed(name)
+        };
+        self.removed = self.rules.take_over(&before.rules, is_left);
+        self
+    }
+
+    /// The same without the rules of servers that nobody has any more; none where all stay.
+    fn let_go(&self, warm: &Warmline) -> Option<Self> {
+        let is_left = |name: &&String| warm.still_serves_removed(name);
+        let (left, gone): (Vec<_>, Vec<_>) = self.removed.iter().partition(is_left);
+        if gone.is_empty() {
+            return None;
+        }
+        Some(Self {
+            rules: self.rules.without(&gone),
+            removed: left.into_iter().cloned().collect(),
+            ..self.clone()
+        })
     }
 
     /// Who it is that sends this, as [`Doorman::identify`] says.
@@ -140,7 +164,7 @@ impl Current {
         self.terms.store(Arc::new(terms.and(&before)));
         let done = meanwhile();
         let counts = match &done {
-            Ok(_) => Arc::new(terms),
+            Ok(_) => Arc::new(terms.holding_to(&before, warm)),
             Err(_) => before,
         };
         counts.doorman.doubt_keys();
@@ -154,14 +178,19 @@ impl Current {
         let before = self.hold();
         self.terms.store(Arc::new(Terms {
             doorman: Arc::new(Doorman::new(auth, warm.clone(), Some(&before.doorman))),
-            doorman_before: before.doorman_before.clone(),
-            rules: before.rules.clone(),
-            resource: before.resource.clone(),
-            run_from: before.run_from.clone(),
-            hosts: before.hosts.clone(),
-            max_request: before.max_request,
+            ..Terms::clone(&before)
         }));
         self.changed.send_replace(());
+    }
+
+    /// Lets go of rules of servers that were taken away, once no run has them any more.
+    fn let_go(&self, warm: &Warmline) {
+        if self.load().let_go(warm).is_some() {
+            self.terms.rcu(|now| match now.let_go(warm) {
+                Some(fewer) => Arc::new(fewer),
+                None => Arc::clone(now),
+            });
+        }
     }
 }
 
@@ -178,6 +207,7 @@ pub(crate) async fn look_after(shared: Weak<Shared>, mut stopping: watch::Receiv
             return;
         };
         let current = &shared.terms;
+        current.let_go(&shared.warm);
         if current.load().has_changed() {
             current.changed.send_replace(());
         }

@@ -126,11 +126,11 @@ pub(crate) async fn carry(
 /// What the rules say, before any byte leaves us.
 fn allowed(caller: &Caller, entry: &Entry, job: &Job) -> Result<(), Trouble> {
     caller.engine.admit()?;
-    entry.check_enabled()?;
+    entry.may_be_used(&caller.engine)?;
     let Some(tool) = &job.tool else {
         return Ok(());
     };
-    if crate::tools::may_call(&entry.policy(), tool) {
+    if entry.may_call(&caller.engine, tool) {
         return Ok(());
     }
     let what = format!("`{tool}` of `{}` may not be called", entry.name);

@@ -322,7 +322,8 @@ impl Warmline {
         Ok(())
     }
 
-    /// Takes a server away. Its shared sessions are closed; runs keep theirs until they end.
+    /// Takes a server away. Its shared sessions are closed; runs keep theirs for as long as a drain
+    /// takes, held to what may be called there now.
     pub fn remove(&self, name: &str) -> bool {
         let was_there = self.engine.remove(name);
         self.engine.tell_declared();

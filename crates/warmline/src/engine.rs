@@ -273,12 +273,22 @@ impl Engine {
             // The store is chosen by the server's card, which may be another now.
             self.shared.records.lock().remove(&old.name);
         }
+        self.forget_tools_of(&entry.name);
+    }
+
+    /// Other rules count for a name: what was listed by the old ones is read again, also where
+    /// runs keep to a server that was replaced.
+    fn forget_tools_of(&self, name: &str) {
+        for entry in self.made.of_name(name) {
+            entry.tools.forget_all();
+        }
     }
 
     /// The server is the same, and something else was decided about it: sessions stay, and what
     /// holds for them changes in place.
     fn decide_anew(&self, entry: &Arc<Entry>, settings: ServerSettings) {
         entry.decide(settings);
+        self.forget_tools_of(&entry.name);
         if entry.check_enabled().is_err() {
             self.end_shared_of(entry);
         }
@@ -305,20 +315,25 @@ impl Engine {
     }
 
     pub(crate) fn remove(&self, name: &str) -> bool {
-        let old = self.entries.rcu(|entries| {
+        let Some(old) = self.entries.load().get(name).cloned() else {
+            return false;
+        };
+        // Runs may still be where it was before that. What was decided last counts for them all,
+        // and is never missing.
+        let mut all = self.made.of_name(name);
+        all.retain(|older| !Arc::ptr_eq(older, &old));
+        all.push(Arc::clone(&old));
+        self.keeper.was_removed(all);
+        self.entries.rcu(|entries| {
             let mut entries = HashMap::clone(entries);
             entries.remove(name);
             entries
         });
-        let old = old.get(name);
-        if let Some(old) = old {
-            old.withdraw();
-            self.keeper.was_removed(old);
-            self.end_shared_of(old);
-            self.shared.records.lock().remove(name);
-            self.shared.metrics.forget(name);
-        }
-        old.is_some()
+        old.withdraw();
+        self.end_shared_of(&old);
+        self.shared.records.lock().remove(name);
+        self.shared.metrics.forget(name);
+        true
     }
 
     /// Ends what is shared of a server, and not of another that has its name.

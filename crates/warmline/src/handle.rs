@@ -57,7 +57,7 @@ impl ServerHandle {
         // A run keeps the server it began with, also when its name is gone.
         let kept = caller.run.as_ref().and_then(|run| run.routes.kept(name));
         let entry = match kept {
-            Some(kept) => kept.check_enabled().map(|()| kept),
+            Some(kept) => kept.may_be_used(&caller.engine).map(|()| kept),
             None => caller.engine.entry(name),
         };
         let entry = entry.map_err(Error::unsent)?;
@@ -125,7 +125,7 @@ impl ServerHandle {
     /// Whether what was decided about the server lets a tool be listed and called.
     pub fn may_call(&self, tool: &str) -> bool {
         match &self.entry {
-            Entered::Known(entry) => crate::tools::may_call(&entry.policy(), tool),
+            Entered::Known(entry) => entry.may_call(&self.caller.engine, tool),
             Entered::Bad(_) => true,
         }
     }

@@ -89,10 +89,28 @@ impl Started {
         self.left.take()
     }
 
-    /// A server was taken away. Runs that have sessions there keep them for as long as a drain
-    /// takes, and no longer.
-    pub(crate) fn was_removed(&self, entry: &Arc<Entry>) {
-        self.removed.lock().push((clock::now(), Arc::clone(entry)));
+    /// A server was taken away, whichever ways led to it; the last of these is how it was declared
+    /// at the end. Runs that have sessions there keep them for as long as a drain takes, and no
+    /// longer.
+    pub(crate) fn was_removed(&self, entries: impl IntoIterator<Item = Arc<Entry>>) {
+        let now = clock::now();
+        let entries = entries.into_iter().map(|entry| (now, entry));
+        self.removed.lock().extend(entries);
+        self.left.told.notify_one();
+    }
+
+    /// How a server of that name was declared when it was taken away, until its time is over.
+    pub(crate) fn last_removed(&self, name: &str) -> Option<Arc<Entry>> {
+        let removed = self.removed.lock();
+        let mut latest = removed.iter().rev().map(|(_, entry)| entry);
+        latest.find(|entry| *entry.name == *name).cloned()
+    }
+
+    /// When the time of the next server that was taken away is over.
+    fn puts_away_at(&self, after: Duration) -> Option<Instant> {
+        let removed = self.removed.lock();
+        let ends = removed.iter().filter_map(|(since, _)| since.checked_add(after));
+        ends.min()
     }
 
     /// Whether a server of that name was taken away, and its time is not over.
@@ -102,12 +120,18 @@ impl Started {
     }
 
     /// The servers whose time is over.
-    fn put_away(&self, after: Duration) -> Vec<Arc<Entry>> {
+    fn over(&self, after: Duration) -> Vec<Arc<Entry>> {
         let now = clock::now();
-        let mut removed = self.removed.lock();
+        let removed = self.removed.lock();
         let is_over = |since: Instant| now.saturating_duration_since(since) >= after;
-        let over = removed.extract_if(.., |(since, _)| is_over(*since));
-        over.map(|(_, entry)| entry).collect()
+        let over = removed.iter().filter(|(since, _)| is_over(*since));
+        over.map(|(_, entry)| Arc::clone(entry)).collect()
+    }
+
+    /// No run has these any more.
+    fn was_put_away(&self, entries: &[Arc<Entry>]) {
+        let mut removed = self.removed.lock();
+        removed.retain(|(_, entry)| !entries.iter().any(|gone| Arc::ptr_eq(gone, entry)));
     }
 
     /// Starts a task where the keeper lives, for whoever is elsewhere.
@@ -148,10 +172,7 @@ impl Drop for Running {
 async fn keep(engine: Weak<Engine>, left: Arc<LeftOvers>, running: Running) {
     let mut background = Background::default();
     while let Some(every) = engine.upgrade().map(|engine| engine.ceilings().sweep_every) {
-        let next = clock::after(every);
-        while clock::timeout_at(next, left.told.notified()).await.is_ok() {
-            end_left_over(&engine, &left);
-        }
+        wait_for(clock::after(every), &engine, &left).await;
         // Held for one round only: an engine that everybody dropped ends between two.
         let Some(engine) = engine.upgrade() else {
             break;
@@ -159,6 +180,26 @@ async fn keep(engine: Weak<Engine>, left: Arc<LeftOvers>, running: Running) {
         round(&engine, &mut background).await;
     }
     drop(running);
+}
+
+/// Waits until the next round, and does what cannot wait for it.
+async fn wait_for(next: Instant, engine: &Weak<Engine>, left: &LeftOvers) {
+    loop {
+        let due = engine.upgrade().and_then(|engine| {
+            let drain = engine.ceilings().drain;
+            engine.keeper.puts_away_at(drain)
+        });
+        let until = due.map_or(next, |due| due.min(next));
+        match clock::timeout_at(until, left.told.notified()).await {
+            Ok(()) => end_left_over(engine, left),
+            Err(_) if until == next => return,
+            Err(_) => {
+                if let Some(engine) = engine.upgrade() {
+                    end_removed(&engine);
+                }
+            },
+        }
+    }
 }
 
 /// Ends the runs that were dropped where nothing could do that.
@@ -187,11 +228,12 @@ async fn round(engine: &Arc<Engine>, background: &mut Background) {
 
 /// Ends what live runs still have of servers that were taken away long enough ago.
 fn end_removed(engine: &Engine) {
-    for entry in engine.keeper.put_away(engine.ceilings().drain) {
+    let over = engine.keeper.over(engine.ceilings().drain);
+    for entry in &over {
         // Whoever is on the way there sees it, or we see the cell they put there.
         entry.put_away();
         for run in engine.live_runs() {
-            for cell in run.routes.leave(&entry) {
+            for cell in run.routes.leave(entry) {
                 if cell.key().run().is_some() {
                     if cell.setup().has_left_state() {
                         run.loses(&entry.name);
@@ -201,6 +243,8 @@ fn end_removed(engine: &Engine) {
             }
         }
     }
+    // Only now: as long as anybody could use them, what was decided about them counts.
+    engine.keeper.was_put_away(&over);
 }
 
 /// A process that an identity shares over its runs does not idle away while one of them is live.

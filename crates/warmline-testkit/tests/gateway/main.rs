@@ -38,6 +38,7 @@ mod programs;
 mod refusals;
 mod refused;
 mod resting;
+mod ruled;
 mod secrets;
 mod shared_orders;
 mod standing;

@@ -13,4 +13,5 @@ mod attacked;
 mod leased;
 mod numbers;
 mod replaced;
+mod ruled;
 mod tools;

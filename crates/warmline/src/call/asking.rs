@@ -143,7 +143,10 @@ pub(crate) fn tools<'a>(caller: &'a Caller, entry: &'a Arc<Entry>, fresh: Fresh)
 
 async fn tools_now(caller: &Caller, entry: &Arc<Entry>) -> Result<ToolList> {
     let items = list(caller, entry, List::Tools).await?;
-    Ok(ToolList::of(&entry.server.card, items, &entry.policy()))
+    let card = &entry.server.card;
+    Ok(entry.with_rules(&caller.engine, |ruling| {
+        ToolList::of(card, items, &ruling.policy())
+    }))
 }
 
 /// Whether a list is still worth keeping once it was read: of a run that is over it is not.

@@ -36,6 +36,11 @@ impl Warmline {
         self.engine.entries.load().contains_key(name) || self.engine.keeper.still_keeps(name)
     }
 
+    /// Whether live runs still have a server of that name that was taken away.
+    pub fn still_serves_removed(&self, name: &str) -> bool {
+        self.engine.keeper.still_keeps(name)
+    }
+
     /// Whether some server is spoken to with what a caller hands in by this header.
     pub fn takes_credentials_from(&self, header: &HeaderName) -> bool {
         let entries = self.engine.entries.load();

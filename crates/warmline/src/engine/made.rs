@@ -1,6 +1,7 @@
 //! Every server that the engine ever made an entry for and somebody still has, declared or not.
 //!
-//! Asked by: the end of the engine, which ends what is still asked for any of them.
+//! Asked by: the end of the engine, which ends what is still asked for any of them, and whoever
+//! decides about a name, which runs may know by an older entry.
 
 use std::sync::{Arc, Weak};
 
@@ -20,6 +21,13 @@ impl Made {
             made.retain(|entry| entry.strong_count() > 0);
         }
         made.push(Arc::downgrade(entry));
+    }
+
+    /// Those that are or were declared by a name, the oldest first.
+    pub(crate) fn of_name(&self, name: &str) -> Vec<Arc<Entry>> {
+        let all = self.all().into_iter();
+        all.filter(|entry| *entry.name == *name && !entry.is_undeclared())
+            .collect()
     }
 
     /// All of them.

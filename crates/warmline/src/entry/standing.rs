@@ -4,8 +4,9 @@
 //! server.
 //!
 //! A handle keeps the entry it was made with, and the server may be replaced meanwhile. Policy,
-//! rules, cached tools and session must be those of one entry: a hint of one server must never
-//! decide about a call to another.
+//! cached tools and session must be those of one entry: a hint of one server must never decide
+//! about a call to another. Rules are of a name: what may be called is what was said last about a
+//! server of that name, also where a run keeps an older one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering, fence};
@@ -14,7 +15,7 @@ use warmline_core::code::Reason;
 use warmline_core::exchange::Trouble;
 
 use super::Entry;
-use crate::engine::Caller;
+use crate::engine::{Caller, Engine};
 
 /// How an entry stands in its engine: declared, as long as nothing else is said.
 #[derive(Debug, Default)]
@@ -58,13 +59,40 @@ impl Entry {
         self.standing.0.load(Ordering::SeqCst) & WITHDRAWN != 0
     }
 
-    /// Whether it may be called at all.
+    /// Whether it may be called at all, as it was declared.
     pub(crate) fn check_enabled(&self) -> Result<(), Trouble> {
         if self.policy().enabled {
             return Ok(());
         }
         let what = format!("`{}` is switched off", self.name);
         Err(Trouble::new(Reason::NotAllowed, what))
+    }
+
+    /// Whether it may be called at all, by what was said last.
+    pub(crate) fn may_be_used(&self, engine: &Engine) -> Result<(), Trouble> {
+        self.with_rules(engine, Self::check_enabled)
+    }
+
+    /// Whether a tool of it may be listed and called, by what was said last.
+    pub(crate) fn may_call(&self, engine: &Engine, tool: &str) -> bool {
+        self.with_rules(engine, |ruling| {
+            crate::tools::may_call(&ruling.policy(), tool)
+        })
+    }
+
+    /// Asks the entry whose rules count for this one: itself, or what was declared after it under
+    /// its name. What was taken away is held to what counted then.
+    pub(crate) fn with_rules<T>(&self, engine: &Engine, ask: impl FnOnce(&Self) -> T) -> T {
+        if self.is_undeclared() || !self.is_withdrawn() {
+            return ask(self);
+        }
+        if let Some(newest) = engine.entries().get(&self.name) {
+            return ask(newest);
+        }
+        match engine.keeper.last_removed(&self.name) {
+            Some(last) => ask(&last),
+            None => ask(self),
+        }
     }
 }
 

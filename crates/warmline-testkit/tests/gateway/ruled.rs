@@ -1,0 +1,160 @@
+//! Rules about callers, while the servers that they are about come and go.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use warmline::Server;
+use warmline::settings::{EngineSettings, GatewaySettings};
+use warmline_gateway::reload::{Fixed, Wanted};
+use warmline_gateway::settings::Accesses;
+use warmline_gateway::{Options, Rule, Rules, ServerRules, Whose};
+use warmline_testkit::Personality;
+
+use super::wire::{Legacy, call};
+use super::world::{LEDGER, World, known};
+
+const PEOPLE: [&str; 2] = ["alice", "eve"];
+
+/// Alice may call `echo`, and nobody else anything.
+fn strict() -> Rules {
+    let alice = Rule {
+        whose: Whose::Named("alice".to_owned()),
+        tools: Some(vec!["echo".to_owned()]),
+    };
+    let rules = ServerRules {
+        allow: vec![alice],
+        deny: Vec::new(),
+    };
+    Rules::none().with(LEDGER, rules)
+}
+
+/// Another configuration, with these servers and these rules.
+fn reload(world: &World, servers: &[(&str, String)], rules: Rules) {
+    let declared = servers.iter();
+    let wanted = || Wanted {
+        servers: declared
+            .clone()
+            .map(|(name, url)| Server::http(*name, url.as_str()))
+            .collect(),
+        engine: EngineSettings::default(),
+        gateway: GatewaySettings::default(),
+        accesses: Accesses::default(),
+    };
+    let options = |_: &Wanted| {
+        let options = Options {
+            rules,
+            ..Options::default()
+        };
+        Ok(known(options, world.warm.vault(), &PEOPLE))
+    };
+    let fixed = Fixed::of(&wanted());
+    world.gateway.reload(wanted(), &fixed, options).unwrap();
+}
+
+/// Somebody who knows a path, and shows their token.
+fn somebody(world: &World, name: &str, path: &str) -> Legacy {
+    let shown = (
+        "Authorization".to_owned(),
+        format!("Bearer token-of-{name}"),
+    );
+    Legacy {
+        address: world.gateway.address(),
+        path: path.to_owned(),
+        ticket: String::new(),
+        version: "2025-11-25".to_owned(),
+        more: vec![shown],
+    }
+}
+
+/// Whether a call is done.
+async fn is_done(client: &Legacy, tool: &str) -> bool {
+    let answer = client.call(tool, json!({})).await;
+    answer.get("result").is_some()
+}
+
+/// The names that a list shows.
+async fn listed(client: &Legacy) -> Vec<String> {
+    let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
+    let answer: Value = client.post(&list).await.answer().await;
+    let tools = answer["result"]["tools"].as_array();
+    let name = |tool: &Value| tool["name"].as_str().unwrap_or_default().to_owned();
+    tools.into_iter().flatten().map(name).collect()
+}
+
+/// P106, DESIGN 7: the rules of a server that is taken out of the configuration, or renamed there,
+/// count for whoever has a live run or a ticket there, as long as they have it.
+#[tokio::test]
+async fn rules_of_a_removed_server_hold_for_live_runs_and_tickets() {
+    for renamed in [false, true] {
+        let world = World::of_alice(Personality::legacy()).await;
+        let url = || world.server.url().to_string();
+        reload(&world, &[(LEDGER, url())], Rules::none());
+        let path = format!("/servers/{LEDGER}/mcp");
+        let in_run = format!("/runs/trip{path}");
+        let alice = somebody(&world, "alice", &in_run);
+        let eve = somebody(&world, "eve", &in_run);
+        let shown = alice.more.clone();
+        let held = Legacy::greet_with(&world, &path, "2025-11-25", json!({}), shown).await;
+        let merged = somebody(&world, "alice", "/runs/trip/mcp");
+        for client in [&alice, &eve, &held] {
+            assert!(is_done(client, "counter").await, "{}", client.path);
+        }
+        reload(&world, &[(LEDGER, url())], strict());
+        let others: &[(&str, String)] = match renamed {
+            true => &[("other", url())],
+            false => &[],
+        };
+        for step in ["locked", "taken away", "another one comes"] {
+            for client in [&alice, &held] {
+                assert!(!is_done(client, "counter").await, "{step}: {}", client.path);
+                assert!(is_done(client, "echo").await, "{step}: {}", client.path);
+                assert_eq!(listed(client).await, ["echo"], "{step}: {}", client.path);
+            }
+            assert!(!is_done(&eve, "echo").await, "{step}");
+            assert!(!is_done(&merged, "ledger__counter").await, "{step}");
+            match step {
+                "locked" => reload(&world, others, Rules::none()),
+                _ => reload(&world, &[("more", url())], Rules::none()),
+            }
+        }
+        // What counts for a name that is there again is what is said of it then.
+        reload(&world, &[(LEDGER, url())], Rules::none());
+        assert!(is_done(&alice, "counter").await && is_done(&eve, "counter").await);
+        world.finish().await;
+    }
+}
+
+/// P106: once nobody has a removed server any more, its rules are gone as well: they say nothing
+/// about another of its name.
+#[tokio::test]
+async fn rules_of_a_removed_server_go_with_it() {
+    let world = World::of_alice(Personality::legacy()).await;
+    let url = world.server.url().to_string();
+    reload(&world, &[(LEDGER, url.clone())], strict());
+    let path = format!("/runs/trip/servers/{LEDGER}/mcp");
+    let (alice, eve) = (
+        somebody(&world, "alice", &path),
+        somebody(&world, "eve", &path),
+    );
+    assert!(is_done(&alice, "echo").await && !is_done(&eve, "echo").await);
+    reload(&world, &[], Rules::none());
+    assert!(is_done(&alice, "echo").await && !is_done(&eve, "echo").await);
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(24)).await;
+    tokio::time::resume();
+    super::world::until("it is put away", || {
+        !world.warm.still_serves_removed(LEDGER)
+    })
+    .await;
+    let status = alice.post(&call(1, "echo", json!({}))).await.status;
+    assert_eq!(status, 404);
+    world.warm.add(Server::http(LEDGER, url)).unwrap();
+    let free = async {
+        while !is_done(&eve, "echo").await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let freed = tokio::time::timeout(Duration::from_secs(20), free).await;
+    assert!(freed.is_ok(), "the old rules still count");
+    world.finish().await;
+}
