@@ -8,6 +8,7 @@ mod clock;
 mod command;
 mod content;
 mod conversation;
+mod dashes;
 mod gate;
 mod interrupt;
 mod kept;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
     let exit = match run(typed, report) {
         Ok(exit) => exit,
         Err(problem) => {
+            let problem = dashes::pointed_out(problem);
             report.problem(&problem);
             problem.exit()
         },
@@ -74,6 +76,7 @@ fn complain(error: &clap::Error) -> ExitCode {
             ExitCode::from(2)
         },
         Complaint::Problem(problem) => {
+            let problem = dashes::pointed_out(problem);
             report.problem(&problem);
             ExitCode::from(problem.exit())
         },

@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use warmline::upstream::StdioReach;
+use warmline::upstream::{Reach, Server, StdioReach};
 
 /// What came of the search.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +45,15 @@ impl Sought {
                 "`{program}` is in none of the {count} folders of PATH"
             )),
         }
+    }
+}
+
+/// Whether a word is a program as a shell would find it here.
+pub(crate) fn is_on_path(word: &str) -> bool {
+    let server = Server::stdio("it", word, [""; 0]);
+    match &server.reach {
+        Reach::Stdio(stdio) => matches!(Sought::of(stdio), Sought::Found(_)),
+        Reach::Http(_) => false,
     }
 }
 

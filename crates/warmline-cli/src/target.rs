@@ -25,7 +25,7 @@ mod missing;
 mod split;
 
 pub(crate) use missing::Incomplete;
-pub(crate) use split::{Named, aim_of, split, too_many};
+pub(crate) use split::{Named, aim_of, shown, split, too_many};
 
 /// A server that a command speaks to.
 #[derive(Debug)]

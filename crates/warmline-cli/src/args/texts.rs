@@ -86,8 +86,8 @@ pub(super) const DOCTOR: &str = "\
 Find out what is wrong with a server, and what to do about it.
 
 One line per question: ok, look or broken, with the evidence, and a hint where something is
-wrong. Nothing is called but lists. Without a target every configured server is looked at
-without starting or contacting it. Exit 2 if anything is broken.";
+wrong. Nothing is called but lists. Without a target the configuration is looked at, and no server
+is started or contacted: those are `unseen`. Exit 2 if anything is broken.";
 
 pub(super) const DOCTOR_EXAMPLES: &str = "\
 Examples:

@@ -25,6 +25,8 @@ use warmline::core::code::Code;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum State {
     Ok,
+    /// Nobody looked: it may be dead.
+    Unseen,
     Look,
     Broken,
 }
@@ -52,6 +54,10 @@ impl Finding {
 
     fn ok(question: &str, says: impl Into<String>) -> Self {
         Self::new(question, State::Ok, says)
+    }
+
+    fn unseen(question: &str, says: impl Into<String>) -> Self {
+        Self::new(question, State::Unseen, says)
     }
 
     fn look(question: &str, says: impl Into<String>) -> Self {
@@ -82,13 +88,26 @@ impl Finding {
 /// Looks at one target, or at everything that is configured.
 pub(super) async fn run(typed: &args::Doctor, report: &'static Report) -> Outcome<u8> {
     let (aim, _, _) = split(&typed.words, &typed.command, Named::Nothing)?;
-    let told = match aim {
-        Some(aim) => until_interrupted(examine(&aim, typed, report))
+    let told = match &aim {
+        Some(aim) => until_interrupted(examine(aim, typed, report))
             .await
             .map_err(|_| Problem::new(Code::Cancelled, "interrupted"))??,
         None => overview::look(&typed.connect)?,
     };
-    Ok(tell(told, report))
+    let unseen = told.findings.iter();
+    let unseen = unseen.filter(|finding| finding.state == State::Unseen);
+    let unseen: Vec<String> = unseen.map(|finding| finding.question.clone()).collect();
+    let exit = tell(told, report);
+    if !report.is_json() {
+        let who = match (&aim, unseen.as_slice()) {
+            (_, []) => return Ok(exit),
+            (Some(_), _) => "without `--offline` it is".to_owned(),
+            (None, [only]) => format!("`warmline doctor {only}` does"),
+            (None, _) => "`warmline doctor NAME` does".to_owned(),
+        };
+        report.data(&format!("nothing was started or contacted: {who}"));
+    }
+    Ok(exit)
 }
 
 /// All that is to be told: findings, and the settings that count.
@@ -114,6 +133,7 @@ async fn examine(aim: &Aim, typed: &args::Doctor, report: &'static Report) -> Ou
     let mut findings = source(&target);
     if typed.offline {
         findings.extend(program::look_without_starting(&target.server));
+        findings.extend(program::not_started(&target.server));
     } else {
         findings.extend(Box::pin(meeting::meet(&target, report)).await);
     }
@@ -202,20 +222,30 @@ fn tell(examined: Examined, report: &Report) -> u8 {
         }
     }
     settings::tell(&settings, report);
+    summarise(&findings, report)
+}
+
+/// The last line, and the exit code.
+fn summarise(findings: &[Finding], report: &Report) -> u8 {
     let many = |state| {
-        findings
-            .iter()
-            .filter(|finding| finding.state == state)
-            .count()
+        let same = findings.iter().filter(|finding| finding.state == state);
+        same.count()
     };
-    let (look, broken) = (many(State::Look), many(State::Broken));
+    let (unseen, look, broken) = (many(State::Unseen), many(State::Look), many(State::Broken));
     if report.is_json() {
         let fields = Fields::new()
             .put("questions", findings.len())
-            .put("look", look);
-        report.object("summary", &fields.put("broken", broken));
+            .put("look", look)
+            .put("broken", broken);
+        let unseen = Some(unseen).filter(|unseen| *unseen > 0);
+        report.object("summary", &fields.put("unseen", unseen));
     } else {
-        let mut parts = vec![count(findings.len(), "question")];
+        let asked = count(findings.len(), "question");
+        let mut parts = match unseen + look + broken {
+            0 => vec![style::good(&format!("all is well ({asked})"))],
+            _ => vec![asked],
+        };
+        parts.extend((unseen > 0).then(|| format!("{unseen} unseen")));
         parts.extend((look > 0).then(|| style::look(&format!("{look} to look at"))));
         parts.extend((broken > 0).then(|| style::broken(&format!("{broken} broken"))));
         report.data(&format!("\n{}", parts.join(" · ")));
@@ -226,6 +256,7 @@ fn tell(examined: Examined, report: &Report) -> u8 {
 fn line(finding: &Finding, width: usize) -> String {
     let state = match finding.state {
         State::Ok => style::good("ok    "),
+        State::Unseen => style::dim("unseen"),
         State::Look => style::look("look  "),
         State::Broken => style::broken("broken"),
     };
@@ -253,6 +284,7 @@ fn line(finding: &Finding, width: usize) -> String {
 fn fields(finding: &Finding) -> Fields {
     let state = match finding.state {
         State::Ok => "ok",
+        State::Unseen => "unseen",
         State::Look => "look",
         State::Broken => "broken",
     };

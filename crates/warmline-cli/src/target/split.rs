@@ -73,7 +73,7 @@ pub(crate) fn aim_of(word: &str) -> Outcome<Aim> {
 }
 
 /// A word as it may be repeated: values and what follows the path of a URL may be secret.
-pub(super) fn shown(word: &str) -> String {
+pub(crate) fn shown(word: &str) -> String {
     let shown = match word.split_once('=') {
         _ if word.contains("://") => public_url(word),
         Some((key, _)) => format!("{key}=…"),

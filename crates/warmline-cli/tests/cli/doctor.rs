@@ -29,7 +29,7 @@ fn a_good_server_is_described() {
     environment   ok      nothing of ours is kept from it
     would send    ok      the usual variables (PATH, HOME, LANG …) · no secrets
 
-    13 questions
+    all is well (13 questions)
     "#);
     let server = LedgerServer::start(Personality::dual()).unwrap();
     tells!(warmline.run(&["doctor", &server.url()]), @r#"
@@ -94,10 +94,12 @@ fn a_program_that_is_missing() {
     config       ok      typed: no-such-program
     environment  ok      nothing of ours is kept from it
     would send   ok      the usual variables (PATH, HOME, LANG …) · no secrets
+    start        unseen  it was not started (--offline)
     program      broken  `no-such-program` is in none of the 2 folders of PATH
                  hint: install it, or give its full path as `command`; the login shell's PATH was not asked
 
-    4 questions · 1 broken
+    5 questions · 1 unseen · 1 broken
+    nothing was started or contacted: without `--offline` it is
     ");
 }
 
@@ -155,7 +157,7 @@ fn a_server_that_needs_a_token() {
     first call    ok      tools/list took [TIME]
     would send    ok      authorization: …
 
-    10 questions
+    all is well (10 questions)
     "#);
 }
 
@@ -307,12 +309,14 @@ fn what_a_program_would_miss_is_looked_at() {
     config       ok      typed: sh --key FILL_IN
     program      ok      sh → [BIN]/sh
     would send   ok      the usual variables, and NOT_SET_HERE: …
+    start        unseen  it was not started (--offline)
     arguments    look    `FILL_IN` stands where `warmline init` left a secret out
                  hint: put the value there
     environment  look    the program will miss NOT_SET_HERE: it is to be passed on, and not set
                  hint: set NOT_SET_HERE where Warmline is started, or take it out of `env_pass`
 
-    5 questions · 2 to look at
+    6 questions · 1 unseen · 2 to look at
+    nothing was started or contacted: without `--offline` it is
     ");
 }
 
@@ -376,8 +380,8 @@ fn everything_that_is_configured_is_looked_at_without_starting_it() {
     exit: 2
     ----- stdout -----
     config      ok      [HOME]/.config/warmline/warmline.toml: 4 servers, no unknown keys
-    good        ok      sh
-    web         ok      https://example.com/mcp?…
+    good        unseen  sh
+    web         unseen  https://example.com/mcp?…
     settings    look    GITHUB_PAT is set, and nothing reads it
                 hint: name the variable for its server: `credential = { env = "…" }`
     gone        broken  `no-such-program` is in none of the 2 folders of PATH
@@ -385,7 +389,8 @@ fn everything_that_is_configured_is_looked_at_without_starting_it() {
     token       broken  [HOME]/.config/warmline/warmline.toml:9:1: `NOT_SET` is not set, and `token` takes its token from it
                 hint: set `NOT_SET` in the environment of this command
 
-    6 questions · 1 to look at · 2 broken
+    6 questions · 2 unseen · 1 to look at · 2 broken
+    nothing was started or contacted: `warmline doctor NAME` does
     "#);
     tells!(warmline.run(&["doctor", "gone", "--offline"]), @r#"
     exit: 2
@@ -394,12 +399,14 @@ fn everything_that_is_configured_is_looked_at_without_starting_it() {
     trust        ok      a user file needs none
     environment  ok      [N] variables of ours are not passed on; GITHUB_PAT looks like a secret
     would send   ok      the usual variables (PATH, HOME, LANG …) · no secrets
+    start        unseen  it was not started (--offline)
     settings     look    GITHUB_PAT is set, and nothing reads it
                  hint: name the variable for its server: `credential = { env = "…" }`
     program      broken  `no-such-program` is in none of the 2 folders of PATH
                  hint: install it, or give its full path as `command`; the login shell's PATH was not asked
 
-    6 questions · 1 to look at · 1 broken
+    7 questions · 1 unseen · 1 to look at · 1 broken
+    nothing was started or contacted: without `--offline` it is
     "#);
     tells!(warmline.run(&["doctor", "goood"]), @r"
     exit: 2

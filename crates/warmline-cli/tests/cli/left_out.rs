@@ -99,11 +99,12 @@ fn a_broken_file_that_nobody_trusted_stops_no_command() {
     exit: 2
     ----- stdout -----
     config      ok      [HOME]/.config/warmline/warmline.toml: 1 server, no unknown keys
-    own         ok      http://127.0.0.1:[PORT]/mcp
+    own         unseen  http://127.0.0.1:[PORT]/mcp
     config      broken  [WORK]/warmline.toml:2:1: `comand` is not a setting of a server
                 hint: did you mean `command`?
 
-    3 questions · 1 broken
+    3 questions · 1 unseen · 1 broken
+    nothing was started or contacted: `warmline doctor own` does
     ");
 }
 

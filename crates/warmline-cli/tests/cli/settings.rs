@@ -27,6 +27,7 @@ fn doctor_shows_every_decision_with_its_origin() {
     program      ok      sh → [BIN]/sh
     environment  ok      [N] variables of ours are not passed on
     would send   ok      the usual variables (PATH, HOME, LANG …) · no secrets
+    start        unseen  it was not started (--offline)
 
     settings
       spares                 3       WARMLINE_SPARES
@@ -38,7 +39,8 @@ fn doctor_shows_every_decision_with_its_origin() {
       limits.processes       8       WARMLINE_LIMITS_PROCESSES
       runs.idle              10min   [HOME]/.config/warmline/warmline.toml:6
 
-    5 questions
+    6 questions · 1 unseen
+    nothing was started or contacted: without `--offline` it is
     ");
     let told = warmline.run(&["doctor", "prog", "--offline", "--json"]);
     for line in [

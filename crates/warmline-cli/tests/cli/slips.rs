@@ -77,6 +77,43 @@ fn a_server_that_was_forgotten_is_asked_for() {
     ");
 }
 
+/// Who forgets the `--` before a command gets it put where it belongs, with their own words.
+#[test]
+fn a_command_without_its_dashes_is_recognised() {
+    let warmline = Warmline::new();
+    warmline.write("srv.py", "");
+    warmline.write_user(
+        "warmline.toml",
+        "[servers.sort]\nurl = 'http://127.0.0.1:1/mcp'\n",
+    );
+    tells!(warmline.run(&["tools", "npx", "-y", "server"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[usage-bad-argument]: `-y` is not an option here
+      hint: a command stands behind `--`: `warmline tools -- npx -y server`
+    ");
+    tells!(warmline.run(&["run", "python3", "ag.py"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[server-unknown]: no server is called `python3`
+      hint: a command stands behind `--`: `warmline run -- python3 ag.py`
+    ");
+    tells!(warmline.run(&["call", "python3", "srv.py", "pay", "amount=3"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[usage-bad-argument]: `pay` is not a value
+      hint: a command stands behind `--`: `warmline call pay amount=… -- python3 srv.py`
+    ");
+    tells!(warmline.run(&["add", "x", "npx", "--json"]), @r#"
+    exit: 2
+    ----- stdout -----
+    {"kind":"error","code":"usage-bad-argument","what":"that is not the URL of a server","why":"it does not begin with `https://` or `http://`","hint":"a command stands behind `--`: `warmline add x -- npx --json`","exit":2}
+    "#);
+    // What is the name of a server means the server.
+    let told = warmline.run(&["tools", "sort", "-y"]);
+    assert!(told.stderr.contains("warmline tools --help"), "{told}");
+}
+
 /// A slip in the name of a server is told as one, and not as a path that leads nowhere.
 #[test]
 fn a_gateway_says_that_no_server_is_called_so() {

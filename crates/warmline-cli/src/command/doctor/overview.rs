@@ -92,6 +92,6 @@ fn server(declaration: &Declaration, server: &warmline::upstream::Server) -> Fin
             question: declaration.name.clone(),
             ..finding
         },
-        None => Finding::ok(&declaration.name, declaration.outline().reaches),
+        None => Finding::unseen(&declaration.name, declaration.outline().reaches),
     }
 }

@@ -17,10 +17,16 @@ pub(super) fn look_without_starting(server: &Server) -> Vec<Finding> {
         }],
         Reach::Http(http) => {
             let host = http.url.host_str().unwrap_or_default();
-            vec![Finding::ok(
+            vec![Finding::unseen(
                 "connect",
                 format!("{host} was not contacted (--offline)"),
             )]
         },
     }
+}
+
+/// What is not known of a program that nobody started.
+pub(super) fn not_started(server: &Server) -> Option<Finding> {
+    let is_program = matches!(server.reach, Reach::Stdio(_));
+    is_program.then(|| Finding::unseen("start", "it was not started (--offline)"))
 }
