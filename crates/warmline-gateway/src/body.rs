@@ -11,6 +11,7 @@ use hyper::body::Incoming;
 use warmline::clock;
 
 use crate::admin::EventLines;
+use crate::door::replies::{ReplyRoom, is_large};
 use crate::face::sse;
 use crate::flow::Flow;
 
@@ -31,6 +32,14 @@ pub(crate) enum Body {
 impl Body {
     pub(crate) const fn whole(bytes: Bytes) -> Self {
         Self::Whole(Some(bytes))
+    }
+
+    /// The same, counted until its client has read it.
+    pub(crate) fn held_in(self, room: impl FnOnce() -> ReplyRoom) -> Self {
+        match self {
+            Self::Whole(Some(bytes)) if is_large(&bytes) => Self::Whole(Some(room().held(bytes))),
+            Self::Empty | Self::Whole(_) | Self::Events(_) | Self::Lines(_) | Self::Told(_) => self,
+        }
     }
 }
 

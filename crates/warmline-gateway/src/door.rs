@@ -9,6 +9,7 @@ pub(crate) mod limits;
 mod pace;
 mod reading;
 mod refusing;
+pub(crate) mod replies;
 mod resource;
 mod shares;
 mod socket;
@@ -369,6 +370,10 @@ async fn passed(
     shared.desk.used();
     let visit = Visit::new(shared, (subject, peer), place.target(), head, &burden);
     let answered = known(&visit, place, body, &terms).await;
+    let answered = answered.map(|(face, response)| {
+        let held = |answer: Body| answer.held_in(|| visit.reply_room());
+        (face, response.map(held))
+    });
     // Whose it is is known from here on: what is refused has its line in the audit.
     match &answered {
         Ok((_, response)) => visit.note_refusal(None, response),

@@ -29,6 +29,7 @@ use warmline::core::protocol::params::Params;
 use crate::Shared;
 use crate::body::Body;
 use crate::door::limits::Burden;
+use crate::door::replies::ReplyRoom;
 use crate::failure::Candour;
 use crate::flow::Accepts;
 use crate::metrics::Face;
@@ -90,6 +91,11 @@ impl<'a> Visit<'a> {
     /// What the request takes up, for as long as its call is under way.
     pub(crate) fn take_burden(&self) -> Burden {
         std::mem::take(&mut *self.burden.lock())
+    }
+
+    /// Where replies to this are held.
+    pub(crate) fn reply_room(&self) -> ReplyRoom {
+        ReplyRoom::new(&self.shared.gate, self.subject.whose())
     }
 
     /// How much the client is told of what goes wrong behind us.

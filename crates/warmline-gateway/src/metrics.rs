@@ -203,7 +203,7 @@ pub const METRICS: &[Metric] = &[
         Kind::Gauge,
         "buffer_bytes",
         &["kind"],
-        "Bytes that are held: of requests until their calls are over, of streams for clients that may come back",
+        "Bytes that are held: of requests until their calls are over, of large replies until their clients read them, of streams for clients that may come back",
     ),
     Metric::of(
         Kind::Gauge,

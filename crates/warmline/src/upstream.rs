@@ -73,7 +73,7 @@ pub(crate) use self::environment::is_variable_name;
 pub use self::environment::withheld;
 pub use self::facts::{Evidence, Facts, Kept};
 pub(crate) use self::legacy::Stood;
-pub use self::listener::{Asked, Listener};
+pub use self::listener::{Asked, Listener, Roomy};
 pub use self::lists::List;
 pub(crate) use self::lists::{Pages, is_usable};
 pub use self::notices::Notices;

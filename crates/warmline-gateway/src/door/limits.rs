@@ -14,6 +14,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use warmline::core::key::Digest;
 
+use super::replies::Replies;
 use super::shares::{Share, Shares, is_fair};
 use super::strangers::Strangers;
 
@@ -27,7 +28,7 @@ pub struct Limits {
     /// Requests in all that have no answer yet, also where their client left and the call goes on.
     pub requests: usize,
     /// Bytes of all requests that are being read or answered, each counted twice: as it came, and
-    /// as it goes on to its server.
+    /// as it goes on to its server. Of replies that clients have not read yet, as many.
     pub request_bytes: usize,
     /// Requests of one address in a minute that nobody was let in with. Above it, signatures of
     /// new tokens are not even looked at. Behind a proxy all callers come from one address.
@@ -69,6 +70,7 @@ pub(crate) struct Gate {
     by_address: Mutex<HashMap<IpAddr, usize>>,
     requests: AtomicUsize,
     bytes: AtomicUsize,
+    pub(super) replies: Replies,
     shares: Shares,
     strangers: Strangers,
 }
@@ -81,6 +83,7 @@ impl Gate {
             by_address: Mutex::default(),
             requests: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
+            replies: Replies::default(),
             shares: Shares::default(),
             strangers: Strangers::default(),
         }
@@ -108,6 +111,16 @@ impl Gate {
     /// Bytes that are held of requests.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that are held of replies.
+    pub(crate) fn reply_bytes(&self) -> usize {
+        self.replies.bytes()
+    }
+
+    /// What somebody holds.
+    pub(super) fn share(&self, whose: Digest) -> Arc<Share> {
+        self.shares.of(whose)
     }
 
     /// Whether there is no room for another connection or request.

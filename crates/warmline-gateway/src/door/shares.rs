@@ -30,6 +30,7 @@ pub(super) struct Shares {
 pub(crate) struct Share {
     pub(super) requests: AtomicUsize,
     pub(super) bytes: AtomicUsize,
+    pub(super) replies: AtomicUsize,
 }
 
 impl Shares {

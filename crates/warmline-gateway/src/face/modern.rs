@@ -29,6 +29,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Response, StatusCode};
+use parking_lot::Mutex;
 use warmline::core::code::{Code, Reason};
 use warmline::core::era::Era;
 use warmline::core::key::Digest;
@@ -37,12 +38,14 @@ use warmline::core::protocol::headers::PARAM_PREFIX;
 use warmline::core::protocol::meta;
 use warmline::core::protocol::params::Params;
 use warmline::core::protocol::splice::{self, Edit};
+use warmline::upstream::Roomy;
 use warmline::{Error, IdentityHandle, Listener, News, Run, ServerHandle};
 
 use self::state::Binding;
 use self::task::{Extensions, Tasks};
 use super::{Headless, Visit, method_named, raw_id};
 use crate::body::Body;
+use crate::door::replies::{HeldReply, ReplyRoom};
 use crate::failure::{self, Candour};
 use crate::flow::{self, Accepts, Calling, Ended, Leaving, Manner};
 use crate::lane::{Keep, Lane};
@@ -108,7 +111,8 @@ async fn call(visit: &Visit<'_>, asked: Asked, method: Cow<'static, str>) -> Res
         Some(Headless) => call.relayed(),
         None => call.relayed_with(of_arguments(visit.head)),
     };
-    let ear = Arc::new(Ear::new(&lane, asked.token, asked.logs));
+    let ear = Ear::new(&lane, asked.token, asked.logs, visit.reply_room());
+    let ear = Arc::new(ear);
     let call = call.listened_by(Arc::<Ear>::clone(&ear));
     let (id, server, who, run) = (asked.id, asked.server, asked.who, asked.run);
     let (extensions, tasks) = (asked.extensions, asked.tasks);
@@ -369,11 +373,16 @@ struct Ear {
     logs: Logs,
     /// The status of the server's answer, where it is another than 200.
     status: AtomicU16,
+    room: ReplyRoom,
+    /// The room that the reply takes up while it is read.
+    held: Mutex<Option<HeldReply>>,
 }
 
 impl Ear {
-    fn new(lane: &Arc<Lane>, token: Option<Bytes>, logs: Logs) -> Self {
+    fn new(lane: &Arc<Lane>, token: Option<Bytes>, logs: Logs, room: ReplyRoom) -> Self {
         Self {
+            room,
+            held: Mutex::default(),
             lane: Arc::clone(lane),
             token,
             logs,
@@ -410,6 +419,13 @@ impl Listener for Ear {
             News::Other(method, params) => (method, params),
         };
         self.lane.tell(notification(&method, &params));
+    }
+
+    fn room(&self, bytes: usize) -> Option<Roomy<'_>> {
+        Some(Box::pin(async move {
+            let held = self.room.wait(bytes).await;
+            *self.held.lock() = Some(held);
+        }))
     }
 
     fn stream_begun(&self) {

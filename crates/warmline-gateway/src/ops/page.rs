@@ -99,10 +99,12 @@ fn number(page: &mut Page, metric: &'static Metric, shared: &Shared) {
         "dropped_replies_total" => lines.by(&counts.undelivered),
         "buffer_bytes" => {
             lines.with(&["requests"], gate.bytes());
+            lines.with(&["replies"], gate.reply_bytes());
             lines.with(&["streams"], shared.clients.stream_bytes());
         },
         "buffer_limit_bytes" => {
             lines.with(&["requests"], gate.limits().request_bytes);
+            lines.with(&["replies"], gate.limits().request_bytes);
             lines.with(&["streams"], MAX_STREAM_BYTES);
         },
         "audit_lines_total" => lines.number(counts.audit.lines.count()),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
-use warmline_testkit::Personality;
+use warmline_testkit::{Fault, Personality, Rule};
 
 use super::exposition::Scraped;
 use super::wire::{self, Legacy};
@@ -260,4 +260,41 @@ async fn scraped(world: &World) -> Scraped {
     let ops = world.gateway.ops_address().unwrap();
     let mut page = wire::request(ops, "GET", "/metrics", &[], "").await;
     Scraped::read(&page.whole().await)
+}
+
+/// DESIGN 4, reliability I25: replies that clients do not read have a limit in all. Beyond it they
+/// wait at their server, small ones pass, and all go on when the others are gone.
+#[tokio::test]
+async fn replies_that_nobody_reads_have_a_limit() {
+    const BYTES: &str = "warmline_buffer_bytes";
+    const CALLS: usize = 8;
+    let most = 40_u32 << 20;
+    let world = World::with(Personality::legacy(), |mut options| {
+        options.ops = Some(([127, 0, 0, 1], 0).into());
+        options.limits.request_bytes = most as usize;
+        options
+    })
+    .await;
+    let client = Legacy::greet(&world, PATH, "2025-11-25", json!({})).await;
+    let headers = [
+        ("Mcp-Session-Id", client.ticket.as_str()),
+        ("MCP-Protocol-Version", "2025-11-25"),
+    ];
+    let giant = Rule::new(Fault::Giant(12 << 20)).on_tool("echo").always();
+    world.server.inject(giant);
+    let mut unread = Vec::new();
+    for id in 0..CALLS {
+        let message = wire::call(i64::try_from(id).unwrap(), "echo", json!({}));
+        unread.push(ask(&world, &headers, &message).await);
+    }
+    let done = || world.server.ledger().executions("echo");
+    until("all were executed", || done() == CALLS).await;
+    assert_eq!(client.count().await, 1);
+    let held = scraped(&world).await.number(BYTES, &[("kind", "replies")]);
+    assert!(held > 0.0 && held <= f64::from(most), "{held}");
+    drop(unread);
+    becomes(&world, BYTES, ("kind", "replies"), 0.0).await;
+    assert_eq!(client.count().await, 2);
+    client.delete().await;
+    world.finish().await;
 }

@@ -7,7 +7,7 @@ use warmline_core::delivery::Heard;
 use warmline_core::exchange::{Answer, News, Question};
 use warmline_core::key::Digest;
 
-use crate::upstream::{Asked, Listener, Whose};
+use crate::upstream::{Asked, Listener, Roomy, Whose};
 
 /// Notes whether anything reached the caller's listener.
 pub(super) struct Hearing<'a> {
@@ -56,6 +56,10 @@ impl Listener for Hearing<'_> {
 
     fn whose(&self) -> Option<Whose> {
         self.listener.and_then(Listener::whose)
+    }
+
+    fn room(&self, bytes: usize) -> Option<Roomy<'_>> {
+        self.listener.and_then(|listener| listener.room(bytes))
     }
 
     // How an answer comes says nothing of what is in it.

@@ -57,7 +57,7 @@ pub struct GatewaySettings {
     pub max_connections_per_address: u32,
     /// Requests in all that have no answer yet.
     pub max_requests: u32,
-    /// Bytes of all requests that are being read or answered.
+    /// Bytes of all requests that are being read or answered, and as many of large replies.
     pub max_request_bytes: usize,
     /// Requests of one address in a minute that nobody was let in with.
     pub max_strangers_per_minute: u32,
@@ -349,7 +349,7 @@ pub(crate) const TABLE: &[Of] = &[
     Of::new(
         "gateway.max_request_bytes",
         Kind::size(64 << 10..=1 << 40),
-        "bytes of all requests that are being read or answered, each counted as it came and as it goes on; one identity may hold eight times what is still free",
+        "bytes of all requests that are being read or answered, each counted as it came and as it goes on; and as many of large replies that clients have not read; one identity may hold eight times what is still free",
         plain!(Size, max_request_bytes),
     ),
     Of::new(

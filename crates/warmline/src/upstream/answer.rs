@@ -20,6 +20,7 @@ use warmline_core::protocol::status::{
 
 use super::http::{Arrival, BodyKind, Cut, Lost};
 use super::letterhead::{Form, Letterhead};
+use super::listener::Listener;
 use super::session::Standing;
 use super::stream::Watch;
 use super::way::Way;
@@ -45,6 +46,7 @@ pub(crate) async fn ending(
     arrival: Arrival,
     request: Request,
     by: Instant,
+    listener: &dyn Listener,
 ) -> Ending {
     let server = sent.way.server();
     let kind = arrival.kind();
@@ -55,7 +57,7 @@ pub(crate) async fn ending(
         REFUSAL_BODY
     };
     let said = Said::of(&arrival);
-    let read = arrival.whole(limit, by).await;
+    let read = arrival.whole(limit, by, listener).await;
     let body = match &read {
         Ok(body) => Body::Whole(body),
         Err(Cut::Late) => return late(server),
@@ -383,7 +385,10 @@ async fn accepted(server: &str, arrival: Arrival, by: Instant) -> Result<(), Tro
         return Ok(());
     }
     let said = Said::of(&arrival);
-    let body = arrival.whole(REFUSAL_BODY, by).await.unwrap_or_default();
+    let body = arrival
+        .whole(REFUSAL_BODY, by, &())
+        .await
+        .unwrap_or_default();
     Err(said.trouble(server, status, Reason::Rejected, &body))
 }
 

@@ -63,7 +63,7 @@ pub(crate) async fn hear(sent: Sent<'_>, arrival: Arrival, by: Instant) -> Heard
     let said = Said::of(&arrival);
     let is_json = arrival.kind() == BodyKind::Json;
     let body = match arrival
-        .whole(sent.way.sizes.reply.min(HANDSHAKE_BODY), by)
+        .whole(sent.way.sizes.reply.min(HANDSHAKE_BODY), by, &())
         .await
     {
         Ok(body) => body,

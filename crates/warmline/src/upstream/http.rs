@@ -22,8 +22,12 @@ use warmline_core::protocol::retry_after::read_retry_after;
 
 use super::connections::{Connections, Line};
 use super::limits::Digits;
+use super::listener::Listener;
 use crate::clock::{self, Instant};
 use crate::net::ConnectError;
+
+/// From here on a body is large, and it is asked whether there is room for it.
+const LARGE: usize = 64 << 10;
 
 /// One URL, and the connections that lead to it.
 #[derive(Clone, Debug)]
@@ -309,9 +313,15 @@ impl Arrival {
         Some(piece.map_err(|error| Cut::Broken(cause(&error))))
     }
 
-    /// The whole body, up to `limit` bytes, until `by`. Gives the connection back.
-    pub(crate) async fn whole(mut self, limit: usize, by: Instant) -> Result<Bytes, Cut> {
-        let read = clock::timeout_at(by, self.read_whole(limit)).await;
+    /// The whole body, up to `limit` bytes, until `by`. Gives the connection back. A large one is
+    /// read when the listener has room for it.
+    pub(crate) async fn whole(
+        mut self,
+        limit: usize,
+        by: Instant,
+        listener: &dyn Listener,
+    ) -> Result<Bytes, Cut> {
+        let read = clock::timeout_at(by, self.read_whole(limit, listener)).await;
         match read {
             Err(clock::Elapsed) => Err(Cut::Late),
             Ok(Err(cut)) => Err(cut),
@@ -322,7 +332,7 @@ impl Arrival {
         }
     }
 
-    async fn read_whole(&mut self, limit: usize) -> Result<Bytes, Cut> {
+    async fn read_whole(&mut self, limit: usize, listener: &dyn Listener) -> Result<Bytes, Cut> {
         // Most replies are one piece: then it is taken as it is, without a copy.
         let Some(first) = self.piece().await else {
             return Ok(Bytes::new());
@@ -334,6 +344,12 @@ impl Arrival {
         let Some(second) = self.piece().await else {
             return Ok(first);
         };
+        // What does not say how large it is may be as large as any.
+        let stated = self.stated_length().unwrap_or(limit).min(limit);
+        let room = (stated > LARGE).then(|| listener.room(stated)).flatten();
+        if let Some(room) = room {
+            room.await;
+        }
         let mut whole = BytesMut::with_capacity(first.len() * 2);
         whole.extend_from_slice(&first);
         let mut next = Some(second);
@@ -346,6 +362,10 @@ impl Arrival {
             next = self.piece().await;
         }
         Ok(whole.freeze())
+    }
+
+    fn stated_length(&self) -> Option<usize> {
+        self.header(&CONTENT_LENGTH)?.parse().ok()
     }
 
     /// The response is here, and the stream should end any moment. Nobody waits for that: the

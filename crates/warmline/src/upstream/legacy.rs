@@ -277,7 +277,7 @@ impl LegacyHttp {
             };
         }
         let sent = self.sent(watch.id);
-        answer::ending(sent, arrival, request, watch.limits.by()).await
+        answer::ending(sent, arrival, request, watch.limits.by(), watch.listener).await
     }
 
     fn sent(&self, id: u64) -> answer::Sent<'_> {
@@ -468,7 +468,7 @@ impl LegacyHttp {
         let arrival = endpoint.send(Method::DELETE, headers, Bytes::new(), by);
         let arrival = arrival.await.map_err(|lost| lost.trouble)?;
         let status = arrival.status.as_u16();
-        arrival.whole(64 << 10, by).await.ok();
+        arrival.whole(64 << 10, by, &()).await.ok();
         if gone::nothing_left_to_end(status) {
             return Ok(());
         }

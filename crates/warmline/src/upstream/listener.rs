@@ -15,6 +15,9 @@ use super::whose::Whose;
 /// A future on the heap, as questions need it.
 pub type Asked<'a> = Pin<Box<dyn Future<Output = Answer> + Send + 'a>>;
 
+/// Ends when there is room for a reply.
+pub type Roomy<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
 /// Hears what a server tells while a call runs, and answers its questions.
 ///
 /// `()` is a listener that hears nothing and declines everything.
@@ -40,6 +43,14 @@ pub trait Listener: Send + Sync {
     /// The client session that it is for, by its name. Of clients that share a session each is
     /// counted for itself: what one takes back another may still want. None: it stands for all.
     fn client(&self) -> Option<Digest> {
+        None
+    }
+
+    /// A reply of so many bytes is about to be read, and will be held until the listener is gone.
+    /// The reading waits for this; none where there is nothing to wait for. Asked for large replies
+    /// only, and only where they do not come as a stream.
+    fn room(&self, bytes: usize) -> Option<Roomy<'_>> {
+        let _ = bytes;
         None
     }
 

@@ -158,7 +158,8 @@ impl ModernHttp {
         if arrival.status != StatusCode::OK {
             watch.listener.answered_with(arrival.status.as_u16());
         }
-        answer::ending(self.sent(watch.id), arrival, request, watch.limits.by()).await
+        let (sent, by) = (self.sent(watch.id), watch.limits.by());
+        answer::ending(sent, arrival, request, by, watch.listener).await
     }
 
     fn sent(&self, id: u64) -> answer::Sent<'_> {

@@ -197,7 +197,7 @@ impl TwoEndpoints {
 
     /// The POST was not taken: its status says what that means, as for any other POST.
     async fn refused(&self, id: u64, arrival: Arrival, request: Request, by: Instant) -> Ending {
-        answer::ending(self.sent(id), arrival, request, by).await
+        answer::ending(self.sent(id), arrival, request, by, &()).await
     }
 
     fn sent(&self, id: u64) -> answer::Sent<'_> {

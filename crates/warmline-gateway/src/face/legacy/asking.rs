@@ -13,9 +13,12 @@ use warmline::core::exchange::{Answer, News, Question};
 use warmline::core::key::Digest;
 use warmline::core::protocol::envelope::{Kind, Message};
 use warmline::core::protocol::splice::{self, Edit};
-use warmline::upstream::{Asked, Notices, Whose};
+use warmline::upstream::{Asked, Notices, Roomy, Whose};
 
+use super::accepts;
 use super::client::Client;
+use crate::door::replies::{HeldReply, ReplyRoom};
+use crate::face::Visit;
 use crate::flow::Accepts;
 use crate::lane::Lane;
 
@@ -123,20 +126,25 @@ pub(super) struct Ear {
     token: Option<Bytes>,
     /// What the client reads of its response.
     accepts: Option<Accepts>,
+    room: ReplyRoom,
+    /// The room that the reply takes up while it is read.
+    held: Mutex<Option<HeldReply>>,
 }
 
 impl Ear {
     pub(super) fn new(
+        visit: &Visit<'_>,
         client: &Arc<Client>,
         lane: &Arc<Lane>,
         token: Option<Bytes>,
-        accepts: Option<Accepts>,
     ) -> Self {
         Self {
             client: Arc::clone(client),
             lane: Arc::clone(lane),
             token,
-            accepts,
+            accepts: accepts(visit.head),
+            room: visit.reply_room(),
+            held: Mutex::default(),
         }
     }
 
@@ -182,6 +190,13 @@ impl Listener for Ear {
 
     fn client(&self) -> Option<Digest> {
         self.client.name()
+    }
+
+    fn room(&self, bytes: usize) -> Option<Roomy<'_>> {
+        Some(Box::pin(async move {
+            let held = self.room.wait(bytes).await;
+            *self.held.lock() = Some(held);
+        }))
     }
 
     fn stream_begun(&self) {

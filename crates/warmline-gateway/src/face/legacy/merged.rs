@@ -17,7 +17,6 @@ use warmline::core::protocol::meta;
 use warmline::core::protocol::params::Params;
 use warmline::{Code, Error, List, ServerHandle, clock};
 
-use super::accepts;
 use super::asking::Ear;
 use super::client::Client;
 use super::levels::asked_level;
@@ -190,7 +189,7 @@ fn reading_anywhere(
     let (uri, candour) = (uri.to_owned(), visit.candour());
     let token = params.meta_member(meta::PROGRESS_TOKEN);
     let token = token.map(Bytes::copy_from_slice);
-    let ear = Arc::new(Ear::new(client, lane, token, accepts(visit.head)));
+    let ear = Arc::new(Ear::new(visit, client, lane, token));
     let params = which::without_run(params);
     Box::pin(async move {
         let reading = |(_, server): Named| server.request_raw("resources/read", params.clone());
@@ -236,7 +235,7 @@ fn tell_all(
     let (shared, candour) = (Arc::clone(visit.shared), visit.candour());
     let subject = visit.subject.clone();
     let level = asked_level(method, params);
-    let ear = Arc::new(Ear::new(client, lane, None, accepts(visit.head)));
+    let ear = Arc::new(Ear::new(visit, client, lane, None));
     let client = Arc::clone(client);
     let (method, params) = (method.to_owned(), which::without_run(params.clone()));
     Ok(Box::pin(async move {
