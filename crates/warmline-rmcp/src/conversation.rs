@@ -2,6 +2,8 @@
 //!
 //! Who moves the calls: whoever waits for the next message, which the SDK does all the time. So
 //!   there is no task to count, and a conversation that is dropped cancels its calls.
+//! Who hears the rest: whoever attends the session, from the moment in which the client says that
+//!   it is ready until the conversation ends.
 //! In which order things arrive: news and questions of a call before its answer, always.
 
 use std::collections::{HashMap, VecDeque};
@@ -23,9 +25,9 @@ use warmline::core::protocol::params::Params;
 use warmline::core::protocol::splice::Edit;
 use warmline::upstream::Listener;
 
-use crate::engine::Behind;
+use crate::engine::{Attended, Behind, Telling};
 use crate::greeting::Hello;
-use crate::hearing::{Hearing, Questions};
+use crate::hearing::{Between, Client, Hearing, Questions};
 use crate::lists::ListNews;
 use crate::transport::NotSent;
 use crate::wire::{self, Incoming, Outgoing, Spoken};
@@ -38,9 +40,10 @@ pub(crate) struct Conversation<B> {
     cancels: HashMap<RequestId, AbortHandle>,
     /// What is to be handed out before anything else.
     next: VecDeque<Incoming>,
-    tell: mpsc::Sender<Incoming>,
+    client: Client,
     heard: mpsc::Receiver<Incoming>,
-    questions: Arc<Questions>,
+    /// What its server says outside any call is heard as long as this is there.
+    attended: Option<Box<dyn Attended>>,
     lists: ListNews,
     /// The era of the server, once it is known.
     era: Option<Era>,
@@ -74,9 +77,12 @@ impl<B: Behind> Conversation<B> {
             calls: FuturesUnordered::new(),
             cancels: HashMap::new(),
             next: VecDeque::new(),
-            tell,
+            client: Client {
+                tell,
+                questions: Arc::new(Questions::default()),
+            },
             heard,
-            questions: Arc::default(),
+            attended: None,
             lists: ListNews::default(),
             era: None,
             log_level: None,
@@ -90,30 +96,30 @@ impl<B: Behind> Conversation<B> {
         self
     }
 
-    /// Takes in a message of the client.
-    pub(crate) fn take(&mut self, message: Outgoing) -> Result<(), NotSent> {
+    /// Takes in a message of the client, and gives what is still to be done for it.
+    pub(crate) fn take(&mut self, message: Outgoing) -> Result<Option<Telling>, NotSent> {
         match &message {
             JsonRpcMessage::Request(request) => {
-                let spoken = wire::spoken(&message).map_err(NotSent)?;
+                let spoken = wire::spoken(&message).map_err(NotSent::malformed)?;
                 self.asked(request.id.clone(), spoken);
             },
             JsonRpcMessage::Notification(_) => {
-                let spoken = wire::spoken(&message).map_err(NotSent)?;
-                self.told(&spoken);
+                let spoken = wire::spoken(&message).map_err(NotSent::malformed)?;
+                return Ok(self.told(spoken));
             },
             JsonRpcMessage::Response(response) => {
-                let result = wire::raw(&response.result).map_err(NotSent)?;
-                self.questions
-                    .answered(&response.id, Answer::Result(result));
+                let result = wire::raw(&response.result).map_err(NotSent::malformed)?;
+                let answer = Answer::Result(result);
+                self.client.questions.answered(&response.id, answer);
             },
             JsonRpcMessage::Error(error) => {
                 if let Some(id) = &error.id {
-                    let error = wire::raw(&error.error).map_err(NotSent)?;
-                    self.questions.answered(id, Answer::Error(error));
+                    let error = wire::raw(&error.error).map_err(NotSent::malformed)?;
+                    self.client.questions.answered(id, Answer::Error(error));
                 }
             },
         }
-        Ok(())
+        Ok(None)
     }
 
     /// The next message for the client; none once the conversation was ended.
@@ -136,7 +142,12 @@ impl<B: Behind> Conversation<B> {
                         self.settle(settled);
                     }
                 },
-                changed = self.lists.changed(self.server.name()) => self.next.extend(changed),
+                changed = self.lists.changed(self.server.name()) => {
+                    // Whoever attends hears it from the session itself.
+                    if self.attended.as_ref().is_none_or(|attended| attended.is_over()) {
+                        self.next.extend(changed);
+                    }
+                },
             }
         }
     }
@@ -144,6 +155,7 @@ impl<B: Behind> Conversation<B> {
     /// Cancels what is under way.
     pub(crate) fn end(&mut self) {
         self.phase = Phase::Ended;
+        self.attended = None;
         self.calls.clear();
         self.cancels.clear();
     }
@@ -199,8 +211,7 @@ impl<B: Behind> Conversation<B> {
     fn call(&mut self, id: RequestId, spoken: Spoken) {
         let token = spoken.params.meta_member("progressToken");
         let listener: Arc<dyn Listener> = Arc::new(Hearing {
-            tell: self.tell.clone(),
-            questions: Arc::clone(&self.questions),
+            client: self.client.clone(),
             token: token.map(Bytes::copy_from_slice),
         });
         let params = self.with_log_level(spoken.params);
@@ -235,23 +246,40 @@ impl<B: Behind> Conversation<B> {
         self.cancels.insert(id, cancel);
     }
 
-    fn told(&mut self, spoken: &Spoken) {
+    /// The client told something: what is not for us is for its server.
+    fn told(&mut self, spoken: Spoken) -> Option<Telling> {
         match spoken.method.as_str() {
-            "notifications/initialized" => {},
+            // We greeted the server ourselves. From now on the client may be told things.
+            "notifications/initialized" => {
+                let ear = Arc::new(Between(self.client.clone()));
+                self.attended = self.server.attend(ear);
+                None
+            },
             "notifications/cancelled" => {
                 let id = spoken.params.member("requestId");
                 let id: Option<RequestId> = id.and_then(|raw| serde_json::from_slice(raw).ok());
                 if let Some(cancel) = id.and_then(|id| self.cancels.remove(&id)) {
                     cancel.abort();
                 }
+                None
             },
-            other => tracing::debug!(method = other, "notification of the client dropped"),
+            lacking if self.era == Some(Era::Modern) && LEGACY_ALONE.contains(&lacking) => {
+                tracing::debug!(
+                    method = lacking,
+                    "the server's era has no such notification"
+                );
+                None
+            },
+            _ => Some(self.server.notify(spoken.method, spoken.params)),
         }
     }
 }
 
 /// News that wait for the client; more are dropped.
 const NEWS: usize = 1024;
+
+/// Notifications of a client that the modern era does not have.
+const LEGACY_ALONE: [&str; 2] = ["notifications/roots/list_changed", "notifications/progress"];
 
 #[cfg(test)]
 mod tests;

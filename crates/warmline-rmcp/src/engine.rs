@@ -2,6 +2,7 @@
 //!
 //! A trait, so that the order of messages can be tested without a server.
 
+use std::fmt::Debug;
 use std::future::Future;
 use std::sync::Arc;
 
@@ -11,8 +12,9 @@ use rmcp::ErrorData;
 use rmcp::model::ErrorCode;
 use serde_json::{Value, json};
 use warmline::core::protocol::params::Params;
-use warmline::upstream::{Declared, Facts, Listener};
-use warmline::{Error, ServerHandle};
+
+use warmline::upstream::{Declared, Facts, Listener, Notices};
+use warmline::{Attending, Error, ServerHandle};
 
 /// A server that can be asked anything.
 pub(crate) trait Behind: Send + 'static {
@@ -32,6 +34,27 @@ pub(crate) trait Behind: Send + 'static {
         params: Params,
         listener: Arc<dyn Listener>,
     ) -> BoxFuture<'static, Result<Bytes, ErrorData>>;
+
+    /// Tells it something, on the session that is held.
+    fn notify(&self, method: String, params: Params) -> Telling;
+
+    /// Hears what it says outside any call, until what is given back is dropped.
+    fn attend(&self, ear: Arc<dyn Notices>) -> Option<Box<dyn Attended>>;
+}
+
+/// A notification on its way to a server.
+pub(crate) type Telling = BoxFuture<'static, Result<(), Error>>;
+
+/// Somebody hears what a server says outside any call.
+pub(crate) trait Attended: Debug + Send {
+    /// Whether there is nothing that could tell anything.
+    fn is_over(&self) -> bool;
+}
+
+impl Attended for Attending {
+    fn is_over(&self) -> bool {
+        Self::is_over(self)
+    }
 }
 
 impl Behind for ServerHandle {
@@ -56,6 +79,16 @@ impl Behind for ServerHandle {
     ) -> BoxFuture<'static, Result<Bytes, ErrorData>> {
         let call = self.request_raw(method, params).listened_by(listener);
         Box::pin(async move { call.await.map_err(|error| told(&error)) })
+    }
+
+    fn notify(&self, method: String, params: Params) -> Telling {
+        let server = self.clone();
+        Box::pin(async move { Self::notify(&server, &method, params.raw()).await })
+    }
+
+    fn attend(&self, ear: Arc<dyn Notices>) -> Option<Box<dyn Attended>> {
+        let attending = Self::attend(self, ear)?;
+        Some(Box::new(attending))
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a server tells and asks in the middle of a call, on its way to the client.
+//! What a server tells and asks, in the middle of a call or outside any, on its way to the client.
 //!
 //! News that nobody takes away in time is dropped, because it must not hold up the call; answers
 //! and questions are not.
@@ -12,7 +12,7 @@ use rmcp::model::{NumberOrString, RequestId};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use warmline::core::exchange::{Answer, News, Question};
-use warmline::upstream::{Asked, Listener};
+use warmline::upstream::{Asked, Listener, Notices};
 
 use crate::wire::{self, Incoming};
 
@@ -47,11 +47,55 @@ impl Questions {
     }
 }
 
+/// The way to the client.
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    pub(crate) tell: mpsc::Sender<Incoming>,
+    pub(crate) questions: Arc<Questions>,
+}
+
+impl Client {
+    fn told(&self, message: Option<Incoming>) {
+        if let Some(message) = message
+            && self.tell.try_send(message).is_err()
+        {
+            tracing::debug!("news dropped, the client did not take it");
+        }
+    }
+
+    async fn asked(&self, question: Question) -> Answer {
+        let (id, told) = self.questions.open();
+        let pending = Pending { client: self, id };
+        let method = question.kind.method();
+        let Some(message) = wire::question(&pending.id, method, &question.params) else {
+            return Answer::Declined;
+        };
+        if self.tell.send(message).await.is_err() {
+            return Answer::Declined;
+        }
+        told.await.unwrap_or(Answer::Declined)
+    }
+}
+
+/// The ear for what belongs to no call.
+#[derive(Debug)]
+pub(crate) struct Between(pub(crate) Client);
+
+impl Notices for Between {
+    fn notice(&self, method: &str, params: &[u8]) {
+        self.0.told(wire::notification(method, params));
+    }
+
+    fn question(&self, question: Question) -> Option<Asked<'static>> {
+        let client = self.0.clone();
+        Some(Box::pin(async move { client.asked(question).await }))
+    }
+}
+
 /// The ear of one call.
 #[derive(Debug)]
 pub(crate) struct Hearing {
-    pub(crate) tell: mpsc::Sender<Incoming>,
-    pub(crate) questions: Arc<Questions>,
+    pub(crate) client: Client,
     /// The progress token of the client's request, as raw JSON.
     pub(crate) token: Option<Bytes>,
 }
@@ -63,26 +107,11 @@ impl Listener for Hearing {
             News::Log(params) => wire::notification("notifications/message", &params),
             News::Other(method, params) => wire::notification(&method, &params),
         };
-        if let Some(message) = message
-            && self.tell.try_send(message).is_err()
-        {
-            tracing::debug!("news dropped, the client did not take it");
-        }
+        self.client.told(message);
     }
 
     fn question(&self, question: Question) -> Asked<'_> {
-        Box::pin(async move {
-            let (id, told) = self.questions.open();
-            let pending = Pending { hearing: self, id };
-            let method = question.kind.method();
-            let Some(message) = wire::question(&pending.id, method, &question.params) else {
-                return Answer::Declined;
-            };
-            if self.tell.send(message).await.is_err() {
-                return Answer::Declined;
-            }
-            told.await.unwrap_or(Answer::Declined)
-        })
+        Box::pin(self.client.asked(question))
     }
 }
 
@@ -96,21 +125,21 @@ impl Hearing {
     }
 }
 
-/// A question that was put to the client. If the call ends first, the client is told that nobody
-/// wants to know any more.
+/// A question that was put to the client. If nobody wants to know any more before it is answered,
+/// the client is told so.
 struct Pending<'a> {
-    hearing: &'a Hearing,
+    client: &'a Client,
     id: RequestId,
 }
 
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
-        if self.hearing.questions.remove(&self.id).is_none() {
+        if self.client.questions.remove(&self.id).is_none() {
             return;
         }
         let params = json!({ "requestId": self.id }).to_string();
         if let Some(withdrawn) = wire::notification("notifications/cancelled", params.as_bytes()) {
-            self.hearing.tell.try_send(withdrawn).ok();
+            self.client.tell.try_send(withdrawn).ok();
         }
     }
 }

@@ -34,8 +34,10 @@
 //! | `notifications/initialized` | nothing: the session said it long ago |
 //! | any request | goes the way of every call of Warmline: leased, sent, healed, sent again where that is safe |
 //! | drops a call, or cancels it | the call is cancelled, in the way of the server's era |
-//! | is asked (elicitation, sampling, roots) | its answer goes back to the call that was asked for |
-//! | wants to hear of lists that change between its calls | `WarmTransport::over(…).hearing(warm.events())` |
+//! | any other notification (`notifications/roots/list_changed`) | goes to the session that is held, if one is and its era has such |
+//! | is asked (elicitation, sampling, roots) | its answer goes back to the call that was asked for, or to the session |
+//! | subscribes, sets a log level, waits for lists to change | hears what its session says outside any call |
+//! | wants to hear of lists where no session is held for it | `WarmTransport::over(…).hearing(warm.events())` |
 //! | is closed | its calls are cancelled; the session stays with its run |
 //!
 //! An error of the server is passed on as it is. A call that got no answer ends with an error of

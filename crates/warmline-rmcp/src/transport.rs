@@ -13,8 +13,8 @@ use crate::lists::ListNews;
 
 /// A transport of the official SDK over a session that Warmline keeps.
 ///
-/// It starts no task of its own: calls move while the SDK waits for messages. Dropping it cancels
-/// the calls under way.
+/// Calls move while the SDK waits for messages; what the server says outside of them is heard by a
+/// task. Dropping it cancels the calls under way, and nothing is heard any more.
 #[derive(Debug)]
 pub struct WarmTransport(Conversation<ServerHandle>);
 
@@ -25,7 +25,8 @@ impl WarmTransport {
         Self(Conversation::with(server))
     }
 
-    /// The same for a client that wants to hear of lists that change between its calls, from what
+    /// The same for a client that wants to hear of lists that change between its calls also where
+    /// no session is held for it that could tell: from what
     /// [`Warmline::events`](warmline::Warmline::events) tells.
     #[must_use]
     pub fn hearing(self, events: Subscription) -> Self {
@@ -33,19 +34,44 @@ impl WarmTransport {
     }
 }
 
-/// The SDK handed over a message that is not one of the protocol.
+/// A message that the SDK handed over was not sent: it is not one of the protocol, or its server
+/// could not be told.
 #[derive(Debug)]
-pub struct NotSent(pub(crate) serde_json::Error);
+pub struct NotSent(Cause);
+
+#[derive(Debug)]
+enum Cause {
+    Malformed(serde_json::Error),
+    NotTold(Box<warmline::Error>),
+}
+
+impl NotSent {
+    pub(crate) fn malformed(error: serde_json::Error) -> Self {
+        Self(Cause::Malformed(error))
+    }
+
+    fn not_told(error: warmline::Error) -> Self {
+        Self(Cause::NotTold(Box::new(error)))
+    }
+}
 
 impl std::fmt::Display for NotSent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the message is not one of the protocol: {}", self.0)
+        match &self.0 {
+            Cause::Malformed(error) => {
+                write!(f, "the message is not one of the protocol: {error}")
+            },
+            Cause::NotTold(error) => write!(f, "the server was not told: {error}"),
+        }
     }
 }
 
 impl std::error::Error for NotSent {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.0)
+        match &self.0 {
+            Cause::Malformed(error) => Some(error),
+            Cause::NotTold(error) => Some(&**error),
+        }
     }
 }
 
@@ -56,7 +82,13 @@ impl Transport<RoleClient> for WarmTransport {
         &mut self,
         item: TxJsonRpcMessage<RoleClient>,
     ) -> impl Future<Output = Result<(), NotSent>> + Send + 'static {
-        std::future::ready(self.0.take(item))
+        let taken = self.0.take(item);
+        async move {
+            match taken? {
+                Some(telling) => telling.await.map_err(NotSent::not_told),
+                None => Ok(()),
+            }
+        }
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {

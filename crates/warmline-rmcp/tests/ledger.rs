@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex};
 use rmcp::handler::client::ClientHandler;
 use rmcp::model::{
     CallToolRequestParams, CallToolResult, ClientConfig, ListRootsResult,
-    LoggingMessageNotificationParam, ProgressNotificationParam, Root, RootsCapabilities,
+    LoggingMessageNotificationParam, ProgressNotificationParam, ResourceUpdatedNotificationParam,
+    Root, RootsCapabilities, SubscribeRequestParams,
 };
 use rmcp::service::{NotificationContext, RequestContext, RunningService};
 use rmcp::{ErrorData, RoleClient, ServiceError, ServiceExt as _};
@@ -240,6 +241,14 @@ impl ClientHandler for Listening {
         self.1.notify_one();
     }
 
+    async fn on_resource_updated(
+        &self,
+        updated: ResourceUpdatedNotificationParam,
+        _: NotificationContext<RoleClient>,
+    ) {
+        self.note(format!("{} updated", updated.uri));
+    }
+
     async fn list_roots(
         &self,
         _: RequestContext<RoleClient>,
@@ -306,6 +315,80 @@ async fn a_client_hears_of_lists_that_change_between_its_calls() {
     busy.cancel().await.unwrap();
     idle.cancel().await.unwrap();
     run.end().await;
+}
+
+/// Waits until it is so.
+async fn until(what: &str, is_so: impl Fn() -> bool) {
+    let wait = async {
+        while !is_so() {
+            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+        }
+    };
+    let waited = tokio::time::timeout(PATIENCE, wait).await;
+    assert!(waited.is_ok(), "{what}");
+}
+
+/// P90, P91: what a session says and asks outside any call reaches its client, also after the
+/// session was replaced; what the client tells reaches the session.
+#[tokio::test]
+async fn a_client_hears_its_session_between_calls_and_is_heard() {
+    let ledger = LedgerServer::start(Personality::legacy()).unwrap();
+    let (control, warm) = (ledger.control(), engine(&ledger));
+    let run = warm.begin();
+    let handler = Listening::default();
+    let transport = WarmTransport::over(run.server("lamp").unwrap()).hearing(warm.events());
+    let client = handler.clone().serve(transport).await.unwrap();
+    let uri = "ledger://entries";
+    client
+        .subscribe(SubscribeRequestParams::new(uri))
+        .await
+        .unwrap();
+    let has_heard = |what: &str| handler.heard().iter().filter(|said| *said == what).count();
+    let updated = format!("{uri} updated");
+    until("it is listened to", || control.standing_streams() == 1).await;
+    control.update_resource(uri);
+    until("an update is heard", || has_heard(&updated) == 1).await;
+    control.change_tools();
+    until("of tools", || has_heard("tools changed") == 1).await;
+    control.ask("roots/list", &json!({}));
+    until("a question", || has_heard("asked for roots") == 1).await;
+    let line = json!({ "level": "info", "data": "by the way" });
+    let message = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": line });
+    control.say(&message);
+    until("a log line", || has_heard("log") == 1).await;
+
+    control.forget_sessions();
+    client.call_tool(call("counter", &json!({}))).await.unwrap();
+    until("the new one is listened to", || {
+        control.standing_streams() == 1
+    })
+    .await;
+    control.update_resource(uri);
+    until("an update of the new one", || has_heard(&updated) == 2).await;
+
+    client.notify_roots_list_changed().await.unwrap();
+    let told = || ledger.ledger().received("notifications/roots/list_changed");
+    until("it was told", || told() == 1).await;
+    client.cancel().await.unwrap();
+    run.end().await;
+    warm.close().await;
+    assert_eq!(ledger.violations(), Vec::<String>::new());
+}
+
+/// A notification that could not be delivered is not called sent.
+#[tokio::test]
+async fn a_server_that_could_not_be_told_is_an_error() {
+    let ledger = LedgerServer::start(Personality::legacy()).unwrap();
+    let warm = engine(&ledger);
+    let run = warm.begin();
+    let client = served(&run).await;
+    assert_eq!(count(&client).await, 1);
+    drop(ledger);
+    let told = client.notify_roots_list_changed().await;
+    assert!(matches!(told, Err(ServiceError::TransportSend(_))));
+    client.cancel().await.unwrap();
+    run.end_now().await;
+    warm.close().await;
 }
 
 /// A server that never answers and a client that ends: nothing is left behind.

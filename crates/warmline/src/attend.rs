@@ -48,6 +48,14 @@ const LISTS: [&str; 3] = ["tools", "prompts", "resources"];
 #[must_use = "dropping it ends the attending"]
 pub struct Attending(JoinHandle<()>);
 
+impl Attending {
+    /// Whether nothing will be heard any more: nothing is held for this caller that could tell
+    /// anything.
+    pub fn is_over(&self) -> bool {
+        self.0.is_finished()
+    }
+}
+
 impl Drop for Attending {
     fn drop(&mut self) {
         self.0.abort();

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use warmline::core::era::Version;
 use warmline::core::exchange::{News, Question, QuestionKind};
 use warmline::core::key::Transport;
-use warmline::upstream::{Declared, Facts};
+use warmline::upstream::{Declared, Facts, Notices};
 
 use super::*;
 
@@ -24,6 +24,24 @@ struct Script {
     asked: Vec<(String, Value)>,
     pending: BTreeMap<String, Pending>,
     dropped: Vec<String>,
+    told: Vec<String>,
+    ear: Option<Arc<dyn Notices>>,
+}
+
+/// Attends until it is dropped.
+#[derive(Debug)]
+struct Sitting(Stage);
+
+impl Attended for Sitting {
+    fn is_over(&self) -> bool {
+        false
+    }
+}
+
+impl Drop for Sitting {
+    fn drop(&mut self) {
+        self.0.script().ear = None;
+    }
 }
 
 struct Pending {
@@ -127,6 +145,19 @@ impl Behind for Stage {
             answer
         })
     }
+
+    fn notify(&self, method: String, _params: Params) -> Telling {
+        let stage = self.clone();
+        Box::pin(async move {
+            stage.script().told.push(method);
+            Ok(())
+        })
+    }
+
+    fn attend(&self, ear: Arc<dyn Notices>) -> Option<Box<dyn Attended>> {
+        self.script().ear = Some(ear);
+        Some(Box::new(Sitting(self.clone())))
+    }
 }
 
 fn outgoing(message: Value) -> Outgoing {
@@ -135,6 +166,10 @@ fn outgoing(message: Value) -> Outgoing {
 
 fn request(id: i64, method: &str, params: Value) -> Outgoing {
     outgoing(json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))
+}
+
+fn notice(method: &str, params: Value) -> Outgoing {
+    outgoing(json!({ "jsonrpc": "2.0", "method": method, "params": params }))
 }
 
 fn hello(version: &str) -> Outgoing {
@@ -329,7 +364,71 @@ async fn a_question_that_nobody_wants_answered_any_more_is_withdrawn() {
     assert_eq!(withdrawn["params"]["requestId"], asked["id"]);
     // A late answer of the client harms nobody.
     let id = asked["id"].as_i64().map(NumberOrString::Number).unwrap();
-    conversation.questions.answered(&id, Answer::Declined);
+    let questions = &conversation.client.questions;
+    questions.answered(&id, Answer::Declined);
+}
+
+/// What the client tells goes up where its server's era has such, and never what is ours.
+#[tokio::test]
+async fn what_a_client_tells_reaches_its_server() {
+    let (roots, progress) = ("notifications/roots/list_changed", "notifications/progress");
+    let extension = "notifications/example.org/seen";
+    for (era, version, told) in [
+        (
+            Era::Legacy,
+            Version::V2025_11_25,
+            vec![roots, progress, extension],
+        ),
+        (Era::Modern, Version::V2026_07_28, vec![extension]),
+    ] {
+        let stage = Stage::of(era, version);
+        let mut conversation = greeted(&stage).await;
+        for (method, params) in [
+            ("notifications/initialized", json!({})),
+            (roots, json!({})),
+            (
+                progress,
+                json!({ "progressToken": "theirs", "progress": 1 }),
+            ),
+            (extension, json!({})),
+            ("notifications/cancelled", json!({ "requestId": 77 })),
+        ] {
+            let telling = conversation.take(notice(method, params)).unwrap();
+            if let Some(telling) = telling {
+                telling.await.unwrap();
+            }
+        }
+        assert_eq!(stage.script().told, told);
+    }
+}
+
+/// What a server says and asks outside any call reaches a client that is ready, until it ends.
+#[tokio::test]
+async fn what_a_server_says_between_calls_reaches_the_client() {
+    let stage = Stage::of(Era::Legacy, Version::V2025_11_25);
+    let mut conversation = greeted(&stage).await;
+    assert!(stage.script().ear.is_none(), "it is not ready yet");
+    let ready = notice("notifications/initialized", json!({}));
+    conversation.take(ready).unwrap();
+    let ear = stage.script().ear.clone().unwrap();
+    ear.notice("notifications/resources/updated", br#"{"uri":"a://b"}"#);
+    let updated = heard(&mut conversation).await;
+    assert_eq!(updated["method"], "notifications/resources/updated");
+    assert_eq!(updated["params"]["uri"], "a://b");
+    let roots = Question {
+        kind: QuestionKind::Roots,
+        params: Bytes::from_static(b"{}"),
+    };
+    let answering = async {
+        let asked = heard(&mut conversation).await;
+        assert_eq!(asked["method"], "roots/list");
+        let result = json!({ "jsonrpc": "2.0", "id": asked["id"], "result": { "roots": [] } });
+        conversation.take(outgoing(result)).unwrap();
+    };
+    let (answer, ()) = tokio::join!(ear.question(roots).unwrap(), answering);
+    assert!(matches!(answer, Answer::Result(_)));
+    conversation.end();
+    assert!(stage.script().ear.is_none(), "nobody hears any more");
 }
 
 #[tokio::test]
