@@ -392,7 +392,11 @@ impl<'a> Way<'a> {
         }
         let (method, params) = (&self.job.method, &self.job.params);
         route.setup().note_order(self.client(), method, params);
+        let session = Arc::clone(lease.session());
         lease.settle(Outcome::Fine { left_state });
+        if self.is_ordered_in_vain(route, &session) {
+            return Step::Again(self.request());
+        }
         let kind = kind_of(&result);
         self.count(|counted| counted.answered(kind));
         let unknown_tool = (kind == CallOutcome::ToolError)

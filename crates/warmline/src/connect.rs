@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use serde_json::json;
 use warmline_core::code::Reason;
 use warmline_core::era::Era;
-use warmline_core::exchange::{Ending, Patience, Request, Trouble};
+use warmline_core::exchange::Trouble;
 use warmline_core::key::{DeclaredId, Digest, Key, Transport};
 use warmline_core::plan::{self, Asking, Holding, Leg, Plan};
 use warmline_core::policy::BreakerPolicy;
+use warmline_core::pool::Sharing;
 use warmline_core::pool::{Health, Why};
 use warmline_core::protocol::params::Params;
 
@@ -38,6 +38,7 @@ mod abandoned;
 mod line;
 mod orders;
 mod recorded;
+mod saying;
 mod starts;
 mod telling;
 
@@ -160,13 +161,25 @@ impl Setup {
         })
     }
 
-    /// Remembers what has to be said again to the session that replaces this one.
-    pub(crate) fn note_order(&self, client: Option<Digest>, method: &str, params: &Params) {
+    /// Remembers what has to be said again to the session that replaces this one. The record says
+    /// so in the background.
+    pub(crate) fn note_order(
+        self: &Arc<Self>,
+        client: Option<Digest>,
+        method: &str,
+        params: &Params,
+    ) {
         if Orders::are_given_by(method) {
             let aside = self.aside();
             aside.orders.lock().note(client, method, params);
             aside.audience.changed();
+            self.renews();
         }
+    }
+
+    /// How calls share its sessions, where a key holds them.
+    pub(crate) fn sharing(&self) -> Option<Sharing> {
+        self.held.map(|(_, holding)| holding.sharing)
     }
 
     pub(crate) fn is_process(&self) -> bool {
@@ -367,33 +380,6 @@ impl Connect {
             Probed::Silent => Health::Silent,
         }
     }
-
-    /// Says again what was said to the session that this one replaces.
-    async fn say_again(setup: &Setup, session: &Session) {
-        let orders = setup.orders();
-        let mut requests = Vec::new();
-        if let Some(level) = &orders.log_level {
-            requests.push(("logging/setLevel", json!({ "level": level })));
-        }
-        for uri in &orders.subscriptions {
-            requests.push(("resources/subscribe", json!({ "uri": uri })));
-        }
-        let limit = setup.entry.policy().health_check_timeout;
-        for (method, params) in requests {
-            let Ok(params) = Params::of(&params) else {
-                continue;
-            };
-            let patience = Patience {
-                idle: limit,
-                total: limit,
-            };
-            let request = Request::new(method, params).patient(patience);
-            if let Ending::Failed(failure) = session.call(request, &()).await {
-                let server = &setup.entry.name;
-                tracing::warn!(%server, method, trouble = %failure.trouble, "not said again to the new session");
-            }
-        }
-    }
 }
 
 impl Connector for Connect {
@@ -422,7 +408,7 @@ impl Connector for Connect {
         line.generation
             .store(order.generation.number(), Ordering::Relaxed);
         order.setup.left_state.store(false, Ordering::Relaxed);
-        Self::say_again(&order.setup, &line).await;
+        saying::say_again(&order.setup, &line).await;
         if order.replaces.is_some() {
             order.setup.entry.forget_greetings();
         }
@@ -433,6 +419,10 @@ impl Connector for Connect {
         let mut opened = self.write_down(order, line).await;
         opened.lost_state |= order.setup.was_there.swap(false, Ordering::Relaxed);
         opened
+    }
+
+    fn joined(&self, line: &Arc<Line>, setup: &Arc<Setup>) {
+        saying::catch_up(setup, line);
     }
 
     async fn check(&self, line: &Arc<Line>, setup: &Arc<Setup>) -> Health {

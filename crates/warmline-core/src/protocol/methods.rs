@@ -139,6 +139,14 @@ pub fn repeat_of(method: &str) -> Repeat {
     Method::find(method).map_or(Repeat::Unsafe, |known| known.repeat)
 }
 
+/// Whether a caller may ask this on a session that somebody holds for it. Greeting a server opens
+/// another session, which nobody would ever end; and what is told is not asked.
+pub fn is_asked_on_held(method: &str) -> bool {
+    let is_told = |known: &Method| known.form == Form::Notification;
+    method != "initialize"
+        && !(method.starts_with("notifications/") && Method::find(method).is_some_and(is_told))
+}
+
 const FIRST: Version = Version::V2024_11_05;
 const LAST: Version = Version::V2026_07_28;
 const LEGACY: Version = Version::NEWEST_LEGACY;

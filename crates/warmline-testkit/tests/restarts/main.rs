@@ -10,6 +10,7 @@ mod census;
 
 mod kept;
 mod left;
+mod orders;
 mod resumed;
 mod secrets;
 mod shared;

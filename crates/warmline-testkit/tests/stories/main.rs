@@ -25,6 +25,7 @@ mod meeting;
 mod named;
 mod needs;
 mod opening;
+mod orders;
 mod reuse;
 mod runs;
 mod spares;

@@ -284,7 +284,7 @@ pub(crate) fn line(caller: &Caller, entry: &Arc<Entry>) -> Option<Arc<Line>> {
     newest(&cell).map(|seen| seen.session)
 }
 
-fn newest(cell: &CellOf<Connect>) -> Option<Seen<Connect>> {
+pub(super) fn newest(cell: &CellOf<Connect>) -> Option<Seen<Connect>> {
     let sessions = cell.sessions().into_iter();
     sessions.max_by_key(|seen| seen.generation)
 }

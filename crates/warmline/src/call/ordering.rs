@@ -8,11 +8,12 @@ use bytes::Bytes;
 use serde_json::json;
 use warmline_core::exchange::Request;
 use warmline_core::key::Digest;
-use warmline_core::pool::Outcome;
+use warmline_core::pool::{Outcome, Sharing};
 use warmline_core::protocol::params::Params;
 
+use super::asking::newest;
 use super::{Answered, Way, kind_of};
-use crate::connect::{Connect, Meant};
+use crate::connect::{Connect, Line, Meant, Orders};
 use crate::pool::Lease;
 use crate::route::Route;
 
@@ -26,6 +27,19 @@ impl Way<'_> {
     pub(super) fn meant(&self, route: &Route) -> Meant {
         let (method, params) = (&self.job.method, &self.job.params);
         route.setup().meant(self.client(), method, params)
+    }
+
+    /// Whether the call is an order, and another session took the place of the one that answered
+    /// it: that one has not heard of it. One that comes later is told what was noted.
+    pub(super) fn is_ordered_in_vain(&self, route: &Route, answered: &Arc<Line>) -> bool {
+        let Some(cell) = route.cell() else {
+            return false;
+        };
+        let is_only_one = route.setup().sharing() != Some(Sharing::OneEach);
+        Orders::are_given_by(&self.job.method)
+            && self.held.is_none()
+            && is_only_one
+            && newest(cell).is_some_and(|newest| !Arc::ptr_eq(&newest.session, answered))
     }
 
     /// What is asked for is so already, because somebody else wants it.

@@ -8,11 +8,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde_json::{Value, json};
 use warmline_core::key::Digest;
 use warmline_core::protocol::meta::LOG_LEVELS;
 use warmline_core::protocol::params::Params;
+use warmline_core::record::Record;
 
 use super::Setup;
+use super::saying::{LEVEL, Said};
 
 /// So many subscriptions are said again, at most.
 const MAX_SUBSCRIPTIONS: usize = 1_000;
@@ -71,8 +74,26 @@ impl Setup {
 }
 
 impl Orders {
+    /// Those that a record tells of.
+    pub(super) fn recorded(record: &Record) -> Self {
+        Self {
+            log_level: record.log_level.clone(),
+            subscriptions: record.subscriptions.iter().cloned().collect(),
+            wishes: BTreeMap::new(),
+        }
+    }
+
+    /// These count too, where nothing else was said here.
+    pub(super) fn join(&mut self, others: &Self) {
+        let level = self.log_level.take();
+        self.log_level = level.or_else(|| others.log_level.clone());
+        let room = MAX_SUBSCRIPTIONS.saturating_sub(self.subscriptions.len());
+        let uris = others.subscriptions.iter().take(room).cloned();
+        self.subscriptions.extend(uris);
+    }
+
     /// Whether a method gives one.
-    pub(super) fn are_given_by(method: &str) -> bool {
+    pub(crate) fn are_given_by(method: &str) -> bool {
         matches!(
             method,
             "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe"
@@ -153,6 +174,32 @@ impl Orders {
         wish.uris.clone()
     }
 
+    /// What has to be said to a session that was told this, or nothing.
+    pub(super) fn beyond(&self, told: Option<&Self>) -> Vec<Said> {
+        let mut all = Vec::new();
+        let mut say = |method: &'static str, params: Value| {
+            // A string is always fine.
+            if let Ok(params) = Params::of(&params) {
+                all.push((method, params));
+            }
+        };
+        let level = told.and_then(|told| told.log_level.as_ref());
+        if let Some(wanted) = &self.log_level
+            && level != Some(wanted)
+        {
+            say(LEVEL, json!({ "level": wanted }));
+        }
+        let nothing = BTreeSet::new();
+        let heard = told.map_or(&nothing, |told| &told.subscriptions);
+        for uri in heard.difference(&self.subscriptions) {
+            say("resources/unsubscribe", json!({ "uri": uri }));
+        }
+        for uri in self.subscriptions.difference(heard) {
+            say("resources/subscribe", json!({ "uri": uri }));
+        }
+        all
+    }
+
     /// Whether nothing was said.
     pub(crate) fn is_empty(&self) -> bool {
         self.log_level.is_none() && self.subscriptions.is_empty()
@@ -167,11 +214,7 @@ fn level(params: &Params) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-
-    const LEVEL: &str = "logging/setLevel";
 
     fn level_of(name: &str) -> Params {
         Params::of(&json!({ "level": name })).unwrap()
@@ -222,6 +265,36 @@ mod tests {
         assert_eq!(orders.log_level.as_deref(), Some("alert"));
         // What is no level its server refuses.
         assert_eq!(orders.meant(one, LEVEL, &level_of("loud")), Meant::AsSaid);
+    }
+
+    #[test]
+    fn a_session_is_told_what_it_was_not_told_before() {
+        let mut before = Orders::default();
+        before.note(None, LEVEL, &level_of("info"));
+        before.note(None, "resources/subscribe", &uri("kept"));
+        before.note(None, "resources/subscribe", &uri("gone"));
+        let mut now = before.clone();
+        now.note(None, LEVEL, &level_of("debug"));
+        now.note(None, "resources/unsubscribe", &uri("gone"));
+        now.note(None, "resources/subscribe", &uri("new"));
+        let said = |now: &Orders, told| {
+            let methods = now.beyond(told).into_iter();
+            let said = methods.map(|(method, params)| {
+                let text = String::from_utf8_lossy(params.raw()).into_owned();
+                format!("{method} {text}")
+            });
+            said.collect::<Vec<_>>()
+        };
+        assert_eq!(
+            said(&now, Some(&before)),
+            [
+                r#"logging/setLevel {"level":"debug"}"#,
+                r#"resources/unsubscribe {"uri":"gone"}"#,
+                r#"resources/subscribe {"uri":"new"}"#,
+            ]
+        );
+        assert_eq!(said(&now, None).len(), 3);
+        assert_eq!(said(&now, Some(&now)), [""; 0]);
     }
 
     #[test]

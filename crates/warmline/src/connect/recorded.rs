@@ -12,7 +12,7 @@ use warmline_core::pool::{Generation, Why};
 use warmline_core::record::{self, Record};
 
 use super::telling::failure_of;
-use super::{CLOSE_WITHIN, Connect, Line, Setup};
+use super::{CLOSE_WITHIN, Connect, Line, Orders, Setup};
 use crate::clock;
 use crate::metrics::{StoreOperation, StoreResult};
 use crate::pool::{CellOf, Opened, Order};
@@ -29,6 +29,8 @@ pub(crate) struct Book {
     /// Whether the store took that record: whoever comes next finds the session by it, however the
     /// store is doing when this process ends.
     is_stored: AtomicBool,
+    /// Whether somebody is about to renew it.
+    is_due: AtomicBool,
     /// Who writes of a session has it; only one does.
     pen: Semaphore,
     /// The highest generation whose record was crossed out: no late renewal brings it back.
@@ -41,6 +43,7 @@ impl Book {
             records,
             written: Mutex::new(None),
             is_stored: AtomicBool::new(false),
+            is_due: AtomicBool::new(false),
             pen: Semaphore::new(1),
             crossed_out: AtomicU32::new(0),
         })
@@ -144,9 +147,9 @@ impl Connect {
             return None;
         };
         if record.log_level.is_some() || !record.subscriptions.is_empty() {
-            let mut orders = setup.aside().orders.lock();
-            orders.log_level.clone_from(&record.log_level);
-            orders.subscriptions = record.subscriptions.iter().cloned().collect();
+            let told = Orders::recorded(record);
+            setup.aside().orders.lock().join(&told);
+            line.was_told(told);
         }
         setup.left_state.store(record.left_state, Ordering::Relaxed);
         if record.left_state {
@@ -328,8 +331,12 @@ impl Setup {
         self.renews();
     }
 
-    /// Renews the record in the background.
-    fn renews(self: &Arc<Self>) {
+    /// Renews the record in the background, once for all that changes until it is written.
+    pub(super) fn renews(self: &Arc<Self>) {
+        let book = self.book.as_deref();
+        if book.is_none_or(|book| book.is_due.swap(true, Ordering::SeqCst)) {
+            return;
+        }
         let setup = Arc::clone(self);
         clock::spawn_if_running("record", async move {
             if let Some(book) = &setup.book {
@@ -342,6 +349,8 @@ impl Setup {
 /// Writes down what changed since the record was written, and says what kept it from that.
 async fn renew(setup: &Arc<Setup>, book: &Book) -> Option<Trouble> {
     let _pen = book.pen.acquire().await.ok();
+    // From here on what changes is not in what is written now.
+    book.is_due.store(false, Ordering::SeqCst);
     let mut record = book.written.lock().clone()?;
     let generation = record.generation;
     if book.crossed_out.load(Ordering::SeqCst) >= generation {
@@ -354,24 +363,21 @@ async fn renew(setup: &Arc<Setup>, book: &Book) -> Option<Trouble> {
     let began = clock::now();
     let written = book.records.touch(&record).await;
     Connect::store_did(setup, StoreOperation::Save, did_write(&written), began);
+    let mut now = book.written.lock();
+    // Unless another session was written down meanwhile.
+    let is_same = now.as_ref().is_some_and(|now| now.generation == generation);
     match written {
-        Written::Done => {
-            let mut written = book.written.lock();
-            // Unless another session was written down meanwhile.
-            if written
-                .as_ref()
-                .is_some_and(|now| now.generation == generation)
-            {
-                *written = Some(record);
-                book.is_stored.store(true, Ordering::SeqCst);
-            }
+        Written::Done if is_same => {
+            *now = Some(record);
+            book.is_stored.store(true, Ordering::SeqCst);
             None
         },
         // Another session's stands there.
-        Written::Lost(_) => {
+        Written::Lost(_) if is_same => {
             book.is_stored.store(false, Ordering::SeqCst);
             None
         },
+        Written::Done | Written::Lost(_) => None,
         Written::Not(trouble) => Some(trouble),
     }
 }

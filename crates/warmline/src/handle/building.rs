@@ -18,6 +18,7 @@ use warmline_core::code::Reason;
 use warmline_core::delivery::Delivery;
 use warmline_core::exchange::{Patience, Trouble, Words};
 use warmline_core::policy::Policy;
+use warmline_core::protocol::methods;
 use warmline_core::protocol::params::Params;
 use warmline_core::repeat::Said as SaidOfRepeat;
 
@@ -214,6 +215,14 @@ impl<T> Call<T> {
             let trouble = Trouble::new(Reason::InvalidRequest, what).because(why);
             Error::new(trouble, Delivery::Unsent)
         };
+        if !methods::is_asked_on_held(&self.method) {
+            let what = format!(
+                "`{}` is not asked of `{server}` by its callers",
+                self.method
+            );
+            let why = "sessions are opened and greeted for them, and notifications have no answer";
+            return Err(bad(what, why.to_owned()));
+        }
         let params = self.params.map_err(|why| {
             bad(
                 format!(

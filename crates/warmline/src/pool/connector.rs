@@ -48,6 +48,9 @@ pub(crate) trait Connector: Send + Sync + Sized + 'static {
         order: &Order<Self>,
     ) -> impl Future<Output = Result<Arc<Self::Session>, Trouble>> + Send;
 
+    /// A session of a key is there now, and others get it.
+    fn joined(&self, _session: &Arc<Self::Session>, _setup: &Arc<Self::Setup>) {}
+
     /// Asks an idle session whether it lives. Bounded by itself.
     fn check(
         &self,

@@ -337,6 +337,7 @@ impl<C: Connector> Permit<C> {
             left_state: opened.left_state,
         };
         let number = opened.generation.unwrap_or(generation);
+        let session = Arc::clone(&opened.session);
         let slot = Slot {
             generation,
             session: opened.session,
@@ -354,6 +355,9 @@ impl<C: Connector> Permit<C> {
             inside.take_in(&cell, event, now, steps);
             loss
         });
+        if cell.purpose() == Purpose::Held {
+            cell.connector().joined(&session, cell.setup());
+        }
         let recorded = Generation::of(number.number() - 1).filter(|_| arrival.lost_state);
         let from = self.replaces.or(loss.map(|loss| loss.generation));
         cell.happened(What::Joined {
