@@ -18,15 +18,14 @@ use warmline::seal::Purpose;
 use crate::declared::Answers;
 
 /// The form of what is sealed; another one is not read.
-const FORM: u8 = 2;
-/// Form, identity, route, name of the client session, version, answers, time, run.
-const LENGTH: usize = 1 + 16 + 16 + 16 + 1 + 2 + 8 + RUN_PLACE;
-/// What is left for the run below the longest text: one byte that says what stands there.
-const RUN_PLACE: usize = 1 + LONGEST_NAME;
-/// A longer name than this has no room in a ticket.
-const LONGEST_NAME: usize = 55;
+const FORM: u8 = 3;
+/// Form, identity, route, name of the client session, version, answers, time, and the run: how long
+/// its name is, and room for the longest.
+const LENGTH: usize = 1 + 16 + 16 + 16 + 1 + 2 + 8 + 1 + LONGEST_NAME;
+/// No name of a run is longer.
+const LONGEST_NAME: usize = 128;
 /// No ticket of ours is longer; nothing longer is even looked at.
-const MAX_TEXT: usize = 200;
+const MAX_TEXT: usize = 300;
 
 /// What a legacy client session is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,67 +52,65 @@ pub(crate) enum RunOf {
     /// It is a run of its own.
     Itself,
     /// The one that was named when it was given.
-    Named(ShortName),
-    /// The same, whose name is too long: it can be known again, but not be told.
-    Long(Digest),
+    Named(RunName),
 }
 
-/// The name of a run that a ticket has room for. What is left is zeros.
+/// The name of a run, with zeros behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ShortName([u8; LONGEST_NAME]);
+pub(crate) struct RunName {
+    length: u8,
+    bytes: [u8; LONGEST_NAME],
+}
 
-impl ShortName {
-    fn of(name: &str) -> Option<Self> {
-        let mut place = [0; LONGEST_NAME];
-        place
-            .get_mut(..name.len())?
-            .copy_from_slice(name.as_bytes());
-        Some(Self(place))
+impl RunName {
+    fn of(name: &[u8]) -> Option<Self> {
+        let mut bytes = [0; LONGEST_NAME];
+        bytes.get_mut(..name.len())?.copy_from_slice(name);
+        let length = u8::try_from(name.len()).ok()?;
+        Some(Self { length, bytes })
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.length.into()).unwrap_or_default()
     }
 
     pub(crate) fn text(&self) -> &str {
-        let text = std::str::from_utf8(&self.0).unwrap_or_default();
-        text.trim_end_matches('\0')
+        std::str::from_utf8(self.bytes()).unwrap_or_default()
     }
 }
 
 impl RunOf {
-    /// The run that was named, if one was; `digest` is that of a name.
-    pub(crate) fn named(name: Option<&str>, digest: impl FnOnce(&str) -> Digest) -> Self {
-        let Some(name) = name else {
-            return Self::Itself;
-        };
-        ShortName::of(name).map_or_else(|| Self::Long(digest(name)), Self::Named)
+    /// The run that was named, if one was.
+    pub(crate) fn named(name: Option<&str>) -> Self {
+        // A name that is longer than any was refused before.
+        let name = name.and_then(|name| RunName::of(name.as_bytes()));
+        name.map_or(Self::Itself, Self::Named)
     }
 
-    /// Whether it is the run of this name.
-    pub(crate) fn is(&self, name: &str, digest: impl FnOnce(&str) -> Digest) -> bool {
+    /// Its name, if one was named.
+    pub(crate) fn name(&self) -> Option<&str> {
         match self {
-            Self::Itself => false,
-            Self::Named(short) => short.text() == name,
-            Self::Long(known) => *known == digest(name),
+            Self::Itself => None,
+            Self::Named(name) => Some(name.text()),
         }
     }
 
     fn write(&self, out: &mut Vec<u8>) {
-        let (first, rest) = match self {
-            Self::Itself => (0, &[][..]),
-            Self::Named(short) => (1, &short.0[..]),
-            Self::Long(digest) => (2, &digest.bytes()[..]),
+        let (length, bytes) = match self {
+            Self::Itself => (0, &[0; LONGEST_NAME]),
+            Self::Named(name) => (name.length, &name.bytes),
         };
-        let end = out.len() + RUN_PLACE;
-        out.push(first);
-        out.extend_from_slice(rest);
-        out.resize(end, 0);
+        out.push(length);
+        out.extend_from_slice(bytes);
     }
 
     fn read(rest: &mut Reader<'_>) -> Option<Self> {
-        match rest.take::<1>()? {
-            [0] => Some(Self::Itself),
-            [1] => Some(Self::Named(ShortName(rest.take()?))),
-            [2] => Some(Self::Long(Digest::new(rest.take()?))),
-            _ => None,
-        }
+        let [length] = rest.take()?;
+        let bytes = rest.take()?;
+        Some(match length {
+            0 => Self::Itself,
+            length => Self::Named(RunName { length, bytes }),
+        })
     }
 }
 
@@ -187,15 +184,11 @@ fn version_of([number]: [u8; 1]) -> Option<Version> {
 mod tests {
     use super::*;
 
-    fn digest(name: &str) -> Digest {
-        Digest::new([u8::try_from(name.len()).unwrap(); 16])
-    }
-
     fn ticket(version: Version) -> Ticket {
         Ticket {
             identity: Digest::new([1; 16]),
             route: Digest::new([2; 16]),
-            run: RunOf::named(Some("r1"), digest),
+            run: RunOf::named(Some("r1")),
             name: Digest::new([3; 16]),
             version,
             answers: Answers::of_bits(5),
@@ -208,44 +201,28 @@ mod tests {
         let vault = Vault::ephemeral().unwrap();
         for version in Version::ALL {
             let text = ticket(version).seal(&vault).unwrap();
-            assert!(text.len() < 200, "{}", text.len());
+            assert!(text.len() <= MAX_TEXT, "{}", text.len());
             assert!(text.bytes().all(|byte| byte.is_ascii_graphic()));
             assert_eq!(Ticket::open(&vault, text.as_bytes()), Some(ticket(version)));
         }
     }
 
-    /// A ticket has one size, whatever run it belongs to, and knows the run again.
+    /// A ticket knows its run again, and has one size whatever run it belongs to.
     #[test]
     fn a_ticket_knows_its_run_again() {
         let vault = Vault::ephemeral().unwrap();
-        let (longest, longer) = ("x".repeat(LONGEST_NAME), "x".repeat(LONGEST_NAME + 1));
-        let rows = [
-            (None, None),
-            (Some("r"), Some("r")),
-            (Some(&*longest), Some(&*longest)),
-            (Some(&*longer), None),
-        ];
         let mut sizes = Vec::new();
-        for (named, told) in rows {
-            let run = RunOf::named(named, digest);
+        for length in [0, 1, LONGEST_NAME] {
+            let name = "x".repeat(length);
+            let named = Some(&*name).filter(|name| !name.is_empty());
             let given = Ticket {
-                run,
+                run: RunOf::named(named),
                 ..ticket(Version::NEWEST_LEGACY)
             };
             let text = given.seal(&vault).unwrap();
-            sizes.push(text.len());
             let opened = Ticket::open(&vault, text.as_bytes()).unwrap();
-            assert_eq!(opened, given);
-            let short = match &opened.run {
-                RunOf::Named(short) => Some(short.text()),
-                RunOf::Itself | RunOf::Long(_) => None,
-            };
-            assert_eq!(short, told);
-            assert_eq!(opened.run.is("r", digest), named == Some("r"));
-            assert_eq!(
-                named.map(|name| opened.run.is(name, digest)),
-                named.map(|_| true)
-            );
+            assert_eq!((opened, opened.run.name()), (given, named));
+            sizes.push(text.len());
         }
         sizes.dedup();
         assert_eq!(sizes.len(), 1);

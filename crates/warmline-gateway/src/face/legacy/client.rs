@@ -22,7 +22,7 @@ use warmline::{Attending, Run, ServerHandle, clock};
 use super::asking::{Questions, StandingEar};
 use super::gathering::Missed;
 use super::refusal::Refusal;
-use super::way::{Coming, NamedWay, Way, enter, identity, named_run, route, run_digest};
+use super::way::{Coming, NamedWay, Way, enter, identity, named_run, route};
 use crate::Shared;
 use crate::declared::Answers;
 use crate::face::{OneStream, Visit, is_same_id};
@@ -228,7 +228,7 @@ impl Client {
         let mut ticket = Ticket {
             identity: Digest::new([0; 16]),
             route: route(visit),
-            run: RunOf::named(run.as_deref(), |name| run_digest(visit, name)),
+            run: RunOf::named(run.as_deref()),
             name: Digest::new(warmline::seal::random_bytes()),
             version,
             answers,
@@ -246,10 +246,8 @@ impl Client {
     }
 
     fn new(visit: &Visit<'_>, ticket: Option<Ticket>) -> Self {
-        let run = match ticket.as_ref().map(|ticket| &ticket.run) {
-            Some(RunOf::Named(name)) => Some(Box::from(name.text())),
-            Some(RunOf::Itself | RunOf::Long(_)) | None => None,
-        };
+        let run = ticket.as_ref().and_then(|ticket| ticket.run.name());
+        let run = run.map(Box::from);
         Self {
             ticket,
             run,

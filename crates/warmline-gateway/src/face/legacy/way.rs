@@ -17,7 +17,7 @@ use super::client::Client;
 use super::refusal::Refusal;
 use crate::face::Visit;
 use crate::path::Target;
-use crate::ticket::{RunOf, Ticket};
+use crate::ticket::Ticket;
 use crate::which;
 use crate::who::{self, Split};
 
@@ -80,16 +80,9 @@ impl Client {
         }
         let own = self.ticket.as_ref().map(Ticket::run_name);
         let coming = match (run, &self.ticket) {
-            (Some(run), Some(ticket)) if ticket.run.is(run, |run| run_digest(visit, run)) => {
-                Coming::Back(run)
-            },
+            (Some(run), Some(ticket)) if ticket.run.name() == Some(run) => Coming::Back(run),
             (Some(run), _) => Coming::ByName(run),
-            (None, Some(ticket)) => match (&ticket.run, own.as_deref()) {
-                (RunOf::Itself, Some(own)) => Coming::Back(own),
-                // It began in another run, whose name nobody knows any more: this one is new.
-                (_, own) => own.map_or(Coming::Alone, Coming::ByName),
-            },
-            (None, None) => Coming::Alone,
+            (None, _) => own.as_deref().map_or(Coming::Alone, Coming::Back),
         };
         let (way, entered) = self.find_way(visit, run, coming)?;
         // The run goes on without this request.
@@ -183,12 +176,6 @@ pub(super) fn named_run<'a>(
     let run_from = &terms.run_from;
     let vault = visit.shared.warm.vault();
     which::run(visit.target.run, visit.head, params, run_from, vault).map_err(Refusal::BadRun)
-}
-
-/// The digest of a run's name, as a ticket holds it that has no room for the name.
-pub(super) fn run_digest(visit: &Visit<'_>, run: &str) -> Digest {
-    let vault = visit.shared.warm.vault();
-    vault.digest(Purpose::Route, &[b"run", run.as_bytes()])
 }
 
 /// Whom a request speaks for.
