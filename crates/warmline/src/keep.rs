@@ -109,7 +109,9 @@ impl Started {
     /// When the time of the next server that was taken away is over.
     fn puts_away_at(&self, after: Duration) -> Option<Instant> {
         let removed = self.removed.lock();
-        let ends = removed.iter().filter_map(|(since, _)| since.checked_add(after));
+        let ends = removed
+            .iter()
+            .filter_map(|(since, _)| since.checked_add(after));
         ends.min()
     }
 

@@ -12,19 +12,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::{join, join_all};
+use futures_util::future::{join, join_all, try_join_all};
 use futures_util::{StreamExt as _, stream};
 use http::Response;
 use http::request::Parts;
 use tokio::sync::watch;
 use warmline::core::era::Era;
 use warmline::core::protocol::params::Params;
-use warmline::{Listener, News, ServerHandle, clock};
+use warmline::{Code, Listener, News, ServerHandle, clock};
 
 use super::Way;
 use super::listen::{
-    ACKNOWLEDGED, Ear, FIRST_PAUSE, LONGEST_PAUSE, METHOD, STOOD, hear, no_room, not_as_json,
-    stopped,
+    ACKNOWLEDGED, COMPLETE, Ear, FIRST_PAUSE, LONGEST_PAUSE, METHOD, STOOD, hear, no_room,
+    not_as_json, stopped,
 };
 use super::promise::{Came, Everybody, Promise, Told, Wanted};
 use super::together::Together;
@@ -84,7 +84,7 @@ pub(super) async fn answer(
             () = turned_out => {},
         }
         drop(taken);
-        ear.ended(b"{\"resultType\":\"complete\"}")
+        ear.ended(COMPLETE)
     });
     let manner = Manner {
         accepts,
@@ -107,19 +107,19 @@ struct Place {
 }
 
 impl Place {
-    /// Stays with all servers that are declared, for ever.
+    /// Stays with all servers that are declared, until its run is over.
     async fn stay(&self) {
         let mut changes = Changes::of(&self.shared);
         loop {
             tokio::select! {
-                () = self.stay_with_all() => {},
+                RunEnded = self.stay_with_all() => return,
                 () = changes.next() => {},
             }
             self.promise.anything_may_have_changed();
         }
     }
 
-    async fn stay_with_all(&self) {
+    async fn stay_with_all(&self) -> RunEnded {
         let target = Target {
             run: self.run.as_deref(),
             server: None,
@@ -150,10 +150,16 @@ impl Place {
                 false => Everybody::Said,
             });
         };
-        let staying = join_all(heard.iter().map(|one| one.stay(&self.shared.together)));
-        join(staying, promising).await;
-        // Nobody is left who could tell anything; other servers may come.
-        std::future::pending::<()>().await;
+        let staying = heard.iter().map(|one| one.stay(&self.shared.together));
+        let staying = async {
+            let (staying, ()) = join(try_join_all(staying), promising).await;
+            staying
+        };
+        match staying.await {
+            Err(ended) => ended,
+            // Nobody is left who could tell anything; other servers may come.
+            Ok(_) => std::future::pending().await,
+        }
     }
 
     /// The resources that are to be heard of, by the server that has them.
@@ -203,6 +209,9 @@ impl Place {
     }
 }
 
+/// The run of a listen is over, and the listen with it: whoever names the run next begins another.
+struct RunEnded;
+
 /// A server that is heard for a listen of all.
 struct Heard {
     server: ServerHandle,
@@ -229,17 +238,26 @@ impl Heard {
     }
 
     /// Stays with it; ends where it knows no such thing.
-    async fn stay(&self, together: &Together) {
-        let Some(params) = &self.params else { return };
+    ///
+    /// # Errors
+    /// The run is over.
+    async fn stay(&self, together: &Together) -> Result<(), RunEnded> {
+        let Some(params) = &self.params else {
+            return Ok(());
+        };
         let ear = &self.ear;
         let mut pause = FIRST_PAUSE;
         loop {
             let began = clock::now();
             let listener = Arc::<MemberEar>::clone(ear);
             let heard = hear(together, &self.server, params, listener).await;
-            if heard.is_err_and(|error| error.server_error().is_some()) {
-                ear.says(Everybody::Said);
-                return;
+            match heard {
+                Err(error) if error.code() == Code::RunEnded => return Err(RunEnded),
+                Err(error) if error.server_error().is_some() => {
+                    ear.says(Everybody::Said);
+                    return Ok(());
+                },
+                Ok(_) | Err(_) => {},
             }
             ear.says(Everybody::NotYet);
             if began.elapsed() >= STOOD {

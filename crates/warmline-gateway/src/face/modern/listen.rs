@@ -37,6 +37,9 @@ use crate::reply::{self, RpcCode};
 pub(super) const METHOD: &str = "subscriptions/listen";
 pub(super) const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
 
+/// The result of a listen that ends in good order.
+pub(super) const COMPLETE: &[u8] = b"{\"resultType\":\"complete\"}";
+
 /// More are not open at a time, in all and for one caller.
 const MAX_ALL: u32 = 1024;
 const MAX_OF_ONE: u32 = 64;
@@ -68,8 +71,8 @@ pub(super) async fn answer(visit: &Visit<'_>, asked: Asked) -> Response<Body> {
     let calling: Calling = Box::pin(async move {
         let ended = tokio::select! {
             ended = stay((&together, &server), &params, (&ear, candour)) => ended,
-            () = stopped(&mut stopping) => ear.ended(b"{\"resultType\":\"complete\"}"),
-            () = turned_out => ear.ended(b"{\"resultType\":\"complete\"}"),
+            () = stopped(&mut stopping) => ear.ended(COMPLETE),
+            () = turned_out => ear.ended(COMPLETE),
         };
         drop(place);
         ended
@@ -119,6 +122,10 @@ async fn stay(
         };
         if began.elapsed() >= STOOD {
             pause = FIRST_PAUSE;
+        }
+        if error.code() == Code::RunEnded {
+            // Whoever names the run next begins another.
+            return ear.ended(COMPLETE);
         }
         let is_gone = matches!(error.code(), Code::ServerUnknown | Code::Closed);
         if is_gone || error.server_error().is_some() || !ear.is_acknowledged() {

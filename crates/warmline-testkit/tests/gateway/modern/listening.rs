@@ -181,6 +181,25 @@ async fn an_end_in_good_order_is_told() {
     }
 }
 
+/// A listen inside a run ends with it, and says so: one that stayed would hear nothing of the next.
+#[tokio::test]
+async fn a_listen_inside_a_run_ends_with_it() {
+    let world = World::new(Personality::modern()).await;
+    let id = json!("one");
+    for path in ["/runs/r1/servers/ledger/mcp", "/runs/r1/mcp"] {
+        let mut stream = listen(id.clone()).at(path).begin(&world).await;
+        acknowledged(&mut stream, &id).await;
+        let address = world.gateway.address();
+        let ended = crate::wire::request(address, "DELETE", "/runs/r1", &[], "").await;
+        assert_eq!(ended.status, 204, "{path}");
+        let last = next(&mut stream, &id).await;
+        assert_eq!(last["result"]["resultType"], "complete", "{path}: {last}");
+        assert_eq!(stream.message().await, None, "{path}");
+    }
+    open(&world, 0).await;
+    world.finish().await;
+}
+
 /// P82: a stream of the server that breaks is opened anew; what may have changed is said to have.
 #[tokio::test]
 async fn a_stream_that_breaks_is_opened_anew_and_the_client_stays() {
