@@ -19,6 +19,7 @@ mod report;
 mod rules;
 mod run;
 mod target;
+mod unread;
 mod values;
 
 use std::process::ExitCode;

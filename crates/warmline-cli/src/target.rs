@@ -11,7 +11,7 @@ use warmline::config::{
 use warmline::core::code::Code;
 use warmline::core::era::Era;
 use warmline::core::exchange::Patience;
-use warmline::settings::{EngineSettings, ProcessVariables, ServerSettings};
+use warmline::settings::{EngineSettings, ProcessVariables, ServerSettings, process_text};
 use warmline::trust::TrustStore;
 use warmline::upstream::{Reach, Server};
 
@@ -24,6 +24,7 @@ mod general;
 mod missing;
 mod split;
 
+pub(crate) use general::URL as GENERAL_URL;
 pub(crate) use missing::Incomplete;
 pub(crate) use split::{Named, aim_of, shown, split, too_many};
 
@@ -74,6 +75,15 @@ pub(crate) enum TargetSource {
         /// How it is reached as the file writes it: nothing in it is expanded.
         reaches: String,
     },
+}
+
+impl TargetSource {
+    /// A variable says where it is, and not the file.
+    fn comes_from(&mut self, variable: &str, url: &str) {
+        if let Self::Configured { reaches, .. } = self {
+            *reaches = format!("{} (from {variable})", public_url(url));
+        }
+    }
 }
 
 /// What a command was told to speak to, before it was looked up.
@@ -215,6 +225,11 @@ impl Target {
             notes: Vec::new(),
             general: General::Silent,
         };
+        if let Some(variable) = declaration.url_env()
+            && let Some(url) = process_text(variable)?.filter(|url| !url.is_empty())
+        {
+            target.source.comes_from(variable, &url);
+        }
         if config.declarations().count() == 1 {
             target.general = General::Speaks;
             target.take_general_url(declaration)?;

@@ -32,6 +32,7 @@ mod kinds;
 mod located;
 mod mcp_servers;
 mod members;
+mod not_json;
 mod outline;
 mod reaching;
 #[cfg(test)]

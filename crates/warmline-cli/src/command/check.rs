@@ -15,6 +15,7 @@ use crate::report::text::{count, padded};
 use crate::report::{Fields, Report, style};
 use crate::rules;
 use crate::target::folders;
+use crate::unread::{self, Unread};
 
 /// Looks at each file; every one that is wrong is told.
 pub(super) fn run(typed: &args::Check, report: &Report) -> Outcome<u8> {
@@ -29,12 +30,14 @@ pub(super) fn run(typed: &args::Check, report: &Report) -> Outcome<u8> {
             .hint("`warmline init` writes one; or name a file"));
     }
     let mut exit = 0;
+    let mut servers: Vec<Declaration> = Vec::new();
     for (path, origin) in files {
         match looked_at(&path, &folders, &store) {
             Ok((config, understood)) => {
                 for file in config.files() {
                     tell(file, origin, &store, report);
                     caution(file, &store, report);
+                    servers.extend(file.declarations().iter().cloned());
                 }
                 understood.tell(report);
             },
@@ -46,6 +49,10 @@ pub(super) fn run(typed: &args::Check, report: &Report) -> Outcome<u8> {
             },
         }
     }
+    let servers: Vec<&Declaration> = servers.iter().collect();
+    for Unread { says, hint } in unread::variables(&servers) {
+        report.caution(&format!("note: {says}: {hint}"));
+    }
     Ok(exit)
 }
 
@@ -56,8 +63,14 @@ fn looked_at(
     folders: &Folders,
     store: &TrustStore,
 ) -> Result<(Config, Understood), Vec<Problem>> {
-    let faults = ConfigFile::faults(path);
+    let (mut faults, rest) = ConfigFile::faults_and_rest(path);
     if !faults.is_empty() {
+        let rest = rest.iter().flat_map(|file| {
+            let servers = file.declarations().iter();
+            servers.filter_map(|server| usable(file, server, store).err())
+        });
+        faults.extend(rest);
+        faults.sort_by_key(|fault| fault.place.as_ref().and_then(|place| place.at));
         return Err(faults.into_iter().map(Problem::from).collect());
     }
     let config = Config::read(Some(path), folders).map_err(|error| vec![error.into()])?;

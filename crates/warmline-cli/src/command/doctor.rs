@@ -143,7 +143,7 @@ async fn examine(aim: &Aim, typed: &args::Doctor, report: &'static Report) -> Ou
         environment::Names::Telling
     };
     findings.extend(environment::look(&target.server, names));
-    findings.extend(settings::strays());
+    findings.extend(settings::strays(&[]));
     findings.extend(sending::look(&target));
     Ok(Examined {
         findings,

@@ -21,12 +21,13 @@ impl Target {
         if of.url_env().is_some() {
             return Ok(());
         }
-        let Some(url) = process_text(URL)? else {
+        let Some(url) = set(URL)? else {
             return Ok(());
         };
         http.url = parse_url(&url).map_err(|why| {
             Problem::new(Code::ConfigBadValue, format!("`{URL}` is not a URL")).because(why)
         })?;
+        self.source.comes_from(URL, &url);
         self.notes
             .push(Note::Origin(format!("the URL comes from {URL}")));
         Ok(())
@@ -40,7 +41,7 @@ impl Target {
         if http.headers.iter().any(|(name, _)| name == AUTHORIZATION) {
             return Ok(());
         }
-        let Some(token) = process_text(TOKEN)? else {
+        let Some(token) = set(TOKEN)? else {
             return Ok(());
         };
         if is_in_the_clear(&http.url) {
@@ -55,5 +56,10 @@ impl Target {
     }
 }
 
-const URL: &str = "MCP_SERVER_URL";
+/// A variable that is set to something: an empty one counts as none.
+fn set(variable: &str) -> Outcome<Option<String>> {
+    Ok(process_text(variable)?.filter(|said| !said.is_empty()))
+}
+
+pub(crate) const URL: &str = "MCP_SERVER_URL";
 const TOKEN: &str = "MCP_AUTH_TOKEN";

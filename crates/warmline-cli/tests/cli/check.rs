@@ -258,3 +258,79 @@ fn check_tells_of_secrets_in_plain_text() {
     note: `Authorization` of `a` in mcp.json:2:38 is a secret in plain text: put it into a variable, and write `Bearer ${A_TOKEN}`
     ");
 }
+
+/// Words that people bring from elsewhere are answered with the right ones, all at once.
+#[test]
+fn check_knows_what_people_write_instead() {
+    let warmline = Warmline::new();
+    let write = |name: &str, text: &str| warmline.write(name, text);
+    write(
+        "warmline.toml",
+        "[gateway]\nport = 8484\n[servers.a]\ncommand = 'npx -y @playwright/mcp --token ghp_canary'\nargs = ['x']\n\
+         [servers.b]\nurl = 'example.com/mcp'\ncredential = 'sk-canary'\n[servers.c]\nurl = 'nowhere'\n",
+    );
+    tells!(warmline.run(&["check", "warmline.toml"]), @r#"
+    exit: 2
+    ----- stderr -----
+    error[config-unknown-key]: `port` is not a setting of `gateway`
+      where: warmline.toml:2:1
+        |
+      2 | port = …
+        | ^^^^ it is a part of `listen`: `listen = "127.0.0.1:[PORT]"`
+    error[config-bad-value]: `command` is one text, and no shell will split it
+      where: warmline.toml:4:11
+      hint: write a list: `command = ["npx", "-y", "@playwright/mcp", "--token", "…"]`
+    error[config-unknown-key]: `args` is not a setting of a server
+      where: warmline.toml:5:1
+        |
+      5 | args = …
+        | ^^^^ `command` is one list, the program and its arguments: `command = ["npx", "-y", "some-server"]`
+    error[config-bad-value]: the `url` of `b` is not a URL
+      where: warmline.toml:6:10
+      why: it does not begin with `https://` or `http://`
+    error[config-bad-value]: `credential` is a table, not a string
+      where: warmline.toml:8:14
+      hint: use one of `credential = { env = "NAME" }`, `{ file = "path" }`, `{ command = ["program"] }` or `{ header = "X-Name" }`
+    error[config-bad-value]: the `url` of `c` is not a URL
+      where: warmline.toml:9:10
+      why: it does not begin with `https://` or `http://`
+    "#);
+    write(
+        "mcp.json",
+        r#"{"mcpServers": {"a": {"cmd": "x"}, "b": {"command": "x", "args": ["${NOPE}"]}}}"#,
+    );
+    tells!(warmline.run(&["check", "mcp.json"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[config-bad-value]: `a` has neither a `command` nor a `url`
+      where: mcp.json:1:22
+      hint: did you mean `command` by `cmd`?
+    error[config-bad-value]: a variable of `b` cannot be filled in
+      where: mcp.json:1:41
+      why: `NOPE` is not set
+    ");
+    write(
+        "mcp.json",
+        "{\"mcpServers\": {\"a\": {\"command\": \"x\",}}}",
+    );
+    tells!(warmline.run(&["check", "mcp.json"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[config-unreadable]: the file is not JSON
+      where: mcp.json:1:38
+      why: key must be a string
+      hint: JSON has no comma behind the last entry: take it out
+    ");
+    write(
+        "mcp.json",
+        "{\"mcpServers\": {\"a\": {\"command\": \"x\"},\n}}",
+    );
+    tells!(warmline.run(&["check", "mcp.json"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[config-unreadable]: the file is not JSON
+      where: mcp.json:2:1
+      why: key must be a string
+      hint: JSON has no comma behind the last entry: take it out
+    ");
+}

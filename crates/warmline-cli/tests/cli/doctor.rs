@@ -175,7 +175,7 @@ fn a_certificate_that_is_over() {
     connect     ok      localhost port [PORT] answered
     would send  ok      no headers of yours · no secrets
     tls         broken  `localhost:[PORT]` could not be reached safely: TLS to https://localhost:[PORT]/mcp failed
-                why: invalid peer certificate: certificate expired [N] days ago
+                why: its certificate expired [N] days ago
                 hint: whoever runs the server must renew its certificate; or this machine's clock is wrong
 
     4 questions · 1 broken

@@ -159,3 +159,48 @@ fn a_capability_is_called_with_nothing_but_variables() {
       hint: write `auto`, `always` or `never`
     ");
 }
+
+/// A URL of the environment is named where it goes wrong; an empty one is none; and with several
+/// servers `check` and `doctor` say that it speaks for nobody, as they do of a slip in a name.
+#[test]
+fn variables_that_go_wrong_or_unread_are_named() {
+    let declared = |names: &[&str]| {
+        let tables = names
+            .iter()
+            .map(|name| format!("[servers.{name}]\nurl = 'http://127.0.0.1:1/{name}'\n"));
+        tables.collect::<String>()
+    };
+    let warmline = Warmline::new().with("MCP_SERVER_URL", "http://127.0.0.1:2/elsewhere");
+    warmline.write_user("warmline.toml", &declared(&["a"]));
+    let told = warmline.run(&["tools", "a"]);
+    let place = "127.0.0.1:2/elsewhere (from MCP_SERVER_URL)";
+    assert!(told.stderr.contains(place), "{told}");
+    assert!(!told.stderr.contains("127.0.0.1:1"), "{told}");
+    let empty = Warmline::new().with("MCP_SERVER_URL", "");
+    empty.write_user("warmline.toml", &declared(&["a"]));
+    let told = empty.run(&["tools", "a"]);
+    assert!(told.stderr.contains("127.0.0.1:1/a"), "{told}");
+    let several = warmline.with("WARMLINE_GATEWAY_LISTN", "127.0.0.1:0");
+    several.write_user("warmline.toml", &declared(&["a", "b"]));
+    tells!(several.run(&["check"]), @r#"
+    exit: 0
+    ----- stdout -----
+    ok  [HOME]/.config/warmline/warmline.toml · 2 servers
+    ----- stderr -----
+    note: WARMLINE_GATEWAY_LISTN is set, and nothing reads it: did you mean `WARMLINE_GATEWAY_LISTEN`?
+    note: MCP_SERVER_URL is set, and speaks for none of 2 servers: say whose URL it is: `url_env = "MCP_SERVER_URL"`
+    "#);
+    tells!(several.run(&["doctor"]), @r#"
+    exit: 0
+    ----- stdout -----
+    config      ok      [HOME]/.config/warmline/warmline.toml: 2 servers, no unknown keys
+    a           ok      http://127.0.0.1:[PORT]/a
+    b           ok      http://127.0.0.1:[PORT]/b
+    settings    look    WARMLINE_GATEWAY_LISTN is set, and nothing reads it
+                hint: did you mean `WARMLINE_GATEWAY_LISTEN`?
+    settings    look    MCP_SERVER_URL is set, and speaks for none of 2 servers
+                hint: say whose URL it is: `url_env = "MCP_SERVER_URL"`
+
+    5 questions · 2 to look at
+    "#);
+}

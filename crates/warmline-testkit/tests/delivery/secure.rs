@@ -112,7 +112,7 @@ async fn a_certificate_that_does_not_hold_gives_no_session_and_says_why() {
         (
             "wrong authority",
             other.server("localhost", 2090),
-            "UnknownIssuer",
+            "unknown issuer",
         ),
         (
             "wrong name",

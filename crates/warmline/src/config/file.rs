@@ -98,6 +98,21 @@ impl ConfigFile {
         faults
     }
 
+    /// The same, with what can be read all the same: servers that nothing is wrong with by
+    /// themselves. Nothing of it may be used.
+    pub fn faults_and_rest(path: &Path) -> (Vec<ConfigError>, Option<Self>) {
+        let Ok(text) = text_of(path) else {
+            return (Self::faults(path), None);
+        };
+        let rest = Self {
+            path: path.to_owned(),
+            origin: Origin::Given,
+            digest: Digest::of(text.as_bytes()),
+            read: read_whole(path, &text).0,
+        };
+        (Self::faults(path), Some(rest))
+    }
+
     /// The file.
     pub fn path(&self) -> &Path {
         &self.path

@@ -19,7 +19,7 @@ use super::expand::{self, Expand};
 use super::file::MOST_FAULTS;
 use super::kinds::{ServerKind, missing};
 use super::members::Members;
-use super::{NearMiss, Read, capabilities, located};
+use super::{NearMiss, Read, capabilities, located, not_json};
 use crate::settings::place::{ConfigError, Place, Show, Source};
 use crate::settings::{self, Group as _, Origin, ServerSettings, nearest};
 
@@ -167,7 +167,11 @@ fn near_misses(written: &str, raw: &RawValue) -> Vec<NearMiss> {
     let entry: BTreeMap<String, IgnoredAny> = parse(raw.get()).unwrap_or_default();
     let misspelt = entry.keys().filter_map(|key| {
         let is_known = KEYS.contains(&key.as_str()) || MEANT.contains(&key.as_str());
-        let meant = nearest(key, KEYS.iter().copied()).filter(|_| !is_known)?;
+        let said = SAID_FOR.iter().find(|(said, _)| said == key);
+        let meant = match said {
+            Some((_, meant)) => Some(*meant),
+            None => nearest(key, KEYS.iter().copied()).filter(|_| !is_known),
+        }?;
         let meant = KEYS.iter().copied().find(|known| *known == meant)?;
         (!entry.contains_key(meant)).then(|| NearMiss {
             server: written.to_owned(),
@@ -181,6 +185,17 @@ fn near_misses(written: &str, raw: &RawValue) -> Vec<NearMiss> {
 /// What counts of an entry.
 const KEYS: &[&str] = &[
     "command", "args", "env", "cwd", "url", "headers", "type", "disabled", "enabled",
+];
+
+/// Other words for some of them.
+const SAID_FOR: &[(&str, &str)] = &[
+    ("cmd", "command"),
+    ("program", "command"),
+    ("argv", "args"),
+    ("arguments", "args"),
+    ("environment", "env"),
+    ("serverUrl", "url"),
+    ("endpoint", "url"),
 ];
 
 /// Words that are meant as they stand, by us or by other programs.
@@ -428,7 +443,6 @@ pub(super) fn broken(source: Source<'_>, part: &str, error: &serde_json::Error) 
         _ => error.column(),
     };
     let place = source.place_at(lines + error.line(), column);
-    let comment = is_comment(source.text, (lines + error.line(), column));
     let (code, what) = if error.is_data() {
         (
             Code::ConfigBadValue,
@@ -437,39 +451,13 @@ pub(super) fn broken(source: Source<'_>, part: &str, error: &serde_json::Error) 
     } else {
         (Code::ConfigUnreadable, "the file is not JSON")
     };
-    let broken = ConfigError::new(code, what).at(place).because(plain(error));
-    match comment {
-        true => broken.hint("JSON has no comments: take it out"),
-        false => broken,
-    }
-}
-
-/// Whether a comment begins at a line and column of a text.
-fn is_comment(text: &str, (line, column): (usize, usize)) -> bool {
-    let line = text.lines().nth(line.saturating_sub(1)).unwrap_or_default();
-    let rest = line.get(column.saturating_sub(1)..).unwrap_or_default();
-    rest.starts_with("//") || rest.starts_with("/*")
-}
-
-/// The complaint without its place, and without the value it may repeat.
-fn plain(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    let text = text.split(" at line ").next().unwrap_or_default();
-    match text.split_once("invalid type: ") {
-        Some((_, rest)) => {
-            let found = rest.split([' ', '`']).next().unwrap_or_default();
-            let expected = rest
-                .rsplit_once("expected ")
-                .map_or("something else", |(_, e)| e);
-            format!("expected {expected}, found {found}")
-        },
-        None if text.contains('"') && !text.starts_with("expected") => text
-            .split('"')
-            .next()
-            .unwrap_or_default()
-            .trim_end()
-            .to_owned(),
-        None => text.to_owned(),
+    let at = (lines + error.line(), column);
+    let broken = ConfigError::new(code, what)
+        .at(place)
+        .because(not_json::plain(error));
+    match not_json::hint(source.text, at) {
+        Some(hint) => broken.hint(hint),
+        None => broken,
     }
 }
 

@@ -255,14 +255,15 @@ impl Declaration {
         })
     }
 
-    /// What a variable says that this server names, if it names one and that is set.
+    /// What a variable says that this server names, if it names one and that is set. One that is
+    /// empty says nothing.
     pub(super) fn said_by(
         &self,
         variable: Option<&str>,
         lookup: Lookup<'_>,
     ) -> Result<Option<String>, ConfigError> {
         let said = variable.map(|variable| lookup.text(variable)).transpose();
-        said.map(Option::flatten)
+        said.map(|said| said.flatten().filter(|said| !said.is_empty()))
             .map_err(|error| error.at(self.place.clone()))
     }
 

@@ -11,7 +11,7 @@ use super::credential::DeclaredCredential;
 use super::declaration::{Declaration, DeclaredReach, Described, Written};
 use super::expand::Expand;
 use super::kinds::{ServerKind, missing};
-use super::{Read, keys, name_problem};
+use super::{Read, keys, name_problem, parse_url, secrets};
 use crate::settings::place::{ConfigError, Place, Show, Source};
 use crate::settings::{EngineSettings, GatewaySettings, Group, ServerSettings};
 
@@ -152,7 +152,12 @@ impl Reader<'_> {
             self.told(self.key_of_a_server(name.get_ref(), key, value, &mut draft));
         }
         if self.faults.borrow().len() > faults {
-            // What is missing may be missing only because of them.
+            // What is missing may be missing only because of them; what is there can be looked at.
+            if let Some(Err(why)) = draft.url.as_ref().map(|url| parse_url(&url.text)) {
+                let what = format!("the `url` of `{}` is not a URL", name.get_ref());
+                let bad = self.bad(what, name.span(), Show::Key);
+                self.told::<()>(Err(bad.because(why)));
+            }
             return Ok(None);
         }
         let whose = name.get_ref();
@@ -250,14 +255,14 @@ impl Reader<'_> {
     }
 
     fn command(&self, value: &Value<'_>) -> Result<Vec<Written>, ConfigError> {
-        if let DeValue::String(_) = value.get_ref() {
-            return Err(self
-                .bad(
-                    "`command` is one text, and no shell will split it",
-                    value.span(),
-                    Show::Nothing,
-                )
-                .hint("write a list: `command = [\"npx\", \"-y\", \"some-server\"]`"));
+        if let DeValue::String(text) = value.get_ref() {
+            let what = "`command` is one text, and no shell will split it";
+            let words: Vec<String> = secrets::public_words(text.split_whitespace())
+                .iter()
+                .map(|word| format!("{word:?}"))
+                .collect();
+            let hint = format!("write a list: `command = [{}]`", words.join(", "));
+            return Err(self.bad(what, value.span(), Show::Nothing).hint(hint));
         }
         let words = self.words("command", value)?;
         // A shell behind `-c` fills in variables itself.

@@ -23,6 +23,7 @@ use warmline_core::protocol::retry_after::read_retry_after;
 use super::connections::{Connections, Line};
 use super::limits::Digits;
 use super::listener::Listener;
+use super::tls::{self, Complaint};
 use crate::clock::{self, Instant};
 use crate::net::ConnectError;
 
@@ -192,12 +193,12 @@ impl Endpoint {
                 .because(error.to_string())
             },
             ConnectError::Tls(error) => {
-                let (reason, why) = tls_cause(&error);
-                Trouble::new(
-                    reason,
-                    format!("`{server}` could not be reached safely: TLS to {place} failed"),
-                )
-                .because(why)
+                let Complaint { why, hint } = tls::complaint(&error);
+                let what = format!("`{server}` could not be reached safely: TLS to {place} failed");
+                let trouble = Trouble::new(tls_reason(&error), what).because(why);
+                hint.map(str::to_owned)
+                    .into_iter()
+                    .fold(trouble, Trouble::hint)
             },
         };
         Lost {
@@ -393,7 +394,7 @@ fn cause(error: &hyper::Error) -> String {
     if error.is_incomplete_message() {
         return "the connection closed before the answer was complete".to_owned();
     }
-    innermost.to_string()
+    tls::plain(&innermost.to_string())
 }
 
 /// Whether the fault is a limit of this machine, not of the server.
@@ -415,7 +416,7 @@ fn is_local(error: &io::Error) -> bool {
 }
 
 /// A peer that hangs up is another thing than a certificate that does not hold.
-fn tls_cause(error: &io::Error) -> (Reason, String) {
+fn tls_reason(error: &io::Error) -> Reason {
     let closed = matches!(
         error.kind(),
         io::ErrorKind::UnexpectedEof
@@ -423,14 +424,9 @@ fn tls_cause(error: &io::Error) -> (Reason, String) {
             | io::ErrorKind::ConnectionAborted
             | io::ErrorKind::BrokenPipe
     );
-    if error.to_string().contains("InvalidContentType") {
-        let why = "it does not speak TLS there; a plain server needs http:// in its URL";
-        return (Reason::Tls, why.to_owned());
-    }
-    let reason = if closed {
+    if closed {
         Reason::TlsClosed
     } else {
         Reason::Tls
-    };
-    (reason, error.to_string())
+    }
 }

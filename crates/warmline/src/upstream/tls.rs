@@ -1,5 +1,7 @@
 //! TLS towards servers: rustls with aws-lc-rs, the system's roots or a file of them.
 
+mod wording;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,6 +12,8 @@ use rustls::{ClientConfig, RootCertStore};
 use rustls_platform_verifier::BuilderVerifierExt;
 use warmline_core::code::{Code, Reason};
 use warmline_core::exchange::Trouble;
+
+pub(crate) use wording::{Complaint, complaint, plain};
 
 /// The TLS settings for servers that are trusted through this file, or through the system.
 pub(crate) fn client_config(ca_file: Option<&Path>) -> Result<Arc<ClientConfig>, Trouble> {

@@ -25,7 +25,8 @@ pub(super) fn look(connect: &Connect) -> Outcome<Examined> {
         },
     };
     let mut findings = files(&config, &folders, &store);
-    findings.extend(settings::strays());
+    let servers: Vec<&Declaration> = config.declarations().map(|(_, one)| one).collect();
+    findings.extend(settings::strays(&servers));
     let settings = match settings::of_all(&config, &store) {
         Ok(rows) => {
             findings.extend(settings::asks_nobody(&rows));

@@ -1,7 +1,7 @@
 //! The settings that count, each with its origin, and variables that nobody reads.
 
-use warmline::config::{Access, AccessRule, Config};
-use warmline::settings::{Effective, Origin, RETIRED, ServerSettings, stray_variables};
+use warmline::config::{Access, AccessRule, Config, Declaration};
+use warmline::settings::{Effective, Origin, ServerSettings};
 use warmline::trust::TrustStore;
 use warmline_gateway::settings::NOBODY_IS_ASKED;
 
@@ -11,6 +11,7 @@ use crate::report::text::{one_line, padded};
 use crate::report::{Fields, Report};
 use crate::rules;
 use crate::target::Target;
+use crate::unread::{self, Unread};
 
 /// A setting, and the server it is of; none for all servers together.
 #[derive(Debug)]
@@ -99,24 +100,11 @@ fn of_engine(settings: Vec<Effective>) -> impl Iterator<Item = Row> {
     })
 }
 
-/// Variables that sound as if somebody read them.
-pub(super) fn strays() -> Vec<Finding> {
-    stray_variables()
-        .into_iter()
-        .map(|stray| {
-            let says = format!("{} is set, and nothing reads it", stray.variable);
-            let found = Finding::look("settings", says);
-            match stray.meant {
-                Some(meant) => found.hint(format!("did you mean `{meant}`?")),
-                None if stray.variable == RETIRED[0] => {
-                    found.hint("name the variable for its server: `credential = { env = \"…\" }`")
-                },
-                None if RETIRED.contains(&stray.variable.as_str()) => {
-                    found.hint("say it for the server that needs it: `sessions = \"always\"`")
-                },
-                None => found.hint("take it out: no setting has this name"),
-            }
-        })
+/// Variables that sound as if somebody read them, given the servers that are configured.
+pub(super) fn strays(servers: &[&Declaration]) -> Vec<Finding> {
+    let unread = unread::variables(servers).into_iter();
+    unread
+        .map(|Unread { says, hint }| Finding::look("settings", says).hint(hint))
         .collect()
 }
 

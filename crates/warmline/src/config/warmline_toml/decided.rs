@@ -116,7 +116,8 @@ impl Reader<'_> {
         value: &Value<'_>,
     ) -> Result<DeclaredCredential, ConfigError> {
         let (mut found, mut header, mut form) = (Vec::new(), None, None);
-        for (key, value) in self.table("credential", value)? {
+        let table = self.table("credential", value);
+        for (key, value) in table.map_err(|error| error.hint(CREDENTIALS))? {
             match key.get_ref().as_ref() {
                 "env" => found.push(From::Env(self.variable("credential.env", value)?)),
                 "file" => {

@@ -176,6 +176,22 @@ const MEANT: &[(&str, &str)] = &[
         "say it for one tool: `tools.NAME.repeatable = true`",
     ),
     ("type", "the key is `kind`"),
+    (
+        "args",
+        "`command` is one list, the program and its arguments: `command = [\"npx\", \"-y\", \"some-server\"]`",
+    ),
+    (
+        "cmd",
+        "the key is `command`, a list: `command = [\"npx\", \"-y\", \"some-server\"]`",
+    ),
+    (
+        "port",
+        "it is a part of `listen`: `listen = \"127.0.0.1:8484\"`",
+    ),
+    (
+        "host",
+        "it is a part of `listen`: `listen = \"127.0.0.1:8484\"`",
+    ),
     ("disabled", "write `enabled = false`"),
     (
         "auth",
