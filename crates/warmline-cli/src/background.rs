@@ -17,6 +17,7 @@ use http::Method;
 use serde::Deserialize;
 use serde_json::Value;
 use warmline::clock;
+use warmline::config::process_variable;
 use warmline::core::code::Code;
 use warmline::core::delivery::Delivery;
 use warmline_gateway::local::{Answered, LocalGateway, Unanswered};
@@ -107,7 +108,20 @@ impl Home {
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
-        self.socket.clone()
+        let shorter = match self.named {
+            Named::ByFolder if is_too_long(&self.socket) => self.shorter(),
+            Named::ByFolder | Named::BySocket => None,
+        };
+        shorter.unwrap_or_else(|| self.socket.clone())
+    }
+
+    /// A place for the socket where the path of the folder is too long for one: in the folder of
+    /// this user's sockets, if there is one. Whoever means the same folder finds it there.
+    fn shorter(&self) -> Option<PathBuf> {
+        let folder = fs::metadata(&self.folder).ok()?;
+        let runtime = process_variable("XDG_RUNTIME_DIR").map(PathBuf::from)?;
+        let name = format!("warmline-{:x}-{:x}", folder.dev(), folder.ino());
+        Some(runtime.join(name)).filter(|path| path.is_absolute() && !is_too_long(path))
     }
 
     /// Nobody is there. Where a background gateway may be up or not that is no fault; who names
@@ -147,9 +161,15 @@ impl Home {
         let private = fs::Permissions::from_mode(0o700);
         fs::set_permissions(&self.folder, private)
             .map_err(|error| self.unusable(error.to_string()))?;
-        if self.socket().as_os_str().len() > LONGEST {
-            let why = format!("a socket's path has at most {LONGEST} characters");
-            return Err(self.unusable(why));
+        let socket = self.socket();
+        if is_too_long(&socket) {
+            let why = format!(
+                "its socket would be `{}`, and the system allows {LONGEST} characters",
+                socket.display()
+            );
+            let short = "set XDG_RUNTIME_DIR to a short folder of yours, which sockets go to \
+                 then; or name a shorter one with --state-dir, in every command";
+            return Err(self.unusable(why).hint(short));
         }
         Ok(())
     }
@@ -266,7 +286,11 @@ impl Home {
     async fn heard(&self, asked: Result<Answered, Silence>) -> Outcome<Option<Answered>> {
         match asked {
             Ok(answered) => Ok(Some(answered)),
-            Err(Silence::Unanswered(Unanswered::Nobody(error))) if is_absence(&error) => Ok(None),
+            Err(Silence::Unanswered(Unanswered::Nobody(error)))
+                if is_absence(&error) || is_too_long(&self.socket()) =>
+            {
+                Ok(None)
+            },
             Err(Silence::Hangs) => Err(self.hangs().await),
             Err(Silence::Unanswered(unanswered)) => {
                 let what = "the background gateway cannot be asked";
@@ -296,6 +320,11 @@ pub(crate) fn of_another_version(version: Option<&str>) -> Problem {
     Problem::new(Code::OpenFailed, what)
         .delivered(Delivery::Unsent)
         .hint("start it anew: `warmline down`, then `warmline up`; what programs remember ends with it")
+}
+
+/// Whether no socket can have this path, so that nobody listens there.
+fn is_too_long(path: &Path) -> bool {
+    path.as_os_str().len() > LONGEST
 }
 
 /// Whether a socket is not there, or nobody listens on it any more.

@@ -106,6 +106,11 @@ impl Report {
         self.terminal && std::io::stdin().is_terminal()
     }
 
+    /// Whether a person sits where a program is expected.
+    pub(crate) fn hears_a_person(&self) -> bool {
+        std::io::stdin().is_terminal()
+    }
+
     /// How wide a line of the answer may be. What a program reads is never cut.
     pub(crate) fn width(&self) -> usize {
         if !std::io::stdout().is_terminal() {

@@ -1,4 +1,5 @@
-//! Values of a call: `KEY=VALUE` typed by the tool's schema, `KEY:=JSON`, `KEY=@FILE`, `--args`.
+//! Values of a call: `KEY=VALUE` typed by the tool's schema, `KEY:=JSON`, `KEY=@FILE`, `KEY:=@FILE`,
+//! `--args`.
 //!
 //! A value is checked before anything is sent: a call with a wrong value is one that never was.
 
@@ -156,7 +157,18 @@ fn pair(word: &str) -> Outcome<(String, Given)> {
         );
     };
     let (key, given) = match (key.strip_suffix(':'), value.strip_prefix('@')) {
-        (Some(key), _) => {
+        (Some(key), Some(file)) => {
+            let (path, text) = file_of(key, file)?;
+            let text = text.trim();
+            parse(text).map_err(|why| {
+                Problem::usage(format!("the file of `{key}` is not JSON"))
+                    .at(path.display().to_string())
+                    .because(why)
+                    .hint(format!("write `{key}=@…` for its text"))
+            })?;
+            (key, Given::Json(text.into()))
+        },
+        (Some(key), None) => {
             parse(value).map_err(|why| {
                 Problem::usage(format!("the value of `{key}` is not JSON"))
                     .because(why)
@@ -165,18 +177,7 @@ fn pair(word: &str) -> Outcome<(String, Given)> {
             (key, Given::Json(value.into()))
         },
         (None, Some(file)) => {
-            let path = PathBuf::from(file);
-            let text = read_file(&path).map_err(|why| {
-                let problem = Problem::usage(format!("the file of `{key}` cannot be read"))
-                    .at(path.display().to_string())
-                    .because(why);
-                if path.exists() {
-                    return problem;
-                }
-                problem.hint(format!(
-                    "for a text that begins with `@` write '{key}:=\"@…\"'"
-                ))
-            })?;
+            let (path, text) = file_of(key, file)?;
             (key, Given::File(path, text))
         },
         (None, None) => (key, Given::Text(value.to_owned())),
@@ -188,6 +189,23 @@ fn pair(word: &str) -> Outcome<(String, Given)> {
         )));
     }
     Ok((key.to_owned(), given))
+}
+
+/// The file that a value names, and its text.
+fn file_of(key: &str, file: &str) -> Outcome<(PathBuf, String)> {
+    let path = PathBuf::from(file);
+    let text = read_file(&path).map_err(|why| {
+        let problem = Problem::usage(format!("the file of `{key}` cannot be read"))
+            .at(path.display().to_string())
+            .because(why);
+        if path.exists() {
+            return problem;
+        }
+        problem.hint(format!(
+            "for a text that begins with `@` write '{key}:=\"@…\"'"
+        ))
+    })?;
+    Ok((path, text))
 }
 
 /// The value of one member: one given value, or several for a list.

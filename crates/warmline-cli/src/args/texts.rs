@@ -30,7 +30,7 @@ Values:
   KEY=VALUE    typed by the tool's schema: 10 is a number where it wants one. Where it allows
                a text, or says nothing, the value stays a text. Of a list each KEY=VALUE is
                one item.
-  KEY:=JSON    exactly this JSON
+  KEY:=JSON    exactly this JSON; KEY:=@FILE is that of a file
   KEY=@FILE    the text of a file (of JSON, where the schema wants no text)
   --args JSON  all values as one object; alone, it is sent without looking at the tool's schema
 
@@ -57,8 +57,8 @@ warmline request TARGET METHOD [KEY=VALUE]… [OPTIONS]
 pub(super) const REQUEST: &str = "\
 Send any MCP request and print its result as JSON.
 
-KEY=VALUE is a text, KEY:=JSON is exactly this JSON, KEY=@FILE is the text of a file; --args
-gives all parameters as one object.";
+KEY=VALUE is a text, KEY:=JSON is exactly this JSON, KEY=@FILE is the text of a file, KEY:=@FILE
+its JSON; --args gives all parameters as one object.";
 
 pub(super) const REQUEST_EXAMPLES: &str = "\
 Examples:
@@ -292,6 +292,7 @@ pub(super) const EXPLAIN_EXAMPLES: &str = "\
 Examples:
   warmline explain answer-lost
   warmline explain 7503
+  warmline explain P9
   warmline explain";
 
 pub(super) const TRUST: &str = "\

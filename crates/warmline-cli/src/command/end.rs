@@ -19,7 +19,9 @@ pub(super) async fn run(typed: &args::End, report: &Report) -> Outcome<u8> {
     })?;
     let home = Home::typed(typed.state_dir.as_deref(), typed.socket.as_deref())?;
     let path = format!("/admin/runs/{name}");
-    let answered = home.ask(Method::DELETE, &path).await?;
+    let what = format!("waiting for calls of run {name}: they have 5 seconds");
+    let asked = home.ask(Method::DELETE, &path);
+    let answered = report.while_waiting(&what, asked).await?;
     match &answered {
         None => home.absent()?,
         Some(answered) if answered.version.as_deref() != Some(VERSION) => {

@@ -1,23 +1,26 @@
-//! `warmline explain`: the page of an error code.
+//! `warmline explain`: the page of an error code, or what a number means that somebody saw.
 
 use warmline::config::nearest;
 use warmline::core::code::Code;
 use warmline::core::delivery::Delivery;
 
 use self::numbers::Number;
+use self::rows::Row;
 use crate::args;
 use crate::problem::{Outcome, Problem};
 use crate::report::text::padded;
 use crate::report::{Fields, Report, style};
 
 mod numbers;
+mod rows;
 
 /// Prints the page of a code, or the list of all of them.
 pub(super) fn run(typed: &args::Explain, report: &Report) -> Outcome<u8> {
     match &typed.code {
-        Some(word) => match Number::find(word) {
-            Some(number) => number.page(report),
-            None => page(find(word)?, report),
+        Some(word) => match (Number::find(word), Row::find(word)) {
+            (Some(number), _) => number.page(report),
+            (None, Some(row)) => row.page(report),
+            (None, None) => page(find(word)?, report),
         },
         None => list(report),
     }

@@ -1,5 +1,6 @@
 //! `warmline stdio`: an MCP server over stdio, in front of others.
 
+use serde_json::json;
 use warmline::core::code::Code;
 use warmline::{Run, Server, Warmline};
 use warmline_gateway::{Auth, Options, Pipe, settings};
@@ -54,7 +55,27 @@ pub(super) async fn run(typed: &args::Stdio, report: &Report) -> Outcome<u8> {
     if let Some(run) = &typed.run {
         pipe = pipe.in_run(run);
     }
+    if report.hears_a_person() {
+        report.caution(&for_clients(&typed.served));
+    }
     Ok(speak(pipe, &kept.warm, &steps).await)
+}
+
+/// What a person is told who typed this: clients start it, and write to it.
+fn for_clients(served: &args::Served) -> String {
+    let mut words = vec!["stdio".to_owned()];
+    words.extend(served.words.iter().cloned());
+    let command = served.command.iter().map(|word| word.to_string_lossy());
+    let dashes = command.len().min(1);
+    words.extend(std::iter::repeat_n("--".to_owned(), dashes));
+    words.extend(command.map(String::from));
+    let name = served.words.first().filter(|word| !word.contains("://"));
+    let name = name.map_or("warmline", String::as_str);
+    let entry = json!({"mcpServers": {name: {"command": "warmline", "args": words}}});
+    format!(
+        "waiting for messages of an MCP client on stdin, which starts this by itself; put into its \
+         file:\n  {entry}\nCtrl-D ends it; to try a server by hand: `warmline tools`, `warmline call`"
+    )
 }
 
 /// A program that we start; one that is switched off never is.

@@ -153,9 +153,10 @@ impl Joined {
     /// the session was opened.
     pub(super) async fn close(mut self) -> Vec<Remark> {
         let then = match self.facts.transport {
-            // What was lost before was told: nobody is told of a program that went as it should.
-            Transport::Stdio => Then::Ends,
-            Transport::Http | Transport::HttpSse => self.chosen.then,
+            // What was lost before was told: nobody is told of a program, or a stream, that went
+            // as it should.
+            Transport::Stdio | Transport::HttpSse => Then::Ends,
+            Transport::Http => self.chosen.then,
         };
         if let (Some(note), Ok(Some(state))) = (&self.note, self.chosen.state()) {
             match then {

@@ -171,3 +171,25 @@ fn all_values_can_be_given_as_one_object() {
         assert_eq!(problem.parts().why.as_deref(), Some(why), "{whole}");
     }
 }
+
+#[test]
+fn a_file_of_json_is_sent_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let written = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let (good, bad) = (
+        written("a.json", "\n{\"b\": 1.0}\n"),
+        written("b.json", "x"),
+    );
+    let given = GivenValues::read(&[format!("any:=@{good}")], None).unwrap();
+    assert_eq!(
+        given.arguments(&Schema::nothing()).unwrap(),
+        r#"{"any":{"b": 1.0}}"#
+    );
+    let problem = GivenValues::read(&[format!("any:=@{bad}")], None).unwrap_err();
+    assert_eq!(problem.parts().what, "the file of `any` is not JSON");
+    assert_eq!(problem.parts().place.as_deref(), Some(bad.as_str()));
+}

@@ -265,6 +265,15 @@ fn explain_prints_the_page_of_a_code() {
     ----- stdout -----
     {"kind":"code","code":"answer-lost","meaning":"The request was sent, and no answer to it arrived.","party":"network","delivery":"unknown","causes":["the connection closed after the request was sent","the server, or a gateway before it, failed while it worked","the answer came, and could not be written to where the output goes"],"try":["check whether it was executed before calling again"]}
     "#);
+    tells!(warmline.run(&["explain", "(P9)"]), @r"
+    exit: 0
+    ----- stdout -----
+    P9
+      how the era of a server is found out over HTTP: what it answers to `server/discover`
+
+      answer: 400 with any other body
+      so: legacy
+    ");
     tells!(warmline.run(&["explain", "7503"]), @r"
     exit: 0
     ----- stdout -----

@@ -20,6 +20,8 @@ mod hints;
 mod init;
 mod kept;
 mod left_out;
+#[path = "../../../warmline-testkit/tests/stage/old_server.rs"]
+mod old_server;
 mod output;
 mod restart;
 mod runs;

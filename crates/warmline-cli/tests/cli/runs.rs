@@ -7,7 +7,9 @@ use rustix::process::Signal;
 use warmline_testkit::personality::Personality;
 use warmline_testkit::{CutAt, End, Fault, LedgerServer, Rule};
 
+use crate::old_server::OldServer;
 use crate::output::interrupted;
+use crate::serve::until;
 use crate::tells;
 use crate::warmline::{Warmline, against_demo};
 
@@ -560,4 +562,41 @@ fn a_server_of_both_eras_is_met_where_it_keeps_state() {
         r#"{"count":2}"#
     );
     assert_eq!(server.counts().open_sessions, 1);
+}
+
+/// A stream that ended with its command is no session that the server lost: that nothing is kept was
+/// said before, on stderr.
+#[test]
+fn an_old_server_between_two_commands_has_lost_nothing() {
+    let (warmline, server) = (Warmline::new(), OldServer::start());
+    let words = [
+        "call",
+        &server.url(),
+        "say",
+        "--args",
+        r#"{"a":1}"#,
+        "--run",
+        "trip",
+    ];
+    let first = warmline.run(&words);
+    tells!(first, @r#"
+    exit: 0
+    ----- stdout -----
+    {
+      "arguments": {
+        "a": 1
+      }
+    }
+    ----- stderr -----
+    note: the session of `127.0.0.1:[PORT]` ends with its stream: run `trip` keeps nothing of it yet
+      why: nothing holds it between commands; `warmline up` starts what does
+    "#);
+    until("the stream is over", || server.connections() == 0);
+    let again = warmline.run(&words);
+    assert_eq!(again.to_string(), first.to_string());
+    let calls = server
+        .heard()
+        .into_iter()
+        .filter(|method| method == "tools/call");
+    assert_eq!(calls.count(), 2);
 }

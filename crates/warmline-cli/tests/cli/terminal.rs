@@ -9,6 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
+use crate::serve::until;
 use crate::warmline::{Warmline, against_demo};
 
 /// A command whose stdin and stderr are a terminal; its stdout is read by a program.
@@ -255,4 +256,55 @@ fn a_program_on_a_terminal_is_told_to_end_by_the_first_signal() {
         let (ended, _, seen) = sitting.ends();
         assert_eq!(ended, exit, "{seen}");
     }
+}
+
+/// What is started by clients says so to whoever types it, and nothing to a client.
+#[test]
+fn whoever_types_stdio_is_told_that_it_waits_for_a_client() {
+    let warmline = Warmline::new();
+    let mut sitting = Sitting::start(&warmline, &against_demo(&["stdio"], &[]));
+    sitting.sees("waiting for messages of an MCP client on stdin");
+    sitting.sees(r#"{"mcpServers":{"warmline":{"args":["stdio","--","#);
+    // The end of input.
+    sitting.types("\u{4}");
+    let (exit, answer, seen) = sitting.ends();
+    assert_eq!((exit, answer.as_str()), (0, ""), "{seen}");
+    let told = warmline.run_with_input(&against_demo(&["stdio"], &[]), "");
+    assert_eq!((told.exit, told.everything().as_str()), (0, ""));
+}
+
+/// A gateway in the background that ends with its test.
+struct Up<'w>(&'w Warmline);
+
+impl Drop for Up<'_> {
+    fn drop(&mut self) {
+        self.0.run(&["down", "--now"]);
+    }
+}
+
+#[test]
+fn the_end_of_a_run_says_what_it_waits_for() {
+    let warmline = Warmline::new();
+    assert_eq!(warmline.run(&["up", "--quiet"]).exit, 0);
+    let up = Up(&warmline);
+    // Values as a whole are sent at once: the call is the only one.
+    let values = ["call", "slow", "--args", r#"{"ms":60000}"#, "--run", "trip"];
+    let words = against_demo(&values, &["--era", "legacy"]);
+    let mut calling = warmline.command(&words);
+    let mut calling = calling
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    until("the call is under way", || {
+        let told = warmline.run(&["ps", "--json"]);
+        let mut lines = told.stdout.lines();
+        lines.any(|line| line.contains(r#""session":"#) && line.contains(r#""calls":1"#))
+    });
+    let mut sitting = Sitting::start(&warmline, &["end", "trip"]);
+    sitting.sees("waiting for calls of run trip: they have 5 seconds");
+    let (exit, _, seen) = sitting.ends();
+    assert_eq!(exit, 0, "{seen}");
+    assert_eq!(calling.wait().unwrap().code(), Some(4));
+    drop(up);
 }

@@ -350,3 +350,38 @@ fn what_a_program_lost_with_the_gateway_is_told_by_the_next_command() {
     assert_eq!(call("trip"), (1, false), "it is told once");
     assert_eq!(call("trip"), (2, false));
 }
+
+/// No socket can have a path of any length: then no gateway is up there, and nobody minds.
+#[test]
+fn a_home_with_a_long_path_stops_no_command() {
+    let long = || {
+        let warmline = Warmline::new();
+        let home = warmline.home().join("x".repeat(90));
+        std::fs::create_dir(&home).unwrap();
+        warmline.with("HOME", home.to_str().unwrap())
+    };
+    let warmline = long();
+    let counter = against_demo(&["call", "counter", "--run", "trip"], &[]);
+    let told = warmline.run(&counter);
+    assert_eq!((told.exit, told.stdout.as_str()), (0, "{\"count\":1}\n"));
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    for count in 1..=2 {
+        let told = warmline.run(&["call", &server.url(), "counter", "--run", "trip"]);
+        let counted = format!("{{\"count\":{count}}}\n");
+        assert_eq!((told.exit, told.stdout), (0, counted));
+    }
+    let told = warmline.run(&["up"]);
+    assert_ne!(told.exit, 0, "{told}");
+    assert!(told.stderr.contains("the system allows"), "{told}");
+    assert!(told.stderr.contains("XDG_RUNTIME_DIR"), "{told}");
+    // Where sockets have a folder of their own, it is up there.
+    let sockets = warmline.work();
+    let warmline = long().with("XDG_RUNTIME_DIR", sockets.to_str().unwrap());
+    let background = Background::up_in(warmline, &[]);
+    let counted = |number: u32| {
+        let told = background.run(&counter);
+        assert_eq!(told.stdout, format!("{{\"count\":{number}}}\n"), "{told}");
+    };
+    counted(1);
+    counted(2);
+}
