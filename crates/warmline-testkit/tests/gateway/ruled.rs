@@ -81,7 +81,7 @@ async fn listed(client: &Legacy) -> Vec<String> {
     tools.into_iter().flatten().map(name).collect()
 }
 
-/// P106, DESIGN 7: the rules of a server that is taken out of the configuration, or renamed there,
+/// P106: the rules of a server that is taken out of the configuration, or renamed there,
 /// count for whoever has a live run or a ticket there, as long as they have it.
 #[tokio::test]
 async fn rules_of_a_removed_server_hold_for_live_runs_and_tickets() {
