@@ -223,11 +223,21 @@ pub(crate) fn renamed(trouble: &Trouble, name: &str, shown: &str) -> Trouble {
 /// The hint of a trouble, in words of the command line where the library's speak of Rust. The only
 /// place that puts one in the other's stead.
 pub(crate) fn own_hint(trouble: &Trouble) -> Option<String> {
+    let why = trouble.why.as_deref().unwrap_or_default();
+    if trouble.reason == Reason::Unauthorized && OF_A_GATEWAY.iter().any(|of| why.contains(of)) {
+        return Some(format!("{TOKEN_OF_A_GATEWAY}; give it by {GIVE_A_TOKEN}"));
+    }
     if trouble.reason == Reason::Unauthorized {
         return Some(GIVE_A_TOKEN.to_owned());
     }
     trouble.hint.clone()
 }
+
+/// What a Warmline says to whoever shows no token that it knows.
+const OF_A_GATEWAY: [&str; 2] = ["a bearer token is needed", "this token is not known here"];
+
+const TOKEN_OF_A_GATEWAY: &str = "`warmline url NAME` prints the token of a gateway of this \
+    machine, `warmline token new NAME` makes one";
 
 const GIVE_A_TOKEN: &str = "`--header-env Authorization=VARIABLE`, where the variable holds \
     `Bearer …`; or `credential = { env = \"VARIABLE\" }` in the configuration, where it holds the \

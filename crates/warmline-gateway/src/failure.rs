@@ -68,6 +68,8 @@ fn known(error: &Error) -> Option<&'static str> {
 pub(crate) fn what(error: &Error, candour: Candour) -> String {
     let server = error.server().unwrap_or("the server");
     match (candour, error.code()) {
+        // Whoever calls knows nothing of engines.
+        (_, Code::Draining) => "this gateway is going down".to_owned(),
         (Candour::Full, _) => error.to_string(),
         (_, Code::CannotReach) => format!("`{server}` cannot be reached"),
         (_, Code::OpenFailed) => format!("no session with `{server}` could be opened"),
@@ -105,7 +107,6 @@ pub(crate) fn what(error: &Error, candour: Candour) -> String {
             | Code::BreakerOpen
             | Code::PoolFull
             | Code::Overloaded
-            | Code::Draining
             | Code::Cancelled
             | Code::Closed,
         ) => error.to_string(),

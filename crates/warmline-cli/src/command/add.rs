@@ -139,8 +139,7 @@ pub(super) fn write(place: &Path, text: &str, here: bool, new: Option<&str>) -> 
         Ok(file) => file.is_trusted(&store),
         Err(_) => !place.exists(),
     };
-    let folder = place.parent().unwrap_or(Path::new("."));
-    std::fs::create_dir_all(folder).map_err(|error| unwritten(place, &error))?;
+    folder_of(place, folders.user.as_deref())?;
     let draft = draft(place, text).map_err(|error| unwritten(place, &error))?;
     let looked = ConfigFile::read(&draft, Origin::Given).and_then(|read| {
         let declared = read.declarations().iter();
@@ -171,6 +170,25 @@ pub(super) fn write(place: &Path, text: &str, here: bool, new: Option<&str>) -> 
         store.trust(place, read.digest()).ok();
     }
     Ok(())
+}
+
+/// Sees to it that there is a folder for the file. Only that of the user is made: any other that
+/// is not there is a slip.
+fn folder_of(place: &Path, user: Option<&Path>) -> Outcome<()> {
+    let folder = place
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    if Some(folder) == user {
+        return std::fs::create_dir_all(folder).map_err(|error| unwritten(place, &error));
+    }
+    match folder.is_dir() {
+        true => Ok(()),
+        false => Err(
+            Problem::usage(format!("the folder `{}` does not exist", folder.display()))
+                .hint("look at the path, or make the folder first"),
+        ),
+    }
 }
 
 /// Writes the text beside its place, into a file that was not there and that nobody could have

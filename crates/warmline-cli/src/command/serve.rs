@@ -58,7 +58,7 @@ pub(super) async fn run(typed: &args::Serve, report: &Report) -> Outcome<u8> {
     announced.tell(report);
     kept.follow(&gateway, &mut source, &fixed, files, &mut signals)
         .await;
-    Ok(stopping::stop(gateway, drain, &mut signals).await)
+    Ok(stopping::stop(gateway, drain, &mut signals, Some(report)).await)
 }
 
 /// The names of servers that stand so.

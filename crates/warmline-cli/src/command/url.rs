@@ -64,11 +64,29 @@ pub(super) fn run(typed: &args::Url, report: &Report) -> Outcome<u8> {
             said_by(&settings.origin("gateway.listen"))
         ));
     }
+    if place.token.as_deref() == Some(YOUR_TOKEN) && !report.is_json() {
+        report.note(match settings.auth {
+            AuthWord::Jwt => {
+                "put a token that was signed for this gateway in the place of YOUR_TOKEN"
+            },
+            AuthWord::Local | AuthWord::Tokens | AuthWord::Proxy | AuthWord::None => {
+                "`warmline token new NAME` makes a token: put it in the place of YOUR_TOKEN"
+            },
+        });
+    }
+    if let Some(name) = name.filter(|_| config.declarations().next().is_none()) {
+        report.note(&format!(
+            "note: no file declares `{name}`: it is there only if `serve` was told of it"
+        ));
+    }
     if typed.client == Some(Client::Claude) && typed.name.is_none() {
         report.note("this is all servers in one; `warmline url NAME` is one of them");
     }
     Ok(0)
 }
+
+/// What stands for a token that only its caller knows.
+const YOUR_TOKEN: &str = "YOUR_TOKEN";
 
 /// Whether a name is one that the files declare. Where they declare none, it may have been typed
 /// at `serve`.
@@ -102,7 +120,7 @@ fn said_by(origin: &Origin) -> String {
 fn token(settings: &GatewaySettings, typed: &args::Url) -> Outcome<Option<String>> {
     match settings.auth {
         AuthWord::None | AuthWord::Proxy => Ok(None),
-        AuthWord::Tokens | AuthWord::Jwt => Ok(Some("YOUR_TOKEN".to_owned())),
+        AuthWord::Tokens | AuthWord::Jwt => Ok(Some(YOUR_TOKEN.to_owned())),
         AuthWord::Local => {
             let state = state_folder(typed.state_dir.as_deref())?;
             let local = TokenStore::in_state_folder(&state).local();

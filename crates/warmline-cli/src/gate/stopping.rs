@@ -11,6 +11,8 @@ use warmline::{Warmline, clock};
 use warmline_gateway::Gateway;
 
 use crate::interrupt::Signals;
+use crate::report::Report;
+use crate::report::text::count;
 
 /// What closing sessions and ending programs takes at most. A program has 2 s after its input is
 /// closed, and 2 s more before it is killed.
@@ -76,12 +78,24 @@ impl<'w> Cuts<'w> {
 
 /// Stops; a second signal, or a word by the admin socket, stops waiting. The number is the exit
 /// code.
-pub(crate) async fn stop(gateway: Gateway, ceilings: Ceilings, signals: &mut Signals) -> u8 {
+pub(crate) async fn stop(
+    gateway: Gateway,
+    ceilings: Ceilings,
+    signals: &mut Signals,
+    report: Option<&Report>,
+) -> u8 {
     let steps = Steps::within(ceilings.drain);
     let calls_by = clock::after(steps.for_calls);
     let warm = gateway.warm().clone();
     let under_way = calls_under_way(&warm);
     tracing::info!(under_way, "stopping: calls under way may end");
+    if let Some(report) = report.filter(|_| under_way > 0) {
+        let calls = count(usize::try_from(under_way).unwrap_or(usize::MAX), "call");
+        let seconds = steps.for_calls.as_secs();
+        report.note(&format!(
+            "stopping: waits up to {seconds} s for {calls} under way; again to close at once"
+        ));
+    }
     let notice = gateway.leave();
     let cuts = Cuts::from_now(&warm);
     let stopped = tokio::select! {

@@ -184,3 +184,42 @@ fn what_a_gateway_says_of_a_server_is_the_headline() {
     assert_eq!(paused.exit, 3, "{paused}");
     serving.stop(&warmline);
 }
+
+/// A folder that is not there is a slip, and is not made.
+#[test]
+fn add_makes_no_folder_but_the_one_of_the_user() {
+    let warmline = Warmline::new();
+    let place = warmline.work().join("typo/dir/x.toml");
+    let words = [
+        "add",
+        "a",
+        "http://127.0.0.1:1/mcp",
+        "--config",
+        place.to_str().unwrap(),
+    ];
+    tells!(warmline.run(&words), @r"
+    exit: 2
+    ----- stderr -----
+    error[usage-bad-argument]: the folder `[WORK]/typo/dir` does not exist
+      hint: look at the path, or make the folder first
+    ");
+    assert!(!warmline.work().join("typo").exists());
+    assert_eq!(
+        warmline.run(&words[..3]).exit,
+        0,
+        "that of the user is made"
+    );
+}
+
+/// A gateway that wants a token is one of ours: what prints and makes tokens is named.
+#[test]
+fn a_gateway_that_wants_a_token_is_told_with_where_tokens_come_from() {
+    let warmline = Warmline::new();
+    let serving = Serving::start(&warmline, &["http://127.0.0.1:1/mcp"]);
+    let told = warmline.run(&["tools", &format!("{}/mcp", serving.base())]);
+    assert!(
+        told.stderr.contains("`warmline url NAME` prints the token"),
+        "{told}"
+    );
+    serving.stop(&warmline);
+}

@@ -100,12 +100,27 @@ fn a_url_says_by_what_the_gateway_listens_there() {
     Authorization: Bearer [TOKEN]
     ----- stderr -----
     `127.0.0.1:[PORT]` is where it listens by default; if `serve` was told another address, say it: --at http://HOST:PORT
+    note: no file declares `typed-at-serve`: it is there only if `serve` was told of it
     ");
     warmline.write_user("warmline.toml", "[gateway]\nlisten = '127.0.0.1:9484'\n");
     let told = warmline.run(&["url"]);
     assert!(
         told.stderr
             .contains("/.config/warmline/warmline.toml:2; if"),
+        "{told}"
+    );
+}
+
+/// Who must show a token of their own is told where one comes from.
+#[test]
+fn a_url_says_where_a_token_comes_from() {
+    let warmline = Warmline::new();
+    warmline.write_user("warmline.toml", "[gateway]\nauth = 'tokens'\n");
+    let told = warmline.run(&["url", "--for", "cursor"]);
+    assert!(told.stdout.contains("Bearer YOUR_TOKEN"), "{told}");
+    assert!(
+        told.stderr
+            .contains("`warmline token new NAME` makes a token"),
         "{told}"
     );
 }

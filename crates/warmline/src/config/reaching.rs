@@ -292,7 +292,14 @@ pub fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), Stri
 
 /// A bearer token as the value of `Authorization`; none if no header can carry it.
 pub fn bearer(token: &str) -> Option<HeaderValue> {
-    let mut value = HeaderValue::try_from(format!("Bearer {}", token.trim())).ok()?;
+    // Who keeps it with the word before it does not mean to say the word twice.
+    let token = token.trim();
+    let head = token.get(.."Bearer ".len());
+    let bare = match head.is_some_and(|head| head.eq_ignore_ascii_case("Bearer ")) {
+        true => token.get("Bearer ".len()..).unwrap_or(token),
+        false => token,
+    };
+    let mut value = HeaderValue::try_from(format!("Bearer {}", bare.trim())).ok()?;
     value.set_sensitive(true);
     Some(value)
 }

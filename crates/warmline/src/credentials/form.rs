@@ -65,7 +65,14 @@ impl Form {
 
     /// The value that shows a secret; none if no header can carry it.
     pub(crate) fn value(&self, secret: &str) -> Option<HeaderValue> {
-        let whole = Zeroizing::new(format!("{}{secret}{}", self.before, self.after));
+        // Who keeps a token with the word before it does not mean to say the word twice.
+        let is_said = secret.get(..self.before.len());
+        let is_said = is_said.is_some_and(|head| head.eq_ignore_ascii_case(&self.before));
+        let bare = match is_said && !self.before.is_empty() {
+            true => secret.get(self.before.len()..).unwrap_or(secret),
+            false => secret,
+        };
+        let whole = Zeroizing::new(format!("{}{bare}{}", self.before, self.after));
         // Anything but plain characters is read differently by different servers.
         let plain = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
         let mut value = HeaderValue::from_str(&whole)
@@ -109,6 +116,12 @@ mod tests {
             let form = Form::of(name, form).unwrap();
             let value = form.value("s").unwrap();
             assert_eq!(value, shown);
+            // A word that stands before the secret already is not said twice.
+            let before = shown.split('s').next().unwrap_or_default();
+            if form == Form::bearer() {
+                assert_eq!(form.value(&format!("{before}s")).unwrap(), shown);
+                assert_eq!(form.value("bearer s").unwrap(), shown);
+            }
             assert!(value.is_sensitive());
         }
         assert_eq!(

@@ -42,7 +42,7 @@ impl Announced {
         let base = self.base();
         let servers = count(self.servers.len(), "server");
         report.data(&format!(
-            "{} · {servers}, one replica: sessions are kept on this machine alone",
+            "{} · {servers}; their sessions are kept on this machine alone",
             style::bold(&format!("listening on {base}"))
         ));
         let named = self

@@ -53,7 +53,7 @@ pub(super) async fn stay(typed: &args::Up, state: &Path, home: &Home) -> Outcome
     let idle = typed.idle.unwrap_or(IDLE);
     let why = follow(&gateway, &mut source, &fixed, files, &mut signals, idle).await;
     tracing::info!(why, "going down");
-    let exit = stopping::stop(gateway, ceilings, &mut signals).await;
+    let exit = stopping::stop(gateway, ceilings, &mut signals, None).await;
     drop(claim);
     Ok(exit)
 }
