@@ -97,7 +97,10 @@ fn a_wrong_file_is_shown_where_it_is_wrong() {
       3 | era = 'legcy'
         |       ^^^^^^^ did you mean `legacy`?
     ");
-    warmline.write("warmline.toml", "[servers.a]\ncommand = 'npx -y notes-server'\n");
+    warmline.write(
+        "warmline.toml",
+        "[servers.a]\ncommand = 'npx -y notes-server'\n",
+    );
     tells!(warmline.run(&["call", "a", "x"]), @r#"
     exit: 2
     ----- stderr -----

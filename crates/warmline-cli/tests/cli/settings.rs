@@ -194,13 +194,14 @@ fn variables_that_go_wrong_or_unread_are_named() {
     exit: 0
     ----- stdout -----
     config      ok      [HOME]/.config/warmline/warmline.toml: 2 servers, no unknown keys
-    a           ok      http://127.0.0.1:[PORT]/a
-    b           ok      http://127.0.0.1:[PORT]/b
+    a           unseen  http://127.0.0.1:[PORT]/a
+    b           unseen  http://127.0.0.1:[PORT]/b
     settings    look    WARMLINE_GATEWAY_LISTN is set, and nothing reads it
                 hint: did you mean `WARMLINE_GATEWAY_LISTEN`?
     settings    look    MCP_SERVER_URL is set, and speaks for none of 2 servers
                 hint: say whose URL it is: `url_env = "MCP_SERVER_URL"`
 
-    5 questions · 2 to look at
+    5 questions · 2 unseen · 2 to look at
+    nothing was started or contacted: `warmline doctor NAME` does
     "#);
 }
