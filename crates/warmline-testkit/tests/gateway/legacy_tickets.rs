@@ -266,6 +266,26 @@ async fn a_restart_loses_no_client_session() {
     assert_eq!(server.violations(), Vec::<String>::new());
 }
 
+/// What a client hears that comes into a session of others is no word for those who greet as it did.
+#[tokio::test]
+async fn a_greeting_of_a_session_of_others_is_not_remembered() {
+    let world = World::new(Personality::legacy()).await;
+    let in_run = format!("/runs/r1{PATH}");
+    let first = Legacy::greet(&world, &in_run, NEWEST, json!({})).await;
+    let headers = [
+        ("Accept", "application/json, text/event-stream"),
+        ("Content-Type", "application/json"),
+    ];
+    let old = initialize("2024-11-05", json!({})).to_string();
+    let mut joins = request(first.address, "POST", &in_run, &headers, &old).await;
+    assert_eq!(joins.answer().await["result"]["protocolVersion"], NEWEST);
+    // It is told its own version.
+    let alone = Legacy::greet(&world, PATH, "2024-11-05", json!({})).await;
+    first.delete().await;
+    alone.delete().await;
+    world.finish().await;
+}
+
 /// A server is greeted once for clients of one identity that say the same of themselves; their
 /// sessions are opened when they call.
 #[tokio::test]

@@ -13,7 +13,7 @@ use warmline_core::code::Reason;
 use warmline_core::delivery::Delivery;
 use warmline_core::era::Era;
 use warmline_core::exchange::Words;
-use warmline_core::key::{Scope, Transport};
+use warmline_core::key::{DeclaredId, Scope, Transport};
 use warmline_core::loss::{self, Reaction};
 use warmline_core::pool::{Outcome, Want};
 use warmline_core::protocol::params::Params;
@@ -207,11 +207,16 @@ pub(crate) async fn listed(
 
 /// What the server said of itself when the session of this caller was opened.
 pub(crate) async fn facts(caller: &Caller, entry: &Arc<Entry>) -> Result<Arc<Facts>> {
+    Ok(said_to(caller, entry).await?.0)
+}
+
+/// The same, and to whom it was said: a session that several share was greeted by one of them.
+async fn said_to(caller: &Caller, entry: &Arc<Entry>) -> Result<(Arc<Facts>, DeclaredId)> {
     let mut way = Way::set_out(caller, entry, no_job(entry), None)?;
-    let lease = way.taken().await?.1;
+    let (route, lease) = way.taken().await?;
     let facts = Arc::clone(lease.session().shared_facts());
     lease.settle(Outcome::Unused);
-    Ok(facts)
+    Ok((facts, route.setup().said.id))
 }
 
 /// What the server says of itself to such a caller: as it was heard last, else heard now.
@@ -227,8 +232,11 @@ pub(crate) async fn greeting(caller: &Caller, entry: &Arc<Entry>) -> Result<Arc<
     if let Some(known) = entry.greeting(&greeter) {
         return Ok(known);
     }
-    let facts = facts(caller, entry).await?;
-    entry.greeted(greeter, &facts);
+    let (facts, declared) = said_to(caller, entry).await?;
+    // What was said to another is no word to those who greet as this one does.
+    if declared == greeter.declared {
+        entry.greeted(greeter, &facts);
+    }
     Ok(facts)
 }
 
