@@ -169,7 +169,7 @@ impl Page {
 
 /// Something that a server lists.
 #[derive(Clone)]
-pub(super) struct Item {
+pub(crate) struct Item {
     /// The server's own name of it; of a resource, its URI or the template of it.
     pub(super) name: Arc<str>,
     raw: Bytes,
@@ -223,7 +223,7 @@ impl Item {
 }
 
 /// What a server lists, whole.
-pub(super) async fn items(server: &ServerHandle, list: List) -> Result<Arc<[Item]>, Error> {
+pub(crate) async fn items(server: &ServerHandle, list: List) -> Result<Arc<[Item]>, Error> {
     let said = match list {
         List::Tools => {
             let tools = server.listed_tools().await?;

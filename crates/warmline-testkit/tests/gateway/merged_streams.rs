@@ -169,6 +169,26 @@ async fn a_server_that_comes_late_is_announced() {
     world.finish().await;
 }
 
+/// One that was missed in a list is announced also where another list was read since.
+#[tokio::test]
+async fn what_is_missed_is_missed_in_its_own_list() {
+    let legacy = Personality::legacy;
+    let world = Merged::new(vec![("alpha", legacy()), ("late", legacy())]).await;
+    world.server("late").stop();
+    let client = world.greet("/mcp", json!({})).await;
+    let mut standing = client.get(None).await;
+    assert_eq!(tools(&client).await.1[0]["server"], "late");
+    world.server("late").start_again().unwrap();
+    let is_in = |list: &Value| list["_meta"]["dev.warmline/leftOut"].is_null();
+    while !is_in(&list(&client, "prompts/list", json!({})).await) {
+        tokio::task::yield_now().await;
+    }
+    standing.heard("notifications/tools/list_changed").await;
+    client.delete().await;
+    drop(standing);
+    world.finish().await;
+}
+
 /// P104, P106: servers that are declared or taken away while clients are there are announced, and
 /// the others keep their sessions.
 #[tokio::test]

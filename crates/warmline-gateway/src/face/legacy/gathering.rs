@@ -4,7 +4,7 @@
 //! Begun by: [`standing`](super::standing).  Told by: the lists of the client, of servers that were
 //! left out. As long as somebody reads, they are looked for, and announced when they are there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use warmline::upstream::Notices as _;
-use warmline::{Attending, Code, clock};
+use warmline::{Attending, Code, List, ServerHandle, clock};
 
 use super::asking::StandingEar;
 use super::client::Client;
@@ -25,6 +25,7 @@ use crate::face::Visit;
 use crate::merge::Member;
 use crate::merge::absent::{LeftOut, Why};
 use crate::merge::changes::Changes;
+use crate::merge::lists;
 use crate::path::Target;
 use crate::who::{Peer, Subject};
 
@@ -38,49 +39,57 @@ const LISTS: [&str; 3] = [
     "notifications/resources/list_changed",
 ];
 
-/// The servers that were left out of the lists of a client.
+/// The servers that were left out of the lists of a client, by the list.
 #[derive(Debug, Default)]
 pub(super) struct Missed {
-    servers: Mutex<BTreeSet<String>>,
+    servers: Mutex<HashMap<List, BTreeSet<String>>>,
     more: Notify,
 }
 
 impl Missed {
-    /// A list was read, and these were left out. One that speaks another era stays out.
-    pub(super) fn note(&self, left_out: &[LeftOut]) {
+    /// A list was read, and these were left out. One that speaks another era stays out, and so does
+    /// one that is there and refuses this list.
+    pub(super) fn note(&self, list: List, left_out: &[LeftOut]) {
         let may_come = |absent: &&LeftOut| match &absent.why {
             Why::Late => true,
-            Why::Failed(error) => error.code() != Code::EraUnknown,
+            Why::Failed(error) => {
+                error.code() != Code::EraUnknown && error.server_error().is_none()
+            },
         };
         let missed: BTreeSet<String> = left_out
             .iter()
             .filter(may_come)
             .map(|absent| absent.server.clone())
             .collect();
-        let mut servers = self.servers.lock();
-        if *servers != missed {
-            *servers = missed;
+        if self.servers.lock().insert(list, missed.clone()) != Some(missed) {
             self.more.notify_one();
         }
     }
 
-    /// Waits until there are some.
-    async fn some(&self) -> BTreeSet<String> {
+    /// Waits until there are some: of which list, and which.
+    async fn some(&self) -> Vec<(List, String)> {
         loop {
             let noted = self.more.notified();
-            let servers = self.servers.lock().clone();
-            if !servers.is_empty() {
-                return servers;
+            let missed = self.all();
+            if !missed.is_empty() {
+                return missed;
             }
             noted.await;
         }
     }
 
-    /// Whether one of these was missed, and is not any more.
-    fn found(&self, there: &[String]) -> bool {
+    fn all(&self) -> Vec<(List, String)> {
+        let servers = self.servers.lock();
+        let each = servers.iter();
+        each.flat_map(|(list, servers)| servers.iter().map(|server| (*list, server.clone())))
+            .collect()
+    }
+
+    /// Whether a server was missed in this list until now.
+    fn found(&self, list: List, server: &str) -> bool {
         let mut servers = self.servers.lock();
-        let found: Vec<bool> = there.iter().map(|name| servers.remove(name)).collect();
-        found.contains(&true)
+        let missed = servers.get_mut(&list);
+        missed.is_some_and(|missed| missed.remove(server))
     }
 }
 
@@ -153,33 +162,35 @@ impl Place {
         reached.filter_map(|server| server.attend(ear())).collect()
     }
 
-    /// Looks for servers that were missed, until one of them is there.
+    /// Looks for servers that were missed, until one of them is in the list that it was missed in.
     async fn until_found(&self) {
         let mut pause = FIRST_PAUSE;
         loop {
             let missed = self.client.missed.some().await;
             clock::sleep(pause).await;
-            let looked_for = self
-                .members()
-                .into_iter()
-                .filter(|member| missed.contains(&member.name));
-            let share = self.shared.options.list_share;
-            let looking = looked_for.map(|Member { name, reached }| async move {
-                let server = reached.ok()?;
-                let tools = clock::timeout(share, server.tools()).await.ok()?;
-                // Who says that it has none is there as well.
-                let is_there = match tools {
-                    Ok(_) => true,
-                    Err(error) => error.server_error().is_some(),
-                };
-                is_there.then_some(name)
+            let members = self.members();
+            let looking = missed.into_iter().filter_map(|(list, name)| {
+                let member = members.iter().find(|member| member.name == name)?;
+                Some(self.is_in(list, member.reached.as_ref().ok()?))
             });
-            let there: Vec<String> = join_all(looking).await.into_iter().flatten().collect();
-            if self.client.missed.found(&there) {
+            if join_all(looking).await.contains(&true) {
                 return;
             }
             pause = LONGEST_PAUSE.min(pause * 2);
         }
+    }
+
+    /// Whether a server that was missed in a list is in it now.
+    async fn is_in(&self, list: List, server: &ServerHandle) -> bool {
+        let share = self.shared.options.list_share;
+        let reading = clock::timeout(share, lists::items(server, list)).await;
+        let is_in = match reading {
+            Ok(Ok(_)) => true,
+            // It is there, and refuses this list.
+            Ok(Err(error)) if error.server_error().is_some() => false,
+            Ok(Err(_)) | Err(_) => return false,
+        };
+        self.client.missed.found(list, server.name()) && is_in
     }
 
     fn members(&self) -> Vec<Member> {

@@ -102,7 +102,7 @@ fn listing(
     let (client, candour) = (Arc::clone(client), visit.candour());
     Ok(Box::pin(async move {
         let page = listing.read().await;
-        client.missed.note(&page.left_out);
+        client.missed.note(list, &page.left_out);
         let result = Ok(page.result());
         if let Some(line) = line {
             line.ended(&result);
