@@ -8,6 +8,7 @@
 //! | Which states has a session? | `session.rs` |
 //! | Why did my call wait? | `waiters.rs` |
 //! | When is a session closed, checked, kept alive? | `ages.rs` |
+//! | At which age does a server end its sessions? | `lifetimes.rs` |
 //! | How many sessions may there be? | `limits.rs` |
 //! | How many spares are opened? | `spares.rs` |
 //! | When does opening pause? | `breaker.rs` |
@@ -17,6 +18,7 @@ mod ages;
 pub mod breaker;
 mod cell;
 mod event;
+pub mod lifetimes;
 pub mod limits;
 mod proof;
 mod session;
@@ -122,6 +124,8 @@ pub enum Why {
     Evicted,
     /// Its server is configured otherwise now.
     Reloaded,
+    /// Whoever looks after the engine closed it.
+    ByOperator,
     /// Everything is going down.
     Drained,
     /// Everything here is going down, and it is left as it is for whoever takes up its record.
@@ -142,12 +146,13 @@ pub enum Why {
 
 impl Why {
     /// Every reason there is.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Aged,
         Self::IdleTooLong,
         Self::RunEnded,
         Self::Evicted,
         Self::Reloaded,
+        Self::ByOperator,
         Self::Drained,
         Self::Kept,
         Self::OpenFailed,
@@ -158,6 +163,15 @@ impl Why {
         Self::Bug,
     ];
 
+    /// Whether it is the server's doing: what it says or fails to say of one session may hold for
+    /// others. What ends here says nothing of the server.
+    pub const fn is_of_server(self) -> bool {
+        matches!(
+            self,
+            Self::Gone | Self::CheckFailed | Self::CredentialRefused
+        )
+    }
+
     /// The word used in logs and metrics.
     pub const fn word(self) -> &'static str {
         match self {
@@ -166,6 +180,7 @@ impl Why {
             Self::RunEnded => "run-ended",
             Self::Evicted => "evicted",
             Self::Reloaded => "reloaded",
+            Self::ByOperator => "by-operator",
             Self::Drained => "drained",
             Self::Kept => "kept",
             Self::OpenFailed => "open-failed",

@@ -20,6 +20,7 @@ mod tool_name;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
@@ -167,6 +168,8 @@ struct Way<'a> {
     /// Whether the attempt under way may have reached the server.
     under_way: bool,
     by: Instant,
+    /// How long it stood in line for the sessions it had so far.
+    in_line: Duration,
     generation: Option<u32>,
     rerouted: bool,
     /// What showed the loss that this call was sent again after.
@@ -214,6 +217,7 @@ impl<'a> Way<'a> {
             so_far: SoFar::default(),
             under_way: false,
             by,
+            in_line: Duration::ZERO,
             generation: None,
             rerouted: false,
             healing: None,
@@ -372,6 +376,8 @@ impl<'a> Way<'a> {
         repeat: Repeat,
     ) -> Step {
         self.entry.note_answered();
+        self.entry
+            .note_lives(|| lease.session().age(self.caller.engine.tick()));
         let generation = lease.generation().number();
         let left_state = repeat == Repeat::Unsafe && self.job.tool.is_some();
         if left_state {

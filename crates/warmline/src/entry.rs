@@ -4,6 +4,7 @@
 //! looked up before the first call (A115), and each thing is looked up once for any number of
 //! first callers.
 
+mod ages;
 mod answers;
 mod contacts;
 mod digests;
@@ -14,7 +15,7 @@ mod standing;
 mod struck;
 mod whose;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -48,6 +49,7 @@ use crate::sync::Mutex;
 use crate::tools::ToolCache;
 use crate::upstream::{self, HttpReach, Notices, Probe, Reach};
 
+use ages::Ages;
 use answers::AnswerTimes;
 pub(crate) use contacts::{Contact, ContactKey, Together, Unmet, Wants};
 use digests::revision;
@@ -87,8 +89,7 @@ pub(crate) struct Entry {
     /// The probe that works, where `ping` does not.
     probe: AtomicU8,
     health: Health,
-    /// The ages at which the server dropped its last sessions.
-    dropped: Mutex<VecDeque<Duration>>,
+    ages: Ages,
     /// Whether anybody was asked to pause; most servers never ask.
     has_paused: AtomicBool,
     pauses: Mutex<HashMap<Identity, Cooldown>>,
@@ -113,8 +114,6 @@ pub(crate) struct Found {
 
 /// So many programs of one server are started at the same time: others are not to wait for it.
 const STARTS: usize = 16;
-/// So many sessions must have ended at the same age before it is taken for a rule.
-const DROPS: usize = 3;
 /// From so many pauses on, those that are over are forgotten.
 const MAX_PAUSES: usize = 1_000;
 /// From so many credentials on, those that nobody uses are forgotten.
@@ -162,7 +161,7 @@ impl Entry {
             found: Mutex::new(None),
             probe: AtomicU8::new(0),
             health: Health::default(),
-            dropped: Mutex::default(),
+            ages: Ages::default(),
             has_paused: AtomicBool::new(false),
             pauses: Mutex::default(),
             calls: AtomicU32::new(0),
@@ -381,36 +380,6 @@ impl Entry {
         let mut budget = self.budget.lock();
         budget.calls(now, calls);
         act(&mut budget)
-    }
-
-    /// The server dropped a session of this age.
-    pub(crate) fn note_dropped(&self, age: Duration) {
-        self.metrics.gone_age.took(age);
-        let mut dropped = self.dropped.lock();
-        dropped.push_back(age);
-        if dropped.len() > DROPS {
-            dropped.pop_front();
-        }
-    }
-
-    /// When a new session is better replaced: a little before the server ends it, as it says
-    /// itself, or as its last sessions were seen to end, all at about the same age.
-    pub(crate) fn renew_in(&self, stated: Option<Duration>) -> Option<Duration> {
-        let dropped = self.dropped.lock();
-        let (youngest, oldest) = (dropped.iter().min(), dropped.iter().max());
-        let seen = match (youngest, oldest) {
-            (Some(youngest), Some(oldest))
-                if dropped.len() >= DROPS && *oldest <= *youngest + *youngest / 10 =>
-            {
-                Some(*youngest)
-            },
-            _ => None,
-        };
-        let ends = match (stated, seen) {
-            (Some(stated), Some(seen)) => stated.min(seen),
-            (one, other) => one.or(other)?,
-        };
-        Some(ends - ends / 10)
     }
 
     /// The server asked an identity for a pause.

@@ -15,7 +15,7 @@ use warmline_core::exchange::Trouble;
 use warmline_core::key::{Key, Owner, Scope};
 use warmline_core::plan::{self, Asking, Leg, Ownership, Plan, Reach};
 use warmline_core::policy::SessionPer;
-use warmline_core::pool::{Want, Why};
+use warmline_core::pool::{Turn, Want, Why};
 
 use crate::clock::Instant;
 use crate::connect::{Connect, Setup};
@@ -78,12 +78,12 @@ impl Route {
     pub(crate) async fn lease(
         &self,
         caller: &Caller,
-        want: Want,
+        (want, turn): (Want, Turn),
         by: Instant,
     ) -> Result<Lease<Connect>, Trouble> {
         let pool = caller.engine.pool();
         match self {
-            Self::Held(cell) => pool.lease(cell, want, by).await,
+            Self::Held(cell) => pool.lease_in_turn(cell, want, turn, by).await,
             Self::Once(own) => pool.once(&own.shelf, &own.setup, own.owner, by).await,
         }
     }

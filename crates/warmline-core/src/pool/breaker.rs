@@ -158,8 +158,7 @@ impl Breaker {
         }
     }
 
-    /// An opening failed, or a session was opened in vain. The dice, thrown evenly from all there are,
-    /// spread the pause.
+    /// An opening failed. The dice, thrown evenly from all there are, spread the pause.
     pub fn failed(&mut self, now: Tick, policy: &BreakerPolicy, dice: u32) -> Option<Change> {
         self.failed = now;
         let paused = match self.state {
@@ -183,6 +182,22 @@ impl Breaker {
         let until = now.after(pause);
         self.state = State::Tripped { until, paused };
         Some(Change::Tripped(pause))
+    }
+
+    /// A session that was opened at that time was opened in vain.
+    pub fn in_vain(
+        &mut self,
+        opened: Tick,
+        now: Tick,
+        policy: &BreakerPolicy,
+        dice: u32,
+    ) -> Option<Change> {
+        // What made the last failure may have ended this one too: a restart that takes many
+        // sessions is one fault. Only what was opened since says something new.
+        if opened < self.failed {
+            return None;
+        }
+        self.failed(now, policy, dice)
     }
 
     /// The probe was given up before it found anything out: the next one to ask is the probe.

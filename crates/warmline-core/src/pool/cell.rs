@@ -67,7 +67,8 @@ impl Cell {
         let out = &mut effects;
         match event {
             Event::Asked { waiter, want, turn } => {
-                self.asked(Waiter { id: waiter, want }, turn, now, out);
+                let id = waiter;
+                self.asked(Waiter { id, want, turn }, now, out);
             },
             Event::Left { waiter } => self.left(waiter, now, out),
             Event::Opened {
@@ -169,7 +170,7 @@ impl Cell {
         Some((oldest.generation, oldest.used))
     }
 
-    fn asked(&mut self, waiter: Waiter, turn: Turn, now: Tick, out: &mut Effects) {
+    fn asked(&mut self, waiter: Waiter, now: Tick, out: &mut Effects) {
         if let Phase::Ended(why) = self.phase {
             let (waiter, refusal) = (waiter.id, Refusal::Ended(why));
             return out.push(Effect::Refuse { waiter, refusal });
@@ -180,12 +181,13 @@ impl Cell {
         {
             return self.grant(waiter, at, now, out);
         }
-        // Whoever stands in line cannot be served now, so neither can whoever comes after.
-        if self.line.len() >= self.policy.waiters.max(1) {
+        // Whoever stands in line cannot be served now, so neither can whoever comes after. Whoever was
+        // let in before is not sent away by those who came later.
+        if waiter.turn == Turn::Last && self.line.len() >= self.policy.waiters.max(1) {
             let (waiter, refusal) = (waiter.id, Refusal::LineFull);
             return out.push(Effect::Refuse { waiter, refusal });
         }
-        self.line.join(waiter, turn);
+        self.line.join(waiter);
         self.serve(now, out);
     }
 
@@ -327,7 +329,7 @@ impl Cell {
             self.lose(at, why, now, out);
             // Also where its key ended meanwhile, as that of a single call has.
             if let Some(at) = self.at(generation, |_| true) {
-                self.note_in_vain(at, now, out);
+                self.note_in_vain(at, why, now, out);
             }
         }
         // Losing it may only have marked it: the lease itself still counts.
@@ -342,7 +344,7 @@ impl Cell {
             self.lose(at, why, now, out);
             self.serve(now, out);
         } else if let Some(at) = self.at(generation, |state| *state != State::Opening) {
-            self.note_in_vain(at, now, out);
+            self.note_in_vain(at, why, now, out);
         }
     }
 

@@ -70,7 +70,7 @@ pub enum Event {
         /// Which session that was.
         generation: Generation,
     },
-    /// A session is over, by the server's word.
+    /// A session is over: by the server's word, or because somebody here ended it.
     Gone {
         /// Which.
         generation: Generation,
@@ -209,6 +209,8 @@ pub enum Effect {
     InVain {
         /// Which.
         generation: Generation,
+        /// When it was opened.
+        opened: Tick,
     },
     /// A session was lost. News, nothing to do; what is to be closed is said apart.
     Lost {

@@ -14,6 +14,10 @@ use crate::tick::Tick;
 /// that starts well and dies of every call must not be started by every call (reliability I34).
 const PROCESSES_LAST: Duration = Duration::from_secs(60);
 
+/// A session that answered nothing was opened in vain if it is over before it is this old: its server
+/// ends what it opens. One that rested for longer was taken by something else, as by a restart.
+const AT_ONCE: Duration = Duration::from_secs(10);
+
 /// What shows that it was worth it to open a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Proof {
@@ -40,12 +44,15 @@ impl Proof {
         }
     }
 
-    /// Whether a session that was just lost was opened in vain.
+    /// Whether a session that its server just ended was opened in vain.
     pub(super) fn is_missed(self, session: &Session, now: Tick) -> bool {
+        let age = now.since(session.opened);
         match self {
-            // One that was opened long ago and only now taken into use says nothing of opening.
-            Self::Serving => session.past == Past::Unused && session.origin == Origin::Fresh,
-            Self::Lasting(age) => now.since(session.opened) < age,
+            // One that was opened ahead or by somebody else says nothing of opening.
+            Self::Serving => {
+                session.past == Past::Unused && session.origin == Origin::Fresh && age < AT_ONCE
+            },
+            Self::Lasting(needed) => age < needed,
         }
     }
 }

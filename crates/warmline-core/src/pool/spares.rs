@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use crate::code::Reason;
 use crate::key::{CredentialId, DeclaredId, Key, Place, Transport};
 use crate::tick::Tick;
 
@@ -22,6 +23,12 @@ const HTTP_AGE: Duration = Duration::from_secs(4 * 60);
 /// A session that was opened to get to know the server is kept this long for whoever asked, also
 /// where no spares are wanted.
 const FIRST_CONTACT: Duration = Duration::from_secs(30);
+
+/// So long the next try waits after a spare could not be opened; it doubles as long as none can.
+/// Nobody waits for a spare, so it is tried far more seldom than what somebody asks for.
+const PAUSE: Duration = Duration::from_secs(10);
+/// The longest of these pauses.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10 * 60);
 
 /// What spares are kept apart by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -55,9 +62,21 @@ pub struct Shelf {
     age: Option<Duration>,
     wanted: u32,
     opening: u32,
+    refilling: Refilling,
     resting: SmallVec<[(SpareId, Tick); 1]>,
     used: Tick,
     next: SpareId,
+}
+
+/// Whether spares are opened, by how the last one was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refilling {
+    /// As many as are wanted.
+    Goes,
+    /// None until then, and then one.
+    Pauses { until: Tick, pause: Duration },
+    /// None any more: the server has no session to spare.
+    Ended,
 }
 
 /// What a shelf needs.
@@ -80,6 +99,7 @@ impl Shelf {
             },
             wanted: 0,
             opening: 0,
+            refilling: Refilling::Goes,
             resting: SmallVec::new(),
             used: now,
             next: SpareId(0),
@@ -126,7 +146,14 @@ impl Shelf {
             true
         });
         let there = self.resting().saturating_add(self.opening);
-        let open = wanted.saturating_sub(there);
+        let missing = wanted.saturating_sub(there);
+        let open = match self.refilling {
+            Refilling::Goes => missing,
+            Refilling::Pauses { until, .. } if until <= now => {
+                missing.min(1_u32.saturating_sub(self.opening))
+            },
+            Refilling::Pauses { .. } | Refilling::Ended => 0,
+        };
         self.opening += open;
         Need { close, open }
     }
@@ -134,12 +161,26 @@ impl Shelf {
     /// A spare was opened; none if it is not wanted any more.
     pub fn opened(&mut self, now: Tick) -> Option<SpareId> {
         self.opening = self.opening.saturating_sub(1);
+        self.refilling = Refilling::Goes;
         self.put(now)
     }
 
-    /// A spare could not be opened, or there was no room for it.
+    /// A spare was not tried, or given up: nothing is known of the next.
     pub const fn gave_up(&mut self) {
         self.opening = self.opening.saturating_sub(1);
+    }
+
+    /// A spare could not be opened, for this reason.
+    pub fn failed(&mut self, reason: Reason, now: Tick) {
+        self.opening = self.opening.saturating_sub(1);
+        self.refilling = match self.refilling {
+            _ if reason == Reason::SingleSession => Refilling::Ended,
+            // It was tried together with the one that failed before.
+            Refilling::Pauses { until, pause } if until > now => Refilling::Pauses { until, pause },
+            Refilling::Pauses { pause, .. } => paused(now, pause.saturating_mul(2)),
+            Refilling::Goes => paused(now, PAUSE),
+            Refilling::Ended => Refilling::Ended,
+        };
     }
 
     /// Somebody has a session that nobody used; none if it is not wanted.
@@ -184,10 +225,23 @@ impl Shelf {
 
     /// Whether it is empty and will stay so until somebody comes.
     pub fn is_forgettable(&self, now: Tick) -> bool {
-        self.resting.is_empty() && self.opening == 0 && self.wanted_now(now) == 0
+        let wanted = match self.refilling {
+            // That there is nothing to spare is remembered as long as somebody comes.
+            Refilling::Ended => self.wanted_by(now),
+            Refilling::Goes | Refilling::Pauses { .. } => self.wanted_now(now),
+        };
+        self.resting.is_empty() && self.opening == 0 && wanted == 0
     }
 
     fn wanted_now(&self, now: Tick) -> u32 {
+        match self.refilling {
+            Refilling::Ended => 0,
+            Refilling::Goes | Refilling::Pauses { .. } => self.wanted_by(now),
+        }
+    }
+
+    /// How many those want who came lately.
+    fn wanted_by(&self, now: Tick) -> u32 {
         if now.since(self.used) < LATELY {
             self.wanted
         } else {
@@ -198,6 +252,12 @@ impl Shelf {
     fn is_old(&self, since: Tick, now: Tick) -> bool {
         self.age.is_some_and(|age| now.since(since) >= age)
     }
+}
+
+fn paused(now: Tick, pause: Duration) -> Refilling {
+    let pause = pause.min(LONGEST_PAUSE);
+    let until = now.after(pause);
+    Refilling::Pauses { until, pause }
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ pub struct WaiterId(pub u64);
 pub enum Turn {
     /// Behind all others.
     Last,
-    /// Before all others: it had its turn, and what it got was dead.
+    /// Before all who had no turn yet: it had one, and what it got was dead.
     First,
 }
 
@@ -25,6 +25,7 @@ pub enum Turn {
 pub(super) struct Waiter {
     pub(super) id: WaiterId,
     pub(super) want: Want,
+    pub(super) turn: Turn,
 }
 
 /// All callers in line for one key. None: nobody, as in nearly all keys nearly always.
@@ -36,11 +37,15 @@ pub(super) struct Waiter {
 pub(super) struct Line(Option<Box<VecDeque<Waiter>>>);
 
 impl Line {
-    pub(super) fn join(&mut self, waiter: Waiter, turn: Turn) {
+    pub(super) fn join(&mut self, waiter: Waiter) {
         let line = self.0.get_or_insert_default();
-        match turn {
+        match waiter.turn {
             Turn::Last => line.push_back(waiter),
-            Turn::First => line.push_front(waiter),
+            Turn::First => {
+                let before = line.iter().take_while(|one| one.turn == Turn::First);
+                let at = before.count();
+                line.insert(at, waiter);
+            },
         }
     }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use warmline_core::pool::{
-    CellPolicy, Ends, Event, Generation, Health, Loss, Outcome, Proof, Sharing, Want, Why,
+    CellPolicy, Ends, Event, Generation, Health, Loss, Outcome, Proof, Sharing, Turn, Want, Why,
 };
 
 /// What the model says is to be done. Order does not matter.
@@ -40,7 +40,10 @@ pub(crate) struct One {
     holder: bool,
     check: bool,
     over: bool,
+    /// Its server ended it.
     gone: bool,
+    /// Somebody ended it under its key: whoever has state there is told.
+    lost: bool,
     heard: u64,
     used: u64,
     trust: Trust,
@@ -59,7 +62,7 @@ pub(crate) struct Model {
     pub(crate) max: u32,
     pub(crate) most_waiters: u32,
     pub(crate) now: u64,
-    pub(crate) line: Vec<(u64, Want)>,
+    pub(crate) line: Vec<(u64, Want, Turn)>,
     pub(crate) all: BTreeMap<u32, One>,
     next: u32,
     loss: Option<u32>,
@@ -75,6 +78,7 @@ const OPENING: One = One {
     check: false,
     over: false,
     gone: false,
+    lost: false,
     heard: 0,
     used: 0,
     trust: Trust::Sure,
@@ -130,15 +134,17 @@ impl Model {
 
     fn take_in(&mut self, event: Event) {
         match event {
-            Event::Asked { waiter, want, .. } => {
-                let full = self.line.len() >= self.most_waiters as usize;
+            Event::Asked { waiter, want, turn } => {
+                let full = turn == Turn::Last && self.line.len() >= self.most_waiters as usize;
                 if self.ended || full {
                     self.said.push(Said::Refuse(waiter.0));
                 } else {
-                    self.line.push((waiter.0, want));
+                    self.line.push((waiter.0, want, turn));
+                    // Who had a turn before, then who had none; each as they came.
+                    self.line.sort_by_key(|(_, _, turn)| *turn == Turn::Last);
                 }
             },
-            Event::Left { waiter } => self.line.retain(|(one, _)| *one != waiter.0),
+            Event::Left { waiter } => self.line.retain(|(one, ..)| *one != waiter.0),
             Event::Opened { generation, .. } => self.opened(generation.number()),
             Event::OpenFailed { generation } => self.open_failed(generation.number()),
             Event::Withdrawn { generation } => drop(self.all.remove(&generation.number())),
@@ -153,7 +159,7 @@ impl Model {
                     self.loss = None;
                 }
             },
-            Event::Gone { generation, .. } => self.gone(generation.number()),
+            Event::Gone { generation, why } => self.gone(generation.number(), why),
             Event::Checked { generation, health } => {
                 self.judge(generation.number(), health);
                 self.give_back(generation.number());
@@ -188,14 +194,14 @@ impl Model {
         } else {
             self.line.len()
         };
-        for (waiter, _) in self.line.drain(..told) {
+        for (waiter, ..) in self.line.drain(..told) {
             self.said.push(Said::Refuse(waiter));
         }
     }
 
     fn deserted(&mut self, number: u32) {
         self.all.remove(&number);
-        for (waiter, _) in self.line.drain(..) {
+        for (waiter, ..) in self.line.drain(..) {
             self.said.push(Said::Refuse(waiter));
         }
     }
@@ -230,36 +236,39 @@ impl Model {
                 }
                 let is_new = left_state && !one.left_state;
                 one.left_state |= left_state;
-                if is_new && one.over && one.gone && !self.ended {
+                if is_new && one.over && one.lost && !self.ended {
                     self.loss = Some(number);
                 }
             },
             Outcome::Broken => one.trust = Trust::Doubted,
             Outcome::Dropped if !side_by_side => one.trust = Trust::Doubted,
-            Outcome::Gone(_) => self.gone(number),
+            Outcome::Gone(why) => self.gone(number, why),
             Outcome::Dropped | Outcome::Unused => {},
         }
         self.give_back(number);
     }
 
-    fn gone(&mut self, number: u32) {
+    fn gone(&mut self, number: u32, why: Why) {
+        let by_server = why != Why::ByOperator;
         let (now, proof) = (self.now, self.proof);
         let Some(one) = self.all.get_mut(&number).filter(|one| !one.opening) else {
             return;
         };
-        if !one.proven && !one.in_vain && !proof.is_shown_by(one, now) {
+        if by_server && !one.proven && !one.in_vain && proof.is_missed_by(one, now) {
             one.in_vain = true;
             self.said.push(Said::InVain(number));
         }
         if one.over {
             return;
         }
-        (one.over, one.gone) = (true, true);
+        (one.over, one.gone, one.lost) = (true, by_server, true);
         if one.left_state && !self.ended {
             self.loss = Some(number);
         }
         let idle = one.leases == 0;
-        self.doubt(|other| other != number);
+        if by_server {
+            self.doubt(|other| other != number);
+        }
         if idle {
             self.close(number);
         }
@@ -277,7 +286,7 @@ impl Model {
                 one.trust = Trust::Excused;
             },
             Health::Unreachable if of_run => one.trust = Trust::Excused,
-            Health::Gone | Health::Silent | Health::Unreachable => self.gone(number),
+            Health::Gone | Health::Silent | Health::Unreachable => self.gone(number, Why::Gone),
         }
     }
 
@@ -316,7 +325,7 @@ impl Model {
 
     fn end(&mut self) {
         self.ended = true;
-        for (waiter, _) in std::mem::take(&mut self.line) {
+        for (waiter, ..) in std::mem::take(&mut self.line) {
             self.said.push(Said::Refuse(waiter));
         }
         for number in self.all.keys().copied().collect::<Vec<_>>() {
@@ -366,7 +375,7 @@ impl Model {
             };
             self.close(*number.0);
         }
-        while let Some((waiter, want)) = self.line.first().copied() {
+        while let Some((waiter, want, _)) = self.line.first().copied() {
             let Some(number) = self.best(want) else { break };
             self.line.remove(0);
             let (now, loss) = (self.now, self.loss);
@@ -434,9 +443,11 @@ impl Model {
     }
 }
 
-/// Whether it was worth it to open a session: it served, or it is a minute old.
+/// Whether it was worth it to open a session: it served, or it is a minute old. It was in vain where
+/// it was over at once, before it served; a process is over at once all that minute.
 trait Shown {
     fn is_shown_by(&self, one: &One, now: u64) -> bool;
+    fn is_missed_by(&self, one: &One, now: u64) -> bool;
 }
 
 impl Shown for Proof {
@@ -444,6 +455,13 @@ impl Shown for Proof {
         match self {
             Self::Serving => one.served,
             Self::Lasting(_) => now - one.opened >= 60,
+        }
+    }
+
+    fn is_missed_by(&self, one: &One, now: u64) -> bool {
+        match self {
+            Self::Serving => !one.served && now - one.opened < 10,
+            Self::Lasting(_) => now - one.opened < 60,
         }
     }
 }

@@ -60,7 +60,7 @@ fn said(effects: &Effects) -> Vec<Said> {
         Effect::Check { generation } => Some(Said::Check(generation.number())),
         Effect::Close { generation, .. } => Some(Said::Close(generation.number())),
         Effect::Proven { generation } => Some(Said::Proven(generation.number())),
-        Effect::InVain { generation } => Some(Said::InVain(generation.number())),
+        Effect::InVain { generation, .. } => Some(Said::InVain(generation.number())),
         // Hints and news.
         Effect::Unwanted { .. }
         | Effect::Renumber { .. }

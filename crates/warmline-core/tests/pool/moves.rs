@@ -9,6 +9,8 @@ use warmline_core::pool::{CellPolicy, Ends, Health, Outcome, Proof, Sharing, Wan
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Move {
     Ask(Want),
+    /// Whoever had its turn asks again: what it got was dead.
+    AskAgain(Want),
     Leave(usize),
     Opened(usize),
     OpenFailed(usize),
@@ -21,6 +23,8 @@ pub(crate) enum Move {
     Join(usize),
     /// Picks among all generations there ever were: late news must change nothing.
     Gone(usize),
+    /// The same, and it is the operator who ends it.
+    Close(usize),
     Checked(usize, Health),
     KeptAlive(usize, Health),
     Doubt,
@@ -51,10 +55,15 @@ fn health() -> impl Strategy<Value = Health> {
     ]
 }
 
+fn want() -> impl Strategy<Value = Want> {
+    prop_oneof![5 => Just(Want::Shared), 1 => Just(Want::Exclusive)]
+}
+
 fn one_move() -> impl Strategy<Value = Move> {
     let any = any::<usize>;
     prop_oneof![
-        8 => prop_oneof![5 => Just(Want::Shared), 1 => Just(Want::Exclusive)].prop_map(Move::Ask),
+        8 => want().prop_map(Move::Ask),
+        2 => want().prop_map(Move::AskAgain),
         2 => any().prop_map(Move::Leave),
         8 => any().prop_map(Move::Opened),
         2 => any().prop_map(Move::OpenFailed),
@@ -64,6 +73,7 @@ fn one_move() -> impl Strategy<Value = Move> {
         3 => any().prop_map(Move::Tell),
         4 => any().prop_map(Move::Join),
         2 => any().prop_map(Move::Gone),
+        1 => any().prop_map(Move::Close),
         4 => (any(), health()).prop_map(|(n, health)| Move::Checked(n, health)),
         1 => (any(), health()).prop_map(|(n, health)| Move::KeptAlive(n, health)),
         1 => Just(Move::Doubt),

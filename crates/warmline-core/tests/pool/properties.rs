@@ -54,6 +54,8 @@ fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
 #[derive(Default)]
 struct Witness {
     arrived: Vec<WaiterId>,
+    /// Those who had a turn before they asked.
+    again: BTreeSet<WaiterId>,
     told: BTreeSet<Generation>,
 }
 
@@ -93,9 +95,22 @@ fn dressed(event: Event, arrival: Arrival) -> Event {
 }
 
 impl Witness {
+    /// How many in line had a turn before: they stand in front.
+    fn came_again(&self) -> usize {
+        let again = |one: &&WaiterId| self.again.contains(one);
+        self.arrived.iter().take_while(again).count()
+    }
+
     fn note(&mut self, event: &Event) {
-        if let Event::Asked { waiter, .. } = event {
-            self.arrived.push(*waiter);
+        if let Event::Asked { waiter, turn, .. } = event {
+            let at = match turn {
+                Turn::Last => self.arrived.len(),
+                Turn::First => self.came_again(),
+            };
+            self.arrived.insert(at, *waiter);
+            if *turn == Turn::First {
+                self.again.insert(*waiter);
+            }
         } else if let Event::Joined { waiter, .. } = event {
             // Whoever holds a session does not stand in line for it.
             self.arrived.insert(0, *waiter);
@@ -115,7 +130,6 @@ impl Witness {
     ) -> Result<(), TestCaseError> {
         prop_assert_eq!(world.cell.counts(), world.cell.recount(), "{:?}", event);
         let counts = world.cell.counts();
-        prop_assert!(counts.waiting <= world.policy.waiters);
         if world.policy.sharing == Sharing::OneEach && !matches!(event, Event::Reconfigured(_)) {
             let more = places_taken(world) > places_taken(before);
             prop_assert!(
@@ -130,6 +144,8 @@ impl Witness {
         if let Event::Joined { waiter, .. } = event {
             self.arrived.retain(|one| one != waiter);
         }
+        let new = counts.waiting as usize - self.came_again();
+        prop_assert!(new <= world.policy.waiters as usize, "{:?}", event);
         let leases = world.leases_alive() + world.checks_alive();
         prop_assert_eq!(counts.leases as usize, leases, "{:?}", event);
         alone_is_alone(world)?;

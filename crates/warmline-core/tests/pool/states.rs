@@ -71,6 +71,14 @@ fn asked(want: Want) -> Event {
     }
 }
 
+const fn asked_again() -> Event {
+    Event::Asked {
+        waiter: CALLER,
+        want: Want::Shared,
+        turn: Turn::First,
+    }
+}
+
 const OPENED: Event = Event::Opened {
     generation: FIRST,
     arrival: Arrival::FRESH,
@@ -130,12 +138,14 @@ fn events() -> Vec<(&'static str, u64, Event)> {
     let generation = FIRST;
     let checked = |health| Event::Checked { generation, health };
     let kept = |health| Event::KeptAlive { generation, health };
+    let gone = |why| Event::Gone { generation, why };
     let sweep = Event::Swept {
         forget_after: Duration::from_secs(600),
     };
     vec![
         ("you ask", 0, asked(Want::Shared)),
         ("you ask to be alone", 0, asked(Want::Exclusive)),
+        ("you had a turn, and ask again", 0, asked_again()),
         (
             "the first in line leaves",
             0,
@@ -159,14 +169,8 @@ fn events() -> Vec<(&'static str, u64, Event)> {
         ("settled: dropped", 0, settled(Outcome::Dropped)),
         ("settled: unused", 0, settled(Outcome::Unused)),
         ("told what died with it", 0, Event::Told { generation }),
-        (
-            "news: gone",
-            0,
-            Event::Gone {
-                generation,
-                why: Why::Gone,
-            },
-        ),
+        ("news: gone", 0, gone(Why::Gone)),
+        ("an operator closes it", 0, gone(Why::ByOperator)),
         ("checked: alive", 0, checked(Health::Alive)),
         ("checked: gone", 0, checked(Health::Gone)),
         ("checked: silent", 0, checked(Health::Silent)),
@@ -319,7 +323,7 @@ fn effect_words(effect: Effect) -> String {
         Effect::Check { generation } => format!("check {generation}"),
         Effect::KeepAlive { generation } => format!("keep {generation} alive"),
         Effect::Proven { generation } => format!("{generation} was worth it"),
-        Effect::InVain { generation } => format!("{generation} was opened in vain"),
+        Effect::InVain { generation, .. } => format!("{generation} was opened in vain"),
         Effect::Lost { generation, why } => format!("{generation} was lost ({why})"),
         Effect::Close { generation, why } => format!("close {generation} ({why})"),
         Effect::Forget => "forget the key".to_owned(),

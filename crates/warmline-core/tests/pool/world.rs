@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use warmline_core::pool::{
-    Arrival, Cell, CellPolicy, Effect, Effects, Event, Generation, Loss, Turn, WaiterId, Why,
+    Arrival, Cell, CellPolicy, Effect, Effects, Event, Generation, Loss, Turn, WaiterId, Want, Why,
 };
 use warmline_core::tick::Tick;
 
@@ -46,12 +46,8 @@ impl World {
     /// The event that a move means here; none if there is nothing it could happen to.
     pub(crate) fn event(&mut self, one: Move) -> Option<Event> {
         Some(match one {
-            Move::Ask(want) => {
-                self.asked += 1;
-                let (waiter, turn) = (WaiterId(self.asked), Turn::Last);
-                self.waiting.push(waiter);
-                Event::Asked { waiter, want, turn }
-            },
+            Move::Ask(want) => self.asked(want, Turn::Last),
+            Move::AskAgain(want) => self.asked(want, Turn::First),
             Move::Leave(n) => Event::Left {
                 waiter: take(&mut self.waiting, n)?,
             },
@@ -93,6 +89,7 @@ impl World {
                 health,
             },
             Move::Gone(_)
+            | Move::Close(_)
             | Move::KeptAlive(..)
             | Move::Doubt
             | Move::Wait(_)
@@ -102,6 +99,13 @@ impl World {
             | Move::End
             | Move::Cut => return self.news(one),
         })
+    }
+
+    fn asked(&mut self, want: Want, turn: Turn) -> Event {
+        self.asked += 1;
+        let waiter = WaiterId(self.asked);
+        self.waiting.push(waiter);
+        Event::Asked { waiter, want, turn }
     }
 
     /// An opening comes to nothing.
@@ -115,6 +119,10 @@ impl World {
             Move::Gone(n) => Event::Gone {
                 generation: self.any_session(n)?,
                 why: Why::Gone,
+            },
+            Move::Close(n) => Event::Gone {
+                generation: self.any_session(n)?,
+                why: Why::ByOperator,
             },
             Move::KeptAlive(n, health) => Event::KeptAlive {
                 generation: self.any_session(n)?,
@@ -141,6 +149,7 @@ impl World {
             },
             Move::Cut if self.ended => Event::Cut,
             Move::Ask(_)
+            | Move::AskAgain(_)
             | Move::Leave(_)
             | Move::Opened(_)
             | Move::OpenFailed(_)

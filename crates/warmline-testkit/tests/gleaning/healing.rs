@@ -244,3 +244,31 @@ async fn a_stream_of_the_old_transport_that_died_at_rest_is_healed_at_the_next_c
     run.end().await;
     warm.close().await;
 }
+
+/// reliability P5, reliability P14: streams of the old transport that end all at once, used or not,
+/// are one fault: all are opened again, and nobody is stopped.
+#[tokio::test]
+async fn streams_that_end_all_at_once_stop_nobody() {
+    for tenants in [1, 8] {
+        let old = OldServer::start();
+        let at = old.url().replace("http://", "").replace("/sse", "");
+        let proxy = FaultProxy::start(at.parse().unwrap()).unwrap();
+        let server = Server::http("old", format!("http://{}/sse", proxy.address()));
+        let warm = Warmline::builder().server(server).build().unwrap();
+        let tenant = |number| warm.identity(&format!("tenant {}", number % tenants));
+        let runs: Vec<_> = (0..8).map(|number| tenant(number).begin()).collect();
+        for run in &runs {
+            run.server("old").unwrap().facts().await.unwrap();
+        }
+        proxy.end_all(End::Rst);
+        for run in &runs {
+            let echo = run.server("old").unwrap().call("echo", json!({ "n": 1 }));
+            let echo = echo.not_repeatable().await.and_then(ToolResult::ok);
+            echo.unwrap_or_else(|error| panic!("{tenants}: {error:?}"));
+        }
+        for run in runs {
+            run.end().await;
+        }
+        warm.close().await;
+    }
+}

@@ -5,7 +5,7 @@ use futures_util::future::join_all;
 use serde_json::json;
 use warmline::core::delivery::Delivery;
 use warmline::core::policy::SessionPer;
-use warmline::events::{Event, Heard};
+use warmline::events::{Event, Heard, Subscription};
 use warmline::upstream::Times;
 use warmline::{Run, Server, Warmline};
 use warmline_testkit::{Canned, Fault, LedgerServer, Moment, Personality, Phase, Rule};
@@ -308,4 +308,61 @@ async fn a_close_that_is_given_up_leaves_nothing_behind() {
     })
     .await;
     nothing_left().await;
+}
+
+/// What is told so far of the sessions that ended, and why.
+fn ends(told: &mut Subscription) -> Vec<String> {
+    let mut ends = Vec::new();
+    while let Some(heard) = told.next().now_or_never().flatten() {
+        match heard {
+            Heard::Event(Event::SessionGone { cause, .. }) => ends.push(cause.word().to_owned()),
+            Heard::Event(Event::SessionClosed { why, .. }) => ends.push(why.word().to_owned()),
+            _ => {},
+        }
+    }
+    ends
+}
+
+/// reliability P5: sessions that an operator closes say nothing of their server: all who had them go
+/// on with new ones, and it is told who closed them.
+#[tokio::test]
+async fn sessions_that_an_operator_closes_stop_nobody() {
+    let program = Program::ledger(&["--personality", "legacy"]);
+    let world = World::new(Personality::legacy());
+    world.warm.add(program.declared("child")).unwrap();
+    for (server, used) in [
+        (LEDGER, true),
+        (LEDGER, false),
+        ("child", true),
+        ("child", false),
+    ] {
+        let tenant = |number| world.warm.identity(&format!("tenant {number}")).begin();
+        let runs: Vec<Run> = (0..8).map(tenant).collect();
+        for run in &runs {
+            let handle = run.server(server).unwrap();
+            match used {
+                true => drop(count(&handle).await),
+                false => drop(handle.facts().await.unwrap()),
+            }
+        }
+        let mut told = world.warm.events();
+        assert_eq!(world.warm.close_sessions(server, None), 8);
+        for run in &runs {
+            let again = run.server(server).unwrap().call("counter", json!({})).await;
+            let again = again.unwrap_or_else(|error| panic!("{server}: {error:?}"));
+            assert_eq!((again.generation(), again.state_lost()), (2, used));
+        }
+        let mut all = Vec::new();
+        until("all are closed", || {
+            all.extend(ends(&mut told));
+            all.len() >= 8
+        })
+        .await;
+        assert_eq!(all, ["by-operator"; 8], "{server}");
+        for run in runs {
+            run.end().await;
+        }
+    }
+    world.finish().await;
+    program.gone().await;
 }

@@ -24,4 +24,6 @@ mod dropped;
 mod health;
 mod holding;
 mod limits;
+mod line;
 mod opening;
+mod restarted;

@@ -7,12 +7,12 @@ use serde_json::json;
 use warmline::events::{Event, Heard, Subscription};
 use warmline::metrics::OpenResult;
 use warmline::{Server, Warmline};
-use warmline_testkit::{Fault, Moment, Personality, Phase, Rule};
+use warmline_testkit::{Canned, Fault, Moment, Personality, Phase, Rule};
 
 use super::census::until;
 use super::named::Named;
 use super::program::Program;
-use super::world::{LEDGER, World, agrees, count, number, secs};
+use super::world::{LEDGER, World, agrees, count, number, pass, secs};
 
 fn spares(number: u32) -> impl FnOnce(Server) -> Server {
     move |server| server.spares(number)
@@ -311,4 +311,43 @@ async fn the_death_of_one_session_delays_its_own_calls_alone() {
     // The one that was declared dead lives on at the server, for nobody.
     world.server.control().forget_sessions();
     world.finish().await;
+}
+
+/// reliability P5, reliability P13, E20: spares that a server has no room for are its callers' trouble
+/// at no time: what a live run loses is replaced at once.
+#[tokio::test]
+async fn spares_that_find_no_room_keep_no_run_from_healing() {
+    let full = Canned::new(503, "too many sessions");
+    let single = r#"{"jsonrpc":"2.0","error":{"code":-32600,"message":"Invalid Request: Server already initialized"},"id":null}"#;
+    let single = Canned::new(400, single).json();
+    for (refusal, most) in [(full, 16), (single, 3)] {
+        let world = World::with(Personality::legacy(), |server| {
+            server.spares(1).with_policy(|policy| {
+                policy.check_after = secs(100_000);
+                policy.health_check_interval = secs(100_000);
+                policy.keep_alive = Duration::ZERO;
+            })
+        });
+        let rule = Rule::new(Fault::Reply(refusal)).on("initialize");
+        world.server.inject(rule.after(1).always());
+        let run = world.warm.begin();
+        let ledger = run.server(LEDGER).unwrap();
+        assert_eq!(count(&ledger).await, 1);
+        for minute in 0..60 {
+            for _ in 0..6 {
+                pass(secs(10)).await;
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            // So that the run, and the wish for a spare, go on.
+            assert_eq!(count(&ledger).await, minute + 2);
+        }
+        let tried = world.server.ledger().received("initialize");
+        assert!(tried <= most, "{tried} in an hour");
+        world.server.control().clear();
+        world.server.control().forget_sessions();
+        let healed = ledger.call("counter", json!({})).await.unwrap();
+        assert_eq!(healed.generation(), 2);
+        run.end().await;
+        world.finish().await;
+    }
 }

@@ -67,10 +67,7 @@ impl Way<'_> {
         failed: Failed,
     ) -> Step {
         let retired = lease.session().retired();
-        if failed.trouble.gone.is_some() && lease.session().is_first_seen_gone() {
-            self.entry
-                .note_dropped(lease.session().age(self.caller.engine.tick()));
-        }
+        self.note_age(&lease, &failed.trouble);
         let outcome = outcome(&failed.trouble, retired);
         let hurdle = self.hurdle(&failed.trouble, retired, outcome);
         let mut repeat = failed.repeat;
@@ -122,10 +119,22 @@ impl Way<'_> {
             return Step::Over(Err(self.surface(failed)));
         }
         self.goes_again(route, &failed, first);
-        clock::sleep(pause).await;
+        // The shortest sleep there is takes longer than it takes others to pass by in line.
+        if !pause.is_zero() {
+            clock::sleep(pause).await;
+        }
         let id = self.job.call_id.clone().unwrap_or_else(fresh_call_id);
         let marked = repeat::marked(again.params(), &id, self.so_far.attempts());
         Step::Again(again.with_params(marked))
+    }
+
+    /// How old a session was that the server does not know any more.
+    fn note_age(&self, lease: &Lease<Connect>, trouble: &Trouble) {
+        let session = lease.session();
+        if trouble.gone.is_some() && session.is_first_seen_gone() {
+            let now = self.caller.engine.tick();
+            self.entry.note_dropped(session.age(now), now);
+        }
     }
 
     /// Notes and tells that the call is sent again.

@@ -4,7 +4,7 @@ use warmline_core::code::{Code, Reason};
 use warmline_core::delivery::Delivery;
 use warmline_core::exchange::Trouble;
 use warmline_core::key::{Owner, RunId};
-use warmline_core::pool::Want;
+use warmline_core::pool::{Turn, Want};
 
 use super::Way;
 use crate::clock;
@@ -57,10 +57,23 @@ impl<'a> Way<'a> {
             Want::Shared => route?,
         };
         self.credential_ready(&route).await?;
-        // From here on it is waited for a session: finding the way has limits of its own.
-        let by = clock::after(self.entry.policy().wait).min(self.by);
-        match route.lease(self.caller, self.want, by).await {
-            Ok(lease) => Ok((route, lease)),
+        // From here on it is waited for a session: finding the way has limits of its own. A call that
+        // is sent again keeps its place in line, and has stood there for a while already.
+        let turn = match self.so_far.attempts() {
+            1 => Turn::Last,
+            _ => Turn::First,
+        };
+        let left = self.entry.policy().wait.saturating_sub(self.in_line);
+        let until = clock::after(left);
+        let by = until.min(self.by);
+        match route.lease(self.caller, (self.want, turn), by).await {
+            Ok(lease) => {
+                if lease.how() == How::Waited {
+                    let left = until.saturating_duration_since(clock::now());
+                    self.in_line = self.entry.policy().wait.saturating_sub(left);
+                }
+                Ok((route, lease))
+            },
             // It was the call's own time that ran out, not the time for waiting.
             Err(trouble) if trouble.code == Code::PoolFull && clock::now() >= self.by => {
                 Err(self.late("while it waited for a session"))

@@ -2,12 +2,11 @@
 //! that a session ends.
 //!
 //! Asked by: status pages and the gateway's admin socket.  What is ended here is lost as when its
-//! server ends it: the next call is told.
+//! server ends it, and the next call is told; but it says nothing of the server.
 
 use std::sync::Arc;
 
 use http::HeaderName;
-use warmline_core::pool::Why;
 
 use super::{IdentityHandle, Warmline};
 use crate::engine::Engine;
@@ -74,7 +73,7 @@ impl Warmline {
             for seen in cell.sessions() {
                 let named = (cell.number(), seen.generation.number());
                 if of.is_none_or(|of| of == named) {
-                    pool.end_session(&cell, seen.generation, Why::Evicted);
+                    pool.end_session(&cell, seen.generation);
                     closed += 1;
                 }
             }

@@ -176,7 +176,7 @@ impl Connect {
         let setup = &order.setup;
         let mut opened = Opened::of(Arc::clone(&line));
         opened.expires_in = line.facts().expires_in;
-        opened.renew_in = setup.entry.renew_in(opened.expires_in);
+        opened.renew_in = setup.entry.renew_in(opened.expires_in, self.shared.tick());
         let (Some(book), Some(key)) = (&setup.book, &order.key) else {
             return opened;
         };

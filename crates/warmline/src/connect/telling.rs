@@ -159,6 +159,10 @@ impl Connect {
             setup.entry.metrics.child_restarts.one_more();
         }
         setup.entry.forget_lists();
+        // The server said nothing: that it was closed, and by whom, is told when it is.
+        if why == Why::ByOperator {
+            return;
+        }
         self.shared.events.tell(Event::SessionGone {
             session: which(happened, Some(generation)),
             cause,

@@ -170,17 +170,18 @@ impl Breakers {
         self.each_known(opener, |_, breaker| breaker.proven())
     }
 
-    /// A session of theirs was opened in vain.
-    pub(super) fn in_vain(&self, opener: &Opener, policy: &BreakerPolicy) -> Changes {
+    /// A session of theirs that was opened then was opened in vain.
+    pub(super) fn in_vain(&self, opener: &Opener, opened: Tick, policy: &BreakerPolicy) -> Changes {
         let cause = Cause::of(&wording::in_vain(&opener.server));
-        let mut changes = self.blamed(opener, (Blame::Identity, &cause), policy);
+        let failed = |breaker: &mut Breaker, now, dice| breaker.in_vain(opened, now, policy, dice);
+        let mut changes = self.blamed(opener, (Blame::Identity, &cause), failed);
         let server = (Arc::clone(&opener.server), opener.revision);
         let last = (opener.owner, self.now());
         let all = self.in_vain.pin();
         let before = all.get(&server).map(|(owner, _)| *owner);
         all.insert(server, last);
         if before.is_some_and(|owner| owner != opener.owner) {
-            changes.extend(self.blamed(opener, (Blame::Server, &cause), policy));
+            changes.extend(self.blamed(opener, (Blame::Server, &cause), failed));
         }
         changes
     }
@@ -227,7 +228,7 @@ impl Breakers {
         &self,
         opener: &Opener,
         (whom, cause): (Blame, &Cause),
-        policy: &BreakerPolicy,
+        failed: impl Fn(&mut Breaker, Tick, u32) -> Option<Change>,
     ) -> Changes {
         let now = self.now();
         let mut changes = Changes::new();
@@ -236,7 +237,7 @@ impl Breakers {
                 let all = self.all.pin();
                 let mut held = all.get_or_insert_with(scope, Arc::default).lock();
                 held.last = Some(cause.clone());
-                let change = held.breaker.failed(now, policy, fastrand::u32(..));
+                let change = failed(&mut held.breaker, now, fastrand::u32(..));
                 changes.extend(change.map(|change| (whose, change)));
             }
         }
@@ -279,8 +280,10 @@ impl Passing {
     /// The opening failed.
     pub(crate) fn failed(mut self, trouble: &Trouble) -> Changes {
         let whom = blame(trouble.code, trouble.reason);
-        let cause = (whom, &Cause::of(trouble));
-        let mut changes = self.breakers.blamed(&self.opener, cause, &self.policy);
+        let cause = Cause::of(trouble);
+        let policy = &self.policy;
+        let failed = |breaker: &mut Breaker, now, dice| breaker.failed(now, policy, dice);
+        let mut changes = self.breakers.blamed(&self.opener, (whom, &cause), failed);
         self.probes.retain(|whose| *whose != whom);
         if whom == Blame::Identity && self.probes.contains(&Blame::Server) {
             // The server was there, and turned this one away.

@@ -378,7 +378,7 @@ impl<C: Connector> Inside<C> {
                 Some(Step::KeepAlive(generation, session))
             },
             Effect::Proven { .. } => Some(Step::Proven),
-            Effect::InVain { .. } => Some(Step::InVain),
+            Effect::InVain { opened, .. } => Some(Step::InVain(opened)),
             Effect::Lost { generation, why } => {
                 self.keep(cell, generation, why);
                 Some(Step::Lost(generation, why))

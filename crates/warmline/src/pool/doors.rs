@@ -94,16 +94,28 @@ impl<C: Connector> Pool<C> {
         want: Want,
         by: Instant,
     ) -> Result<Lease<C>, Trouble> {
+        self.lease_in_turn(cell, want, Turn::Last, by).await
+    }
+
+    /// The same in this turn. Whoever had a lease on a session that was dead has the first: it stands
+    /// before those who came later, and no line is too full for it.
+    pub(crate) async fn lease_in_turn(
+        &self,
+        cell: &Arc<CellOf<C>>,
+        want: Want,
+        turn: Turn,
+        by: Instant,
+    ) -> Result<Lease<C>, Trouble> {
         if let Some(trouble) = self.ground.turned_away(cell.server()) {
             return self.refused(cell, trouble, Duration::ZERO);
         }
         // The way of nearly every call: it is there, and nobody waits.
-        match cell.ask(want, Turn::Last) {
+        match cell.ask(want, turn) {
             Asked::Lease(handed) if handed.is_usable() => {
                 Ok(self.leased(cell, handed, How::Hit, Duration::ZERO))
             },
             other @ (Asked::Lease(_) | Asked::Wait(_) | Asked::Refused(_)) => {
-                self.lease_later(cell, want, by, other).await
+                self.lease_later(cell, (want, turn), by, other).await
             },
         }
     }
@@ -270,7 +282,7 @@ impl<C: Connector> Pool<C> {
     async fn lease_later(
         &self,
         cell: &Arc<CellOf<C>>,
-        want: Want,
+        (want, turn): (Want, Turn),
         by: Instant,
         first: Asked<C>,
     ) -> Result<Lease<C>, Trouble> {
@@ -289,7 +301,7 @@ impl<C: Connector> Pool<C> {
                 Asked::Refused(Refusal::Ended(Why::Evicted)) if cell.is_held() => {
                     let again = (Arc::clone(cell.shared_key()), cell.policy());
                     cell = self.insert(again.0, again.1, Arc::clone(cell.setup()));
-                    asked = cell.ask(want, Turn::Last);
+                    asked = cell.ask(want, turn);
                     continue;
                 },
                 Asked::Refused(refusal) => {
@@ -309,7 +321,7 @@ impl<C: Connector> Pool<C> {
                 // All who were in line ask again, in the order in which they were.
                 Err(Unserved::AskAgain) => {
                     in_vain = wording::no_word(cell.server());
-                    asked = cell.ask(want, Turn::Last);
+                    asked = cell.ask(want, turn);
                 },
                 Err(Unserved::Trouble(trouble)) => {
                     let trouble = Arc::unwrap_or_clone(trouble);

@@ -178,10 +178,10 @@ impl<C: Connector> Ground<C> {
         self.breakers_changed(setup, key, changes);
     }
 
-    /// A session of this key was opened in vain.
-    pub(super) fn in_vain(&self, setup: &C::Setup, key: &Key) {
+    /// A session of this key that was opened then was opened in vain.
+    pub(super) fn in_vain(&self, setup: &C::Setup, key: &Key, opened: Tick) {
         let policy = self.connector.breaker(setup);
-        let changes = self.breakers.in_vain(&Opener::of(key), &policy);
+        let changes = self.breakers.in_vain(&Opener::of(key), opened, &policy);
         self.breakers_changed(setup, key, changes);
     }
 

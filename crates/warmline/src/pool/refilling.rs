@@ -49,6 +49,7 @@ impl<C: Connector> Refill<C> {
             came = self.session(&key, &setup, trace) => came,
             () = given_up(&ground) => return,
         };
+        let Some(came) = came else { return };
         let took = clock::now().saturating_duration_since(began);
         match came {
             Ok(session) => {
@@ -67,6 +68,11 @@ impl<C: Connector> Refill<C> {
                 }
             },
             Err(trouble) => {
+                self.open = false;
+                ground.tally.spares_opening(-1);
+                let mut inside = self.rack.inside.lock();
+                inside.shelf.failed(trouble.reason, ground.tick());
+                drop(inside);
                 ground.tally.seldom(Seldom::OpenFailed);
                 let trouble = &trouble;
                 let what = What::OpenFailed { trouble, took };
@@ -75,13 +81,14 @@ impl<C: Connector> Refill<C> {
         }
     }
 
+    /// A session for whoever comes; none where openings pause.
     async fn session(
         &self,
         key: &SpareKey,
         setup: &Arc<C::Setup>,
         trace: Trace,
-    ) -> Result<Arc<C::Session>, Trouble> {
-        // A spare belongs to nobody yet: failures of a credential are remembered apart.
+    ) -> Option<Result<Arc<C::Session>, Trouble>> {
+        // A spare belongs to nobody yet.
         let scope = Scope::Shared(key.declared);
         let nobody = Key::of(key.place.clone(), Owner::Everybody, key.credential, scope);
         let order = Order {
@@ -92,7 +99,7 @@ impl<C: Connector> Refill<C> {
             replaces: None,
             trace,
         };
-        self.ground.open(&order, &nobody).await
+        self.ground.open_ahead(&order, &nobody).await
     }
 }
 

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use tokio::sync::oneshot;
 use warmline_core::exchange::Trouble;
 use warmline_core::pool::{Event, Generation, Health, Refusal, Why};
+use warmline_core::tick::Tick;
 
 use super::cell::{Answer, CellOf, Slot, Unserved};
 use super::ground::Errand;
@@ -29,7 +30,8 @@ pub(super) enum Step<C: Connector> {
     Check(Generation, Arc<C::Session>),
     KeepAlive(Generation, Arc<C::Session>),
     Proven,
-    InVain,
+    /// A session that was opened then was opened in vain.
+    InVain(Tick),
     Lost(Generation, Why),
     Close(Slot<C>, Why, Option<Heir>),
     Release(Kept<C>),
@@ -79,7 +81,9 @@ impl<C: Connector> CellOf<C> {
                 Step::Open(generation, kept, stopped) => self.open(generation, kept, stopped),
                 Step::Check(generation, session) => self.check(generation, session),
                 Step::Proven => self.ground.proven(self.setup(), self.any_key()),
-                Step::InVain => self.ground.in_vain(self.setup(), self.any_key()),
+                Step::InVain(opened) => {
+                    self.ground.in_vain(self.setup(), self.any_key(), opened);
+                },
                 Step::Lost(generation, why) => self.happened(What::Lost { generation, why }),
                 Step::Close(slot, why, heir) => self.close(slot, why, heir),
                 Step::Release(kept) => drop(kept),

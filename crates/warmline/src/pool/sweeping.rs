@@ -79,8 +79,9 @@ impl<C: Connector> Pool<C> {
         cell.tell(Event::Ended(why));
     }
 
-    /// Ends one session of a key, as if its server had: the key goes on with another.
-    pub(crate) fn end_session(&self, cell: &Arc<CellOf<C>>, generation: Generation, why: Why) {
+    /// Ends one session of a key, as an operator wants it: the key goes on with another.
+    pub(crate) fn end_session(&self, cell: &Arc<CellOf<C>>, generation: Generation) {
+        let why = Why::ByOperator;
         cell.tell(Event::Gone { generation, why });
     }
 

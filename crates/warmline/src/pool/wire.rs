@@ -1,6 +1,6 @@
 //! Onto the wire: a fresh session, if the breaker lets it pass, and not too many at a time.
 //!
-//! Asked by: openings, when nothing else could be had, and the shelves.
+//! Asked by: openings, when nothing else could be had, and the shelves, whose trouble is nobody's.
 
 use std::sync::Arc;
 
@@ -41,6 +41,21 @@ impl<C: Connector> Ground<C> {
         drop(turn);
         self.breakers_changed(setup, key, changes);
         opened
+    }
+
+    /// Opens a session that nobody waits for. How that ends counts against nobody, and while openings
+    /// pause it is not tried: none.
+    pub(super) async fn open_ahead(
+        &self,
+        order: &Order<C>,
+        key: &Key,
+    ) -> Option<Result<Arc<C::Session>, Trouble>> {
+        let gate = self.gate(key);
+        let _turn = gate.acquire().await.ok();
+        if self.breakers.pause(&Opener::of(key)).is_some() {
+            return None;
+        }
+        Some(self.connector.open(order).await)
     }
 
     fn gate(&self, key: &Key) -> Arc<Semaphore> {

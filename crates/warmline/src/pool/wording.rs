@@ -119,6 +119,7 @@ pub(super) fn ended(server: &str, why: Why) -> Trouble {
         | Why::IdleTooLong
         | Why::Evicted
         | Why::Reloaded
+        | Why::ByOperator
         | Why::OpenFailed
         | Why::CheckFailed
         | Why::Gone

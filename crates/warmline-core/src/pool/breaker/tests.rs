@@ -134,6 +134,23 @@ fn what_was_opened_in_vain_counts_while_it_goes_on() {
     assert_eq!(changes.count(), 1);
 }
 
+/// reliability P5, reliability P14: one restart that takes many sessions is one failure, however
+/// many they are and whenever it is noticed; what was opened since, and is over too, is another.
+#[test]
+fn a_restart_that_takes_many_sessions_is_one_failure() {
+    let mut breaker = Breaker::new();
+    for seen in 0..100 {
+        let change = breaker.in_vain(at(9), at(10 + seen), &POLICY, WHOLE);
+        assert_eq!(change, None, "{seen}");
+    }
+    let again = (1..5).map(|round| {
+        let round = at(10 + round);
+        breaker.in_vain(round, round, &POLICY, WHOLE)
+    });
+    let tripped = Some(Change::Tripped(secs(10)));
+    assert_eq!(again.collect::<Vec<_>>(), [None, None, None, tripped]);
+}
+
 /// A probe that is given up lets the next one through at once.
 #[test]
 fn a_probe_that_is_given_up_blocks_nobody() {

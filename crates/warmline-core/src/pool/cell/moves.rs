@@ -52,15 +52,18 @@ impl Cell {
         }
     }
 
-    /// A session is over, and not by our will. Its siblings may be over too.
+    /// A session is over, and its key goes on. If its server ended it, its siblings may be over too.
     pub(super) fn lose(&mut self, at: usize, why: Why, now: Tick, out: &mut Effects) {
         let Some(session) = self.sessions.get(at).filter(|one| one.state.is_usable()) else {
             return;
         };
         let generation = session.generation;
         out.push(Effect::Lost { generation, why });
-        self.note_in_vain(at, now, out);
+        self.note_in_vain(at, why, now, out);
         self.retire(at, why, now, out);
+        if !why.is_of_server() {
+            return;
+        }
         for sibling in &mut self.sessions {
             if sibling.state.is_usable() {
                 sibling.trust = Trust::Doubted;
@@ -69,15 +72,16 @@ impl Cell {
     }
 
     /// Says that a session was opened in vain, if it was: it is over, and not by our will.
-    pub(super) fn note_in_vain(&mut self, at: usize, now: Tick, out: &mut Effects) {
+    pub(super) fn note_in_vain(&mut self, at: usize, why: Why, now: Tick, out: &mut Effects) {
         let proof = self.policy.proof;
         if let Some(session) = self.sessions.get_mut(at)
+            && why.is_of_server()
             && session.worth == Worth::Open
             && proof.is_missed(session, now)
         {
             session.worth = Worth::InVain;
-            let generation = session.generation;
-            out.push(Effect::InVain { generation });
+            let (generation, opened) = (session.generation, session.opened);
+            out.push(Effect::InVain { generation, opened });
         }
     }
 
@@ -378,7 +382,12 @@ const fn is_loss(why: Why, ends: Ends) -> bool {
         Why::Aged | Why::IdleTooLong | Why::Evicted | Why::Reloaded => {
             matches!(ends, Ends::WithRun)
         },
-        Why::CheckFailed | Why::Gone | Why::CredentialRefused | Why::Expired | Why::Bug => true,
+        Why::ByOperator
+        | Why::CheckFailed
+        | Why::Gone
+        | Why::CredentialRefused
+        | Why::Expired
+        | Why::Bug => true,
     }
 }
 

@@ -29,6 +29,49 @@ fn a_shelf_asks_for_what_is_missing_and_no_more() {
     assert_eq!(shelf.look(at(3)).open, 1, "one was taken");
 }
 
+/// reliability P5: a shelf that cannot be filled is tried ever more seldom, one at a time, until one
+/// is there.
+#[test]
+fn a_shelf_that_cannot_be_filled_is_tried_ever_more_seldom() {
+    let mut shelf = shelf(Transport::Stdio, 2);
+    assert_eq!(shelf.look(at(0)).open, 2);
+    // Both were tried together: that is one failure.
+    shelf.failed(Reason::Unavailable, at(0));
+    shelf.failed(Reason::Unavailable, at(0));
+    let mut now = 0;
+    for pause in [10, 20, 40, 80, 160, 320, 600, 600] {
+        shelf.used(2, at(now));
+        assert_eq!(shelf.look(at(now + pause - 1)).open, 0, "{pause}");
+        now += pause;
+        assert_eq!(shelf.look(at(now)).open, 1, "{pause}");
+        assert_eq!(shelf.look(at(now)).open, 0, "{pause}: one is on its way");
+        shelf.failed(Reason::Unavailable, at(now));
+    }
+    now += 600;
+    assert_eq!(shelf.look(at(now)).open, 1);
+    assert!(shelf.opened(at(now)).is_some());
+    assert_eq!(shelf.look(at(now)).open, 1, "as before");
+    shelf.failed(Reason::Unavailable, at(now));
+    assert_eq!(shelf.look(at(now + 10)).open, 1, "and the pause too");
+}
+
+/// E20: a server that holds one session has none to spare; that is remembered as long as anybody
+/// comes.
+#[test]
+fn a_server_that_holds_one_session_is_asked_for_one_spare_only() {
+    let mut shelf = shelf(Transport::Http, 1);
+    assert_eq!(shelf.look(at(0)).open, 1);
+    shelf.failed(Reason::SingleSession, at(0));
+    for hour in 0..24 {
+        let now = at(hour * 3_600);
+        shelf.used(1, now);
+        assert_eq!(shelf.look(now).open, 0);
+        assert!(!shelf.is_forgettable(now));
+    }
+    let end = at(23 * 3_600 + LATELY.as_secs());
+    assert!(shelf.is_forgettable(end));
+}
+
 #[test]
 fn the_freshest_is_given_away_and_tells_how_long_it_rested() {
     let mut shelf = shelf(Transport::Stdio, 2);

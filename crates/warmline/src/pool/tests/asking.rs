@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use warmline_core::code::{Code, Reason};
+use warmline_core::pool::Turn;
 
 use super::fake::{FINE, LEFT_STATE, soon};
 use super::*;
@@ -319,4 +320,41 @@ async fn sessions_of_a_server_that_lost_some_are_checked() {
         2,
         "once each, and not those of another server"
     );
+}
+
+/// reliability I15, reliability P12: who had a lease on a session that was dead is the next again, in
+/// the order of those who had one, and no line is too full for it.
+#[tokio::test(start_paused = true)]
+async fn who_found_its_session_dead_keeps_its_place_in_a_full_line() {
+    let world = World::new();
+    let cell = world.one_each("a", 1, 2);
+    cell.reconfigure(CellPolicy {
+        waiters: 2,
+        ..cell.policy()
+    });
+    let had = [
+        world.lease(&cell).await.unwrap(),
+        world.lease(&cell).await.unwrap(),
+    ];
+    let order = Arc::new(crate::sync::Mutex::new(Vec::new()));
+    let ask = |name: &'static str, turn| {
+        let (pool, cell, order) = (world.pool.clone(), Arc::clone(&cell), Arc::clone(&order));
+        clock::spawn("ask", async move {
+            let lease = pool.lease_in_turn(&cell, Want::Shared, turn, soon()).await;
+            let lease = lease.unwrap_or_else(|trouble| panic!("{name}: {trouble:?}"));
+            order.lock().push(name);
+            clock::sleep(Duration::from_secs(1)).await;
+            lease.settle(FINE);
+        })
+    };
+    let mut line = vec![ask("third", Turn::Last), ask("fourth", Turn::Last)];
+    clock::sleep(Duration::from_millis(1)).await;
+    for lease in had {
+        lease.settle(Outcome::Gone(Why::Gone));
+    }
+    line.extend([ask("first", Turn::First), ask("second", Turn::First)]);
+    for one in line {
+        one.await.unwrap();
+    }
+    assert_eq!(*order.lock(), ["first", "second", "third", "fourth"]);
 }

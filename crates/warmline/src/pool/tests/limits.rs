@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use warmline_core::code::{Code, Reason};
-use warmline_core::key::Transport;
+use warmline_core::key::{Digest, RunId, Scope, Transport};
 
-use super::fake::{FINE, SCOPE, key, soon};
+use super::fake::{FINE, SCOPE, SHARED, key, soon};
 use super::*;
 
 fn few(sessions: u32) -> World {
@@ -133,9 +133,9 @@ async fn each_limit_stops_only_its_own() {
     );
     held.push(world.lease(&world.run("small", 2)).await.unwrap());
     assert_eq!(full(world.run("small", 3)).await, "max_sessions` (now 1)");
-    let process = |who| world.cell(&key("p", who, SCOPE, Transport::Stdio), fake::SHARED);
+    let process = |who| world.cell(&key("p", who, SCOPE, Transport::Stdio), SHARED);
     held.push(world.lease(&process(1)).await.unwrap());
-    let other = world.cell(&key("q", 1, SCOPE, Transport::Stdio), fake::SHARED);
+    let other = world.cell(&key("q", 1, SCOPE, Transport::Stdio), SHARED);
     assert_eq!(full(other).await, "limits.processes_per_identity` (now 1)");
     held.push(world.lease(&process(2)).await.unwrap());
     let census = world.pool.census();
@@ -317,6 +317,41 @@ async fn what_one_identity_opens_in_vain_stops_no_other() {
     );
     let trouble = world.lease(&world.run("a", 4)).await.err().unwrap();
     assert_eq!(trouble.code, Code::BreakerOpen);
+}
+
+/// reliability P5, reliability P14: a server that restarts once takes all its sessions, and nobody is
+/// stopped for it, whosever they were and whether or not they were used: what was opened since says
+/// whether openings are in vain. Nor is anybody stopped for what an operator closes.
+#[tokio::test(start_paused = true)]
+async fn one_restart_that_takes_many_sessions_stops_nobody() {
+    for (rested, why) in [(1, Why::Gone), (600_000, Why::Gone), (1, Why::ByOperator)] {
+        for of_one in [true, false] {
+            let world = World::new();
+            let cell = |run: u8| {
+                let who = if of_one { 0 } else { run };
+                let scope = Scope::Run(RunId(Digest::new([run; 16])));
+                world.cell(&key("a", who, scope, Transport::Http), SHARED)
+            };
+            let cells: Vec<_> = (0..12).map(cell).collect();
+            let mut leases = Vec::new();
+            for cell in &cells {
+                leases.push(world.lease(cell).await.unwrap());
+            }
+            clock::sleep(Duration::from_millis(rested)).await;
+            for (cell, lease) in cells.iter().zip(leases) {
+                let generation = lease.generation();
+                if why == Why::ByOperator {
+                    world.pool.end_session(cell, generation);
+                } else {
+                    lease.settle(Outcome::Gone(why));
+                }
+            }
+            for cell in &cells {
+                let lease = world.lease(cell).await;
+                assert!(lease.is_ok(), "{rested} ms, {why}, of one: {of_one}");
+            }
+        }
+    }
 }
 
 /// A probe whose caller gave up while it waited is not lost: the next one probes.

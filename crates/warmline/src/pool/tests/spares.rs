@@ -125,7 +125,8 @@ async fn spares_have_a_limit_and_an_end() {
     assert_eq!(world.settle().await.present.spares, 0);
 }
 
-/// A spare that cannot be opened is no caller's trouble, and is tried again by the sweep.
+/// reliability P5: a spare that cannot be opened is no caller's trouble, and is tried again by the
+/// sweep, after a pause.
 #[tokio::test(start_paused = true)]
 async fn spares_that_cannot_be_opened_trouble_nobody() {
     let world = World::new();
@@ -136,8 +137,42 @@ async fn spares_that_cannot_be_opened_trouble_nobody() {
     assert!(world.once("a").await.is_ok(), "from the shelf");
     assert_eq!(world.settle().await.present.spares, 0);
     world.server("a", |server| server.open_fails = None);
+    clock::sleep(Duration::from_secs(10)).await;
     world.pool.sweep().await;
     assert_eq!(world.settle().await.present.spares, 1);
+}
+
+/// reliability P5, reliability P13, E20: openings of spares that fail stop nobody who asks, however
+/// long it goes on; and where openings pause, spares are not tried.
+#[tokio::test(start_paused = true)]
+async fn spares_that_fail_stop_nobody_who_asks() {
+    for (reason, most) in [(Reason::Unavailable, 12), (Reason::SingleSession, 2)] {
+        let world = World::new();
+        world.server("a", |server| server.spares = 1);
+        let cell = world.run("a", 1);
+        let lease = world.lease(&cell).await.unwrap();
+        world.server("a", |server| server.open_fails = Some(reason));
+        for _ in 0..360 {
+            clock::sleep(Duration::from_secs(10)).await;
+            world.pool.sweep().await;
+        }
+        let opens = world.fake.ledger().opens;
+        assert!(opens <= most, "{reason:?}: {opens} in an hour");
+        world.server("a", |server| server.open_fails = None);
+        lease.settle(Outcome::Gone(Why::Gone));
+        assert!(world.lease(&cell).await.is_ok(), "{reason:?}: healed");
+    }
+    let world = World::new();
+    world.server("a", |server| server.open_fails = Some(Reason::Dns));
+    for run in 1..6 {
+        assert!(world.lease(&world.run("a", run)).await.is_err());
+    }
+    world.server("a", |server| server.spares = 1);
+    let shelf = world.shelf("a");
+    let ground = &world.pool.ground;
+    ground.shelves.used(ground, &shelf.0, &shelf.1, 1);
+    world.settle().await;
+    assert_eq!(world.fake.ledger().opens, 5, "openings pause");
 }
 
 /// The session of a first contact serves the call that made it; one that nobody takes is closed.
