@@ -139,7 +139,10 @@ async fn find(
     }
     let as_whom = speaking(caller, entry).await?;
     if let Some(credential) = &as_whom.credential {
-        credential.ready().await?;
+        let ready = credential.ready().await;
+        let connector = caller.engine.connector();
+        connector.credential_asked(entry, &caller.who, &ready);
+        ready?;
     }
     if per_tool.is_none()
         && let Some(run) = &caller.run

@@ -1,11 +1,14 @@
 //! What the pages say of servers whose sessions died.
 
+use std::fs;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use warmline_testkit::Personality;
+use warmline::{Secret, Server, Warmline};
+use warmline_testkit::{LedgerServer, Personality};
 
-use super::wire::{self, Legacy};
+use super::logbook::Logbook;
+use super::wire::{self, Legacy, call};
 use super::world::{LEDGER, World};
 
 const PATH: &str = "/servers/ledger/mcp";
@@ -54,5 +57,76 @@ async fn readiness_tells_the_truth_about_sessions_that_died() {
     comes_to_stand(&world, "ok").await;
     assert_eq!(client.count().await, 1);
     client.delete().await;
+    world.finish().await;
+}
+
+/// One call of a server by hand.
+async fn echo(world: &World, server: &str) -> Value {
+    let headers = [
+        ("Content-Type", "application/json"),
+        ("Accept", "application/json, text/event-stream"),
+    ];
+    let path = format!("/servers/{server}/mcp");
+    let body = call(1, "echo", json!({})).to_string();
+    let at = world.gateway.address();
+    let mut reply = wire::request(at, "POST", &path, &headers, &body).await;
+    reply.answer().await
+}
+
+/// P52, reliability O24: a credential that is not there, or whose command fails, has a line in the log
+/// that says why without a word of the command, and is what the pages say went wrong last; once it is
+/// there that is over.
+#[tokio::test]
+async fn a_missing_credential_is_told_and_shown() {
+    let (book, _guard) = Logbook::open();
+    let folder = tempfile::tempdir().unwrap();
+    let (file, fails) = (folder.path().join("token"), folder.path().join("fails"));
+    fs::write(&fails, "#!/bin/sh\necho said-by-the-command\nexit 3\n").unwrap();
+    let ledger = LedgerServer::start(Personality::legacy().token("there-now")).unwrap();
+    let shell = ["sh".to_owned(), fails.display().to_string()];
+    let by_command = Server::http("command", ledger.url()).bearer(Secret::command(shell));
+    let by_file = Server::http(LEDGER, ledger.url()).bearer(Secret::file(&file));
+    let built = Warmline::builder().servers([by_file, by_command]);
+    let world = World::around(ledger, built.build().unwrap(), |mut options, _| {
+        options.ops = Some(([127, 0, 0, 1], 0).into());
+        options
+    })
+    .await;
+    let failure = async |name: &str| {
+        let ops = world.gateway.ops_address().unwrap();
+        let page: Value = wire::request(ops, "GET", "/servers", &[], "")
+            .await
+            .json()
+            .await;
+        let servers = page["servers"].as_array().unwrap().clone();
+        let mut servers = servers.into_iter();
+        let server = servers.find(|server| server["server"] == name).unwrap();
+        (server["state"].clone(), server["last_failure"].clone())
+    };
+    for name in [LEDGER, "command"] {
+        for _ in 0..3 {
+            let refused = echo(&world, name).await;
+            let code = &refused["error"]["data"]["warmline"]["code"];
+            assert_eq!(code, "credential-unavailable");
+        }
+        let (state, last) = failure(name).await;
+        assert_eq!(last["code"], "credential-unavailable", "{name}");
+        assert_eq!((&state, &last["in_a_row"]), (&json!("degraded"), &json!(3)));
+        let lines = book.lines();
+        let of_it = |line: &&String| {
+            line.starts_with("WARN") && line.contains(&format!("server=\"{name}\""))
+        };
+        let told: Vec<_> = lines.iter().filter(of_it).collect();
+        let [line] = told.as_slice() else {
+            panic!("not one line of {name}: {lines:#?}");
+        };
+        assert!(line.contains("credential-unavailable"), "{line}");
+    }
+    assert!(!book.lines().concat().contains("said-by-the-command"));
+    fs::write(&file, "there-now").unwrap();
+    let answered = echo(&world, LEDGER).await;
+    assert!(answered["result"].is_object(), "{answered}");
+    let (state, last) = failure(LEDGER).await;
+    assert_eq!((&state, &last["in_a_row"]), (&json!("ok"), &json!(0)));
     world.finish().await;
 }

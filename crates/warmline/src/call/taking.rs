@@ -97,6 +97,10 @@ impl<'a> Way<'a> {
             return Ok(());
         };
         let ready = clock::timeout_at(self.by, credential.ready()).await;
+        if let Ok(ready) = &ready {
+            let connector = self.caller.engine.connector();
+            connector.credential_asked(self.entry, &self.caller.who, ready);
+        }
         ready.unwrap_or_else(|_| Err(self.late("while the source of the credential was asked")))
     }
 

@@ -16,6 +16,7 @@ use warmline_core::pool::{Generation, Health, Origin, Why};
 
 use super::{Connect, Line, Setup};
 use crate::clock::{self, Instant};
+use crate::engine::Who;
 use crate::entry::Entry;
 use crate::events::{Event, Fingerprint, ShortId, Which};
 use crate::metrics::{
@@ -313,6 +314,29 @@ impl Connect {
             reason: trouble.reason,
             what: in_one_line(trouble),
         });
+    }
+
+    /// What came of asking for the credential that a caller speaks with. What callers hand in
+    /// themselves is their own affair, and what one of them lacks says nothing of the server.
+    pub(crate) fn credential_asked(&self, entry: &Entry, who: &Who, asked: &Result<(), Trouble>) {
+        if who.handed.is_some() {
+            return;
+        }
+        if !entry.speaks_per_identity() {
+            entry.note_credential(asked);
+        }
+        if let Err(trouble) = asked
+            && trouble.code == Code::CredentialUnavailable
+        {
+            let mut session = Which::of(Arc::clone(&entry.name));
+            session.identity = Some(Fingerprint::from(who.id));
+            self.shared.events.tell(Event::OpeningFailed {
+                session,
+                code: trouble.code,
+                reason: trouble.reason,
+                what: in_one_line(trouble),
+            });
+        }
     }
 
     /// What a first contact did to breakers.

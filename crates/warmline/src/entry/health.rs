@@ -21,6 +21,8 @@ pub(super) struct Health {
     is_there: AtomicBool,
     /// Whether openings failed since the last that worked: most never do, and take no lock.
     is_failing: AtomicBool,
+    /// Whether there was nothing to speak with when somebody last looked.
+    lacks_credential: AtomicBool,
     last: Mutex<Option<ServerFailure>>,
 }
 
@@ -29,6 +31,7 @@ impl Default for Health {
         Self {
             is_there: AtomicBool::new(true),
             is_failing: AtomicBool::new(false),
+            lacks_credential: AtomicBool::new(false),
             last: Mutex::default(),
         }
     }
@@ -80,6 +83,24 @@ impl Entry {
         self.remember(trouble);
     }
 
+    /// What became of the credential that everybody speaks with.
+    pub(crate) fn note_credential(&self, ready: &Result<(), Trouble>) {
+        let lacks = &self.health.lacks_credential;
+        match ready {
+            Ok(()) if lacks.load(Ordering::Relaxed) => {
+                lacks.store(false, Ordering::Relaxed);
+                if self.does_well() {
+                    self.forgive();
+                }
+            },
+            Ok(()) => {},
+            Err(trouble) => {
+                lacks.store(true, Ordering::Relaxed);
+                self.remember(trouble);
+            },
+        }
+    }
+
     /// Keeps what went wrong last, to be shown.
     fn remember(&self, trouble: &Trouble) {
         let mut last = self.health.last.lock();
@@ -119,9 +140,10 @@ impl Entry {
         Reason::ALL.into_iter().find(|reason| reason.word() == word)
     }
 
-    /// Whether the last look found it, and the last opening worked.
+    /// Whether the last look found it, the last opening worked, and there is something to speak with.
     pub(crate) fn does_well(&self) -> bool {
         self.health.is_there.load(Ordering::Relaxed)
             && !self.health.is_failing.load(Ordering::Relaxed)
+            && !self.health.lacks_credential.load(Ordering::Relaxed)
     }
 }

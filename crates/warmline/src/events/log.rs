@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::Level;
-use warmline_core::code::Code;
+use warmline_core::code::{Code, Reason};
 use warmline_core::delivery::Delivery;
 use warmline_core::key::RunId;
 use warmline_core::pool::Why;
@@ -30,6 +30,14 @@ pub(super) fn write(event: &Event, often: &Often) {
         Some((Arc::clone(&session.server), delivery.word(), reason.word()))
     } else if let Event::QuestionRefused { server, method } = event {
         Some((Arc::clone(server), event.kind(), *method))
+    } else if let Event::OpeningFailed {
+        session,
+        reason: reason @ Reason::CredentialUnavailable,
+        ..
+    } = event
+    {
+        // No breaker keeps callers from asking for it again.
+        Some((Arc::clone(&session.server), event.kind(), reason.word()))
     } else {
         None
     };
