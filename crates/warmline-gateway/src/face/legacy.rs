@@ -137,6 +137,9 @@ fn wrong_version(head: &Parts, id: Option<&[u8]>) -> Option<Response<Body>> {
 
 /// `DELETE`: the client is done.
 pub(crate) async fn end(visit: &Visit<'_>) -> Response<Body> {
+    if let Some(refusal) = wrong_version(visit.head, None) {
+        return refusal;
+    }
     let Some(ticket) = visit.head.headers.get(SESSION_ID) else {
         let what = "Bad Request: a session id is needed";
         return reply::error(StatusCode::BAD_REQUEST, None, RpcCode::Invalid, what);

@@ -135,10 +135,7 @@ async fn call(visit: &Visit<'_>, asked: Asked, method: Cow<'static, str>) -> Res
             status: StatusCode::OK,
             message: match result {
                 Ok(result) => reply::response_message(Some(&id), "result", &result),
-                Err(trouble) => {
-                    let code = RpcCode::Internal.number();
-                    reply::error_message(Some(&id), code, &trouble.what, None)
-                },
+                Err(trouble) => state::not_passed_on(Some(&id), &trouble),
             },
         }
     });

@@ -53,7 +53,15 @@ impl Mirrors {
             return Ok(Vec::new());
         };
         let wanted = wanted.map_err(not_valid)?;
-        let made = wanted.of(arguments).map_err(not_valid)?;
+        let made = match wanted.of(arguments) {
+            Ok(made) => made,
+            // Whoever wrote the arguments writes the headers, and is told in the words of both.
+            Err(rule) if request.words() == Words::PassedWithHeaders => {
+                let why = format!("an argument cannot stand in its header: {rule}");
+                return Err(NotMirrored::Mismatch(mismatched(&why)));
+            },
+            Err(rule) => return Err(not_valid(rule)),
+        };
         match mismatch(request, &wanted, &made) {
             Some(error) => Err(NotMirrored::Mismatch(error)),
             None => Ok(made),
@@ -117,9 +125,16 @@ fn mismatch(
         (Some(_), None) | (None, Some(_)) => true,
     };
     let name = wanted.names().find(differs)?;
-    let what = format!("Header mismatch: `{name}` is not what the arguments say");
+    Some(mismatched(&format!(
+        "`{name}` is not what the arguments say"
+    )))
+}
+
+/// The error of a client whose headers and arguments do not go together.
+fn mismatched(why: &str) -> Bytes {
+    let what = format!("Header mismatch: {why}");
     let error = serde_json::json!({ "code": HEADER_MISMATCH, "message": what });
-    Some(error.to_string().into())
+    error.to_string().into()
 }
 
 /// Whether two headers say the same, however they are coded; numbers by their value.

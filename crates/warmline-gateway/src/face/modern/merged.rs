@@ -14,7 +14,7 @@ use warmline::core::protocol::envelope::Message;
 use warmline::core::protocol::params::Params;
 use warmline::{Code, List, Run};
 
-use super::state::Binding;
+use super::state::{self, Binding};
 use super::task::Extensions;
 use super::{Asked, NotPassed, Way, call, gathered, listen, method_named, raw_id};
 use crate::body::Body;
@@ -298,10 +298,6 @@ async fn read_anywhere(
     };
     match binding.seal(result, &Extensions::of(params)) {
         Ok(result) => answer(message, &result),
-        Err(trouble) => {
-            let code = RpcCode::Internal.number();
-            let id = message.raw_id();
-            reply::answer(reply::error_message(id, code, &trouble.what, None))
-        },
+        Err(trouble) => reply::answer(state::not_passed_on(message.raw_id(), &trouble)),
     }
 }

@@ -10,9 +10,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use serde::Deserialize;
+use serde_json::json;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use warmline::core::code::Reason;
+use warmline::core::delivery::Delivery;
 use warmline::core::exchange::Trouble;
 use warmline::core::key::Digest;
 use warmline::core::protocol::params::Params;
@@ -21,6 +23,7 @@ use warmline::seal::Purpose;
 use warmline::{Vault, clock};
 
 use super::task::{self, Extensions};
+use crate::reply::{self, RpcCode};
 
 /// The member that holds it, in results and in parameters.
 pub(super) const MEMBER: &str = "requestState";
@@ -93,6 +96,17 @@ fn kind_of<'r>(
     }
     let what = "the server's result is of a kind that was not declared";
     Err(Trouble::new(Reason::Internal, what))
+}
+
+/// What a client hears in place of a result that cannot be passed on: the server did answer.
+pub(super) fn not_passed_on(id: Option<&[u8]>, trouble: &Trouble) -> Bytes {
+    let what = format!(
+        "{}; it was answered, so it may have been executed",
+        trouble.what
+    );
+    let delivery = Delivery::Answered.to_string();
+    let data = json!({ "warmline": { "delivery": delivery } });
+    reply::error_message(id, RpcCode::Internal.number(), &what, Some(&data))
 }
 
 fn unreadable() -> Trouble {

@@ -182,6 +182,34 @@ async fn headers_of_arguments_are_checked_once_the_tool_is_known() {
     world.finish().await;
 }
 
+/// mcp-spec 3.4.11: an argument that no header can carry is a mismatch like others: nothing reaches the
+/// server, nothing of it is doubted, and nothing is asked anew.
+#[tokio::test]
+async fn an_argument_that_no_header_can_carry_is_a_mismatch() {
+    let world = World::new(Personality::modern()).await;
+    let listed = request("tools/list", json!({})).send(&world).await;
+    assert_eq!(listed.status, 200);
+    let received = || {
+        let ledger = world.server.ledger();
+        ["tools/call", "server/discover"].map(|method| ledger.received(method))
+    };
+    let [calls, asked] = received();
+    for level in [
+        json!([42]),
+        json!({ "a": 1 }),
+        json!(9_007_199_254_740_993_u64),
+    ] {
+        let wire = call("routed", json!({ "level": level }));
+        let back = wire.with("Mcp-Param-Level", "42").send(&world).await;
+        assert_eq!(back.refusal(), (400, -32020), "{level}: {back:?}");
+    }
+    assert_eq!(received(), [calls, asked]);
+    let right = call("routed", json!({ "level": 42 })).with("Mcp-Param-Level", "42");
+    assert_eq!(right.send(&world).await.refusal(), (200, 0));
+    assert_eq!(received(), [calls + 1, asked]);
+    world.finish().await;
+}
+
 /// The same in front of a program, which never sees a header: here nobody else would tell.
 #[tokio::test]
 async fn headers_of_arguments_are_checked_in_front_of_a_program_too() {

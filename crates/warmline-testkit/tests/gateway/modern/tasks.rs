@@ -203,6 +203,11 @@ async fn a_kind_of_result_that_nobody_declared_is_an_error() {
             .inject(Rule::new(Fault::Result(said)).on(method));
         let back = wire.send(&world).await;
         assert_eq!(back.refusal(), (200, expected), "{what}: {back:?}");
+        if expected != 0 {
+            let told = back.json();
+            let delivery = &told["error"]["data"]["warmline"]["delivery"];
+            assert_eq!(delivery, "answered", "{what}: the call ran");
+        }
     }
     world.finish().await;
 }
