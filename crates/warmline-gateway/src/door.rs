@@ -41,7 +41,7 @@ use self::limits::Connected;
 pub use self::limits::Limits;
 use self::pace::{Answering, Paced, Turns};
 use self::refusing::{
-    Refusal, closing, foreign, no_such_run, not_let_in, not_there, parting, too_late,
+    Refusal, closing, foreign, no_such_run, not_let_in, not_there, parting, reason_of, too_late,
     too_many_strangers, two_credentials, unclear, unreadable,
 };
 pub use self::resource::Resource;
@@ -337,17 +337,18 @@ async fn passed(
     peer: Peer,
 ) -> Result<(Face, Response<Body>), Refusal> {
     let Some(burden) = shared.gate.request() else {
-        return Err(TurnedAwayFor::Overloaded.with(reply::overloaded()));
+        let refusal = TurnedAwayFor::Overloaded.with(reply::overloaded());
+        return Err(nobodys(shared, head, refusal));
     };
     let burden = Mutex::new(burden);
     let terms = shared.terms.hold();
     if let Some(refusal) = foreign(&terms, head) {
-        return Err(refusal);
+        return Err(nobodys(shared, head, refusal));
     }
     let resource = terms.resource.as_ref();
     if let Some(answer) = resource.and_then(|resource| resource.answer(head)) {
         return match reply::told(&answer) {
-            Some(_) => Err(TurnedAwayFor::Head.with(answer)),
+            Some(_) => Err(nobodys(shared, head, TurnedAwayFor::Head.with(answer))),
             None => Ok((Face::None, answer)),
         };
     }
@@ -364,7 +365,8 @@ async fn passed(
         Place::Messages(_) => sse::unfit_to_say(head),
     };
     if let Some(refusal) = unfit {
-        return Err(TurnedAwayFor::Head.with(refusal));
+        let refusal = TurnedAwayFor::Head.with(refusal);
+        return Err(nobodys(shared, head, refusal));
     }
     let subject = let_in(shared, &terms, head, peer).await?;
     shared.desk.used();
@@ -380,6 +382,21 @@ async fn passed(
         Err(refusal) => visit.sent_away(refusal.why.word()),
     }
     answered
+}
+
+/// A refusal of a request of which nobody asked yet whose it is, with its line in the audit.
+fn nobodys(shared: &Shared, head: &Parts, refusal: Refusal) -> Refusal {
+    note_nobody(shared, head, refusal.why);
+    refusal
+}
+
+/// The line in the audit for somebody nobody knows. Of many that come alike one is written.
+fn note_nobody(shared: &Shared, head: &Parts, why: TurnedAwayFor) {
+    if let Some(audit) = &shared.audit
+        && let Some(left_out) = shared.faults.due_in_audit(why)
+    {
+        audit.turned_away_after(head, ("nobody", why.word()), left_out);
+    }
 }
 
 /// What is wrong with a request that is about a run.
@@ -449,7 +466,8 @@ async fn said(
 /// known does not even hear that.
 async fn nowhere(shared: &Shared, terms: &Terms, head: &Parts, peer: Peer) -> Refusal {
     if !admin::is_meant(head.uri.path()) {
-        return TurnedAwayFor::Path.with(reply::nothing_here());
+        let refusal = TurnedAwayFor::Path.with(reply::nothing_here());
+        return nobodys(shared, head, refusal);
     }
     match let_in(shared, terms, head, peer).await {
         Ok(subject) => {
@@ -486,12 +504,7 @@ async fn let_in(
     if let Peer::Address(address) = peer {
         shared.gate.stranger(address);
     }
-    if let Some(audit) = &shared.audit
-        && let Some(left_out) = shared.faults.due_in_audit(turned_away)
-    {
-        let said = ("nobody", turned_away.word());
-        audit.turned_away_after(head, said, left_out);
-    }
+    note_nobody(shared, head, reason_of(turned_away));
     if is_tired {
         return Err(TurnedAwayFor::Strangers.with(too_many_strangers()));
     }

@@ -202,16 +202,6 @@ pub(crate) enum TurnedAway {
     Unknown,
 }
 
-impl TurnedAway {
-    /// The word for it in the audit.
-    pub(crate) const fn word(self) -> &'static str {
-        match self {
-            Self::Missing => "no-token",
-            Self::Unknown => "unknown-token",
-        }
-    }
-}
-
 /// The rules by which somebody is let in.
 pub(crate) struct Doorman {
     warm: Warmline,

@@ -110,6 +110,21 @@ impl http_body::Body for Answering {
     }
 }
 
+/// How often it is looked, at the most, whether an answer is whole.
+const A_WHILE: Duration = Duration::from_millis(100);
+
+/// The head of a request was begun, and did not come whole in time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SlowHead;
+
+impl std::fmt::Display for SlowHead {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the head of a request did not come in time")
+    }
+}
+
+impl std::error::Error for SlowHead {}
+
 /// A connection that ends when its client takes too long.
 pub(crate) struct Paced<I> {
     inner: I,
@@ -121,6 +136,8 @@ pub(crate) struct Paced<I> {
     seen: usize,
     /// Since when the head of a request is waited for.
     head_since: Option<Instant>,
+    /// Whether bytes of it came.
+    has_begun: bool,
     /// When something was last read or written.
     last: Instant,
     /// Goes off at the end or before; it is not set anew with every request.
@@ -139,6 +156,7 @@ impl<I> Paced<I> {
             idle_for: limits.idle_for,
             seen: 0,
             head_since: Some(now),
+            has_begun: false,
             last: now,
             timer: None,
         }
@@ -150,6 +168,7 @@ impl<I> Paced<I> {
         if came != self.seen {
             self.seen = came;
             self.head_since = None;
+            self.has_begun = false;
             self.last = now;
         }
     }
@@ -166,15 +185,25 @@ impl<I> Paced<I> {
         let now = clock::now();
         self.look(now);
         self.last = now;
-        if self.head_since.is_none() && !self.is_answering() {
-            self.head_since = Some(now);
+        if !self.is_answering() {
+            self.head_since.get_or_insert(now);
+            self.has_begun = true;
         }
     }
 
     /// Nothing came: an error when that has been so for too long.
     fn waited(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.look(clock::now());
+        let now = clock::now();
+        self.look(now);
         if self.is_answering() {
+            // Nobody wakes us when the answer is whole: the timer goes on, and looks then.
+            let later = now + self.idle_for.max(A_WHILE);
+            let timer = self
+                .timer
+                .get_or_insert_with(|| Box::pin(clock::sleep_until(later)));
+            while timer.as_mut().poll(cx).is_ready() {
+                timer.as_mut().reset(later);
+            }
             return Poll::Pending;
         }
         let end = match self.head_since {
@@ -190,7 +219,11 @@ impl<I> Paced<I> {
         loop {
             ready!(timer.as_mut().poll(cx));
             if timer.deadline() >= end {
-                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+                let late = match self.has_begun {
+                    true => io::Error::new(io::ErrorKind::TimedOut, SlowHead),
+                    false => io::ErrorKind::TimedOut.into(),
+                };
+                return Poll::Ready(Err(late));
             }
             timer.as_mut().reset(end);
         }
@@ -304,6 +337,27 @@ mod tests {
         theirs.write_u8(b'P').await.unwrap();
         ours.read_u8().await.unwrap();
         assert_eq!(cut_after(&mut ours).await, Duration::from_secs(15));
+    }
+
+    /// The library of HTTP does not read again once an answer is whole: a connection whose answer
+    /// took longer than a head may is closed as well when it rests.
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_rests_for_no_longer_after_a_slow_answer() {
+        let turns = Arc::new(Turns::default());
+        let (mut ours, mut theirs) = paced(&turns);
+        theirs.write_u8(b'P').await.unwrap();
+        ours.read_u8().await.unwrap();
+        let (turn, _) = turns.begin();
+        let begun = clock::now();
+        let resting = clock::spawn("rests", async move { ours.read_u8().await });
+        clock::sleep(Duration::from_secs(100)).await;
+        drop(turn);
+        assert!(resting.await.unwrap().is_err());
+        assert!(
+            begun.elapsed() <= Duration::from_secs(240),
+            "{:?}",
+            begun.elapsed()
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -76,17 +76,24 @@ pub(super) fn closing(response: &mut Response<Body>) {
     response.headers_mut().insert(CONNECTION, close);
 }
 
-/// The body of a refusal of a head that could not be read: counted and told as all others are.
+/// The body of a refusal of a head that could not be read, or did not come whole: counted and told as all others are.
 pub(super) fn unreadable(shared: &Shared, peer: Peer, status: StatusCode) -> Bytes {
     let what = match status {
         StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => {
             "Request Header Fields Too Large: the head of the request is larger than is taken"
         },
         StatusCode::URI_TOO_LONG => "URI Too Long: the address is longer than is taken",
+        StatusCode::REQUEST_TIMEOUT => {
+            "Request Timeout: the head of the request did not come in time"
+        },
         _ => "Bad Request: this is not the head of a request of HTTP/1.1",
     };
     let mut response = reply::error(status, None, RpcCode::Invalid, what);
-    turned_away_at_once(shared, peer, &response);
+    let why = match status {
+        StatusCode::REQUEST_TIMEOUT => TurnedAwayFor::TooSlow,
+        _ => TurnedAwayFor::Head,
+    };
+    turned_away_at_once(shared, peer, (why, &response));
     match response.body_mut() {
         Body::Whole(bytes) => bytes.take().unwrap_or_default(),
         Body::Empty | Body::Events(_) | Body::Lines(_) | Body::Told(_) => Bytes::new(),
@@ -110,13 +117,16 @@ pub(super) fn unclear(
     let status = StatusCode::BAD_REQUEST;
     let mut response = reply::error(status, None, RpcCode::Invalid, what);
     closing(&mut response);
-    turned_away_at_once(shared, peer, &response);
+    turned_away_at_once(shared, peer, (TurnedAwayFor::Head, &response));
     Some(response)
 }
 
 /// Counts and tells a refusal of a head, as all others are.
-fn turned_away_at_once(shared: &Shared, peer: Peer, response: &Response<Body>) {
-    let why = TurnedAwayFor::Head;
+fn turned_away_at_once(
+    shared: &Shared,
+    peer: Peer,
+    (why, response): (TurnedAwayFor, &Response<Body>),
+) {
     shared.counts.turned_away.one_more(why);
     shared.faults.tell(Some(why), peer, response);
     let class = StatusClass::of(response.status());
@@ -164,22 +174,24 @@ pub(super) fn foreign(terms: &Terms, head: &Parts) -> Option<Refusal> {
     Some(refused(TurnedAwayFor::Origin, StatusCode::FORBIDDEN, what))
 }
 
+/// Why somebody is not let in, as it is counted and told.
+pub(super) const fn reason_of(turned_away: TurnedAway) -> TurnedAwayFor {
+    match turned_away {
+        TurnedAway::Missing => TurnedAwayFor::NoToken,
+        TurnedAway::Unknown => TurnedAwayFor::UnknownToken,
+    }
+}
+
 pub(super) fn not_let_in(terms: &Terms, head: &Parts, turned_away: TurnedAway) -> Refusal {
-    let (why, what) = match turned_away {
-        TurnedAway::Missing => (
-            TurnedAwayFor::NoToken,
-            "Unauthorized: a bearer token is needed",
-        ),
-        TurnedAway::Unknown => (
-            TurnedAwayFor::UnknownToken,
-            "Unauthorized: this token is not known here",
-        ),
+    let what = match turned_away {
+        TurnedAway::Missing => "Unauthorized: a bearer token is needed",
+        TurnedAway::Unknown => "Unauthorized: this token is not known here",
     };
     let mut response = reply::error(StatusCode::UNAUTHORIZED, None, RpcCode::Invalid, what);
     let resource = terms.resource.as_ref();
     let challenge = resource::challenge(resource, head.uri.path(), turned_away);
     response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
-    why.with(response)
+    reason_of(turned_away).with(response)
 }
 
 /// What somebody gets for a server that is not there. One that the rules keep from them is not

@@ -14,7 +14,7 @@ use warmline::metrics::ClosedSet;
 use crate::body::Body;
 use crate::metrics::TurnedAwayFor;
 use crate::reply::{self, Matter};
-use crate::who::{Peer, TurnedAway};
+use crate::who::Peer;
 
 /// So long the same reason is not told again.
 const QUIET: Duration = Duration::from_secs(10);
@@ -25,8 +25,8 @@ pub(crate) struct Faults {
     begun: Instant,
     /// One for each reason of the door, and two for messages that a face refused.
     lately: Box<[Lately]>,
-    /// The same for lines of the audit.
-    audited: [Lately; 2],
+    /// The same for lines of the audit: one for each reason of the door.
+    audited: Box<[Lately]>,
 }
 
 #[derive(Debug, Default)]
@@ -38,11 +38,11 @@ struct Lately {
 
 impl Default for Faults {
     fn default() -> Self {
-        let places = TurnedAwayFor::ALL.len() + 2;
+        let quiet = |places: usize| (0..places).map(|_| Lately::default()).collect();
         Self {
             begun: clock::now(),
-            audited: [Lately::default(), Lately::default()],
-            lately: (0..places).map(|_| Lately::default()).collect(),
+            audited: quiet(TurnedAwayFor::ALL.len()),
+            lately: quiet(TurnedAwayFor::ALL.len() + 2),
         }
     }
 }
@@ -73,13 +73,10 @@ impl Faults {
         }
     }
 
-    /// How many strangers of this kind the audit was not told of before, if it is told now.
-    pub(super) fn due_in_audit(&self, why: TurnedAway) -> Option<u64> {
-        let [missing, unknown] = &self.audited;
-        self.due(Some(match why {
-            TurnedAway::Missing => missing,
-            TurnedAway::Unknown => unknown,
-        }))
+    /// How many who were turned away for the same the audit was not told of before, if it is told
+    /// now. This is for those of whom nobody knows who they are.
+    pub(super) fn due_in_audit(&self, why: TurnedAwayFor) -> Option<u64> {
+        self.due(self.audited.get(why.place()))
     }
 
     /// Somebody was left out before there was a request.
@@ -185,13 +182,13 @@ mod tests {
     async fn strangers_that_are_left_out_of_the_audit_are_counted() {
         let faults = Faults::default();
         let due = |why| faults.due_in_audit(why);
-        assert_eq!(due(TurnedAway::Missing), Some(0));
+        assert_eq!(due(TurnedAwayFor::NoToken), Some(0));
         for _ in 0..1000 {
-            assert_eq!(due(TurnedAway::Missing), None);
+            assert_eq!(due(TurnedAwayFor::NoToken), None);
         }
-        assert_eq!(due(TurnedAway::Unknown), Some(0), "another kind");
+        assert_eq!(due(TurnedAwayFor::UnknownToken), Some(0), "another kind");
         tokio::time::advance(QUIET).await;
-        assert_eq!(due(TurnedAway::Missing), Some(1000));
-        assert_eq!(due(TurnedAway::Missing), None);
+        assert_eq!(due(TurnedAwayFor::NoToken), Some(1000));
+        assert_eq!(due(TurnedAwayFor::NoToken), None);
     }
 }

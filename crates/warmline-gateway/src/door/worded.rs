@@ -5,6 +5,8 @@
 //! sees that, so it is noticed here, where its bytes go out, and replaced by a response with an
 //! error of JSON-RPC in it. None of our own responses looks like it: those with such a status have
 //! a body. What goes out otherwise is looked at for its last four bytes.
+//!
+//! A head that does not come whole in time is answered here, too: of it nobody else knows.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -15,6 +17,8 @@ use http::StatusCode;
 use memchr::memmem;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::pace::SlowHead;
+
 /// The body that a refusal gets.
 type Wording = Box<dyn FnMut(StatusCode) -> Bytes + Send>;
 
@@ -24,6 +28,8 @@ pub(crate) struct Worded<I> {
     wording: Wording,
     /// What is still to be written in place of a bare refusal.
     instead: Option<Bytes>,
+    /// What is still to be written to somebody whose head took too long, and what it took.
+    parting: Option<(Bytes, io::Error)>,
 }
 
 impl<I> Worded<I> {
@@ -33,6 +39,7 @@ impl<I> Worded<I> {
             inner,
             wording: Box::new(wording),
             instead: None,
+            parting: None,
         }
     }
 
@@ -65,6 +72,11 @@ impl<I> Worded<I> {
     }
 }
 
+/// Whether the head of a request did not come whole in time.
+fn is_slow_head(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|error| error.is::<SlowHead>())
+}
+
 const EMPTY: &[u8] = b"content-length: 0\r\n";
 const CLOSE: &[u8] = b"connection: close\r\n";
 
@@ -94,15 +106,47 @@ impl<I: AsyncWrite + Unpin> Worded<I> {
         self.instead = None;
         Poll::Ready(Ok(bytes))
     }
+
+    /// Writes what somebody gets whose head took too long, then tells the error that it took.
+    /// Nothing else is written meanwhile: no answer is under way.
+    fn poll_parting(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while let Some((rest, _)) = self.parting.as_mut().filter(|(rest, _)| !rest.is_empty()) {
+            match ready!(Pin::new(&mut self.inner).poll_write(cx, rest)) {
+                Ok(written @ 1..) => rest.advance(written),
+                // It does not listen either.
+                Ok(0) | Err(_) => rest.clear(),
+            }
+        }
+        ready!(Pin::new(&mut self.inner).poll_flush(cx)).ok();
+        let took = self.parting.take();
+        Poll::Ready(Err(
+            took.map_or_else(|| io::ErrorKind::TimedOut.into(), |(_, error)| error)
+        ))
+    }
 }
 
-impl<I: AsyncRead + Unpin> AsyncRead for Worded<I> {
+impl<I: AsyncRead + AsyncWrite + Unpin> AsyncRead for Worded<I> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_read(cx, buffer)
+        if self.parting.is_some() {
+            return self.poll_parting(cx);
+        }
+        match ready!(Pin::new(&mut self.inner).poll_read(cx, buffer)) {
+            Err(error) if is_slow_head(&error) => {
+                let body = (self.wording)(StatusCode::REQUEST_TIMEOUT);
+                let length = body.len();
+                let head = format!(
+                    "HTTP/1.1 408 Request Timeout\r\ncontent-length: {length}\r\n\
+                     content-type: application/json\r\nconnection: close\r\n\r\n"
+                );
+                self.parting = Some(([head.as_bytes(), &body].concat().into(), error));
+                self.poll_parting(cx)
+            },
+            read => Poll::Ready(read),
+        }
     }
 }
 

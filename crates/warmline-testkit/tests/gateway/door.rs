@@ -15,6 +15,8 @@ use warmline_gateway::{Auth, Limits, NotStarted, Options, TlsFiles, Token};
 use warmline_testkit::Personality;
 
 use super::door_wire::{call, initialize, post, send, send_on};
+use super::logbook::Logbook;
+use super::wire;
 use super::world::World;
 
 const PATH: &str = "/servers/ledger/mcp";
@@ -120,23 +122,54 @@ async fn an_overloaded_gateway_says_so_early() {
     }
 }
 
-/// reliability F83: who is slow with the head is left, who is slow with the body is told.
+/// reliability F83: who is slow with the head or with the body is told, counted, and has a line in
+/// the log; who says nothing at all is just left.
 #[tokio::test]
-async fn slow_clients_are_left() {
-    let world = limited(|limits| {
-        limits.head_within = Duration::from_millis(200);
-        limits.body_within = Duration::from_millis(200);
+async fn slow_clients_are_told_and_left() {
+    let (book, _guard) = Logbook::open();
+    let world = World::knowing(Personality::legacy(), |options, vault| Options {
+        auth: Auth::tokens(vec![Token::of(vault, "alice", "alice")]),
+        ops: Some(([127, 0, 0, 1], 0).into()),
+        limits: Limits {
+            head_within: Duration::from_millis(200),
+            body_within: Duration::from_millis(200),
+            idle_for: Duration::from_millis(200),
+            ..Limits::default()
+        },
+        ..options
     })
     .await;
     let at = world.gateway.address();
     let whole = greeting();
     let (head, body) = whole.split_once("\r\n\r\n").unwrap();
     let (begun, _) = head.split_at(40);
-    let left = send(at, begun).await;
-    assert!(matches!(left.status, 0 | 408), "{left:?}");
+    let silent = send(at, "").await;
+    assert_eq!((silent.status, &*silent.head), (0, ""));
     let (some, _) = body.split_at(10);
-    let told = send(at, &format!("{head}\r\n\r\n{some}")).await;
-    assert_eq!(told.status, 408);
+    let resting = whole.replace("Connection: close\r\n", "");
+    let rested = send(at, &resting).await;
+    assert_eq!(rested.status, 200);
+    assert_eq!(rested.body.matches("HTTP/1.1").count(), 0, "{rested:?}");
+    for slow in [begun.to_owned(), format!("{head}\r\n\r\n{some}")] {
+        let told = send(at, &slow).await;
+        assert_eq!(told.status, 408, "{slow}");
+        assert_eq!(told.json()["error"]["code"], -32600);
+        assert_eq!(told.header("connection"), Some("close"));
+    }
+    let ops = world.gateway.ops_address().unwrap();
+    let counted = wire::request(ops, "GET", "/metrics", &[], "")
+        .await
+        .whole()
+        .await;
+    let mut counted = counted.lines();
+    let counted = counted.find(|line| line.contains("refused_total{reason=\"too-slow\"}"));
+    assert!(
+        counted.is_some_and(|line| line.ends_with(" 2")),
+        "{counted:?}"
+    );
+    let lines = book.lines();
+    let told = |line: &&String| line.contains("reason=\"too-slow\" status=408");
+    assert_eq!(lines.iter().filter(told).count(), 2, "{lines:#?}");
     world.finish().await;
 }
 
