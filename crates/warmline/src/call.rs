@@ -43,7 +43,7 @@ use crate::lease::Holder;
 use crate::metrics::{CallOutcome, CallUnderWay, HealCause, HealResult, MethodWord, OwnTime};
 use crate::pool::Lease;
 use crate::route::Route;
-use crate::upstream::Listener;
+use crate::upstream::{self, Listener};
 
 pub(crate) use asking::{Fresh, facts, greeting, held, line, list, listed, take_alone, tools};
 use asking::{whose, whose_so_far};
@@ -443,9 +443,8 @@ impl<'a> Way<'a> {
     }
 
     fn error(&self, trouble: Trouble, delivery: Delivery) -> Error {
-        let vault = &self.caller.engine.shared().vault;
-        let whose = (&*self.caller.who, &**vault);
-        let trouble = self.entry.struck_out(whose, &self.job.headers, trouble);
+        // What only this call carried its session does not know.
+        let trouble = upstream::without_headers(&self.job.headers, trouble);
         Error::new(trouble, delivery)
             .at(self.at())
             .after(self.so_far.attempts())

@@ -12,10 +12,9 @@ mod greetings;
 mod health;
 mod listed;
 mod standing;
-mod struck;
 mod whose;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -287,6 +286,7 @@ impl Entry {
             url: resolved.url.clone(),
             headers: all,
             ca_file: ca_file.clone(),
+            filled: BTreeMap::new(),
         }))
     }
 
@@ -369,7 +369,7 @@ impl Entry {
     pub(crate) fn shown_place(&self) -> Option<String> {
         let found = self.known_place()?;
         Some(match &found.reach {
-            Reach::Http(reach) => upstream::shown_url(&reach.url),
+            Reach::Http(reach) => upstream::shown_url(reach),
             Reach::Stdio(reach) => reach.program.clone(),
         })
     }

@@ -75,6 +75,7 @@ impl Server {
             url,
             headers: Vec::new(),
             ca_file: None,
+            filled: BTreeMap::new(),
         });
         Self::new(name, Whereabouts::Said(reach), problem)
     }
@@ -98,6 +99,7 @@ impl Server {
             env_pass: Vec::new(),
             cwd: None,
             surroundings: None,
+            filled: BTreeMap::new(),
         });
         Self::new(name, Whereabouts::Said(reach), problem)
     }

@@ -66,6 +66,7 @@ mod wording;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::http::{HeaderName, HeaderValue};
 use warmline_core::exchange::Trouble;
 
 pub use self::contact::{Contact, Legs};
@@ -93,6 +94,7 @@ pub use warmline_core::key::Transport;
 
 use self::children::Children;
 use self::facts::SharedFacts;
+use self::hidden::Hidden;
 use self::legacy::LegacyHttp;
 use self::letterhead::Letterhead;
 use self::notices::Hearing;
@@ -101,6 +103,14 @@ use self::verdicts::Verdicts;
 use self::way::Ways;
 pub(crate) use self::way::place as shown_url;
 use crate::clock;
+
+/// A trouble without what stood in these headers, which some servers repeat.
+pub(crate) fn without_headers(headers: &[(HeaderName, HeaderValue)], trouble: Trouble) -> Trouble {
+    match headers {
+        [] => trouble,
+        headers => Hidden::default().and_headers(headers).struck(trouble),
+    }
+}
 
 fn hearing(server: &Server) -> Hearing {
     Hearing::new(server.on_notice.clone())
@@ -130,7 +140,8 @@ impl Upstream {
     /// Dropping the future leaves no process behind. A server whose `initialize` was on its way
     /// may hold a session that nobody knows.
     pub async fn open(&self, server: &Server, declared: &Declared) -> Result<Session, Trouble> {
-        detect::open(self, server, declared).await
+        let opened = detect::open(self, server, declared).await;
+        opened.map_err(|trouble| Hidden::of_server(server).struck(trouble))
     }
 
     /// Meets a server for the first time: finds out what it speaks and opens a session on the leg
@@ -150,7 +161,8 @@ impl Upstream {
         declared: &Declared,
         legs: Legs,
     ) -> Result<Contact, Trouble> {
-        Box::pin(contact::meet(self, server, declared, legs)).await
+        let met = Box::pin(contact::meet(self, server, declared, legs)).await;
+        met.map_err(|trouble| Hidden::of_server(server).struck(trouble))
     }
 
     /// Looks whether a server behind a URL takes connections, without a request: a connection is
@@ -175,7 +187,8 @@ impl Upstream {
         let Reach::Http(reach) = &server.reach else {
             return Ok(());
         };
-        probe::ask(self.letterhead(server, reach)?, within).await
+        let asked = probe::ask(self.letterhead(server, reach)?, within).await;
+        asked.map_err(|trouble| Hidden::of_server(server).struck(trouble))
     }
 
     /// Takes up a session that was opened before, perhaps by another process. Nothing is sent: the

@@ -8,8 +8,8 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
-use warmline_testkit::LedgerServer;
 use warmline_testkit::personality::Personality;
+use warmline_testkit::{Canned, Fault, LedgerServer, Rule};
 
 use crate::serve::{Serving, local_token};
 use crate::tells;
@@ -108,6 +108,68 @@ fn values_of_variables_and_urls_stay_inside() {
         &["tools", &format!("ftp://{CANARY}@x/")],
     ] {
         silent_about_it(&warmline.run(words));
+    }
+}
+
+/// A66, reliability P30: a server that repeats what it was sent tells nobody here: when a session is
+/// opened and when a tool is called, wherever the secret comes from, at every level of the log.
+#[test]
+fn what_a_server_repeats_of_a_request_is_told_to_nobody() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let url = server.url();
+    let warmline = Warmline::new()
+        .with("TOKEN", CANARY)
+        .with("WHOLE_URL", &format!("{url}?key={CANARY}"))
+        .with("WARMLINE_LOG", "trace");
+    warmline.write_user("token", CANARY);
+    warmline.write_user(
+        "warmline.toml",
+        &format!(
+            "[servers.env]\nurl = '{url}'\ncredential = {{ env = 'TOKEN' }}\n\
+             [servers.file]\nurl = '{url}'\n\
+             credential = {{ file = 'token', as = 'X-Api-Key', form = '{{}}' }}\n\
+             [servers.whole]\nurl_env = 'WHOLE_URL'\n"
+        ),
+    );
+    let json = serde_json::json!({ "mcpServers": {
+        "headers": { "url": url, "headers": { "X-Api-Key": "${TOKEN}" } },
+        "path": { "url": "http://127.0.0.1:1/hooks/${TOKEN}/mcp" },
+        "query": { "url": format!("{url}?key=${{TOKEN}}") },
+        "program": { "command": "sh", "args": ["-c", "echo $0 >&2; exit 3", "${TOKEN}"] },
+    } });
+    warmline.write_user("mcp.json", &json.to_string());
+    let said = format!("you sent Bearer {CANARY} and /mcp?key={CANARY}");
+    let error = serde_json::json!({
+        "jsonrpc": "2.0", "id": null, "error": { "code": -32600, "message": said },
+    });
+    let mut echoes = [401, 403, 404, 500]
+        .map(|status| Canned::new(status, &said))
+        .to_vec();
+    echoes.push(Canned::new(400, &error.to_string()).json());
+    for echo in echoes {
+        for method in ["initialize", "server/discover", "tools/call"] {
+            let fault = Fault::Reply(echo.clone());
+            server.inject(Rule::new(fault).on(method).always());
+        }
+        for name in ["env", "file", "whole", "headers", "query"] {
+            for words in [
+                &["doctor", name, "-v"][..],
+                &["call", name, "pay", "amount=1", "-v"],
+                &["tools", name, "--json"],
+            ] {
+                let told = warmline.run(words);
+                assert_ne!(told.exit, 0, "{words:?}: {told}");
+                silent_about_it(&told);
+            }
+        }
+        server.control().clear();
+    }
+    for name in ["path", "program"] {
+        for command in ["doctor", "tools"] {
+            let told = warmline.run(&[command, name, "-v"]);
+            assert_ne!(told.exit, 0, "{told}");
+            silent_about_it(&told);
+        }
     }
 }
 

@@ -162,7 +162,108 @@ async fn no_canary_is_heard_around_the_gateway() {
     let lines = book.lines();
     assert!(lines.iter().any(|line| line.contains("request refused")));
     told.push_str(&lines.join("\n"));
-    for hidden in CANARIES {
+    are_not_in(&told);
+}
+
+/// What a spiteful server says when a session is to be opened: all that it was sent, and once so
+/// long that it is shortened in the middle of a secret.
+fn echoes(token: &str) -> Vec<Fault> {
+    let sent = [token, "canary-static-header", "canary-query"];
+    let all = sent.map(|canary| format!("you sent {canary}, ")).concat();
+    let long = format!("{}{token}", "x".repeat(150));
+    let error = json!({ "jsonrpc": "2.0", "id": null, "error": { "code": -1, "message": all } });
+    let mut faults: Vec<Fault> = [401, 403, 404, 429, 500, 503]
+        .into_iter()
+        .flat_map(|status| [&*all, &*long].map(|said| Fault::Reply(Canned::new(status, said))))
+        .collect();
+    faults.push(Fault::Reply(Canned::new(400, &error.to_string()).json()));
+    faults.push(Fault::Reply(Canned::new(200, &all)));
+    faults.push(Fault::Reply(Canned::new(200, &error.to_string()).json()));
+    faults.push(Fault::Reply(Canned::redirect(
+        302,
+        &format!("http://127.0.0.1:1/{token}"),
+    )));
+    faults
+}
+
+/// Servers that differ in where their secrets come from.
+fn of_every_source(url: &str, tenants: &str, folder: &std::path::Path) -> Vec<Server> {
+    let file = folder.join("token");
+    fs::write(&file, "canary-upstream\n").unwrap();
+    let handed = Secret::header("X-Handed").unwrap();
+    let secrets = [
+        ("value", url, Secret::new("canary-upstream")),
+        ("file", url, Secret::file(file)),
+        ("command", url, Secret::command(["echo", "canary-upstream"])),
+        ("handed", tenants, handed),
+    ];
+    let declared = secrets.map(|(name, url, secret)| {
+        Server::http(name, format!("{url}?key=canary-query"))
+            .header("X-Key", "canary-static-header")
+            .bearer(secret)
+    });
+    declared.to_vec()
+}
+
+/// A66, reliability T9, reliability P30: nor where a server repeats what it was sent when a session
+/// is opened, wherever its secret comes from. Those of a tenant do not reach the operator either.
+#[tokio::test]
+async fn no_canary_is_heard_where_a_server_repeats_it_at_the_opening() {
+    let (book, guard) = Logbook::open();
+    let folder = tempfile::tempdir().unwrap();
+    let (audit, admin) = (folder.path().join("audit"), folder.path().join("admin"));
+    let [server, tenants] = [(); 2].map(|()| LedgerServer::start(Personality::legacy()).unwrap());
+    let servers = of_every_source(&server.url(), &tenants.url(), folder.path());
+    let names = ["value", "file", "command", "handed"];
+    let mut told = String::new();
+    let theirs = echoes("canary-handed");
+    for (fault, theirs) in echoes("canary-upstream").into_iter().zip(theirs) {
+        // Each with an engine of its own: nothing is remembered, and nothing pauses.
+        let built = Warmline::builder().servers(servers.clone());
+        let warm = built.build().unwrap();
+        let mut events = warm.events();
+        let options = Options {
+            listen: ([127, 0, 0, 1], 0).into(),
+            ops: Some(([127, 0, 0, 1], 0).into()),
+            admin: Some(admin.clone()),
+            audit: Some(AuditOptions {
+                file: audit.clone(),
+                arguments: vec!["named".to_owned()],
+            }),
+            ..Options::default()
+        };
+        let gateway = Gateway::start(warm.clone(), options).await.unwrap();
+        for method in ["initialize", "server/discover", "tools/call"] {
+            server.inject(Rule::new(fault.clone()).on(method).always());
+            tenants.inject(Rule::new(theirs.clone()).on(method).always());
+        }
+        for name in names {
+            told.push_str(&call(&gateway, name).await.to_string());
+        }
+        server.control().clear();
+        tenants.control().clear();
+        told.push_str(&pages(&gateway, &admin).await);
+        told.push_str(&serde_json::to_string(&warm.snapshot()).unwrap());
+        gateway.stop().await;
+        warm.close().await;
+        drop(warm);
+        while let Some(Heard::Event(event)) = events.next().await {
+            told.push_str(&serde_json::to_string(&event).unwrap());
+        }
+    }
+    drop(guard);
+    told.push_str(&fs::read_to_string(audit).unwrap());
+    let lines = book.lines();
+    let failed = lines.iter().filter(|line| line.contains("opening failed"));
+    assert!(failed.count() >= names.len(), "{lines:#?}");
+    told.push_str(&lines.join("\n"));
+    assert!(told.contains("[redacted: "), "something was struck out");
+    are_not_in(&told);
+}
+
+/// None of them stands in a text, nor so much of one that it could be guessed.
+fn are_not_in(told: &str) {
+    for hidden in CANARIES.into_iter().chain(["canary-ups", "canary-han"]) {
         let place = told.find(hidden);
         let around = place.map(|at| told.get(at.saturating_sub(300)..at + 60));
         assert_eq!(around, None, "{hidden} was told");

@@ -45,6 +45,8 @@ enum HandedReach {
         url: String,
         headers: Vec<HandedHeader>,
         ca_file: Option<PathBuf>,
+        #[serde(default)]
+        filled: BTreeMap<String, String>,
     },
     Program {
         program: String,
@@ -56,6 +58,8 @@ enum HandedReach {
         /// Where the command was typed.
         typed_in: PathBuf,
         surroundings: BTreeMap<String, String>,
+        #[serde(default)]
+        filled: BTreeMap<String, String>,
     },
 }
 
@@ -155,7 +159,12 @@ impl Handed {
 
     /// The server without what is decided about it.
     fn reached(&self) -> Self {
+        let mut reach = self.reach.clone();
+        let (HandedReach::Url { filled, .. } | HandedReach::Program { filled, .. }) = &mut reach;
+        // It stands where it was filled in.
+        filled.clear();
         Self {
+            reach,
             settings: BTreeMap::new(),
             tools: BTreeMap::new(),
             ..self.clone()
@@ -181,6 +190,7 @@ impl HandedReach {
                 url: http.url.to_string(),
                 headers: http.headers.iter().map(HandedHeader::of).collect(),
                 ca_file: http.ca_file.as_ref().map(|file| working.join(file)),
+                filled: http.filled.clone(),
             },
             Reach::Stdio(stdio) => Self::Program {
                 program: stdio.program.clone(),
@@ -190,6 +200,7 @@ impl HandedReach {
                 cwd: stdio.cwd.as_ref().map(|folder| working.join(folder)),
                 typed_in: working.to_owned(),
                 surroundings: environment::to_hand_on(stdio),
+                filled: stdio.filled.clone(),
             },
         }
     }
@@ -200,6 +211,7 @@ impl HandedReach {
                 url,
                 headers,
                 ca_file,
+                filled,
             } => Reach::Http(HttpReach {
                 url: parse_url(url).map_err(|why| bad("its URL").because(why))?,
                 headers: headers
@@ -207,6 +219,7 @@ impl HandedReach {
                     .map(HandedHeader::header)
                     .collect::<Result<_, _>>()?,
                 ca_file: ca_file.clone(),
+                filled: filled.clone(),
             }),
             Self::Program {
                 program,
@@ -216,6 +229,7 @@ impl HandedReach {
                 cwd,
                 typed_in,
                 surroundings,
+                filled,
             } => Reach::Stdio(StdioReach {
                 program: program.clone(),
                 args: args.clone(),
@@ -223,6 +237,7 @@ impl HandedReach {
                 env_pass: env_pass.clone(),
                 cwd: Some(cwd.as_ref().unwrap_or(typed_in).clone()),
                 surroundings: Some(surroundings.clone()),
+                filled: filled.clone(),
             }),
         })
     }

@@ -9,7 +9,7 @@ use warmline_core::code::Code;
 
 use super::credential::From;
 use super::declaration::{Declaration, DeclaredReach, Refusal, Written};
-use super::expand::expand;
+use super::expand::{expand, names};
 use crate::settings::place::ConfigError;
 use crate::settings::{Lookup, ServerSettings};
 use crate::upstream::parse_url;
@@ -79,12 +79,15 @@ impl Declaration {
                 ca_file,
             } => {
                 let ca_file = ca_file.as_ref().map(|file| self.base.join(file));
-                let url = self.url(url.as_ref(), lookup)?;
-                let headers = self.headers(headers, lookup)?;
+                let mut filled = self.filled(url.as_ref(), lookup);
+                if let Some(said) = self.said_by(self.url_env.as_deref(), lookup)? {
+                    filled.extend(self.url_env.clone().map(|variable| (variable, said)));
+                }
                 Ok(Reach::Http(HttpReach {
-                    url,
-                    headers,
+                    url: self.url(url.as_ref(), lookup)?,
+                    headers: self.headers(headers, lookup)?,
                     ca_file,
+                    filled,
                 }))
             },
             DeclaredReach::Command {
@@ -174,6 +177,7 @@ impl Declaration {
             env_pass,
             cwd,
             surroundings: None,
+            filled: self.filled(argv, lookup),
         })
     }
 
@@ -253,6 +257,21 @@ impl Declaration {
             ))
             .because(why)
         })
+    }
+
+    /// The values of variables in these texts, by their names.
+    fn filled<'t>(
+        &self,
+        texts: impl IntoIterator<Item = &'t Written>,
+        lookup: Lookup<'_>,
+    ) -> BTreeMap<String, String> {
+        let texts = texts.into_iter();
+        let names = texts.flat_map(|text| names(&text.text, self.expand));
+        let values = names.filter_map(|name| {
+            let value = lookup.text(&name).ok().flatten()?;
+            Some((name, value))
+        });
+        values.collect()
     }
 
     /// What a variable says that this server names, if it names one and that is set. One that is

@@ -100,6 +100,7 @@ fn reach(program: &str, args: &[String]) -> StdioReach {
         env_pass: Vec::new(),
         cwd: None,
         surroundings: None,
+        filled: BTreeMap::new(),
     }
 }
 

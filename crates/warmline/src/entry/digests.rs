@@ -17,6 +17,8 @@ pub(super) fn revision(reach: &Reach, entry: &Entry, vault: &Vault) -> Revision 
             url,
             headers,
             ca_file,
+            // What is filled in stands in the URL.
+            filled: _,
         }) => {
             parts.push(b"http".to_vec());
             parts.push(url.as_str().as_bytes().to_vec());
@@ -43,6 +45,8 @@ pub(super) fn revision(reach: &Reach, entry: &Entry, vault: &Vault) -> Revision 
             cwd,
             // As our own variables: what they hold when a program is started counts.
             surroundings: _,
+            // It stands in the arguments.
+            filled: _,
         }) => {
             parts.push(b"stdio".to_vec());
             parts.push(program.as_bytes().to_vec());

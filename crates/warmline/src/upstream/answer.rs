@@ -373,7 +373,8 @@ pub(crate) async fn post(
         .send(Method::POST, headers, body, by)
         .await
         .map_err(|lost| lost.trouble)?;
-    accepted(head.way.server(), arrival, by).await
+    let accepted = accepted(head.way.server(), arrival, by).await;
+    accepted.map_err(|trouble| head.struck(trouble))
 }
 
 /// Reads what a notification or an answer of ours got.

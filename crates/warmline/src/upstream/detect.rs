@@ -29,6 +29,7 @@ use super::Upstream;
 use super::facts::{Evidence, Facts};
 use super::greeting::{self, Offer};
 use super::hearing;
+use super::hidden::Hidden;
 use super::legacy::{INITIALIZED, LegacyHttp};
 use super::limits::Ids;
 use super::modern::ModernHttp;
@@ -149,6 +150,10 @@ impl<'a> Opening<'a> {
             Reach::Http(reach) => self.http(reach, known).await?,
             Reach::Stdio(reach) => self.stdio(reach).await?,
         };
+        let hidden = Hidden::of_server(server);
+        for seen in &mut facts.evidence {
+            seen.answer = hidden.strike(std::mem::take(&mut seen.answer));
+        }
         facts.opened_in = began.elapsed();
         let facts = upstream.facts.share(Arc::new(facts));
         let learnt = match known {

@@ -32,6 +32,7 @@ use self::listening::{HeadStart, Headed, Listening};
 use super::answer;
 use super::facts::{Evidence, Facts, Kept};
 use super::greeting::{self, Offer};
+use super::hidden::Hidden;
 use super::http::{Arrival, BodyKind, Lost};
 use super::letterhead::{Form, Letterhead};
 use super::limits::{Ids, Limits};
@@ -440,6 +441,11 @@ impl LegacyHttp {
         let mut body = Vec::new();
         splice::write_notification(&mut body, method, Some(params));
         self.voice.tell(body.into()).await
+    }
+
+    /// What must not be told of what it sends.
+    pub(crate) fn hidden(&self) -> Hidden {
+        self.voice.head.hidden()
     }
 
     /// The server's name, for messages.

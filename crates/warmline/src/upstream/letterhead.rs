@@ -11,8 +11,10 @@ use std::sync::Arc;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use warmline_core::era::Version;
+use warmline_core::exchange::Trouble;
 use warmline_core::protocol::headers::{PROTOCOL_VERSION, SESSION_ID};
 
+use super::hidden::Hidden;
 use super::server::HeaderSource;
 use super::way::Way;
 
@@ -69,6 +71,17 @@ impl Letterhead {
     pub(crate) fn by_way_of(mut self, way: Way) -> Self {
         self.way = Arc::new(way);
         self
+    }
+
+    /// All that must not be told of what it sends.
+    pub(crate) fn hidden(&self) -> Hidden {
+        let credential = self.credential.as_ref().and_then(|source| source.header());
+        Hidden::clone(&self.way.hidden).and_headers(credential.as_slice())
+    }
+
+    /// A trouble without what was sent, which some servers repeat.
+    pub(crate) fn struck(&self, trouble: Trouble) -> Trouble {
+        self.hidden().struck(trouble)
     }
 
     pub(crate) fn session_id(&self) -> Option<&str> {

@@ -18,6 +18,7 @@ use warmline_core::protocol::sse::SseParser;
 
 use super::answer;
 use super::greeting::{self, Heard};
+use super::hidden::Hidden;
 use super::http::{Arrival, BodyKind};
 use super::letterhead::{Form, Letterhead};
 use super::limits::{Digits, Ids, Limits};
@@ -197,6 +198,11 @@ impl ModernHttp {
                 Pause::Strays => return answer::strays(server, &self.standing),
             }
         }
+    }
+
+    /// What must not be told of what it sends.
+    pub(crate) fn hidden(&self) -> Hidden {
+        self.head.hidden()
     }
 
     /// The server's name, for messages.

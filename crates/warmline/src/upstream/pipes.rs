@@ -13,6 +13,7 @@ use warmline_core::protocol::params::Params;
 use warmline_core::protocol::splice::{self, Edit};
 
 use super::answer;
+use super::hidden::Hidden;
 use super::limits::{Digits, Ids, Limits};
 use super::listener::{self, Listener, Spoken};
 use super::mirrors::{Mirrors, NotMirrored};
@@ -45,6 +46,11 @@ impl Piped {
             mirrors: Mirrors::default(),
             standing: Standing::default(),
         }
+    }
+
+    /// What must not be told of what it sends.
+    pub(crate) fn hidden(&self) -> Hidden {
+        self.pipe.hidden()
     }
 
     /// The server's name, for messages.

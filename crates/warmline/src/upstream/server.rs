@@ -86,6 +86,9 @@ pub struct HttpReach {
     pub headers: Vec<(HeaderName, HeaderValue)>,
     /// A PEM file of certificate authorities to trust instead of the system's.
     pub ca_file: Option<PathBuf>,
+    /// Values of variables that were filled into the URL, by their names. They are struck out of
+    /// what is told.
+    pub filled: BTreeMap<String, String>,
 }
 
 impl Reach {
@@ -143,6 +146,9 @@ pub struct StdioReach {
     /// The variables that the allow-list chooses from, where these are not ours: another process
     /// of the same user asks for the program, and it shall find what it would have found there.
     pub surroundings: Option<BTreeMap<String, String>>,
+    /// Values of variables that were filled into its arguments, by their names. They are struck out
+    /// of what is told.
+    pub filled: BTreeMap<String, String>,
 }
 
 /// Keys stand in queries and headers, said to be secret or not.
@@ -238,6 +244,7 @@ impl Server {
                 url,
                 headers: Vec::new(),
                 ca_file: None,
+                filled: BTreeMap::new(),
             }),
         )
     }
@@ -257,6 +264,7 @@ impl Server {
                 env_pass: Vec::new(),
                 cwd: None,
                 surroundings: None,
+                filled: BTreeMap::new(),
             }),
         )
     }

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use bytes::Bytes;
 use warmline_core::code::Reason;
 use warmline_core::era::{Era, Version};
-use warmline_core::exchange::{Ending, Request, Trouble, Words};
+use warmline_core::exchange::{Ending, Reply, Request, Trouble, Words};
 use warmline_core::protocol::handshake;
 
 use super::facts::{Facts, Kept};
+use super::hidden::Hidden;
 use super::legacy::{LegacyHttp, Stood};
 use super::listener::Listener;
 use super::modern::ModernHttp;
@@ -171,7 +172,7 @@ impl Session {
                 .hint("open a new session; what the old one remembered is lost")
                 .unsent(request);
         }
-        match &self.driver {
+        let ending = match &self.driver {
             Driver::LegacyHttp(driver) => driver.send(request, listener).await,
             Driver::ModernHttp(driver) => {
                 let ending = driver.send(request, listener).await;
@@ -181,6 +182,22 @@ impl Session {
             Driver::Piped(driver) => driver.send(request, listener).await,
             // On the heap: this transport is rare, and its call is large.
             Driver::TwoEndpoints(driver) => Box::pin(driver.send(request, listener)).await,
+        };
+        match (&ending, &self.driver) {
+            // What a program was given is often no secret, and its words are its caller's.
+            (Ending::Answered(Reply::Result(_)), _)
+            | (Ending::Answered(Reply::Error(_)), Driver::Piped(_)) => ending,
+            (Ending::Answered(_) | Ending::Failed(_), _) => self.hidden().struck_ending(ending),
+        }
+    }
+
+    /// What must not be told of what it sends.
+    fn hidden(&self) -> Hidden {
+        match &self.driver {
+            Driver::LegacyHttp(driver) => driver.hidden(),
+            Driver::ModernHttp(driver) => driver.hidden(),
+            Driver::Piped(driver) => driver.hidden(),
+            Driver::TwoEndpoints(driver) => driver.hidden(),
         }
     }
 

@@ -14,7 +14,6 @@ use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use super::environment::Environment;
 use super::hidden::Hidden;
 use crate::sync::Mutex;
 use crate::upstream::wording::turns_around;
@@ -34,12 +33,17 @@ struct Ring {
 }
 
 impl StderrTail {
-    /// The tail of a child with these variables, whose values are not shown.
-    pub(crate) fn of_child_with(environment: &Environment) -> Self {
+    /// The tail of a child that must not tell these.
+    pub(crate) fn without(hidden: Hidden) -> Self {
         Self {
             ring: Mutex::default(),
-            hidden: Hidden::of(environment),
+            hidden,
         }
+    }
+
+    /// What must not be told of what its child was given.
+    pub(crate) fn hidden(&self) -> &Hidden {
+        &self.hidden
     }
 
     /// The beginning of another line of the same child, without what must not be shown.

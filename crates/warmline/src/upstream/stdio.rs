@@ -23,6 +23,7 @@ use warmline_core::protocol::envelope::Message;
 use warmline_core::protocol::splice::one_line;
 
 use super::children::Children;
+use super::hidden::Hidden;
 use super::notices::Hearing;
 use super::path::FoundBy;
 pub use super::process::ChildEnded;
@@ -168,7 +169,8 @@ impl Pipe {
         let (process, streams) = process::Process::start(start)
             .await
             .map_err(|error| start_failed(&server.name, &program.path, &error))?;
-        let tail = Arc::new(StderrTail::of_child_with(&environment));
+        let hidden = Hidden::of(&environment).and_values(&reach.filled);
+        let tail = Arc::new(StderrTail::without(hidden));
         let child = ChildFacts {
             pid: process.pid(),
             program: program.path,
@@ -243,6 +245,11 @@ impl Pipe {
     /// Sets whether servers may ask, once the era is known.
     pub(crate) fn set_questions(&self, questions: Questions) {
         self.handle.desk.set_questions(questions);
+    }
+
+    /// What must not be told of what the child was given.
+    pub(crate) fn hidden(&self) -> Hidden {
+        self.handle.stderr.hidden().clone()
     }
 
     /// What is known of the child.

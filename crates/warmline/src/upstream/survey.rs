@@ -7,6 +7,7 @@ use warmline_core::exchange::Trouble;
 use super::Upstream;
 use super::detect;
 use super::facts::Facts;
+use super::hidden::Hidden;
 use super::server::Server;
 use super::session::Declared;
 
@@ -64,7 +65,12 @@ async fn leg(upstream: &Upstream, server: &Server, declared: &Declared, era: Era
             session.close().await;
             Leg::Speaks(Box::new(session.facts().clone()))
         },
-        Err(trouble) if trouble.reason == Reason::Version => Leg::DoesNot(trouble),
-        Err(trouble) => Leg::Failed(trouble),
+        Err(trouble) => {
+            let trouble = Hidden::of_server(server).struck(trouble);
+            match trouble.reason == Reason::Version {
+                true => Leg::DoesNot(trouble),
+                false => Leg::Failed(trouble),
+            }
+        },
     }
 }

@@ -23,6 +23,7 @@ use warmline_core::protocol::sse::SseParser;
 use super::answer;
 use super::aside::Aside;
 use super::calls::{Calls, Heard, Routed, Stray};
+use super::hidden::Hidden;
 use super::http::{Arrival, BodyKind, Cut};
 use super::letterhead::{Form, Letterhead};
 use super::limits::{Ids, Limits};
@@ -104,6 +105,11 @@ impl TwoEndpoints {
 
     pub(crate) fn standing(&self) -> &Standing {
         &self.up.standing
+    }
+
+    /// What must not be told of what it sends.
+    pub(crate) fn hidden(&self) -> Hidden {
+        self.up.voice.head.hidden()
     }
 
     /// The server's name, for messages.

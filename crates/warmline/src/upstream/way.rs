@@ -16,6 +16,7 @@ use warmline_core::protocol::gone::Breadth;
 use warmline_core::protocol::headers::is_ours;
 
 use super::connections::Connections;
+use super::hidden::Hidden;
 use super::http::Endpoint;
 use super::server::{HttpReach, Server, Sizes, Times, holds_a_login};
 use super::tls;
@@ -32,6 +33,8 @@ pub(crate) struct Way {
     pub(crate) sizes: Sizes,
     /// Which forms of "this session is gone" are believed.
     pub(crate) dialects: Breadth,
+    /// What of it must not be told.
+    pub(crate) hidden: Arc<Hidden>,
 }
 
 impl Way {
@@ -115,13 +118,14 @@ impl Ways {
                 server: Arc::from(server.name.as_str()),
                 connections: self.connections_to(origin, server, reach)?,
                 uri,
-                place: Arc::from(place(&reach.url).as_str()),
+                place: Arc::from(place(reach).as_str()),
                 connect_within: server.times.connect,
             },
             headers,
             times: server.times,
             sizes: server.sizes,
             dialects: server.dialects,
+            hidden: Arc::new(Hidden::of_url(reach)),
         })
     }
 
@@ -226,12 +230,12 @@ pub(crate) fn check(server: &str, reach: &HttpReach) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// The URL as people may see it: queries sometimes carry tokens.
-pub(crate) fn place(url: &url::Url) -> String {
-    let mut shown = url.clone();
+/// The URL as people may see it: queries sometimes carry tokens, and so do variables.
+pub(crate) fn place(reach: &HttpReach) -> String {
+    let mut shown = reach.url.clone();
     shown.set_query(None);
     shown.set_fragment(None);
-    shown.to_string()
+    Hidden::of_url(reach).strike(shown.to_string())
 }
 
 fn reserved(server: &Server, name: &HeaderName) -> Trouble {
