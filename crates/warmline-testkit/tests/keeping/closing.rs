@@ -317,7 +317,7 @@ fn ends(told: &mut Subscription) -> Vec<String> {
         match heard {
             Heard::Event(Event::SessionGone { cause, .. }) => ends.push(cause.word().to_owned()),
             Heard::Event(Event::SessionClosed { why, .. }) => ends.push(why.word().to_owned()),
-            _ => {},
+            Heard::Event(_) | Heard::Missed(_) => {},
         }
     }
     ends

@@ -73,7 +73,7 @@ async fn a_spare_takes_the_place_of_a_lost_session() {
     count(&ledger).await;
     ready(&mut events, 1).await;
     // The server forgot this one alone.
-    let gone = Fault::Reply(warmline_testkit::Canned::new(404, "Session not found"));
+    let gone = Fault::Reply(Canned::new(404, "Session not found"));
     world.server.inject(Rule::new(gone).on_tool("pay"));
     stop_openings(&world);
     let paid = world.pay(&ledger, "spare").await.unwrap();
@@ -133,7 +133,7 @@ async fn there_are_so_many_spares_in_all() {
     count(&world.ledger()).await;
     there_are(&world, 2).await;
     for _ in 0..3 {
-        super::world::pass(secs(10)).await;
+        pass(secs(10)).await;
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(world.server.counts().open_sessions, 2);
@@ -287,7 +287,7 @@ async fn the_death_of_one_session_delays_its_own_calls_alone() {
     let [dying, living] = runs.each_ref().map(|run| run.server(LEDGER).unwrap());
     count(&dying).await;
     count(&living).await;
-    let gone = Fault::Reply(warmline_testkit::Canned::new(404, "Session not found"));
+    let gone = Fault::Reply(Canned::new(404, "Session not found"));
     world.server.inject(Rule::new(gone).on_tool("pay"));
     let late = Fault::Delay(1_500, Moment::BeforeExecuting);
     world.server.inject(Rule::new(late).on("initialize"));
