@@ -239,11 +239,24 @@ pub enum Health {
     Unreachable,
 }
 
-/// State of an earlier generation died, and nobody was told yet.
+/// State died with a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Loss {
     /// The session that had it.
     pub generation: Generation,
     /// Why it ended.
     pub why: Why,
+    /// Which loss of its key it is, counted from one. Whoever knows of it knows of those before it.
+    pub number: u32,
+    /// Whether anybody was told of it.
+    pub word: Word,
+}
+
+/// Whether anybody was told of a loss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Word {
+    /// Nobody was.
+    Untold,
+    /// Somebody was: whoever has no memory of its own need not be told again.
+    Told,
 }

@@ -266,17 +266,10 @@ impl<'a> Way<'a> {
     }
 
     /// One attempt on one lease.
-    async fn attempt(
-        &mut self,
-        route: &Route,
-        mut lease: Lease<Connect>,
-        request: Request,
-    ) -> Step {
+    async fn attempt(&mut self, route: &Route, lease: Lease<Connect>, request: Request) -> Step {
         let reaction = self.reaction(&lease);
         if matches!(reaction, Reaction::Fail | Reaction::EndRun) {
-            lease.told();
-            lease.settle(Outcome::Unused);
-            return Step::Over(Err(self.state_lost(reaction)));
+            return Step::Over(Err(self.goes_no_further(route, lease, reaction)));
         }
         let repeat = self.repeat(route, None);
         let copy = (repeat == Repeat::Safe).then(|| request.clone());
@@ -392,7 +385,7 @@ impl<'a> Way<'a> {
                 return Step::Over(Err(self.protocol_error(&raw)));
             },
         };
-        let (result, state_lost) = self.told(&mut lease, result, reaction);
+        let (result, state_lost) = self.told((route, &mut lease), result, reaction);
         if let Some(cause) = self.healing.take() {
             self.entry.metrics.heals.one_more(cause, HealResult::Healed);
         }

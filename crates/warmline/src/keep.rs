@@ -237,7 +237,7 @@ fn end_removed(engine: &Engine) {
         for run in engine.live_runs() {
             for cell in run.routes.leave(entry) {
                 if cell.key().run().is_some() {
-                    if cell.setup().has_left_state() {
+                    if cell.setup().has_left_state() || run.waits_for_word_of(&cell) {
                         run.loses(&entry.name);
                     }
                     engine.pool().end(&cell, Why::Reloaded);

@@ -8,6 +8,7 @@
 //! through [`InCurrentRun::in_current_run`] where a future is handed to another task.
 
 mod ending;
+mod losses;
 pub(crate) mod places;
 mod presence;
 pub(crate) mod routes;
@@ -88,7 +89,7 @@ pub(crate) struct RunShared {
     pub(crate) routes: Routes,
     /// Servers that were taken away with state of this run, by name: whoever comes to one of that
     /// name is told.
-    lost_at: Mutex<Vec<Arc<str>>>,
+    lost_at: Mutex<Box<[Arc<str>]>>,
     /// Told when everything is closed.
     over: Arc<Cut>,
     /// The end of the run that had the same id before: nothing is opened until then.
@@ -186,24 +187,6 @@ impl RunShared {
     /// Whether calls under way were told to stop.
     pub(crate) fn is_cut(&self) -> bool {
         self.cut.is_cut.load(Ordering::SeqCst)
-    }
-
-    /// A server was taken away, and what it knew of this run with it.
-    pub(crate) fn loses(&self, server: &Arc<str>) {
-        let mut lost = self.lost_at.lock();
-        if !lost.contains(server) {
-            lost.push(Arc::clone(server));
-        }
-    }
-
-    /// Whether what the run had at a server of that name was lost with it, and nobody was told yet.
-    pub(crate) fn has_lost(&self, server: &str) -> bool {
-        self.lost_at.lock().iter().any(|lost| **lost == *server)
-    }
-
-    /// A session takes the place of what was lost there, and tells it.
-    pub(crate) fn comes_back_to(&self, server: &str) {
-        self.lost_at.lock().retain(|lost| **lost != *server);
     }
 
     /// The cells that belong to this run alone, each once: several ways may lead to one.

@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use super::event::{Arrival, Counts, Effect, Effects, Event, Refusal};
 use super::session::{Hold, Past, Session, State, Trust};
 use super::waiters::{Line, Turn, Waiter, WaiterId};
-use super::{CellPolicy, Ends, Generation, Health, Loss, Outcome, Why, ages};
+use super::{CellPolicy, Ends, Generation, Health, Loss, Outcome, Why, Word, ages};
 use crate::tick::Tick;
 
 /// Whether the key is in use.
@@ -35,6 +35,7 @@ pub struct Cell {
     next: Generation,
     sessions: SmallVec<[Session; 1]>,
     line: Line,
+    /// What was lost last.
     loss: Option<Loss>,
     /// Since when it has neither sessions nor callers.
     empty_since: Tick,
@@ -84,8 +85,10 @@ impl Cell {
                 outcome,
             } => self.settled(generation, outcome, now, out),
             // Of a later loss nobody heard by that.
-            Event::Told { generation } => {
-                self.loss = self.loss.filter(|loss| loss.generation != generation);
+            Event::Told { number } => {
+                if let Some(loss) = self.loss.as_mut().filter(|loss| loss.number == number) {
+                    loss.word = Word::Told;
+                }
             },
             Event::Gone { generation, why } => self.gone(generation, why, now, out),
             Event::Checked { generation, health } => self.checked(generation, health, now, out),
@@ -133,9 +136,14 @@ impl Cell {
         &self.sessions
     }
 
-    /// State that died with an earlier session, if nobody was told of it yet.
+    /// What was lost last, told or not.
     pub const fn loss(&self) -> Option<Loss> {
         self.loss
+    }
+
+    /// State that died with an earlier session, if nobody was told of it yet.
+    pub fn untold(&self) -> Option<Loss> {
+        self.loss.filter(|loss| loss.word == Word::Untold)
     }
 
     /// Whether neither sessions nor callers are there.
@@ -215,10 +223,8 @@ impl Cell {
         };
         let generation = self.number_for(opening, arrival.number, out);
         if arrival.lost_state {
-            self.loss = Some(Loss {
-                generation: Generation::of(generation.number() - 1).unwrap_or(generation),
-                why: Why::Gone,
-            });
+            let before = Generation::of(generation.number() - 1).unwrap_or(generation);
+            self.loses(before, Why::Gone);
         }
         if let Some(session) = self.sessions.get_mut(at) {
             session.generation = generation;
@@ -312,7 +318,7 @@ impl Cell {
             out.push(Effect::Lease {
                 waiter,
                 generation,
-                loss: self.loss,
+                loss: None,
             });
         }
     }
@@ -408,7 +414,7 @@ impl Cell {
         if self.is_empty()
             && self.phase == Phase::Live
             && self.policy.ends == Ends::ByLimits
-            && self.loss.is_none()
+            && self.untold().is_none()
             && now.since(self.empty_since) >= forget_after
         {
             self.phase = Phase::Ended(Why::Evicted);

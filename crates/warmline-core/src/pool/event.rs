@@ -65,10 +65,10 @@ pub enum Event {
         /// What it tells of the session.
         outcome: Outcome,
     },
-    /// Somebody was told what died with a session.
+    /// Somebody was told of a loss, and of all before it.
     Told {
-        /// Which session that was.
-        generation: Generation,
+        /// Which loss that was.
+        number: u32,
     },
     /// A session is over: by the server's word, or because somebody here ended it.
     Gone {
@@ -156,8 +156,9 @@ pub enum Effect {
         waiter: WaiterId,
         /// Of which session.
         generation: Generation,
-        /// What nobody was told yet. Every lease has it until [`Event::Told`]: whoever has one may
-        /// be the first to touch what is lost, and not every call can tell it.
+        /// What the key lost last, told or not: whoever has a lease may be the first to touch what
+        /// is lost, not every call can tell it, and of several runs each has to be told. None where
+        /// a holder sends on a session that it had before: what it did not know then is not its own.
         loss: Option<Loss>,
     },
     /// Tell the caller that it gets none.

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 
 use warmline_core::pool::{
     CellPolicy, Ends, Event, Generation, Health, Loss, Outcome, Proof, Sharing, Turn, Want, Why,
+    Word,
 };
 
 /// What the model says is to be done. Order does not matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Said {
-    Lease(u64, u32, Option<u32>),
+    Lease(u64, u32, Option<Lost>),
     Refuse(u64),
     Open(u32),
     Abandon(u32),
@@ -19,6 +20,9 @@ pub(crate) enum Said {
     Proven(u32),
     InVain(u32),
 }
+
+/// A loss: of which session, the how manieth it is, and whether anybody was told of it.
+pub(crate) type Lost = (u32, u32, bool);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trust {
@@ -65,7 +69,7 @@ pub(crate) struct Model {
     pub(crate) line: Vec<(u64, Want, Turn)>,
     pub(crate) all: BTreeMap<u32, One>,
     next: u32,
-    loss: Option<u32>,
+    loss: Option<Lost>,
     ended: bool,
     said: Vec<Said>,
 }
@@ -154,9 +158,9 @@ impl Model {
                 generation,
                 outcome,
             } => self.settled(generation.number(), outcome),
-            Event::Told { generation } => {
-                if self.loss == Some(generation.number()) {
-                    self.loss = None;
+            Event::Told { number } => {
+                if let Some((_, last, told)) = &mut self.loss {
+                    *told |= *last == number;
                 }
             },
             Event::Gone { generation, why } => self.gone(generation.number(), why),
@@ -207,14 +211,14 @@ impl Model {
     }
 
     fn joined(&mut self, waiter: u64, number: u32) {
-        let (now, loss) = (self.now, self.loss);
+        let now = self.now;
         let Some(one) = self.all.get_mut(&number) else {
             return;
         };
         if one.holder && one.leases > 0 && !one.gone {
             one.leases += 1;
             one.used = now;
-            self.said.push(Said::Lease(waiter, number, loss));
+            self.said.push(Said::Lease(waiter, number, None));
         }
     }
 
@@ -237,7 +241,7 @@ impl Model {
                 let is_new = left_state && !one.left_state;
                 one.left_state |= left_state;
                 if is_new && one.over && one.lost && !self.ended {
-                    self.loss = Some(number);
+                    self.lose(number);
                 }
             },
             Outcome::Broken => one.trust = Trust::Doubted,
@@ -262,16 +266,21 @@ impl Model {
             return;
         }
         (one.over, one.gone, one.lost) = (true, by_server, true);
-        if one.left_state && !self.ended {
-            self.loss = Some(number);
+        let (has_state, idle) = (one.left_state, one.leases == 0);
+        if has_state && !self.ended {
+            self.lose(number);
         }
-        let idle = one.leases == 0;
         if by_server {
             self.doubt(|other| other != number);
         }
         if idle {
             self.close(number);
         }
+    }
+
+    fn lose(&mut self, number: u32) {
+        let before = self.loss.map_or(0, |(_, last, _)| last);
+        self.loss = Some((number, before + 1, false));
     }
 
     fn judge(&mut self, number: u32, health: Health) {
@@ -467,7 +476,8 @@ impl Shown for Proof {
 }
 
 /// What the loss says, for comparing.
-pub(crate) fn lost(loss: Option<Loss>) -> Option<u32> {
-    loss.filter(|loss| loss.why != Why::Bug)
-        .map(|loss| loss.generation.number())
+pub(crate) fn lost(loss: Option<Loss>) -> Option<Lost> {
+    let loss = loss.filter(|loss| loss.why != Why::Bug)?;
+    let told = loss.word == Word::Told;
+    Some((loss.generation.number(), loss.number, told))
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use warmline_core::pool::{
     Arrival, CellPolicy, Effect, Effects, Ends, Event, Generation, Hold, Origin, Outcome, Proof,
-    Sharing, State, Turn, WaiterId, Want, Why,
+    Sharing, State, Turn, WaiterId, Want, Why, Word,
 };
 
 use super::moves::{Move, history, policy};
@@ -56,7 +56,7 @@ struct Witness {
     arrived: Vec<WaiterId>,
     /// Those who had a turn before they asked.
     again: BTreeSet<WaiterId>,
-    told: BTreeSet<Generation>,
+    told: BTreeSet<u32>,
 }
 
 /// A78, A82, A84, reliability I7 to I10, reliability I15, reliability I16, reliability I20,
@@ -116,8 +116,8 @@ impl Witness {
             self.arrived.insert(0, *waiter);
         } else if let Event::Left { waiter } = event {
             self.arrived.retain(|one| one != waiter);
-        } else if let Event::Told { generation } = event {
-            self.told.insert(*generation);
+        } else if let Event::Told { number } = event {
+            self.told.insert(*number);
         }
     }
 
@@ -173,9 +173,15 @@ impl Witness {
                 self.arrived.remove(0);
                 prop_assert!(!before.closed.contains(&generation), "closed is final");
                 granted((before, world), event, generation)?;
-                prop_assert_eq!(loss, world.cell.loss(), "each has it until it is told");
-                let told = loss.is_some_and(|loss| self.told.contains(&loss.generation));
-                prop_assert!(!told, "told again of {:?}", loss);
+                if matches!(event, Event::Joined { .. }) {
+                    prop_assert_eq!(loss, None, "it has the session that it had");
+                } else {
+                    prop_assert_eq!(loss, world.cell.loss(), "each has the last one");
+                }
+                if let Some(loss) = loss {
+                    let told = loss.word == Word::Told;
+                    prop_assert_eq!(told, self.told.contains(&loss.number), "{:?}", loss);
+                }
             },
             Effect::Refuse { waiter, .. } => self.arrived.retain(|one| *one != waiter),
             Effect::Close { generation, why } => {

@@ -168,7 +168,7 @@ fn events() -> Vec<(&'static str, u64, Event)> {
         ("settled: gone", 0, settled(Outcome::Gone(Why::Gone))),
         ("settled: dropped", 0, settled(Outcome::Dropped)),
         ("settled: unused", 0, settled(Outcome::Unused)),
-        ("told what died with it", 0, Event::Told { generation }),
+        ("told of the loss", 0, Event::Told { number: 1 }),
         ("news: gone", 0, gone(Why::Gone)),
         ("an operator closes it", 0, gone(Why::ByOperator)),
         ("checked: alive", 0, checked(Health::Alive)),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use warmline_core::pool::{
     Arrival, CellPolicy, Effect, Effects, Ends, Event, Generation, Loss, Origin, Outcome, Proof,
-    Refusal, Sharing, State, Turn, WaiterId, Want, Why,
+    Refusal, Sharing, State, Turn, WaiterId, Want, Why, Word,
 };
 
 use super::moves::Move;
@@ -54,8 +54,11 @@ pub(crate) fn leased(effects: &Effects) -> Vec<u32> {
     leases(effects).map(|(generation, _)| generation).collect()
 }
 
+/// What leases have the word of that nobody was told yet.
 pub(crate) fn losses(effects: &Effects) -> Vec<Loss> {
-    leases(effects).filter_map(|(_, loss)| loss).collect()
+    let untold = |loss: &Loss| loss.word == Word::Untold;
+    let lost = leases(effects).filter_map(|(_, loss)| loss);
+    lost.filter(untold).collect()
 }
 
 fn leases(effects: &Effects) -> impl Iterator<Item = (u32, Option<Loss>)> {
@@ -208,7 +211,59 @@ fn every_lease_has_the_word_of_a_loss_until_it_was_told() {
     world.make(Move::Settle(0, Outcome::Dropped));
     assert_eq!(losses(&world.ask()).len(), 1, "after the first");
     world.make(Move::Tell(0));
-    assert!(losses(&world.ask()).is_empty(), "told");
+    let asked = world.ask();
+    assert!(losses(&asked).is_empty(), "told");
+    let others = leases(&asked)
+        .filter_map(|(_, loss)| loss)
+        .collect::<Vec<_>>();
+    assert!(
+        matches!(
+            others[..],
+            [Loss {
+                number: 1,
+                word: Word::Told,
+                ..
+            }]
+        ),
+        "of several runs each is told: {others:?}"
+    );
+}
+
+/// reliability P11: whoever holds a session hears of no loss while it goes on there: it was given up
+/// under its holder, and what is in it is lost for whoever comes after.
+#[test]
+fn a_holder_has_no_word_of_the_loss_of_the_session_it_holds() {
+    let mut world = World::resting(side_by_side(Ends::WithRun), LEFT_STATE);
+    world.make(Move::Ask(Want::Exclusive));
+    world.tell(Event::Gone {
+        generation: Generation::FIRST,
+        why: Why::Expired,
+    });
+    assert!(world.cell.untold().is_some());
+    let joined = world.make(Move::Join(0));
+    assert_eq!((leased(&joined), losses(&joined)), (vec![1], vec![]));
+    world.make(Move::Settle(1, LEFT_STATE));
+    world.make(Move::Settle(0, Outcome::Unused));
+    world.ask();
+    assert_eq!(losses(&world.make(Move::Opened(0))).len(), 1);
+}
+
+/// reliability P11: whoever holds a session hears of no loss of another session of the key.
+#[test]
+fn a_holder_has_no_word_of_a_loss_beside_it() {
+    for lost in [1, 2] {
+        let mut world = World::new(one_each(2), 1);
+        for _ in 0..2 {
+            world.make(Move::Ask(Want::Exclusive));
+            world.make(Move::Opened(0));
+        }
+        let (lost_at, held_at) = (lost - 1, 2 - lost);
+        world.make(Move::Join(lost_at));
+        world.make(Move::Settle(2, LEFT_STATE));
+        world.make(Move::Gone(lost_at));
+        assert!(world.cell.untold().is_some());
+        assert!(losses(&world.make(Move::Join(held_at))).is_empty());
+    }
 }
 
 /// Who tells of one loss has not told of the next.

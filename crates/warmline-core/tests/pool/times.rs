@@ -3,7 +3,7 @@
 use warmline_core::key::Transport;
 use warmline_core::pool::{
     Arrival, CellPolicy, Effect, Effects, Ends, Event, Generation, Health, Loss, Origin, Outcome,
-    Proof, Refusal, Why,
+    Proof, Refusal, Why, Word,
 };
 
 use super::moves::Move;
@@ -50,7 +50,13 @@ fn a_session_of_a_run_survives_trouble_on_the_wire() {
     assert_eq!(closed(&third), [(1, Why::CheckFailed)]);
     let healed = world.make(Move::Opened(0));
     let (generation, why) = (Generation::FIRST, Why::CheckFailed);
-    assert_eq!(losses(&healed), [Loss { generation, why }]);
+    let lost = Loss {
+        generation,
+        why,
+        number: 1,
+        word: Word::Untold,
+    };
+    assert_eq!(losses(&healed), [lost]);
 }
 
 /// A session that was not heard of since its server lost others is checked; one that was, is not.

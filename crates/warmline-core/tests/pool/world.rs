@@ -74,8 +74,8 @@ impl World {
             Move::Tell(n) => {
                 let at = n.checked_rem(self.leases.len())?;
                 let (_, loss) = self.leases.get_mut(at)?;
-                let generation = loss.take()?.generation;
-                Event::Told { generation }
+                let number = loss.take()?.number;
+                Event::Told { number }
             },
             Move::Join(n) => {
                 let at = n.checked_rem(self.leases.len())?;

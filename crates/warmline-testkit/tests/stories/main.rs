@@ -32,4 +32,5 @@ mod spares;
 mod state_loss;
 mod storm;
 mod tools;
+mod whose_loss;
 mod world;

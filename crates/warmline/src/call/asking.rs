@@ -247,13 +247,11 @@ pub(crate) async fn take_alone(
 ) -> Result<(Route, Lease<Connect>)> {
     let mut way = Way::set_out(caller, entry, no_job(entry), None)?;
     way.want = Want::Exclusive;
-    let (route, mut lease) = way.taken().await?;
+    let (route, lease) = way.taken().await?;
     // It is taken to call tools on it.
     let reaction = loss::plan(entry.policy().state_loss(), "tools/call");
     if lease.loss().is_some() && matches!(reaction, Reaction::Fail | Reaction::EndRun) {
-        lease.told();
-        lease.settle(Outcome::Unused);
-        return Err(way.state_lost(reaction));
+        return Err(way.goes_no_further(&route, lease, reaction));
     }
     Ok((route, lease))
 }

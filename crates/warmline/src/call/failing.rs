@@ -230,7 +230,7 @@ impl Way<'_> {
     /// It speaks another era by now, keeps sessions after all, or none any more: what was held
     /// before is over, and whoever shares it would share a session that is not theirs.
     fn is_another_server(&mut self, route: &Route) {
-        self.state_is_gone |= route.setup().has_left_state();
+        self.state_is_gone |= route.setup().has_left_state() || self.waits_for_word(route);
         self.entry.forget_contacts();
         route::forget(self.caller, self.entry);
         if let Route::Held(cell) = route {

@@ -1,14 +1,15 @@
 //! What a loss of state means for a call: that it is refused, what its result says of it, or
 //! nothing.
 //!
-//! Every lease has the word of a loss until somebody was told. One result tells it; where the
-//! policy forbids going on, nobody goes on who has the word or saw the loss happen.
+//! Every lease has the word of a loss until its run was told, or anybody where there is no run. One
+//! result tells it; where the policy forbids going on, nobody goes on who has the word or saw the
+//! loss happen.
 
 use bytes::Bytes;
 use warmline_core::delivery::Delivery;
 use warmline_core::exchange::Trouble;
 use warmline_core::loss::{self, Notes, Reaction, Told};
-use warmline_core::pool::Outcome;
+use warmline_core::pool::{Outcome, Word};
 
 use super::Way;
 use super::failing::{Failed, outcome};
@@ -47,7 +48,7 @@ impl Way<'_> {
     /// The result with what is to be told beside it, and whether it tells of a loss.
     pub(super) fn told(
         &self,
-        lease: &mut Lease<Connect>,
+        (route, lease): (&Route, &mut Lease<Connect>),
         result: Bytes,
         reaction: Reaction,
     ) -> (Bytes, bool) {
@@ -59,7 +60,7 @@ impl Way<'_> {
             attempts,
         };
         // Others may have the word of it too, and the first answer tells it.
-        let mut is_first = || lease.told() || self.state_is_gone;
+        let mut is_first = || self.tells(route, lease) || self.state_is_gone;
         match reaction {
             Reaction::Tell => {
                 let (told, place) = loss::tell(&result, &self.entry.name, &notes(true));
@@ -77,8 +78,49 @@ impl Way<'_> {
         (result, false)
     }
 
-    /// The policy forbids going on without what was lost.
-    pub(super) fn state_lost(&mut self, reaction: Reaction) -> Error {
+    /// The caller is told what its lease has the word of; false if its run was told before, or
+    /// anybody where there is no run.
+    fn tells(&self, route: &Route, lease: &mut Lease<Connect>) -> bool {
+        let Some(loss) = lease.loss() else {
+            return false;
+        };
+        let is_first = lease.told();
+        let in_run = self.caller.run.as_ref().zip(route.cell());
+        in_run
+            .and_then(|(run, cell)| run.routes.hears(cell, loss.number))
+            .unwrap_or(is_first)
+    }
+
+    /// Whether something died with the key of a call, and its caller was not told yet.
+    pub(super) fn waits_for_word(&self, route: &Route) -> bool {
+        let Some(cell) = route.cell() else {
+            return false;
+        };
+        match &self.caller.run {
+            Some(run) => run.waits_for_word_of(cell),
+            None => cell.loss().is_some_and(|loss| loss.word == Word::Untold),
+        }
+    }
+
+    /// The policy forbids going on with this lease.
+    pub(super) fn goes_no_further(
+        &mut self,
+        route: &Route,
+        mut lease: Lease<Connect>,
+        reaction: Reaction,
+    ) -> Error {
+        if reaction == Reaction::EndRun {
+            // Whoever comes after the run knows by that. The run itself stays untold: nobody goes
+            // on in it.
+            lease.told();
+        } else {
+            self.tells(route, &mut lease);
+        }
+        lease.settle(Outcome::Unused);
+        self.state_lost(reaction)
+    }
+
+    fn state_lost(&mut self, reaction: Reaction) -> Error {
         if reaction == Reaction::EndRun {
             self.end_run();
         }

@@ -46,7 +46,9 @@ impl<'a> Way<'a> {
         if let Some(held) = self.held {
             self.wait_for_turn(held).await?;
             self.credential_ready(held.route()).await?;
-            return Ok((held.route().clone(), held.join()?));
+            let route = held.route().clone();
+            let lease = self.remembering(&route, held.join()?);
+            return Ok((route, lease));
         }
         let finding = route::route(self.caller, self.entry, self.job.tool.as_deref());
         let Ok(route) = clock::timeout_at(self.by, finding).await else {
@@ -72,6 +74,7 @@ impl<'a> Way<'a> {
                     let left = until.saturating_duration_since(clock::now());
                     self.in_line = self.entry.policy().wait.saturating_sub(left);
                 }
+                let lease = self.remembering(&route, lease);
                 Ok((route, lease))
             },
             // It was the call's own time that ran out, not the time for waiting.
@@ -80,6 +83,12 @@ impl<'a> Way<'a> {
             },
             Err(trouble) => Err(trouble),
         }
+    }
+
+    /// A lease for this caller: a run remembers what it was told of losses.
+    fn remembering(&self, route: &Route, mut lease: Lease<Connect>) -> Lease<Connect> {
+        lease.remembers(|| self.caller.run.as_ref()?.routes.heard(route.cell()?));
+        lease
     }
 
     /// One call at a time where the server wants it so, also on a lease.

@@ -262,13 +262,17 @@ impl<C: Connector> CellOf<C> {
         })
     }
 
+    /// What was lost last, told or not.
+    pub(crate) fn loss(&self) -> Option<Loss> {
+        self.inside.lock().core.loss()
+    }
+
     /// A caller is told of a loss; false if somebody else was told before.
-    pub(super) fn told(self: &Arc<Self>, loss: Loss) -> bool {
+    pub(super) fn told(self: &Arc<Self>, Loss { number, .. }: Loss) -> bool {
         self.enter(|inside, now, steps| {
             // Another may be a later one, which is not told by this: better twice than never.
-            let is_news = inside.core.loss().is_some();
-            let generation = loss.generation;
-            inside.take_in(self, Event::Told { generation }, now, steps);
+            let is_news = inside.core.untold().is_some();
+            inside.take_in(self, Event::Told { number }, now, steps);
             is_news
         })
     }

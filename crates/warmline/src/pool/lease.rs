@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use warmline_core::pool::{Event, Generation, Loss, Outcome, Why};
+use warmline_core::pool::{Event, Generation, Loss, Outcome, Why, Word};
 
 use super::cell::CellOf;
 use super::{Connector, How};
@@ -35,19 +35,39 @@ impl<C: Connector> Lease<C> {
     /// The right of its holder, who has the session alone, to send on it once. None where the
     /// session was lost meanwhile.
     pub(crate) fn join(&self) -> Option<Self> {
-        let handed = self.handed.cell.join(self.handed.generation)?;
+        let mut handed = self.handed.cell.join(self.handed.generation)?;
+        // What was lost before the holder came is its own loss; what was lost since then is not.
+        handed.loss = self.handed.loss.map(|before| {
+            let now = self.handed.cell.loss();
+            now.filter(|now| now.number == before.number)
+                .unwrap_or(before)
+        });
         Some(Self::new(handed, How::Hit))
     }
 
-    /// State of an earlier session died, and nobody had been told when this lease began.
+    /// State of an earlier session died, and this caller was not told when its lease began.
     pub(crate) fn loss(&self) -> Option<Loss> {
-        self.handed.loss
+        self.handed.loss.filter(|loss| loss.word == Word::Untold)
+    }
+
+    /// The caller remembers what it was told, and who else was does not matter to it. It is asked
+    /// only where anything was lost: which loss does it know of?
+    pub(crate) fn remembers(&mut self, heard: impl FnOnce() -> Option<u32>) {
+        if let Some(loss) = &mut self.handed.loss
+            && let Some(heard) = heard()
+        {
+            loss.word = match loss.number > heard {
+                true => Word::Untold,
+                false => Word::Told,
+            };
+        }
     }
 
     /// This caller is told of it; false if there is nothing to tell, or somebody else was told
     /// meanwhile.
     pub(crate) fn told(&mut self) -> bool {
-        let loss = self.handed.loss.take();
+        let loss = self.loss();
+        self.handed.loss = None;
         loss.is_some_and(|loss| self.handed.cell.told(loss))
     }
 

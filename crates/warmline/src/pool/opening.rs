@@ -347,7 +347,7 @@ impl<C: Connector> Permit<C> {
             inside.land(generation);
             inside.slots.push(slot);
             // Asked before whoever waits gets the session, and is told.
-            let loss = inside.core.loss();
+            let loss = inside.core.untold();
             let event = Event::Opened {
                 generation,
                 arrival,

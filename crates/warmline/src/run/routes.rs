@@ -3,6 +3,9 @@
 //! A run calls a few servers, and there may be very many runs: it is a short list in the order of
 //! entries, written anew when it changes. Servers are told apart by their entries, not by their
 //! names: one of the same name may take a server's place while the run goes on.
+//!
+//! A cell may serve several runs, and each of them is told what was lost there: so a way knows what
+//! its run has heard.
 
 use std::sync::Arc;
 
@@ -10,13 +13,23 @@ use arc_swap::ArcSwapOption;
 use smallvec::SmallVec;
 use warmline_core::era::Era;
 use warmline_core::key::CredentialId;
+use warmline_core::pool::Word;
 
 use crate::connect::Connect;
 use crate::entry::Entry;
 use crate::pool::CellOf;
 
-type Way = (Arc<Entry>, By, Arc<CellOf<Connect>>);
 type Ways = SmallVec<[Way; 1]>;
+
+/// One way.
+#[derive(Clone)]
+struct Way {
+    server: Arc<Entry>,
+    by: By,
+    /// The last loss of the cell that the run was told of, or that was told before it came.
+    heard: u32,
+    cell: Arc<CellOf<Connect>>,
+}
 
 /// By what a cell of a server was chosen. A run may have one for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,8 +74,8 @@ impl Routes {
     pub(crate) fn find(&self, server: &Entry, by: By) -> Option<Arc<CellOf<Connect>>> {
         let ways = self.0.load();
         let ways = ways.as_ref()?;
-        let (_, _, cell) = ways.get(place(ways, server, by).ok()?)?;
-        Some(Arc::clone(cell))
+        let way = ways.get(place(ways, server, by).ok()?)?;
+        Some(Arc::clone(&way.cell))
     }
 
     /// The declared server of that name where the run has sessions of its own, if it has any.
@@ -82,11 +95,17 @@ impl Routes {
             let other = kept(ways, &server.name).filter(|kept| !Arc::ptr_eq(kept, server));
             server.is_undeclared() || other.is_none()
         };
+        let so_far = told_so_far(cell);
         let before = self.change(|ways| {
             if !is_free(ways) {
                 return;
             }
-            let way = (Arc::clone(server), by, Arc::clone(cell));
+            let way = Way {
+                server: Arc::clone(server),
+                by,
+                heard: heard(ways, cell).unwrap_or(so_far),
+                cell: Arc::clone(cell),
+            };
             match place(ways, server, by) {
                 Ok(at) => ways[at] = way,
                 Err(at) => ways.insert(at, way),
@@ -109,7 +128,7 @@ impl Routes {
 
     /// Nothing of a server is served any more; gives the cells that did.
     pub(crate) fn leave(&self, server: &Entry) -> SmallVec<[Arc<CellOf<Connect>>; 4]> {
-        let is_of_it = |(entry, ..): &Way| std::ptr::eq(&raw const **entry, server);
+        let is_of_it = |way: &Way| std::ptr::eq(&raw const *way.server, server);
         let has_any = self.0.load().iter().any(|ways| ways.iter().any(is_of_it));
         if !has_any {
             return SmallVec::new();
@@ -118,8 +137,24 @@ impl Routes {
         let before = before.iter().flat_map(|ways| ways.iter());
         before
             .filter(|way| is_of_it(way))
-            .map(|(_, _, cell)| Arc::clone(cell))
+            .map(|way| Arc::clone(&way.cell))
             .collect()
+    }
+
+    /// The last loss of a cell that the run knows of; none where no way leads there.
+    pub(crate) fn heard(&self, cell: &CellOf<Connect>) -> Option<u32> {
+        heard(self.0.load().as_ref()?, cell)
+    }
+
+    /// The run is told of a loss: whether it was not before, or none where no way leads there.
+    pub(crate) fn hears(&self, cell: &CellOf<Connect>, number: u32) -> Option<bool> {
+        self.heard(cell)?;
+        let before = self.change(|ways| {
+            for way in ways.iter_mut().filter(|way| leads_to(way, cell)) {
+                way.heard = way.heard.max(number);
+            }
+        });
+        Some(heard(before.as_ref()?, cell)? < number)
     }
 
     /// Nothing is served any more.
@@ -131,7 +166,7 @@ impl Routes {
     pub(crate) fn cells(&self) -> SmallVec<[Arc<CellOf<Connect>>; 4]> {
         let ways = self.0.load();
         let ways = ways.iter().flat_map(|ways| ways.iter());
-        ways.map(|(_, _, cell)| Arc::clone(cell)).collect()
+        ways.map(|way| Arc::clone(&way.cell)).collect()
     }
 
     /// Changes the ways, and says what they were before.
@@ -147,12 +182,31 @@ impl Routes {
 /// Where a server stands, or would.
 fn place(ways: &Ways, server: &Entry, by: By) -> Result<usize, usize> {
     let wanted: (*const Entry, By) = (server, by);
-    ways.binary_search_by(|(known, by, _)| (Arc::as_ptr(known), *by).cmp(&wanted))
+    ways.binary_search_by(|way| (Arc::as_ptr(&way.server), way.by).cmp(&wanted))
+}
+
+fn leads_to(way: &Way, cell: &CellOf<Connect>) -> bool {
+    std::ptr::eq(&raw const *way.cell, cell)
+}
+
+/// The last loss of a cell that is known on the ways there: on all of them the same.
+fn heard(ways: &Ways, cell: &CellOf<Connect>) -> Option<u32> {
+    let way = ways.iter().find(|way| leads_to(way, cell));
+    way.map(|way| way.heard)
+}
+
+/// The last loss of a cell that somebody was told of. Whoever comes now has lost nothing with it.
+fn told_so_far(cell: &CellOf<Connect>) -> u32 {
+    cell.loss().map_or(0, |loss| match loss.word {
+        Word::Told => loss.number,
+        Word::Untold => loss.number.saturating_sub(1),
+    })
 }
 
 fn kept<'a>(ways: &'a Ways, name: &str) -> Option<&'a Arc<Entry>> {
-    let is_kept = |(entry, _, cell): &&Way| {
-        *entry.name == *name && cell.key().run().is_some() && !entry.is_undeclared()
+    let is_kept = |way: &&Way| {
+        let is_own = way.cell.key().run().is_some();
+        *way.server.name == *name && is_own && !way.server.is_undeclared()
     };
-    ways.iter().find(is_kept).map(|(entry, ..)| entry)
+    ways.iter().find(is_kept).map(|way| &way.server)
 }

@@ -7,7 +7,7 @@ use crate::pool::event::{Effect, Effects, Refusal};
 use crate::pool::proof::Worth;
 use crate::pool::session::{Hold, Past, Session, State, Trust};
 use crate::pool::waiters::Waiter;
-use crate::pool::{Ends, Generation, Health, Loss, Outcome, Sharing, Want, Why, ages};
+use crate::pool::{Ends, Generation, Health, Loss, Outcome, Sharing, Want, Why, Word, ages};
 use crate::tick::Tick;
 
 impl Cell {
@@ -333,18 +333,25 @@ impl Cell {
         }
     }
 
-    /// Remembers that state died with a session, until somebody was told.
+    /// Remembers that state died with a session.
     fn note_loss(&mut self, at: usize, why: Why) {
         let Some(session) = self.sessions.get(at) else {
             return;
         };
         let told = is_loss(why, self.policy.ends) && self.phase == Phase::Live;
         if told && session.past == Past::LeftState {
-            self.loss = Some(Loss {
-                generation: session.generation,
-                why,
-            });
+            self.loses(session.generation, why);
         }
+    }
+
+    pub(super) fn loses(&mut self, generation: Generation, why: Why) {
+        let before = self.loss.map_or(0, |loss| loss.number);
+        self.loss = Some(Loss {
+            generation,
+            why,
+            number: before.saturating_add(1),
+            word: Word::Untold,
+        });
     }
 
     pub(super) fn note_emptiness(&mut self, now: Tick) {
