@@ -56,6 +56,8 @@ pub struct Record {
     pub subscriptions: Vec<String>,
     /// Whether it answered a call that was not repeatable: the server may remember something.
     pub left_state: bool,
+    /// Whether state was lost with a session before it, and nobody was told of that yet.
+    pub untold_loss: bool,
     /// When it was opened.
     pub opened_at: u64,
     /// When it was last used.
@@ -73,6 +75,7 @@ impl std::fmt::Debug for Record {
             .field("has_session_id", &self.session_id.is_some())
             .field("version", &self.version)
             .field("left_state", &self.left_state)
+            .field("untold_loss", &self.untold_loss)
             .field("opened_at", &self.opened_at)
             .field("used_at", &self.used_at)
             .field("expires_at", &self.expires_at)
@@ -128,6 +131,11 @@ impl Record {
             && self.session_id == other.session_id
     }
 
+    /// Whether somebody has to be told of a loss if another session takes its place.
+    pub const fn has_something_to_lose(&self) -> bool {
+        self.left_state || self.untold_loss
+    }
+
     /// How long nobody used it, by a wall clock that says `now`. A use in the future counts as
     /// one of this moment.
     pub const fn idle_at(&self, now: u64) -> Duration {
@@ -147,6 +155,7 @@ impl Record {
     /// the server stays left there, whoever says otherwise.
     pub fn renew(&mut self, later: &Self) {
         self.left_state |= later.left_state;
+        self.untold_loss = later.untold_loss;
         self.used_at = later.used_at;
         self.expires_at = later.expires_at;
         self.log_level.clone_from(&later.log_level);

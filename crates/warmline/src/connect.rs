@@ -69,6 +69,8 @@ pub(crate) struct Setup {
     /// What is written of its sessions; none where nothing is.
     book: Option<Box<Book>>,
     left_state: AtomicBool,
+    /// Whether state was lost that nobody was told of: the record says so.
+    untold_loss: AtomicBool,
     /// How many calls its sessions had: each may have changed what they list.
     calls: AtomicU32,
     /// Whether a session of it was there before, as somebody knows who comes back to it.
@@ -130,6 +132,7 @@ impl Setup {
             held: None,
             book: records.map(Book::new),
             left_state: AtomicBool::new(false),
+            untold_loss: AtomicBool::new(false),
             calls: AtomicU32::new(0),
             was_there: AtomicBool::new(false),
             aside: OnceLock::new(),
@@ -407,7 +410,7 @@ impl Connector for Connect {
     async fn move_in(&self, order: &Order<Self>, line: Arc<Line>) -> Opened<Line> {
         line.generation
             .store(order.generation.number(), Ordering::Relaxed);
-        order.setup.left_state.store(false, Ordering::Relaxed);
+        order.setup.moves_on(order.key.as_ref());
         saying::say_again(&order.setup, &line).await;
         if order.replaces.is_some() {
             order.setup.entry.forget_greetings();

@@ -38,7 +38,7 @@ use warmline_core::key::Digest;
 pub use self::factory::{ByServer, ServerCard, StoreFactory, by_server};
 pub use self::file::FileStore;
 pub use self::memory::MemoryStore;
-pub use self::records::{Counts, Records, Written};
+pub use self::records::{Counts, Records, Replaced, Written};
 
 /// A future in a box, so that traits with one can be objects.
 pub type Stepping<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

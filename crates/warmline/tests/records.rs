@@ -56,6 +56,7 @@ fn record(run: u8, generation: u32, id: String) -> Record {
         log_level: None,
         subscriptions: Vec::new(),
         left_state: false,
+        untold_loss: false,
         opened_at: 0,
         used_at: 0,
         expires_at: None,
@@ -143,7 +144,7 @@ async fn opens(records: &Records) {
     for run in 0..RUNS {
         let own = record(run, 1, format!("of-{}-{run}", std::process::id()));
         let id = match records.save(&own, None).await {
-            Written::Done => own.session_id,
+            Written::Done(_) => own.session_id,
             Written::Lost(winner) => winner.session_id,
             Written::Not(trouble) => panic!("{trouble:?}"),
         };
@@ -158,7 +159,7 @@ async fn heals(records: &Records) {
         let generation = last.as_ref().map_or(1, |last| last.generation + 1);
         let next = record(0, generation, format!("session-{generation}"));
         let written = records.save(&next, last.as_ref()).await;
-        assert!(matches!(written, Written::Done), "{written:?}");
+        assert!(matches!(written, Written::Done(_)), "{written:?}");
         last = Some(next);
     }
 }
@@ -169,7 +170,7 @@ async fn saves(records: &Records) {
     let next = record(0, 2, "healed".to_owned());
     match records.save(&next, before.as_ref()).await {
         Written::Not(trouble) => println!("said: {} {}", trouble.code, trouble.reason),
-        Written::Done => println!("said: done"),
+        Written::Done(_) => println!("said: done"),
         Written::Lost(winner) => println!("said: lost to {winner:?}"),
     }
 }
@@ -226,7 +227,7 @@ async fn a_disk_that_is_full_leaves_the_old_record() {
     let folder = tempfile::tempdir().unwrap();
     let records = records(folder.path());
     let old = record(0, 1, "old".to_owned());
-    assert!(matches!(records.save(&old, None).await, Written::Done));
+    assert!(matches!(records.save(&old, None).await, Written::Done(_)));
     let mut limited = Command::new("sh");
     limited
         .args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$0\" \"$@\""])

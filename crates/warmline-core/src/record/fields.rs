@@ -40,6 +40,7 @@ const LEFT_STATE: u8 = 19;
 const OPENED_AT: u8 = 20;
 const USED_AT: u8 = 21;
 const EXPIRES_AT: u8 = 22;
+const UNTOLD_LOSS: u8 = 23;
 
 /// The record as bytes.
 pub(super) fn write(record: &Record) -> Result<Vec<u8>, Unstorable> {
@@ -74,6 +75,9 @@ pub(super) fn write(record: &Record) -> Result<Vec<u8>, Unstorable> {
     out.field(USED_AT, &record.used_at.to_le_bytes());
     if let Some(moment) = record.expires_at {
         out.field(EXPIRES_AT, &moment.to_le_bytes());
+    }
+    if record.untold_loss {
+        out.field(UNTOLD_LOSS, &[]);
     }
     out.finish().ok_or(Unstorable("size"))
 }
@@ -149,7 +153,7 @@ pub(super) fn read(raw: &[u8]) -> Result<Record, Unreadable> {
 #[derive(Default)]
 struct Found<'a> {
     /// One place for each tag that stands there once.
-    once: [Option<&'a [u8]>; EXPIRES_AT as usize + 1],
+    once: [Option<&'a [u8]>; UNTOLD_LOSS as usize + 1],
     subscriptions: Vec<String>,
 }
 
@@ -200,6 +204,7 @@ impl<'a> Found<'a> {
             instructions: self.maybe(INSTRUCTIONS, |raw| text(raw, "instructions"))?,
             log_level: self.maybe(LOG_LEVEL, |raw| text(raw, "log level"))?,
             left_state: self.maybe(LEFT_STATE, exact::<0>)?.is_some(),
+            untold_loss: self.maybe(UNTOLD_LOSS, exact::<0>)?.is_some(),
             opened_at: seconds(self.need(OPENED_AT, "times")?)?,
             used_at: seconds(self.need(USED_AT, "times")?)?,
             expires_at: self.maybe(EXPIRES_AT, seconds)?,

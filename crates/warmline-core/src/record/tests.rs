@@ -39,6 +39,7 @@ fn whole() -> Record {
         log_level: Some("warning".to_owned()),
         subscriptions: vec!["file:///a".to_owned(), "file:///b".to_owned()],
         left_state: true,
+        untold_loss: false,
         opened_at: 1_790_000_000,
         used_at: 1_790_000_600,
         expires_at: Some(1_790_003_600),
@@ -86,7 +87,7 @@ fn objects() -> impl Strategy<Value = Bytes> {
 
 fn records() -> impl Strategy<Value = Record> {
     let said = (objects(), objects(), option::of(objects()), any::<String>());
-    let ids = (any::<u32>(), option::of("[!-~]{1,80}"), any::<bool>());
+    let ids = (any::<u32>(), option::of("[!-~]{1,80}"), any::<[bool; 2]>());
     let texts = (
         option::of(any::<String>()),
         option::of("[a-z]{4,9}"),
@@ -98,7 +99,8 @@ fn records() -> impl Strategy<Value = Record> {
         version,
         generation: ids.0,
         session_id: ids.1,
-        left_state: ids.2,
+        left_state: ids.2[0],
+        untold_loss: ids.2[1],
         declared: Declared {
             client_name: said.3.clone(),
             client_version: said.3,
@@ -183,7 +185,7 @@ fn a_record_of_a_later_version_is_too_new_unless_it_only_adds() {
     later[0] = FORMAT + 1;
     assert_eq!(Record::decode(&later), Err(Unreadable::TooNew));
     assert_eq!(
-        Record::decode(&with_field(23, b"?")),
+        Record::decode(&with_field(24, b"?")),
         Err(Unreadable::TooNew)
     );
     assert_eq!(
@@ -259,7 +261,10 @@ fn bytes_of_the_first_version_are_still_read_and_written() {
 
 #[test]
 fn a_later_word_renews_what_changes_and_forgets_no_state() {
-    let mut record = whole();
+    let mut record = Record {
+        untold_loss: true,
+        ..whole()
+    };
     let mut later = Record {
         left_state: false,
         used_at: 1_790_009_999,
@@ -275,6 +280,7 @@ fn a_later_word_renews_what_changes_and_forgets_no_state() {
     );
     assert_eq!(record.used_at, 1_790_009_999);
     assert_eq!(record.log_level, None);
+    assert!(!record.untold_loss, "somebody was told meanwhile");
     assert_eq!(record.subscriptions, ["file:///a"]);
     assert_eq!(
         record.instructions,

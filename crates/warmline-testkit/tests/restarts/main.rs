@@ -10,6 +10,7 @@ mod census;
 
 mod kept;
 mod left;
+mod lost;
 mod orders;
 mod resumed;
 mod secrets;

@@ -85,6 +85,7 @@ impl Way<'_> {
             return false;
         };
         let is_first = lease.told();
+        route.setup().gave_word();
         let in_run = self.caller.run.as_ref().zip(route.cell());
         in_run
             .and_then(|(run, cell)| run.routes.hears(cell, loss.number))

@@ -16,7 +16,7 @@ use super::{CLOSE_WITHIN, Connect, Line, Orders, Setup};
 use crate::clock;
 use crate::metrics::{StoreOperation, StoreResult};
 use crate::pool::{CellOf, Opened, Order};
-use crate::store::{Records, Written};
+use crate::store::{Records, Replaced, Written};
 use crate::sync::Mutex;
 use crate::upstream::{Declared, Facts, Kept};
 
@@ -151,16 +151,15 @@ impl Connect {
             setup.aside().orders.lock().join(&told);
             line.was_told(told);
         }
-        setup.left_state.store(record.left_state, Ordering::Relaxed);
         if record.left_state {
             line.leaves_state();
         }
-        setup.was_there.store(false, Ordering::Relaxed);
+        setup.goes_on_from(record);
         setup.is_served_by(&line);
         line.generation.store(record.generation, Ordering::Relaxed);
         Some(Opened {
             session: line,
-            lost_state: false,
+            lost_state: record.untold_loss,
             left_state: record.left_state,
             generation: Generation::of(record.generation),
             // The wall clock may have jumped, and only the server's word ends a session: what it
@@ -180,24 +179,36 @@ impl Connect {
         let (Some(book), Some(key)) = (&setup.book, &order.key) else {
             return opened;
         };
+        // What crosses out the session before it says first what was lost with it.
+        let pen = book.pen.acquire().await.ok();
         let before = book.written.lock().clone();
+        setup.moves_on(Some(key));
+        opened.lost_state = setup.untold_loss.load(Ordering::Relaxed);
         // A process cannot be taken up again. What it knew died with it, and that is told.
         if let Some(before) = &before
             && before.generation >= order.generation.number()
         {
-            opened.lost_state = before.left_state;
+            opened.lost_state |= before.has_something_to_lose();
             opened.generation = Generation::of(before.generation.saturating_add(1));
         }
         let generation = opened.generation.unwrap_or(order.generation).number();
         line.generation.store(generation, Ordering::Relaxed);
-        setup.left_state.store(false, Ordering::Relaxed);
+        setup.untold_loss.fetch_or(
+            opened.lost_state || setup.was_there.load(Ordering::Relaxed),
+            Ordering::Relaxed,
+        );
         let record = Box::new(self.record(setup, key, &line, generation));
         let began = clock::now();
         let written = book.records.save(&record, before.as_deref()).await;
         Self::store_did(setup, StoreOperation::Save, did_write(&written), began);
+        drop(pen);
         match written {
-            Written::Done => {
+            Written::Done(replaced) => {
                 book.has_now(record, Stored::So);
+                if replaced == Replaced::State && key.run().is_some() {
+                    opened.lost_state = true;
+                    setup.owes_word();
+                }
                 opened
             },
             Written::Not(trouble) => {
@@ -243,6 +254,7 @@ impl Connect {
             log_level: orders.log_level,
             subscriptions: orders.subscriptions.into_iter().collect(),
             left_state: setup.left_state.load(Ordering::Relaxed),
+            untold_loss: setup.untold_loss.load(Ordering::Relaxed),
             opened_at: now,
             used_at: now,
             expires_at: facts
@@ -311,11 +323,15 @@ impl Connect {
         let id = line.session_id();
         let began = clock::now();
         let had = book.records.clear(key, generation, id).await;
-        let did = if had {
-            StoreResult::Done
-        } else {
-            StoreResult::Missing
+        let did = match &had {
+            Some(_) => StoreResult::Done,
+            None => StoreResult::Missing,
         };
+        // Another process may have left state there. Limits of ours are no loss but for a run.
+        let is_lost = key.run().is_some() || is_by_the_server(why);
+        if is_lost && had.is_some_and(|had| had.has_something_to_lose()) {
+            setup.untold_loss.store(true, Ordering::Relaxed);
+        }
         Self::store_did(setup, StoreOperation::Clear, did, began);
         drop(pen);
     }
@@ -329,6 +345,41 @@ impl Setup {
             return;
         }
         self.renews();
+    }
+
+    /// The session of a record is held from now on, with what it remembers.
+    fn goes_on_from(&self, record: &Record) {
+        let states = [
+            (&self.left_state, record.left_state),
+            (&self.untold_loss, record.untold_loss),
+            (&self.was_there, false),
+        ];
+        for (state, is_so) in states {
+            state.store(is_so, Ordering::Relaxed);
+        }
+    }
+
+    /// From now on another session is held. What was left in the one before it is lost; whoever
+    /// shares sessions outside of runs knows that limits end them.
+    pub(super) fn moves_on(&self, key: Option<&Key>) {
+        let had_state = self.left_state.swap(false, Ordering::Relaxed);
+        if had_state && key.is_some_and(|key| key.run().is_some()) {
+            self.untold_loss.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// State was lost, and its record must say so until somebody was told.
+    fn owes_word(self: &Arc<Self>) {
+        if !self.untold_loss.swap(true, Ordering::Relaxed) {
+            self.renews();
+        }
+    }
+
+    /// Somebody was told what was lost: its record need not say so any more.
+    pub(crate) fn gave_word(self: &Arc<Self>) {
+        if self.untold_loss.swap(false, Ordering::Relaxed) && self.book.is_some() {
+            self.renews();
+        }
     }
 
     /// Renews the record in the background, once for all that changes until it is written.
@@ -360,6 +411,7 @@ async fn renew(setup: &Arc<Setup>, book: &Book) -> Option<Trouble> {
     record.log_level = orders.log_level;
     record.subscriptions = orders.subscriptions.into_iter().collect();
     record.left_state |= setup.left_state.load(Ordering::Relaxed);
+    record.untold_loss = setup.untold_loss.load(Ordering::Relaxed);
     let began = clock::now();
     let written = book.records.touch(&record).await;
     Connect::store_did(setup, StoreOperation::Save, did_write(&written), began);
@@ -367,7 +419,7 @@ async fn renew(setup: &Arc<Setup>, book: &Book) -> Option<Trouble> {
     // Unless another session was written down meanwhile.
     let is_same = now.as_ref().is_some_and(|now| now.generation == generation);
     match written {
-        Written::Done if is_same => {
+        Written::Done(_) if is_same => {
             *now = Some(record);
             book.is_stored.store(true, Ordering::SeqCst);
             None
@@ -377,14 +429,22 @@ async fn renew(setup: &Arc<Setup>, book: &Book) -> Option<Trouble> {
             book.is_stored.store(false, Ordering::SeqCst);
             None
         },
-        Written::Done | Written::Lost(_) => None,
+        Written::Done(_) | Written::Lost(_) => None,
         Written::Not(trouble) => Some(trouble),
     }
 }
 
+/// Whether a session ended by no limit of ours.
+const fn is_by_the_server(why: Why) -> bool {
+    matches!(
+        why,
+        Why::Gone | Why::CheckFailed | Why::CredentialRefused | Why::Expired
+    )
+}
+
 fn did_write(written: &Written) -> StoreResult {
     match written {
-        Written::Done => StoreResult::Done,
+        Written::Done(_) => StoreResult::Done,
         Written::Lost(_) => StoreResult::Lost,
         Written::Not(trouble) => failure_of(trouble),
     }

@@ -358,7 +358,9 @@ impl<C: Connector> Permit<C> {
         if cell.purpose() == Purpose::Held {
             cell.connector().joined(&session, cell.setup());
         }
-        let recorded = Generation::of(number.number() - 1).filter(|_| arrival.lost_state);
+        // Whoever resumes a session heals nothing: that was done before its record was written.
+        let told_by_record = arrival.lost_state && arrived.origin != Origin::Restored;
+        let recorded = Generation::of(number.number() - 1).filter(|_| told_by_record);
         let from = self.replaces.or(loss.map(|loss| loss.generation));
         cell.happened(What::Joined {
             generation: number,

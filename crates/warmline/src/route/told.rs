@@ -157,6 +157,7 @@ fn record_of(caller: &Caller, key: Key, facts: &Facts) -> Record {
         log_level: None,
         subscriptions: Vec::new(),
         left_state: false,
+        untold_loss: false,
         opened_at: now,
         used_at: now,
         expires_at: None,

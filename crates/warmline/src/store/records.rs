@@ -59,13 +59,23 @@ pub(super) struct Inner {
 /// What became of a record that was to be written.
 #[derive(Clone, Debug)]
 pub enum Written {
-    /// It stands in the store.
-    Done,
+    /// It stands in the store, in the place of what was there.
+    Done(Replaced),
     /// The store holds another session of the key, which was there first. Take that one, and end
     /// your own.
     Lost(Box<Record>),
     /// It could not be written; the session goes on without a record.
     Not(Trouble),
+}
+
+/// What a record that was written took the place of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replaced {
+    /// Nothing that anybody misses.
+    Nothing,
+    /// The record of another session, where state was left or a loss not told yet. Another process
+    /// may have written so.
+    State,
 }
 
 /// How often something happened to records, since the start.
@@ -210,7 +220,7 @@ impl Records {
     pub async fn touch(&self, record: &Record) -> Written {
         let name = self.0.sealer.name(&record.key);
         if self.0.renewed.is_recent(name, record, RENEW_EVERY) {
-            return Written::Done;
+            return Written::Done(Replaced::Nothing);
         }
         let mut record = record.clone();
         record.used_at = (self.0.wall)();
@@ -219,16 +229,21 @@ impl Records {
     }
 
     /// Forgets the record of a session that is no more: the server said so, or it was ended. The
-    /// record of any other session of the key stays. Says whether it was there.
-    pub async fn clear(&self, key: &Key, generation: u32, session_id: Option<&str>) -> bool {
+    /// record of any other session of the key stays. Says what was there.
+    pub async fn clear(
+        &self,
+        key: &Key,
+        generation: u32,
+        session_id: Option<&str>,
+    ) -> Option<Record> {
         let name = self.0.sealer.name(key);
         self.0.renewed.forget(name);
         let is_it = |there: &Record| {
             there.generation == generation && there.session_id.as_deref() == session_id
         };
         let work = self.0.remove(name, is_it);
-        let had = self.0.bounded(self.0.timeout, work).await.unwrap_or(false);
-        if had {
+        let had = self.0.bounded(self.0.timeout, work).await.unwrap_or(None);
+        if had.is_some() {
             self.0.counters.cleared.fetch_add(1, Ordering::Relaxed);
         }
         had
@@ -246,19 +261,20 @@ impl Records {
             Err(trouble) => return Written::Not(trouble),
         };
         inner.owed.settle(name);
-        match put {
+        let replaced = match put {
             Put::Lost(winner) => {
                 inner.renewed.forget(name);
                 inner.counters.lost.fetch_add(1, Ordering::Relaxed);
                 return Written::Lost(winner);
             },
-            Put::Done => {
+            Put::Done(replaced) => {
                 inner.counters.saved.fetch_add(1, Ordering::Relaxed);
+                replaced
             },
-            Put::Fresh => {},
-        }
+            Put::Fresh => Replaced::Nothing,
+        };
         inner.renewed.note(name, record, RENEW_EVERY);
-        Written::Done
+        Written::Done(replaced)
     }
 }
 
@@ -268,7 +284,7 @@ fn panicked() -> Fault {
 
 /// What became of a write.
 enum Put {
-    Done,
+    Done(Replaced),
     /// Nothing had to be written.
     Fresh,
     Lost(Box<Record>),
@@ -331,12 +347,13 @@ impl Inner {
     ) -> Result<Put, Fault> {
         let name = self.sealer.name(&record.key);
         let mut record = record.clone();
+        let mut replaced = Replaced::Nothing;
         for _ in 0..ROUNDS {
             let edition = next_edition(over, record.generation);
             let sealed = self.sealer.seal(edition, &record);
             let stored = sealed.map_err(Fault::Unwritable)?;
             let now = match self.store.save(name, over, stored).await {
-                Ok(Saved::Done) => return Ok(Put::Done),
+                Ok(Saved::Done) => return Ok(Put::Done(replaced)),
                 Ok(Saved::Lost(now)) => now,
                 Err(error) => return Err(self.fault(name, error)),
             };
@@ -349,7 +366,11 @@ impl Inner {
                 Ok(there) if there.is_same_session(&record) => {
                     record.left_state |= there.left_state;
                 },
-                Ok(there) if may_replace(&there) => {},
+                Ok(there) if may_replace(&there) => {
+                    if there.has_something_to_lose() {
+                        replaced = Replaced::State;
+                    }
+                },
                 Ok(there) => return Ok(Put::Lost(Box::new(there))),
                 Err(Fault::Refused(useless)) if useless.may_be_replaced() => {},
                 Err(fault) => return Err(fault),
@@ -400,21 +421,21 @@ impl Inner {
         &self,
         name: RecordName,
         is_it: impl Fn(&Record) -> bool + Send,
-    ) -> Result<bool, Fault> {
+    ) -> Result<Option<Record>, Fault> {
         for _ in 0..ROUNDS {
             let Some((edition, there)) = self.read(name).await? else {
-                return Ok(false);
+                return Ok(None);
             };
             if !is_it(&there) {
-                return Ok(false);
+                return Ok(None);
             }
             match self.store.clear(name, edition).await {
-                Ok(true) => return Ok(true),
+                Ok(true) => return Ok(Some(there)),
                 Ok(false) => {},
                 Err(error) => return Err(self.fault(name, error)),
             }
         }
-        Ok(false)
+        Ok(None)
     }
 
     fn open(&self, name: RecordName, stored: &Stored) -> Result<Record, Fault> {

@@ -81,6 +81,7 @@ fn what_is_said(record: &Record) -> u64 {
     record.generation.hash(&mut hasher);
     record.session_id.hash(&mut hasher);
     record.left_state.hash(&mut hasher);
+    record.untold_loss.hash(&mut hasher);
     record.log_level.hash(&mut hasher);
     record.subscriptions.hash(&mut hasher);
     record.expires_at.hash(&mut hasher);

@@ -71,6 +71,7 @@ fn record(key: &Key, generation: u32, id: &str) -> Record {
         log_level: None,
         subscriptions: Vec::new(),
         left_state: false,
+        untold_loss: false,
         opened_at: 1_790_000_000,
         used_at: 1_790_000_000,
         expires_at: None,
@@ -90,14 +91,14 @@ fn stored(edition: u64, text: &str) -> Stored {
 
 #[track_caller]
 fn assert_done(written: &Written) {
-    assert!(matches!(written, Written::Done), "{written:?}");
+    assert!(matches!(written, Written::Done(_)), "{written:?}");
 }
 
 #[track_caller]
 fn winner(written: Written) -> Record {
     match written {
         Written::Lost(winner) => *winner,
-        Written::Done | Written::Not(_) => panic!("{written:?}"),
+        Written::Done(_) | Written::Not(_) => panic!("{written:?}"),
     }
 }
 
@@ -105,6 +106,6 @@ fn winner(written: Written) -> Record {
 fn trouble(written: Written) -> warmline_core::exchange::Trouble {
     match written {
         Written::Not(trouble) => trouble,
-        Written::Done | Written::Lost(_) => panic!("{written:?}"),
+        Written::Done(_) | Written::Lost(_) => panic!("{written:?}"),
     }
 }

@@ -95,9 +95,9 @@ async fn who_comes_second_gets_the_record_of_who_came_first() {
     assert_eq!(winner(written), theirs);
     assert_eq!(other.counts().lost, 1);
     // It ends its own session, and that is no word about the winner's.
-    assert!(!other.clear(&run, 1, Some("second")).await);
+    assert!(other.clear(&run, 1, Some("second")).await.is_none());
     assert_eq!(one.load(&run).await.unwrap(), Some(theirs));
-    assert!(one.clear(&run, 1, Some("first")).await);
+    assert!(one.clear(&run, 1, Some("first")).await.is_some());
     assert_eq!(one.load(&run).await.unwrap(), None);
 }
 
@@ -118,7 +118,7 @@ async fn a_healed_session_replaces_the_lost_one() {
     assert_eq!(winner(written), healed);
     let written = other.touch(&lost).await;
     assert_eq!(winner(written), healed);
-    assert!(!other.clear(&run, 1, Some("lost")).await);
+    assert!(other.clear(&run, 1, Some("lost")).await.is_none());
     assert_eq!(one.load(&run).await.unwrap(), Some(healed));
 }
 
@@ -169,6 +169,33 @@ async fn renewals_of_two_processes_add_up() {
     assert!(there.left_state && there.log_level.is_some());
 }
 
+/// Another process may have left state in a session that this one knew without: whoever replaces or
+/// clears its record hears of it.
+#[tokio::test]
+async fn who_takes_a_record_away_hears_what_was_lost_with_it() {
+    let changes: [fn(&mut Record); 2] = [|it| it.left_state = true, |it| it.untold_loss = true];
+    for change in changes {
+        let store = MemoryStore::new();
+        let (one, other) = (records(&store), records(&store));
+        let run = key(ALICE, 1);
+        let known = record(&run, 1, "shared");
+        assert_done(&one.save(&known, None).await);
+        let mut later = known.clone();
+        change(&mut later);
+        assert_done(&other.touch(&later).await);
+        let (new, newer) = (record(&run, 2, "new"), record(&run, 3, "newer"));
+        let written = one.save(&new, Some(&known)).await;
+        assert!(matches!(written, Written::Done(Replaced::State)));
+        let written = one.save(&newer, Some(&new)).await;
+        assert!(matches!(written, Written::Done(Replaced::Nothing)));
+        let mut newest = newer;
+        change(&mut newest);
+        assert_done(&other.touch(&newest).await);
+        let cleared = one.clear(&run, 3, Some("newer")).await;
+        assert!(cleared.unwrap().has_something_to_lose());
+    }
+}
+
 /// A135: renewing is cheap enough for every round of the keeper.
 #[tokio::test(start_paused = true)]
 async fn what_was_renewed_a_moment_ago_is_not_written_again() {
@@ -198,7 +225,7 @@ async fn a_renewal_writes_what_is_not_there_any_more() {
     assert_done(&records.touch(&opened).await);
     let there = records.load(&opened.key).await.unwrap().unwrap();
     assert!(there.is_same_session(&opened));
-    assert!(records.clear(&opened.key, 3, Some("abc")).await);
+    assert!(records.clear(&opened.key, 3, Some("abc")).await.is_some());
     assert_done(&records.touch(&opened).await);
     assert!(records.load(&opened.key).await.unwrap().is_some());
 }
@@ -226,7 +253,7 @@ async fn a_process_leaves_a_record_that_tells_of_its_state() {
     assert_done(&records.save(&process, None).await);
     let there = records.load(&process.key).await.unwrap().unwrap();
     assert_eq!((there.session_id, there.left_state), (None, true));
-    assert!(records.clear(&process.key, 1, None).await);
+    assert!(records.clear(&process.key, 1, None).await.is_some());
 }
 
 /// A session that no record can hold lives without one.

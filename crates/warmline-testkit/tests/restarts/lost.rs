@@ -1,0 +1,95 @@
+//! A loss that a process knew of, or could have known of, is told by the next one.
+
+use warmline::core::policy::OnStateLoss;
+use warmline::{Error, ToolResult};
+
+use super::*;
+use crate::census::until;
+
+const POLICIES: [OnStateLoss; 2] = [OnStateLoss::Tell, OnStateLoss::Fail];
+
+fn life_under(then: OnStateLoss, server: &LedgerServer, store: &Kept) -> Warmline {
+    Warmline::builder()
+        .server(Server::http(LEDGER, server.url()).on_state_loss(then))
+        .vault(kept::vault())
+        .store(store.clone())
+        .build()
+        .unwrap()
+}
+
+/// Whether a call says that state was lost, in the way of its policy.
+fn says_so(then: OnStateLoss, called: &Result<ToolResult, Error>) -> bool {
+    match (then, called) {
+        (OnStateLoss::Tell, Ok(result)) => result.state_lost(),
+        (_, Err(error)) => error.code().word() == "session-lost",
+        (_, Ok(_)) => false,
+    }
+}
+
+/// A48, A140: a loss that nobody was told of yet is in the record of the session that took the
+/// place of the lost one: the next life tells it, and the one after that does not.
+#[tokio::test]
+async fn a_loss_that_nobody_was_told_of_is_told_in_the_next_life() {
+    for then in POLICIES {
+        let (server, store) = (server(), Kept::new());
+        let first = life_under(then, &server, &store);
+        let run = first.named("chat").unwrap();
+        let ledger = run.server(LEDGER).unwrap();
+        assert_eq!(counted(&ledger).await, 1);
+        server.control().forget_sessions();
+        // It heals, and tells nobody.
+        ledger.tools().await.unwrap();
+        assert_eq!(ledger.session().unwrap().generation, 2);
+        run.detach();
+        first.close().await;
+        let second = life_under(then, &server, &store);
+        let run = second.named("chat").unwrap();
+        let ledger = run.server(LEDGER).unwrap();
+        let told = ledger.call("counter", json!({})).await;
+        assert!(says_so(then, &told), "{then:?}: {told:?}");
+        let next = ledger.call("counter", json!({})).await.unwrap();
+        assert!(!next.state_lost(), "{then:?}: told once");
+        run.detach();
+        second.close().await;
+        let third = life_under(then, &server, &store);
+        let run = third.named("chat").unwrap();
+        let ledger = run.server(LEDGER).unwrap();
+        let next = ledger.call("counter", json!({})).await.unwrap();
+        assert!(!next.state_lost(), "{then:?}: told in the life before");
+        run.end().await;
+        third.close().await;
+        assert_eq!(server.counts().initializes, 2);
+    }
+}
+
+/// A48: two processes of a run share a session by its record. What one of them left there is lost
+/// for the other as well.
+#[tokio::test]
+async fn what_another_process_left_in_a_session_is_lost_for_all() {
+    for then in POLICIES {
+        let (server, store) = (server(), Kept::new());
+        let lives = [(); 2].map(|()| life_under(then, &server, &store));
+        let runs = lives.each_ref().map(|life| life.named("chat").unwrap());
+        let [one, other] = runs.each_ref().map(|run| run.server(LEDGER).unwrap());
+        for handle in [&one, &other] {
+            let echoed = handle.call("echo", json!({})).repeatable().await;
+            echoed.unwrap().ok().unwrap();
+        }
+        let ids = [&one, &other].map(|handle| handle.session().unwrap().id);
+        assert_eq!(ids[0], ids[1]);
+        store.asked();
+        counted(&one).await;
+        until("its record says so", || store.asked().contains(&"save")).await;
+        server.control().forget_sessions();
+        for handle in [&other, &one] {
+            let called = handle.call("counter", json!({})).await;
+            assert!(says_so(then, &called), "{then:?}: {called:?}");
+        }
+        for run in runs {
+            run.end().await;
+        }
+        for life in &lives {
+            life.close().await;
+        }
+    }
+}
