@@ -16,6 +16,7 @@ mod ordering;
 mod refusing;
 mod taking;
 mod tool_name;
+mod unseen;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -267,8 +268,10 @@ impl<'a> Way<'a> {
 
     /// One attempt on one lease.
     async fn attempt(&mut self, route: &Route, lease: Lease<Connect>, request: Request) -> Step {
+        self.state_is_gone |= self.was_lost_unseen(route);
         let reaction = self.reaction(&lease);
         if matches!(reaction, Reaction::Fail | Reaction::EndRun) {
+            self.heard_of_loss();
             return Step::Over(Err(self.goes_no_further(route, lease, reaction)));
         }
         let repeat = self.repeat(route, None);
@@ -386,6 +389,9 @@ impl<'a> Way<'a> {
             },
         };
         let (result, state_lost) = self.told((route, &mut lease), result, reaction);
+        if state_lost {
+            self.heard_of_loss();
+        }
         if let Some(cause) = self.healing.take() {
             self.entry.metrics.heals.one_more(cause, HealResult::Healed);
         }

@@ -194,6 +194,11 @@ impl Setup {
         self.left_state.load(Ordering::Relaxed)
     }
 
+    /// Whether what its session knows would be lost with it.
+    pub(crate) fn has_something_to_lose(&self) -> bool {
+        (self.leg.keeps_session || self.is_process()) && self.has_left_state()
+    }
+
     /// How many calls its sessions had.
     pub(crate) fn calls(&self) -> u32 {
         self.calls.load(Ordering::Acquire)

@@ -33,7 +33,7 @@ use crate::identity::{IdentityExtractor, IdentityName};
 use crate::keep;
 use crate::lease::Register;
 use crate::metrics::{Metrics, ServerMetrics, Snapshot};
-use crate::pool::Pool;
+use crate::pool::{CellOf, Pool};
 use crate::run::places::RunPlaces;
 use crate::run::{self, Cut, Presence, RunShared};
 use crate::seal::{Purpose, Vault, random_bytes};
@@ -303,6 +303,7 @@ impl Engine {
             match setup.holding() {
                 // Nobody is led there any more.
                 Some(Holds::NoMore(_)) if cell.key().run().is_none() => {
+                    self.lose(|other| Arc::ptr_eq(other, &cell));
                     self.pool.end(&cell, Why::Reloaded);
                 },
                 Some(Holds::So(holding) | Holds::NoMore(holding)) => {
@@ -339,7 +340,20 @@ impl Engine {
     /// Ends what is shared of a server, and not of another that has its name.
     fn end_shared_of(&self, entry: &Arc<Entry>) {
         let is_of_it = |setup: &Setup| Arc::ptr_eq(&setup.entry, entry);
+        self.lose(|cell| cell.key().run().is_none() && is_of_it(cell.setup()));
         self.pool.end_shared_of(is_of_it, Why::Reloaded);
+    }
+
+    /// These shared sessions are about to end, and not because of anything that a call would see:
+    /// each live run that has state there is told by its next call.
+    fn lose(&self, is_meant: impl Fn(&Arc<CellOf<Connect>>) -> bool) {
+        for run in self.live_runs() {
+            for cell in run.routes.cells() {
+                if cell.is_live() && is_meant(&cell) && cell.setup().has_something_to_lose() {
+                    run.loses(&cell.setup().entry.name);
+                }
+            }
+        }
     }
 
     pub(crate) fn who(&self, said: IdentityName) -> Arc<Who> {

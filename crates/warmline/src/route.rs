@@ -228,7 +228,17 @@ async fn way(
             let cell = caller.engine.pool().cell(
                 &key,
                 || plan::cell_policy(leg, holding, &entry.policy(), waiters),
-                || as_whom.setup(caller, entry, leg).held(asking, holding),
+                || {
+                    let setup = as_whom.setup(caller, entry, leg).held(asking, holding);
+                    let run = caller.run.as_ref();
+                    match (scope, run) {
+                        // Its own session tells what was lost; one that others have too does not.
+                        (Scope::Run(_), Some(run)) if run.has_lost(&entry.name) => {
+                            setup.come_back_to()
+                        },
+                        _ => setup,
+                    }
+                },
             );
             remember(caller, entry, &cell, per_tool)?;
             if let (Some(run), Scope::Run(_)) = (&caller.run, scope) {
@@ -322,7 +332,7 @@ impl Speaking {
             caller.engine.shared().records_of(entry),
         );
         match &caller.run {
-            Some(run) if run.was_there || run.has_lost(&entry.name) => setup.come_back_to(),
+            Some(run) if run.was_there => setup.come_back_to(),
             _ => setup,
         }
     }

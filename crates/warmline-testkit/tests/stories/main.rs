@@ -26,6 +26,7 @@ mod named;
 mod needs;
 mod opening;
 mod orders;
+mod reloaded;
 mod reuse;
 mod runs;
 mod spares;
