@@ -6,7 +6,7 @@
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use warmline_core::code::Reason;
@@ -83,6 +83,8 @@ pub(crate) struct Setup {
 #[derive(Debug, Default)]
 pub(crate) struct Aside {
     orders: Mutex<Orders>,
+    /// What was said to the session that moves in, until it is there.
+    told: Mutex<Option<(Weak<Line>, Orders)>>,
     /// Those who hear what its sessions say outside any call.
     pub(crate) audience: Arc<Audience>,
 }

@@ -21,7 +21,7 @@ use warmline_core::exchange::Trouble;
 use warmline_core::key::Key;
 use warmline_core::tick::Tick;
 
-use super::{Connect, Orders, Setup};
+use super::{Connect, Setup};
 use crate::attend::Told;
 use crate::entry::{Entry, Found};
 use crate::sync::Mutex;
@@ -40,8 +40,6 @@ pub(crate) struct Line {
     seen_gone: AtomicBool,
     /// Whether it answered a call that was not repeatable.
     left_state: AtomicBool,
-    /// What was said to it when it moved in, until it is there.
-    told_orders: Mutex<Option<Box<Orders>>>,
 }
 
 /// What a first contact came to.
@@ -98,18 +96,7 @@ impl Line {
             born,
             seen_gone: AtomicBool::new(false),
             left_state: AtomicBool::new(false),
-            told_orders: Mutex::new(None),
         })
-    }
-
-    /// It moves in, and these were given to it.
-    pub(super) fn was_told(&self, orders: Orders) {
-        *self.told_orders.lock() = Some(Box::new(orders));
-    }
-
-    /// What was said to it when it moved in.
-    pub(super) fn take_told(&self) -> Option<Box<Orders>> {
-        self.told_orders.lock().take()
     }
 
     /// From now on there is something to lose with it.

@@ -7,6 +7,7 @@
 //! wants what is kept for those that say who they are.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
 
 use serde_json::{Value, json};
 use warmline_core::key::Digest;
@@ -14,8 +15,8 @@ use warmline_core::protocol::meta::LOG_LEVELS;
 use warmline_core::protocol::params::Params;
 use warmline_core::record::Record;
 
-use super::Setup;
 use super::saying::{LEVEL, Said};
+use super::{Line, Setup};
 
 /// So many subscriptions are said again, at most.
 const MAX_SUBSCRIPTIONS: usize = 1_000;
@@ -64,6 +65,18 @@ impl Setup {
             },
             _ => Meant::AsSaid,
         }
+    }
+
+    /// A session moves in, and these were given to it.
+    pub(super) fn has_told(&self, line: &Arc<Line>, orders: Orders) {
+        *self.aside().told.lock() = Some((Arc::downgrade(line), orders));
+    }
+
+    /// What was said to a session when it moved in, if that is known still.
+    pub(super) fn take_told(&self, line: &Arc<Line>) -> Option<Orders> {
+        let is_it = |(whom, _): &mut (Weak<Line>, Orders)| whom.as_ptr() == Arc::as_ptr(line);
+        let told = self.aside.get()?.told.lock().take_if(is_it);
+        told.map(|(_, orders)| orders)
     }
 
     /// A client is gone: gives the resources that it wanted to hear of.

@@ -149,7 +149,7 @@ impl Connect {
         if record.log_level.is_some() || !record.subscriptions.is_empty() {
             let told = Orders::recorded(record);
             setup.aside().orders.lock().join(&told);
-            line.was_told(told);
+            setup.has_told(&line, told);
         }
         if record.left_state {
             line.leaves_state();

@@ -26,20 +26,20 @@ const AT_ONCE: usize = 8;
 /// An order as it is said: method and parameters.
 pub(super) type Said = (&'static str, Params);
 
-/// Says to a session that moves in what was said to the one before, and notes on it what that was.
-pub(super) async fn say_again(setup: &Setup, line: &Line) {
+/// Says to a session that moves in what was said to the one before, and notes what that was.
+pub(super) async fn say_again(setup: &Setup, line: &Arc<Line>) {
     let orders = setup.orders();
     if orders.is_empty() {
         return;
     }
     say(setup, line, orders.beyond(None)).await;
-    line.was_told(orders);
+    setup.has_told(line, orders);
 }
 
 /// Says to a session that is there now, in the background, what was ordered while it moved in.
 pub(super) fn catch_up(setup: &Arc<Setup>, line: &Arc<Line>) {
-    let mut told = line.take_told();
-    if setup.orders().beyond(told.as_deref()).is_empty() {
+    let mut told = setup.take_told(line);
+    if setup.orders().beyond(told.as_ref()).is_empty() {
         return;
     }
     // It was written down before.
@@ -48,12 +48,12 @@ pub(super) fn catch_up(setup: &Arc<Setup>, line: &Arc<Line>) {
     clock::spawn_if_running("say again", async move {
         loop {
             let orders = setup.orders();
-            let missed = orders.beyond(told.as_deref());
+            let missed = orders.beyond(told.as_ref());
             if missed.is_empty() {
                 return;
             }
             say(&setup, &line, missed).await;
-            told = Some(Box::new(orders));
+            told = Some(orders);
         }
     });
 }
