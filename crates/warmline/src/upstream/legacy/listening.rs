@@ -39,7 +39,7 @@ use crate::upstream::stream::{Pause, Watch, next_of};
 /// a stream that is not there is lost, and the call waits for ever. A server that sends no head
 /// before its first event costs the first call this much, once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct HeadStart(u32);
+pub(super) struct HeadStart(u16);
 
 impl HeadStart {
     pub(super) const SHORTEST: Self = Self(250);
@@ -47,7 +47,7 @@ impl HeadStart {
 
     /// At a server that takes so long for a handshake: where that is slow, so is the stream.
     pub(super) fn at_a_server_like(greeted_in: Duration) -> Self {
-        let greeted_in = u32::try_from(greeted_in.as_millis()).unwrap_or(u32::MAX);
+        let greeted_in = u16::try_from(greeted_in.as_millis()).unwrap_or(u16::MAX);
         let wait = greeted_in.saturating_mul(2);
         Self(wait.saturating_add(Self::SHORTEST.0).min(Self::LONGEST.0))
     }
