@@ -8,6 +8,7 @@
 //!   that a header can never spell the name of somebody else.
 //! What it must not do: show anything. A part may be a token or a cookie.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use http::{HeaderMap, HeaderName};
@@ -65,7 +66,8 @@ impl IdentityName {
     }
 
     /// An identity by several parts, such as issuer and subject. Which rule made them belongs
-    /// into the first part.
+    /// into the first part. Where a token is read from a path with `{identity}` in it, they are
+    /// part of that path: `jwt,https%3A%2F%2Fidp.example.com,alice`.
     pub fn composed(parts: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Self {
         Self::of(Kind::Composed, parts)
     }
@@ -112,13 +114,44 @@ impl IdentityName {
         }
     }
 
-    /// The name as one plain component of a file's path; never a path of its own.
-    pub(crate) fn as_file_name(&self) -> Option<&str> {
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._@+-".contains(&byte);
-        self.name()
-            .filter(|name| (1..=128).contains(&name.len()))
-            .filter(|name| !name.starts_with('.') && name.bytes().all(plain))
+    /// The name as one plain component of a file's path; never a path of its own, and never that
+    /// of somebody else.
+    pub(crate) fn as_file_name(&self) -> Option<Cow<'_, str>> {
+        let name = match self.kind {
+            Kind::Named => {
+                let name = self.name().filter(|name| name.bytes().all(is_plain))?;
+                (name.len() <= LONGEST_NAME).then_some(Cow::Borrowed(name))
+            },
+            // No name that the embedding program gives has a comma, so one part would be too few.
+            Kind::Composed if self.parts.len() > 1 => {
+                let parts: Vec<String> = self.parts.iter().map(|part| coded(part)).collect();
+                Some(Cow::Owned(parts.join(",")))
+            },
+            Kind::Composed | Kind::Process | Kind::Headers | Kind::Once => None,
+        };
+        name.filter(|name| (1..=LONGEST_FILE).contains(&name.len()) && !name.starts_with('.'))
     }
+}
+
+/// The longest name that becomes part of a path as it is.
+const LONGEST_NAME: usize = 128;
+/// No file system takes a longer name of a file.
+const LONGEST_FILE: usize = 255;
+
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"._@+-".contains(&byte)
+}
+
+/// A part with everything that is not plain as `%` and two digits.
+fn coded(part: &[u8]) -> String {
+    let mut all = String::with_capacity(part.len());
+    for byte in part {
+        match is_plain(*byte) {
+            true => all.push(char::from(*byte)),
+            false => all.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    all
 }
 
 impl fmt::Debug for IdentityName {

@@ -51,7 +51,9 @@ impl Secret {
     }
 
     /// The text of a file without the blanks around it, looked at again every second at most.
-    /// `{identity}` in the path stands for the name of whoever asks, who must have a plain one.
+    /// `{identity}` in the path stands for the name of whoever asks, who must have a plain one. Of
+    /// an identity of several parts all stand there, with commas between and the rest coded with
+    /// `%`: `jwt,https%3A%2F%2Fidp.example.com,alice`.
     pub fn file(path: impl Into<PathBuf>) -> Self {
         Self::of(Source::File(path.into()))
     }

@@ -161,7 +161,10 @@ fn a_name_is_never_printed() {
 #[test]
 fn only_a_plain_name_becomes_a_file_name() {
     for good in ["alice", "a", "Alice.B-c_d", "al@example.org", "a+b"] {
-        assert_eq!(IdentityName::named(good).as_file_name(), Some(good));
+        assert_eq!(
+            IdentityName::named(good).as_file_name().as_deref(),
+            Some(good)
+        );
     }
     let long = "a".repeat(129);
     for bad in [
@@ -171,6 +174,31 @@ fn only_a_plain_name_becomes_a_file_name() {
     }
     assert_eq!(IdentityName::composed(["alice"]).as_file_name(), None);
     assert_eq!(IdentityName::process().as_file_name(), None);
+}
+
+/// P55: an identity of several parts, as that of a signed token, has a file of its own: nobody
+/// else's name leads there.
+#[test]
+fn an_identity_of_several_parts_has_a_file_name_of_its_own() {
+    let name = |parts: &[&str]| {
+        let name = IdentityName::composed(parts);
+        name.as_file_name().map(Cow::into_owned)
+    };
+    for (parts, expected) in [
+        (
+            &["jwt", "https://idp.example.com/", "alice"][..],
+            "jwt,https%3A%2F%2Fidp.example.com%2F,alice",
+        ),
+        (&["jwt", "i", "../a,b"], "jwt,i,..%2Fa%2Cb"),
+        (&["jwt", "i", "100%ä"], "jwt,i,100%25%C3%A4"),
+        (&["jwt", "i", "email", "a"], "jwt,i,email,a"),
+        (&["jwt", "i,email", "a"], "jwt,i%2Cemail,a"),
+        (&["jwt", "", ""], "jwt,,"),
+    ] {
+        assert_eq!(name(parts).as_deref(), Some(expected), "{parts:?}");
+    }
+    assert_eq!(name(&["..", ""]), None);
+    assert_eq!(name(&["jwt", "i", &"a".repeat(250)]), None);
 }
 
 #[test]
