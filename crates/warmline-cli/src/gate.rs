@@ -16,6 +16,7 @@ use crate::problem::{Outcome, Problem};
 
 pub(crate) mod descriptors;
 mod reading;
+pub(crate) mod rereading;
 mod source;
 pub(crate) mod stopping;
 

@@ -4,9 +4,12 @@
 //! asked for it. What cannot be used is told in one line, and what runs goes on.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::task::JoinHandle;
+use warmline::clock;
 use warmline::config::ConfigError;
 use warmline::settings::{EngineSettings, GatewaySettings};
 use warmline::{Difference, Error, Server};
@@ -159,34 +162,71 @@ impl Gateway {
     }
 }
 
-/// Files and folders that are looked at for changes.
+/// Files and folders that are looked at for changes. A disk may not answer, so that is done by
+/// threads for which nobody else waits.
 #[derive(Debug)]
 pub struct Watch {
-    paths: Vec<PathBuf>,
-    seen: Look,
+    paths: Arc<[PathBuf]>,
+    seen: Option<Look>,
+    /// A look that is under way.
+    looking: Option<JoinHandle<Look>>,
 }
 
+/// What files looked like.
+#[derive(Debug)]
+pub struct Seen(Look);
+
 impl Watch {
-    /// Looks at these from now on; those that are not there may come.
+    /// Looks at these; those that are not there may come.
     pub fn over(paths: Vec<PathBuf>) -> Self {
-        let seen = Look::at(&paths);
-        Self { paths, seen }
+        Self {
+            paths: paths.into(),
+            seen: None,
+            looking: None,
+        }
+    }
+
+    /// What they look like, for whoever reads them next: to be asked where a disk may be waited
+    /// for.
+    pub fn look(&self) -> impl FnOnce() -> Seen + Send + 'static {
+        let paths = Arc::clone(&self.paths);
+        move || Seen(Look::at(&paths))
+    }
+
+    /// They were read as they looked then: only what came later has changed.
+    pub fn saw(&mut self, seen: Seen) {
+        self.seen = Some(seen.0);
     }
 
     /// Ends when something changed and has come to rest: a file that is being written is not read.
+    ///
+    /// # Cancel safety
+    /// Dropping it loses nothing.
     pub async fn changed(&mut self) {
         loop {
-            warmline::clock::sleep(LOOK_EVERY).await;
-            let now = Look::at(&self.paths);
-            if now == self.seen {
+            clock::sleep(LOOK_EVERY).await;
+            let now = self.now().await;
+            if *self.seen.get_or_insert_with(|| now.clone()) == now {
                 continue;
             }
-            warmline::clock::sleep(LOOK_EVERY / 5).await;
-            if Look::at(&self.paths) == now {
-                self.seen = now;
+            clock::sleep(LOOK_EVERY / 5).await;
+            if self.now().await == now {
+                self.seen = Some(now);
                 return;
             }
         }
+    }
+
+    /// What they look like now. A look that was begun is not begun again.
+    async fn now(&mut self) -> Look {
+        let paths = &self.paths;
+        let looking = self.looking.get_or_insert_with(|| {
+            let paths = Arc::clone(paths);
+            clock::spawn_blocking("look", move || Look::at(&paths))
+        });
+        let looked = looking.await;
+        self.looking = None;
+        looked.unwrap_or_default()
     }
 }
 
@@ -199,6 +239,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("warmline.toml");
         let mut watch = Watch::over(vec![file.clone()]);
+        watch.saw(watch.look()());
         let quiet = tokio::time::timeout(Duration::from_secs(60), watch.changed());
         assert!(quiet.await.is_err(), "nothing changed");
         std::fs::write(&file, "a").unwrap();
@@ -207,5 +248,10 @@ mod tests {
         watch.changed().await;
         std::fs::remove_file(&file).unwrap();
         watch.changed().await;
+        // What somebody read for another reason is not read once more.
+        std::fs::write(&file, "ccc").unwrap();
+        watch.saw(watch.look()());
+        let quiet = tokio::time::timeout(Duration::from_secs(60), watch.changed());
+        assert!(quiet.await.is_err(), "it was read already");
     }
 }

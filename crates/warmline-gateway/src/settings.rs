@@ -5,14 +5,15 @@
 mod callers;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use warmline::config::{Access, ConfigError, Place};
 use warmline::core::code::Code;
 use warmline::settings::{AuthWord, GatewaySettings, Origin};
 
+use crate::door::{Unusable, check_certificate};
 use crate::tokens::TokenStore;
-use crate::{AuditOptions, Auth, Limits, Options, Rules, RunFrom, Sse, TlsFiles, Way};
+use crate::{AuditOptions, Auth, Limits, NotStarted, Options, Rules, RunFrom, Sse, TlsFiles, Way};
 
 /// What is said of a gateway that lets everybody in.
 pub const NOBODY_IS_ASKED: &str = "nobody is asked who they are";
@@ -109,6 +110,59 @@ pub fn check(settings: &GatewaySettings, accesses: &Accesses) -> Result<(), Conf
     callers::rules(settings, accesses)?;
     reachable(settings)?;
     callers::others(settings).map(drop)
+}
+
+/// Looks whether the files that settings name can be used: certificates are read, and nothing is
+/// written. Whoever reads a configuration again needs none of them, only whoever starts.
+///
+/// # Errors
+/// `config-bad-value`, at the place that names the file.
+pub fn check_files(settings: &GatewaySettings) -> Result<(), ConfigError> {
+    if let Some(files) = tls(settings)? {
+        usable(settings, &files)?;
+    }
+    let folder = settings.audit.as_deref().and_then(Path::parent);
+    match folder.filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir()) {
+        Some(folder) => {
+            let why = format!("`{}` is no folder", folder.display());
+            Err(unwritten(settings, why))
+        },
+        None => Ok(()),
+    }
+}
+
+fn usable(settings: &GatewaySettings, files: &TlsFiles) -> Result<(), ConfigError> {
+    let (key, why) = match check_certificate(files) {
+        Ok(()) => return Ok(()),
+        Err(Unusable::Certificate(why)) => ("gateway.tls_certificate", why),
+        Err(Unusable::Key(why)) => ("gateway.tls_key", why),
+    };
+    let what = "the certificate of the listener cannot be used";
+    let hint = "name a PEM file with the certificate and those that lead to its root, \
+                and one with its own key";
+    Err(because(bad(settings, key, what, hint), why))
+}
+
+fn unwritten(settings: &GatewaySettings, why: String) -> ConfigError {
+    let what = "the audit cannot be written";
+    let hint = "name a file in a folder that is there, and where this user may write";
+    because(bad(settings, "audit.file", what, hint), why)
+}
+
+/// What settings have to do with it that a gateway did not start, at the place that says so.
+pub fn blamed(settings: &GatewaySettings, error: &NotStarted) -> Option<ConfigError> {
+    match error {
+        NotStarted::Tls(_) => check_files(settings).err(),
+        NotStarted::Audit(file, error) => {
+            let why = format!("{}: {error}", file.display());
+            Some(unwritten(settings, why))
+        },
+        NotStarted::Unguarded(_)
+        | NotStarted::Address(_)
+        | NotStarted::Ops(_)
+        | NotStarted::Socket(..)
+        | NotStarted::Required(_) => None,
+    }
 }
 
 /// How callers of these settings show who they are, with the tokens as they are kept now.
@@ -226,6 +280,13 @@ fn bad(settings: &GatewaySettings, key: &str, what: &str, hint: &str) -> ConfigE
         place: place.map(Box::new),
         why,
         hint: Some(hint.to_owned()),
+    }
+}
+
+fn because(error: ConfigError, why: String) -> ConfigError {
+    ConfigError {
+        why: Some(why),
+        ..error
     }
 }
 

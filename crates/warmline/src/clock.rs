@@ -119,6 +119,13 @@ where
     tokio::task::spawn_blocking(work)
 }
 
+/// The wall clock, which may jump by any amount: to be compared with what files look like, never for
+/// waiting.
+#[expect(clippy::disallowed_methods, reason = "this is the clock")]
+pub fn wall_time() -> std::time::SystemTime {
+    std::time::SystemTime::now()
+}
+
 /// Seconds of the Unix epoch by the wall clock, which may jump by any amount: for what is stored
 /// and shown, never for waiting. Nothing before the epoch.
 #[expect(clippy::disallowed_methods, reason = "this is the clock")]

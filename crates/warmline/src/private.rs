@@ -1,9 +1,11 @@
-//! Small files that belong to one user alone: written whole or not at all, and read only where
-//! nobody else could have written them.
+//! Small files. Those that belong to one user alone are written whole or not at all, and read only
+//! where nobody else could have written them. All others are read by one door, which is never
+//! waited at.
 //!
-//! Asked by: whoever keeps something in the state folder: trust, and the tokens of a gateway.
+//! Asked by: whoever keeps something in the state folder: trust, and the tokens of a gateway; and
+//! whoever reads what people name: configurations, keys, certificates, tokens.
 
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 
 /// Makes a folder that only its owner may look into, and those around it that are missing.
@@ -67,6 +69,51 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
     let mut file = options.open(path)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()
+}
+
+/// What a file holds that somebody named, at most `limit` bytes of it.
+///
+/// # Errors
+/// What the system says; also where it is larger, or no file but a pipe: what comes out of that may
+/// never come.
+pub fn read_named(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    let file = open_without_waiting(path)?;
+    let mut bytes = Vec::new();
+    match file.take(limit.saturating_add(1)).read_to_end(&mut bytes) {
+        Ok(_) if bytes.len() as u64 > limit => {
+            let most = limit >> 10;
+            Err(io::Error::other(format!("it is larger than {most} KiB")))
+        },
+        Ok(_) => Ok(bytes),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(would_be_waited_for()),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(unix)]
+fn open_without_waiting(path: &Path) -> io::Result<std::fs::File> {
+    use rustix::fs::{Mode, OFlags};
+    use std::os::unix::fs::FileTypeExt as _;
+    // Without this whoever opens a pipe waits for somebody who writes to it. Files do not mind.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = std::fs::File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let kind = file.metadata()?.file_type();
+    if kind.is_dir() {
+        return Err(io::Error::other("it is no file, but a folder"));
+    }
+    match kind.is_fifo() {
+        true => Err(would_be_waited_for()),
+        false => Ok(file),
+    }
+}
+
+#[cfg(not(unix))]
+fn open_without_waiting(path: &Path) -> io::Result<std::fs::File> {
+    std::fs::File::open(path)
+}
+
+fn would_be_waited_for() -> io::Error {
+    io::Error::other("it is no file, but a pipe or a terminal, and would have to be waited for")
 }
 
 /// The text of a file that nobody but this user could have written; none where there is no such

@@ -118,6 +118,7 @@ fn settled(config: &Config, store: &TrustStore) -> Result<Understood, Vec<Proble
         }
     }
     let together = settings::check(&gateway, &accesses);
+    let together = together.and_then(|()| settings::check_files(&gateway));
     problems.extend(together.err().map(Problem::from));
     if !problems.is_empty() {
         return Err(problems);

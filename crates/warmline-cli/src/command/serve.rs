@@ -7,10 +7,12 @@ use warmline::config::ConfigError;
 use warmline::core::code::Code;
 use warmline::metrics::{Counter, ServerState};
 use warmline::settings::OpsListen;
-use warmline_gateway::reload::{Fixed, NotReloaded, Wanted, Watch};
+use warmline_gateway::reload::{Fixed, NotReloaded, Wanted};
+use warmline_gateway::settings::blamed;
 use warmline_gateway::{Gateway, NotStarted, Options};
 
 use crate::args;
+use crate::gate::rereading::{Read, Rereading};
 use crate::gate::{Kept, Source, descriptors, stopping};
 use crate::interrupt::{Signals, Told};
 use crate::log;
@@ -25,12 +27,14 @@ use announcing::{Announced, Known};
 /// Serves until somebody stops it.
 pub(super) async fn run(typed: &args::Serve, report: &Report) -> Outcome<u8> {
     let mut signals = Signals::hear();
-    let mut source = Source::of(&typed.served)?
+    let source = Source::of(&typed.served)?
         .listening(typed.listen, typed.auth)
         .watched(typed.ops, typed.admin.clone());
-    // From before it is read, so that what changes meanwhile is seen.
-    let files = Watch::over(source.places());
-    let (wanted, cautions) = source.read()?;
+    let goes_by_files = source.goes_by_files();
+    let mut reading = Rereading::of(source);
+    let Some((wanted, cautions)) = reading.first(&mut signals).await? else {
+        return Ok(0);
+    };
     let log_lost = log::start_by(&wanted.gateway);
     for caution in cautions {
         report.caution(&caution);
@@ -50,14 +54,13 @@ pub(super) async fn run(typed: &args::Serve, report: &Report) -> Outcome<u8> {
         auth: kept.settings.auth,
         token: kept.tokens.local_file(),
         known: Known {
-            by_files: source.goes_by_files() && kept.settings.listen == gateway.address(),
+            by_files: goes_by_files && kept.settings.listen == gateway.address(),
             config: typed.served.config.clone(),
             state_dir: typed.served.state_dir.clone(),
         },
     };
     announced.tell(report);
-    kept.follow(&gateway, &mut source, &fixed, files, &mut signals)
-        .await;
+    kept.follow(&gateway, reading, &fixed, &mut signals).await;
     Ok(stopping::stop(gateway, drain, &mut signals, Some(report)).await)
 }
 
@@ -89,6 +92,9 @@ impl Kept {
                 return Problem::of_trouble(error.trouble(), error.delivery())
                     .hint("`required = true` says that nothing starts without it");
             }
+            if let Some(blamed) = blamed(&self.settings, &error) {
+                return Problem::from(blamed);
+            }
             if let NotStarted::Socket(..) = error {
                 let hint = "another gateway may listen there, or the folder is not there";
                 return Problem::new(Code::ConfigBadValue, "a socket cannot be listened on")
@@ -108,42 +114,36 @@ impl Kept {
     async fn follow(
         &self,
         gateway: &Gateway,
-        source: &mut Source,
+        mut reading: Rereading,
         fixed: &Fixed,
-        files: Watch,
         signals: &mut Signals,
     ) {
-        let mut files = match self.settings.watch {
-            true => files,
-            false => Watch::over(Vec::new()),
-        };
+        if !self.settings.watch {
+            reading.look_no_more();
+        }
         loop {
             tokio::select! {
                 told = signals.next() => match told {
                     Told::Stop => return,
-                    Told::Reload => self.reload(gateway, source, fixed),
+                    Told::Reload => reading.begin(),
                 },
-                () = files.changed() => self.reload(gateway, source, fixed),
+                read = reading.next() => reload(gateway, read, fixed, |wanted| {
+                    Options::of(&wanted.gateway, &wanted.accesses, &self.tokens)
+                }),
                 _ = gateway.asked_to_end() => return,
             }
         }
     }
-
-    fn reload(&self, gateway: &Gateway, source: &mut Source, fixed: &Fixed) {
-        reload(gateway, source, fixed, |wanted| {
-            Options::of(&wanted.gateway, &wanted.accesses, &self.tokens)
-        });
-    }
 }
 
-/// Reads the configuration again: whole or not at all.
+/// Goes by a configuration that was read again: whole or not at all.
 pub(super) fn reload(
     gateway: &Gateway,
-    source: &mut Source,
+    read: Outcome<Read>,
     fixed: &Fixed,
     options: impl FnOnce(&Wanted) -> Result<Options, ConfigError>,
 ) {
-    let read = source.read().and_then(|(wanted, cautions)| {
+    let read = read.and_then(|(wanted, cautions)| {
         for caution in cautions {
             tracing::warn!(caution, "not all of the configuration can be used");
         }

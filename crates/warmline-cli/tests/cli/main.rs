@@ -9,6 +9,7 @@
 
 mod around;
 mod background;
+mod blocked;
 mod call;
 mod callers;
 mod check;

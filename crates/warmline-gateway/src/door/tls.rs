@@ -20,6 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use warmline::clock::{self, Instant};
+use warmline::private;
 
 /// A client may take so long for the handshake.
 const WITHIN: Duration = Duration::from_secs(10);
@@ -63,7 +64,7 @@ impl Acceptor {
     pub(crate) fn new(files: TlsFiles) -> Result<Self, String> {
         let look = look(&files);
         let held = Held {
-            acceptor: read(&files)?,
+            acceptor: read(&files).map_err(Unusable::why)?,
             look,
             looked_at: clock::now(),
         };
@@ -100,7 +101,7 @@ impl Acceptor {
 
     fn renew(&self, held: &mut Held, seen: Look) {
         held.look = seen;
-        match read(&self.files) {
+        match read(&self.files).map_err(Unusable::why) {
             Ok(acceptor) => {
                 held.acceptor = acceptor;
                 tracing::info!(files = ?self.files, "the certificate was read again");
@@ -120,24 +121,71 @@ fn look(files: &TlsFiles) -> Look {
     })
 }
 
-fn read(files: &TlsFiles) -> Result<TlsAcceptor, String> {
-    let certificates = CertificateDer::pem_file_iter(&files.certificate)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|error| told(&files.certificate, &error))?;
-    if certificates.is_empty() {
-        let file = files.certificate.display();
-        return Err(format!("`{file}` holds no certificate"));
+/// The one of the two files that cannot be used, and why.
+pub(crate) enum Unusable {
+    Certificate(String),
+    Key(String),
+}
+
+impl Unusable {
+    pub(crate) fn why(self) -> String {
+        match self {
+            Self::Certificate(why) | Self::Key(why) => why,
+        }
     }
-    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| told(&files.key, &error))?;
+}
+
+/// Whether the files can be used as they are now.
+pub(crate) fn check(files: &TlsFiles) -> Result<(), Unusable> {
+    read(files).map(drop)
+}
+
+fn read(files: &TlsFiles) -> Result<TlsAcceptor, Unusable> {
+    let certificates = certificates(&files.certificate).map_err(Unusable::Certificate)?;
+    let key = key(&files.key).map_err(Unusable::Key)?;
+    acceptor(certificates, key).map_err(|error| {
+        Unusable::Key(format!(
+            "`{}` cannot be used with `{}`: {error}",
+            files.key.display(),
+            files.certificate.display()
+        ))
+    })
+}
+
+fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let text = text_of(file)?;
+    let certificates = CertificateDer::pem_slice_iter(&text)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| told(file, &error))?;
+    if certificates.is_empty() {
+        return Err(format!("`{}` holds no certificate", file.display()));
+    }
+    Ok(certificates)
+}
+
+fn key(file: &Path) -> Result<PrivateKeyDer<'static>, String> {
+    let text = text_of(file)?;
+    PrivateKeyDer::from_pem_slice(&text).map_err(|error| told(file, &error))
+}
+
+fn acceptor(
+    certificates: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<TlsAcceptor, rustls::Error> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?
+        .with_safe_default_protocol_versions()?
         .with_no_client_auth()
-        .with_single_cert(certificates, key)
-        .map_err(|error| told(&files.certificate, &error))?;
+        .with_single_cert(certificates, key)?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// A file of certificates or of a key is no larger.
+const MOST_BYTES: u64 = 1 << 20;
+
+fn text_of(file: &Path) -> Result<Vec<u8>, String> {
+    private::read_named(file, MOST_BYTES).map_err(|error| told(file, &error))
 }
 
 fn told(file: &Path, error: &dyn fmt::Display) -> String {

@@ -139,7 +139,7 @@ impl Verifier {
         self.keys.holds(mark)
     }
 
-    /// No key counts again before it was looked for.
+    /// Keys are looked for before any counts again, unless that takes longer than a moment.
     pub(super) fn doubt_keys(&self) {
         self.keys.doubt();
     }
@@ -147,18 +147,31 @@ impl Verifier {
     /// Whether other keys count since this was last asked. Where they should be looked for, that
     /// begins now, and whoever asks does not wait for it: a URL may hang.
     pub(super) fn has_changed(self: &Arc<Self>) -> bool {
+        self.look_if_wanted();
+        self.keys.have_changed()
+    }
+
+    fn look_if_wanted(self: &Arc<Self>) {
         if self.keys.want_a_look() {
             let this = Arc::clone(self);
             drop(clock::spawn("keys-look", async move {
                 this.keys.look_ahead().await;
             }));
         }
-        self.keys.have_changed()
+    }
+
+    /// Looks for keys that may have changed. While that takes long, those that are known count.
+    async fn renew_keys(self: &Arc<Self>) {
+        if self.keys.are_of_a_file() || !self.keys.are_known() {
+            return self.keys.renew().await;
+        }
+        self.look_if_wanted();
+        self.keys.wait_a_moment().await;
     }
 
     /// Whom a token stands for.
     pub(super) async fn find(
-        &self,
+        self: &Arc<Self>,
         digest: Digest,
         text: &str,
         warm: &Warmline,
@@ -167,7 +180,7 @@ impl Verifier {
         // On the heap, both: they happen seldom, and their futures are large.
         let may_look = effort == Effort::Full || self.keys.are_of_a_file();
         if may_look && !self.keys.are_fresh() {
-            Box::pin(self.keys.renew()).await;
+            Box::pin(self.renew_keys()).await;
         }
         if let Some(known) = self.remembered(&digest) {
             return Some(known);
@@ -204,6 +217,8 @@ impl Verifier {
         };
         let claims = decode::<Value>(text, &key.key, &self.validation(header.alg)).ok()?;
         let claims = claims.claims;
+        // A list of issuers is nobody's word.
+        claims.get("iss")?.as_str()?;
         let claim = self.jwt.identity_claim.as_str();
         let subject = claims.get(claim)?.as_str().filter(|sub| !sub.is_empty())?;
         let leeway = self.jwt.leeway.as_secs();

@@ -12,11 +12,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use jsonwebtoken::jwk::{Jwk, PublicKeyUse};
+use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, PublicKeyUse};
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Value;
+use tokio::sync::Notify;
 use warmline::clock::{self, Instant};
+use warmline::private;
 
 use super::{Mark, fetching};
 use crate::look::Look;
@@ -27,6 +30,10 @@ const LOOK_AGAIN_AFTER: Duration = Duration::from_mins(1);
 const OLD_AFTER: Duration = Duration::from_hours(1);
 /// So old they are looked for by somebody whom nobody waits for.
 const GROWING_OLD_AFTER: Duration = Duration::from_mins(55);
+/// Nobody whose key is known waits longer for others.
+const A_MOMENT: Duration = Duration::from_secs(1);
+/// A file may take so long: its disk may be elsewhere, and not answer.
+const READ_WITHIN: Duration = Duration::from_secs(10);
 /// A set of keys has no more bytes.
 pub(super) const MAX_SET: usize = 1 << 20;
 /// A set of no keys.
@@ -54,6 +61,10 @@ pub(super) struct Keys {
     told: AtomicU64,
     /// One looks for any number that want to know.
     looking: tokio::sync::Mutex<()>,
+    /// When somebody began to look for whom nobody has to wait.
+    began: Mutex<Option<Instant>>,
+    /// Tells that somebody has looked.
+    looked: Notify,
 }
 
 /// What was found.
@@ -78,6 +89,8 @@ pub(super) struct Key {
     said: Value,
     name: Option<String>,
     algorithm: Option<String>,
+    /// Of an elliptic key: it signs by the algorithm of this curve alone.
+    curve: Option<EllipticCurve>,
     pub(super) key: DecodingKey,
     /// Stays the same as long as the key stands in the set.
     pub(super) mark: Arc<Mark>,
@@ -91,6 +104,8 @@ impl Keys {
             doubts: AtomicU64::default(),
             told: AtomicU64::default(),
             looking: tokio::sync::Mutex::default(),
+            began: Mutex::default(),
+            looked: Notify::new(),
         }
     }
 
@@ -140,7 +155,25 @@ impl Keys {
         self.look_unless(|| self.are_fresh()).await;
     }
 
-    /// None counts again before it was looked for.
+    /// Whether there are keys that count until others are found.
+    pub(super) fn are_known(&self) -> bool {
+        !self.held.load().keys.is_empty()
+    }
+
+    /// Waits until somebody has looked, but not beyond a moment after they began: those that are
+    /// known count until others are found, and a URL may hang.
+    pub(super) async fn wait_a_moment(&self) {
+        let Some(began) = *self.began.lock() else {
+            return;
+        };
+        let looked = self.looked.notified();
+        if !self.are_fresh() {
+            // Whether it came or not, what is known now counts.
+            clock::timeout_at(began + A_MOMENT, looked).await.ok();
+        }
+    }
+
+    /// They are looked for before any counts again, unless that takes longer than a moment.
     pub(super) fn doubt(&self) {
         self.doubts.fetch_add(1, Ordering::AcqRel);
     }
@@ -151,11 +184,15 @@ impl Keys {
         self.told.swap(changes, Ordering::AcqRel) != changes
     }
 
-    /// Whether they should be looked for before anybody has to wait for them, and nobody does yet.
-    /// A file is looked at; keys of a URL are wanted when they grow old.
+    /// Whether they should be looked for before anybody has to wait for them, and nobody does yet:
+    /// whoever asks begins to. A file is looked at; keys of a URL are wanted when they grow old.
     pub(super) fn want_a_look(&self) -> bool {
         let has_looked = self.held.load().looked_at.is_some();
-        has_looked && !self.will_do() && self.looking.try_lock().is_ok()
+        let wants = has_looked && !self.will_do() && self.looking.try_lock().is_ok();
+        if wants {
+            *self.began.lock() = Some(clock::now());
+        }
+        wants
     }
 
     /// Looks for them, if that is still wanted.
@@ -227,6 +264,7 @@ impl Keys {
             tracing::warn!(?source, %why, "keys of signed tokens were not found");
         }
         self.held.store(Arc::new(held));
+        self.looked.notify_waiters();
     }
 }
 
@@ -257,6 +295,7 @@ impl Key {
         }
         Some(Self {
             said,
+            curve: curve_of(&jwk.algorithm),
             name: jwk.common.key_id,
             algorithm: jwk.common.key_algorithm.map(|known| known.to_string()),
             key,
@@ -269,7 +308,33 @@ impl Key {
         let stated = self.algorithm.as_deref();
         is_meant
             && self.key.family() == algorithm.family()
+            && self
+                .curve
+                .as_ref()
+                .is_none_or(|curve| *curve == curve_for(algorithm))
             && stated.is_none_or(|stated| stated == format!("{algorithm:?}"))
+    }
+}
+
+/// The curve of an elliptic key.
+fn curve_of(said: &AlgorithmParameters) -> Option<EllipticCurve> {
+    if let AlgorithmParameters::EllipticCurve(key) = said {
+        Some(key.curve.clone())
+    } else if let AlgorithmParameters::OctetKeyPair(key) = said {
+        Some(key.curve.clone())
+    } else {
+        None
+    }
+}
+
+/// The curve that an algorithm of elliptic keys is about.
+fn curve_for(algorithm: Algorithm) -> EllipticCurve {
+    if algorithm == Algorithm::ES384 {
+        EllipticCurve::P384
+    } else if algorithm == Algorithm::EdDSA {
+        EllipticCurve::Ed25519
+    } else {
+        EllipticCurve::P256
     }
 }
 
@@ -298,19 +363,16 @@ fn parse(bytes: &[u8], before: &[Arc<Key>]) -> Result<Vec<Arc<Key>>, String> {
 
 async fn read(file: PathBuf) -> Result<Vec<u8>, String> {
     let reading = clock::spawn_blocking("keys", move || {
-        use std::io::Read as _;
-        let file = match std::fs::File::open(file) {
-            // Who took the file away took its keys away.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(NONE.to_vec()),
-            opened => opened?,
-        };
-        let mut bytes = Vec::new();
         let most = u64::try_from(MAX_SET).unwrap_or(u64::MAX);
-        file.take(most).read_to_end(&mut bytes)?;
-        Ok(bytes)
+        match private::read_named(&file, most) {
+            // Who took the file away took its keys away.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(NONE.to_vec()),
+            read => read,
+        }
     });
-    match reading.await {
-        Ok(read) => read.map_err(|error: io::Error| error.to_string()),
-        Err(error) => Err(error.to_string()),
+    match clock::timeout(READ_WITHIN, reading).await {
+        Ok(Ok(read)) => read.map_err(|error| error.to_string()),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err("it did not come in time".to_owned()),
     }
 }

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
@@ -124,6 +125,10 @@ impl Table {
 pub(super) struct Kept {
     source: TokenSource,
     held: ArcSwapOption<Held>,
+    /// One reads for any number that want to know.
+    reading: Mutex<()>,
+    /// How often reading began.
+    begun: AtomicU64,
     /// What it looked like when it was last asked whether it changed.
     told: Mutex<Look>,
 }
@@ -133,6 +138,15 @@ struct Held {
     look: Look,
     is_settled: bool,
     table: Table,
+    /// Which reading it is of.
+    number: u64,
+}
+
+impl Held {
+    /// Whether it is known that nothing changed since it was read.
+    fn holds(&self, look: &Look) -> bool {
+        self.is_settled && self.look == *look
+    }
 }
 
 impl Kept {
@@ -141,6 +155,8 @@ impl Kept {
             told: Mutex::new(source.look()),
             source,
             held: ArcSwapOption::empty(),
+            reading: Mutex::default(),
+            begun: AtomicU64::default(),
         }
     }
 
@@ -155,21 +171,75 @@ impl Kept {
 
     /// Whom a token stands for now.
     pub(super) fn find(&self, digest: &Digest, warm: &Warmline) -> Option<Arc<Known>> {
+        let begun = self.begun.load(Ordering::Acquire);
         let look = self.source.look();
         if let Some(held) = &*self.held.load()
-            && held.is_settled
-            && held.look == look
+            && held.holds(&look)
         {
             return held.table.find(digest).cloned();
         }
+        let reading = self.reading.lock();
         // The look is older than what is read: a change in between shows at the next request.
+        let look = self.source.look();
+        if let Some(held) = &*self.held.load()
+            // Whoever waited here has what was read since they came.
+            && (held.number > begun || held.holds(&look))
+        {
+            return held.table.find(digest).cloned();
+        }
+        let number = self.begun.fetch_add(1, Ordering::AcqRel) + 1;
         let table = Table::of(&(self.source.read)(warm.vault()), warm);
         let found = table.find(digest).cloned();
         self.held.store(Some(Arc::new(Held {
             is_settled: look.is_settled(),
             look,
             table,
+            number,
         })));
+        drop(reading);
         found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+
+    /// P43: tokens are read once for all who wait for it, whoever they are.
+    #[test]
+    fn one_reads_for_all_who_wait() {
+        const CALLERS: u64 = 8;
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("tokens");
+        let written = File::create(&file).unwrap();
+        let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        written.set_modified(long_ago).unwrap();
+        let warm = Warmline::builder().build().unwrap();
+        let token = Token::of(warm.vault(), "alice", "secret");
+        let (came, reads) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let (known, all) = (token.digest, (Arc::clone(&came), Arc::clone(&reads)));
+        let kept = Kept::new(TokenSource::watching([file], move || {
+            all.1.fetch_add(1, Ordering::Relaxed);
+            while all.0.load(Ordering::Relaxed) < CALLERS {
+                std::thread::yield_now();
+            }
+            vec![token.clone()]
+        }));
+        let stranger = digest(warm.vault(), "guessed");
+        std::thread::scope(|scope| {
+            for number in 0..CALLERS {
+                let (kept, warm, came) = (&kept, &warm, &came);
+                scope.spawn(move || {
+                    came.fetch_add(1, Ordering::Relaxed);
+                    let is_known = number % 2 == 0;
+                    let shown = if is_known { known } else { stranger };
+                    assert_eq!(kept.find(&shown, warm).is_some(), is_known);
+                });
+            }
+        });
+        assert_eq!(reads.load(Ordering::Relaxed), 1);
     }
 }

@@ -50,6 +50,7 @@ mod who;
 mod who_handed;
 mod who_hidden;
 mod who_jwt;
+mod who_keys;
 mod wire;
 mod without_id;
 mod world;

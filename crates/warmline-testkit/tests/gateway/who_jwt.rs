@@ -25,17 +25,17 @@ use super::door_wire::{Reply, call, initialize, post, request, send};
 use super::wire::Legacy;
 use super::world::{LEDGER, World, until};
 
-const ISSUER: &str = "https://login.example.com";
-const AUDIENCE: &str = "https://mcp.example.com";
+pub(crate) const ISSUER: &str = "https://login.example.com";
+pub(crate) const AUDIENCE: &str = "https://mcp.example.com";
 
 /// Somebody who signs.
-struct Signer {
+pub(crate) struct Signer {
     name: &'static str,
-    key: EncodingKey,
+    pub(crate) key: EncodingKey,
 }
 
 impl Signer {
-    fn new(name: &'static str) -> Self {
+    pub(crate) fn new(name: &'static str) -> Self {
         let pair = rcgen::KeyPair::generate().unwrap();
         Self {
             name,
@@ -43,20 +43,20 @@ impl Signer {
         }
     }
 
-    fn sign(&self, claims: &Value) -> String {
+    pub(crate) fn sign(&self, claims: &Value) -> String {
         let mut header = Header::new(Algorithm::ES256);
         header.kid = Some(self.name.to_owned());
         encode(&header, claims, &self.key).unwrap()
     }
 
-    fn published(&self) -> Jwk {
+    pub(crate) fn published(&self) -> Jwk {
         let mut jwk = Jwk::from_encoding_key(&self.key, Algorithm::ES256).unwrap();
         jwk.common.key_id = Some(self.name.to_owned());
         jwk
     }
 }
 
-fn set_of(signers: &[&Signer]) -> String {
+pub(crate) fn set_of(signers: &[&Signer]) -> String {
     let published = signers.iter().map(|signer| json!(signer.published()));
     // Keys of other kinds stand in many sets, and hide none.
     let others = [
@@ -73,11 +73,11 @@ fn now() -> i64 {
     i64::try_from(since.as_secs()).unwrap()
 }
 
-fn good(subject: &str) -> Value {
+pub(crate) fn good(subject: &str) -> Value {
     json!({ "iss": ISSUER, "aud": AUDIENCE, "sub": subject, "exp": now() + 600 })
 }
 
-fn with(changes: Value) -> Value {
+pub(crate) fn with(changes: Value) -> Value {
     let mut claims = good("alice");
     for (name, value) in changes.as_object().unwrap() {
         match value.is_null() {
@@ -91,7 +91,7 @@ fn with(changes: Value) -> Value {
     claims
 }
 
-async fn world_of(keys: KeySource, rules: Rules) -> World {
+pub(crate) async fn world_of(keys: KeySource, rules: Rules) -> World {
     World::with(Personality::legacy(), |options| Options {
         auth: Auth::AnyOf(vec![Way::Jwt(Jwt::new(ISSUER, AUDIENCE, keys))]),
         rules,
@@ -100,7 +100,12 @@ async fn world_of(keys: KeySource, rules: Rules) -> World {
     .await
 }
 
-async fn ask(world: &World, token: &str, more: &[(&str, &str)], message: &Value) -> Reply {
+pub(crate) async fn ask(
+    world: &World,
+    token: &str,
+    more: &[(&str, &str)],
+    message: &Value,
+) -> Reply {
     let bearer = format!("Bearer {token}");
     let mut headers = vec![("Authorization", bearer.as_str())];
     headers.extend_from_slice(more);
@@ -129,6 +134,7 @@ async fn a_signed_token_must_be_of_the_issuer_for_us_and_of_now() {
     let nameless = encode(&Header::new(Algorithm::ES256), &good("alice"), &signer.key).unwrap();
     for (what, token, status) in [
         ("good", signed(json!({})), 200),
+        ("a list of issuers", signed(json!({ "iss": [ISSUER] })), 401),
         (
             "several audiences",
             signed(json!({ "aud": ["x", AUDIENCE] })),
@@ -256,16 +262,16 @@ async fn the_claim_that_names_somebody_can_be_decided() {
 }
 
 /// A place that publishes keys, and counts who asks.
-struct Publisher {
-    address: SocketAddr,
-    keys: Arc<Mutex<String>>,
+pub(crate) struct Publisher {
+    pub(crate) address: SocketAddr,
+    pub(crate) keys: Arc<Mutex<String>>,
     asked: Arc<AtomicUsize>,
     /// Whether it takes requests and answers none.
-    hangs: Arc<AtomicBool>,
+    pub(crate) hangs: Arc<AtomicBool>,
 }
 
 impl Publisher {
-    async fn start(keys: String) -> Self {
+    pub(crate) async fn start(keys: String) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let publisher = Self {
             address: listener.local_addr().unwrap(),
@@ -296,7 +302,7 @@ impl Publisher {
         publisher
     }
 
-    fn asked(&self) -> usize {
+    pub(crate) fn asked(&self) -> usize {
         self.asked.load(Ordering::Relaxed)
     }
 }
@@ -413,7 +419,7 @@ async fn guesses_of_one_refuse_no_new_token_of_another() {
 }
 
 /// Reads a configuration again in which nothing changed.
-fn read_again(world: &World, keys: &KeySource) {
+pub(crate) fn read_again(world: &World, keys: &KeySource) {
     let wanted = || Wanted {
         servers: vec![Server::http(LEDGER, world.server.url())],
         engine: EngineSettings::default(),

@@ -2,12 +2,12 @@
 //!
 //! Asked by: [`Config`](super::Config), and by whoever looks at a single file.
 
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use warmline_core::code::Code;
 
 use super::{Configured, Declaration, Lookup, Origin, Resolver, mcp_servers, warmline_toml};
+use crate::private;
 use crate::server::Server;
 use crate::settings::place::{ConfigError, Place, Source};
 use crate::settings::{EngineSettings, GatewaySettings, ServerSettings};
@@ -301,20 +301,16 @@ fn text_of(path: &Path) -> Result<String, ConfigError> {
 
 /// Reads a text file of at most `limit` bytes.
 pub(crate) fn read_bounded(path: &Path, limit: u64) -> Result<String, String> {
-    let file = std::fs::File::open(path).map_err(|error| plain_error(&error))?;
-    let mut bytes = Vec::new();
-    file.take(limit + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|error| plain_error(&error))?;
-    if bytes.len() as u64 > limit {
-        return Err(format!("it is larger than {} KiB", limit >> 10));
-    }
+    let bytes = private::read_named(path, limit).map_err(|error| plain_error(&error))?;
     String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned())
 }
 
-/// A system's complaint in small letters and without its number.
+/// A system's complaint in small letters and without its number; ours as it is.
 fn plain_error(error: &std::io::Error) -> String {
     let text = error.to_string();
+    if error.raw_os_error().is_none() {
+        return text;
+    }
     text.split(" (os error")
         .next()
         .unwrap_or_default()

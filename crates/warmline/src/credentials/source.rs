@@ -9,14 +9,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::HeaderValue;
-use tokio::io::AsyncReadExt;
 use warmline_core::code::Code;
 use warmline_core::exchange::Trouble;
 use zeroize::Zeroizing;
 
 use super::secret::{IDENTITY, Secret, Source, names_identity};
 use super::{Asked, Lasts, SECRET_BYTES, Stepping, Token, command, unavailable};
+use crate::clock;
 use crate::identity::IdentityName;
+use crate::private;
 use crate::upstream::environment::{Environment, NoText, text_of};
 
 /// What a source has to give.
@@ -188,25 +189,19 @@ fn path_for(asked: Asked<'_>, path: &Path) -> Result<PathBuf, Trouble> {
         return Err(unavailable(what)
             .because("the name of the identity cannot be part of a path")
             .hint(
-                "a name has 1 to 128 of a-z, A-Z, 0-9 and . _ @ + -, and does not begin with a dot",
+                "a name has 1 to 128 of a-z, A-Z, 0-9 and . _ @ + -, and does not begin with a dot; \
+                 issuer and subject of a signed token have 255 at most",
             ));
     };
     let path = path.to_string_lossy();
-    Ok(PathBuf::from(path.replace(IDENTITY, name)))
+    Ok(PathBuf::from(path.replace(IDENTITY, &name)))
 }
 
 async fn read_bounded(path: &Path) -> io::Result<Zeroizing<String>> {
-    // Looked at first: opening a pipe would wait for whoever writes to it.
-    if !tokio::fs::metadata(path).await?.is_file() {
-        return Err(io::Error::other("it is no file"));
-    }
     let most = u64::try_from(SECRET_BYTES).unwrap_or(u64::MAX);
-    let file = tokio::fs::File::open(path).await?;
-    let mut bytes = Zeroizing::new(Vec::new());
-    file.take(most + 1).read_to_end(&mut bytes).await?;
-    if bytes.len() > SECRET_BYTES {
-        return Err(io::Error::other("it is larger than 64 KiB"));
-    }
+    let path = path.to_owned();
+    let reading = clock::spawn_blocking("token-file", move || private::read_named(&path, most));
+    let bytes = Zeroizing::new(reading.await.map_err(io::Error::other)??);
     match std::str::from_utf8(&bytes) {
         Ok(text) => Ok(Zeroizing::new(text.to_owned())),
         Err(_) => Err(io::Error::other("it is no text")),

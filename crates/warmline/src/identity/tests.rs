@@ -176,7 +176,7 @@ fn only_a_plain_name_becomes_a_file_name() {
     assert_eq!(IdentityName::process().as_file_name(), None);
 }
 
-/// P55: an identity of several parts, as that of a signed token, has a file of its own: nobody
+/// An identity of several parts, as that of a signed token, has a file of its own: nobody
 /// else's name leads there.
 #[test]
 fn an_identity_of_several_parts_has_a_file_name_of_its_own() {

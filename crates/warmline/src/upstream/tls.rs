@@ -13,7 +13,12 @@ use rustls_platform_verifier::BuilderVerifierExt;
 use warmline_core::code::{Code, Reason};
 use warmline_core::exchange::Trouble;
 
+use crate::private;
+
 pub(crate) use wording::{Complaint, complaint, plain};
+
+/// A file of certificates is no larger: all that systems come with are a quarter of it.
+const MOST_BYTES: u64 = 1 << 20;
 
 /// The TLS settings for servers that are trusted through this file, or through the system.
 pub(crate) fn client_config(ca_file: Option<&Path>) -> Result<Arc<ClientConfig>, Trouble> {
@@ -36,9 +41,9 @@ pub(crate) fn client_config(ca_file: Option<&Path>) -> Result<Arc<ClientConfig>,
 fn roots(file: &Path) -> Result<RootCertStore, Trouble> {
     let name = file.display();
     let mut store = RootCertStore::empty();
-    let certificates = CertificateDer::pem_file_iter(file)
+    let text = private::read_named(file, MOST_BYTES)
         .map_err(|error| bad_setting(&format!("`{name}` cannot be read"), &error))?;
-    for certificate in certificates {
+    for certificate in CertificateDer::pem_slice_iter(&text) {
         let certificate = certificate
             .map_err(|error| bad_setting(&format!("`{name}` is not a PEM file"), &error))?;
         store.add(certificate).map_err(|error| {

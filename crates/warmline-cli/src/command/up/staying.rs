@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use warmline::clock;
 use warmline::core::code::Code;
-use warmline_gateway::reload::{Fixed, Watch};
+use warmline_gateway::reload::Fixed;
 use warmline_gateway::{Gateway, Handing, Options};
 
 use crate::args;
 use crate::background::Home;
 use crate::command::serve::reload;
+use crate::gate::rereading::Rereading;
 use crate::gate::{Kept, Source, descriptors, stopping};
 use crate::interrupt::{Signals, Told};
 use crate::log;
@@ -22,10 +23,10 @@ const IDLE: Duration = Duration::from_secs(30 * 60);
 /// Is the gateway of this home, unless another is already.
 pub(super) async fn stay(typed: &args::Up, state: &Path, home: &Home) -> Outcome<u8> {
     let mut signals = Signals::hear();
-    let mut source = Source::of_user(typed.config.clone())?;
-    // From before it is read, so that what changes meanwhile is seen.
-    let files = Watch::over(source.places());
-    let (wanted, _) = source.read()?;
+    let mut reading = Rereading::of(Source::of_user(typed.config.clone())?);
+    let Some((wanted, _)) = reading.first(&mut signals).await? else {
+        return Ok(0);
+    };
     let log_lost = log::start_by(&wanted.gateway);
     // Held to the end: whoever has it may put a socket of a gateway that died out of the way.
     let Some(claim) = home.claim()? else {
@@ -51,18 +52,11 @@ pub(super) async fn stay(typed: &args::Up, state: &Path, home: &Home) -> Outcome
     })?;
     tracing::info!(socket = %home.socket().display(), "up");
     let idle = typed.idle.unwrap_or(IDLE);
-    let why = follow(&gateway, &mut source, &fixed, files, &mut signals, idle).await;
+    let why = follow(&gateway, reading, &fixed, &mut signals, idle).await;
     tracing::info!(why, "going down");
     let exit = stopping::stop(gateway, ceilings, &mut signals, None).await;
     drop(claim);
     Ok(exit)
-}
-
-/// Reads the configuration again: whole or not at all.
-fn read_again(gateway: &Gateway, source: &mut Source, fixed: &Fixed) {
-    reload(gateway, source, fixed, |wanted| {
-        Options::anywhere(&wanted.gateway, &wanted.accesses)
-    });
 }
 
 /// Nothing that happens to the terminal it was started from concerns it, and no folder is held.
@@ -77,9 +71,8 @@ fn leave_the_terminal() {
 /// Goes by what files, signals and commands say, until one of them says to end.
 async fn follow(
     gateway: &Gateway,
-    source: &mut Source,
+    mut reading: Rereading,
     fixed: &Fixed,
-    mut files: Watch,
     signals: &mut Signals,
     idle: Duration,
 ) -> &'static str {
@@ -87,10 +80,12 @@ async fn follow(
         tokio::select! {
             told = signals.next() => match told {
                 Told::Stop => return "a signal",
-                Told::Reload => read_again(gateway, source, fixed),
+                Told::Reload => reading.begin(),
             },
             _ = gateway.asked_to_end() => return "asked to",
-            () = files.changed() => read_again(gateway, source, fixed),
+            read = reading.next() => reload(gateway, read, fixed, |wanted| {
+                Options::anywhere(&wanted.gateway, &wanted.accesses)
+            }),
             () = unused(gateway, idle) => return "nobody needs it",
         }
     }
