@@ -247,7 +247,7 @@ pub struct Loss {
     /// Why it ended.
     pub why: Why,
     /// Which loss of its key it is, counted from one. Whoever knows of it knows of those before it.
-    pub number: u32,
+    pub number: u16,
     /// Whether anybody was told of it.
     pub word: Word,
 }

@@ -68,7 +68,7 @@ pub enum Event {
     /// Somebody was told of a loss, and of all before it.
     Told {
         /// Which loss that was.
-        number: u32,
+        number: u16,
     },
     /// A session is over: by the server's word, or because somebody here ended it.
     Gone {

@@ -52,7 +52,7 @@ impl<C: Connector> Lease<C> {
 
     /// The caller remembers what it was told, and who else was does not matter to it. It is asked
     /// only where anything was lost: which loss does it know of?
-    pub(crate) fn remembers(&mut self, heard: impl FnOnce() -> Option<u32>) {
+    pub(crate) fn remembers(&mut self, heard: impl FnOnce() -> Option<u16>) {
         if let Some(loss) = &mut self.handed.loss
             && let Some(heard) = heard()
         {

@@ -27,7 +27,7 @@ struct Way {
     server: Arc<Entry>,
     by: By,
     /// The last loss of the cell that the run was told of, or that was told before it came.
-    heard: u32,
+    heard: u16,
     cell: Arc<CellOf<Connect>>,
 }
 
@@ -47,12 +47,12 @@ pub(crate) enum By {
 /// The beginning of a keyed digest: enough to tell what callers handed in apart within one run,
 /// and there may be very many runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Mark([u8; 6]);
+pub(crate) struct Mark([u8; 5]);
 
 impl Mark {
     pub(crate) const fn of(id: CredentialId) -> Self {
-        let [a, b, c, d, e, f, ..] = *id.0.bytes();
-        Self([a, b, c, d, e, f])
+        let [a, b, c, d, e, ..] = *id.0.bytes();
+        Self([a, b, c, d, e])
     }
 }
 
@@ -142,12 +142,12 @@ impl Routes {
     }
 
     /// The last loss of a cell that the run knows of; none where no way leads there.
-    pub(crate) fn heard(&self, cell: &CellOf<Connect>) -> Option<u32> {
+    pub(crate) fn heard(&self, cell: &CellOf<Connect>) -> Option<u16> {
         heard(self.0.load().as_ref()?, cell)
     }
 
     /// The run is told of a loss: whether it was not before, or none where no way leads there.
-    pub(crate) fn hears(&self, cell: &CellOf<Connect>, number: u32) -> Option<bool> {
+    pub(crate) fn hears(&self, cell: &CellOf<Connect>, number: u16) -> Option<bool> {
         self.heard(cell)?;
         let before = self.change(|ways| {
             for way in ways.iter_mut().filter(|way| leads_to(way, cell)) {
@@ -190,13 +190,13 @@ fn leads_to(way: &Way, cell: &CellOf<Connect>) -> bool {
 }
 
 /// The last loss of a cell that is known on the ways there: on all of them the same.
-fn heard(ways: &Ways, cell: &CellOf<Connect>) -> Option<u32> {
+fn heard(ways: &Ways, cell: &CellOf<Connect>) -> Option<u16> {
     let way = ways.iter().find(|way| leads_to(way, cell));
     way.map(|way| way.heard)
 }
 
 /// The last loss of a cell that somebody was told of. Whoever comes now has lost nothing with it.
-fn told_so_far(cell: &CellOf<Connect>) -> u32 {
+fn told_so_far(cell: &CellOf<Connect>) -> u16 {
     cell.loss().map_or(0, |loss| match loss.word {
         Word::Told => loss.number,
         Word::Untold => loss.number.saturating_sub(1),
