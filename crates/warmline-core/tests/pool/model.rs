@@ -22,7 +22,7 @@ pub(crate) enum Said {
 }
 
 /// A loss: of which session, the how manieth it is, and whether anybody was told of it.
-pub(crate) type Lost = (u32, u32, bool);
+pub(crate) type Lost = (u32, u16, bool);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trust {

@@ -56,7 +56,7 @@ struct Witness {
     arrived: Vec<WaiterId>,
     /// Those who had a turn before they asked.
     again: BTreeSet<WaiterId>,
-    told: BTreeSet<u32>,
+    told: BTreeSet<u16>,
 }
 
 /// A78, A82, A84, reliability I7 to I10, reliability I15, reliability I16, reliability I20,
