@@ -50,6 +50,8 @@ type Told<T> = Option<Result<Arc<Held<T>>, Trouble>>;
 struct Round<T> {
     under_way: Option<watch::Receiver<Told<T>>>,
     task: Option<JoinHandle<()>>,
+    /// The last asking was stopped, and none was begun since.
+    is_stopped: bool,
     /// Nobody is asked ahead of time before this moment: the last asking failed.
     quiet_until: Option<Instant>,
 }
@@ -73,6 +75,7 @@ impl<T: PartialEq + Send + Sync + 'static> Asking<T> {
             round: Mutex::new(Round {
                 under_way: None,
                 task: None,
+                is_stopped: false,
                 quiet_until: None,
             }),
         })
@@ -132,7 +135,7 @@ impl<T: PartialEq + Send + Sync + 'static> Asking<T> {
             if let Some(answer) = heard.ok().and_then(|told| told.clone()) {
                 return answer;
             }
-            if self.round.lock().task.is_none() {
+            if self.round.lock().is_stopped {
                 return Err(self.trouble("broke off"));
             }
         }
@@ -153,8 +156,9 @@ impl<T: PartialEq + Send + Sync + 'static> Asking<T> {
     /// Ends the asking under way, because nobody will need its answer, and gives what can be
     /// waited for until nothing of it is left.
     pub(crate) fn stop(&self) -> Option<JoinHandle<()>> {
-        let task = self.round.lock().task.take();
-        task.inspect(JoinHandle::abort)
+        let mut round = self.round.lock();
+        round.is_stopped = true;
+        round.task.take().inspect(JoinHandle::abort)
     }
 
     fn begin(
@@ -166,6 +170,7 @@ impl<T: PartialEq + Send + Sync + 'static> Asking<T> {
         round.under_way = Some(told.clone());
         let task = clock::spawn("asking", Arc::clone(self).carry_out(ask, tell));
         round.task = Some(task);
+        round.is_stopped = false;
         told
     }
 
