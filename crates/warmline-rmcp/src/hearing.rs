@@ -12,7 +12,7 @@ use rmcp::model::{NumberOrString, RequestId};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use warmline::core::exchange::{Answer, News, Question};
-use warmline::upstream::{Asked, Listener, Notices};
+use warmline::upstream::{Asked, Listener, Notices, Whose};
 
 use crate::wire::{self, Incoming};
 
@@ -63,6 +63,11 @@ impl Client {
         }
     }
 
+    /// What it hears between its calls and in the middle of them it hears once.
+    fn whose(&self) -> Whose {
+        Whose::of(&*self.questions)
+    }
+
     async fn asked(&self, question: Question) -> Answer {
         let (id, told) = self.questions.open();
         let pending = Pending { client: self, id };
@@ -84,6 +89,10 @@ pub(crate) struct Between(pub(crate) Client);
 impl Notices for Between {
     fn notice(&self, method: &str, params: &[u8]) {
         self.0.told(wire::notification(method, params));
+    }
+
+    fn whose(&self) -> Option<Whose> {
+        Some(self.0.whose())
     }
 
     fn question(&self, question: Question) -> Option<Asked<'static>> {
@@ -112,6 +121,10 @@ impl Listener for Hearing {
 
     fn question(&self, question: Question) -> Asked<'_> {
         Box::pin(self.client.asked(question))
+    }
+
+    fn whose(&self) -> Option<Whose> {
+        Some(self.client.whose())
     }
 }
 

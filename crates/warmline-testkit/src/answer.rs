@@ -122,6 +122,16 @@ fn initialize(call: &Call) -> Value {
         "serverInfo": server_info(call),
         "instructions": "A server that writes down what it does.",
     });
+    if let Some(told_of) = &call.state.personality.tells_of {
+        for list in ["tools", "resources", "prompts"] {
+            let kind = format!("{list}ListChanged");
+            if let Some(told) = greeting["capabilities"][list].as_object_mut()
+                && !told_of.contains(&kind)
+            {
+                told.remove("listChanged");
+            }
+        }
+    }
     if let Some(seconds) = call.state.personality.told_expiry {
         greeting["_meta"] = json!({ "expiresIn": seconds });
     }

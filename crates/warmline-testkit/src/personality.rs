@@ -153,8 +153,8 @@ pub struct Personality {
     pub scheme: String,
     /// Tools beside the usual ones, which do nothing.
     pub more_tools: Vec<String>,
-    /// The kinds of news that it agrees to tell of where somebody listens; none: all that are
-    /// wanted.
+    /// The kinds of news that it agrees to tell of where somebody listens, and declares in its
+    /// greeting; none: all that are wanted.
     pub tells_of: Option<Vec<String>>,
     /// What `GET` gets.
     pub get: GetStream,

@@ -5,43 +5,33 @@
 //!
 //! A standing stream is held at a server only while somebody attends: for a session of its own
 //! where its client can be asked, subscribed or set a log level; else one for all who attend the
-//! same server as the same identity, because a list that changed concerns them all.
+//! same server as the same identity, because a list that changed concerns them all. The [`seat`] of
+//! each sees to that.
 //!
 //! [`ServerHandle::attend`]: crate::ServerHandle::attend
+
+mod seat;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
 
-use serde_json::Value;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
-use warmline_core::code::Reason;
-use warmline_core::era::Era;
 use warmline_core::exchange::{Question, QuestionKind};
-use warmline_core::key::{Identity, Owner};
+use warmline_core::key::Identity;
 
-use crate::clock::{self, Instant};
-use crate::connect::{Connect, Line, Setup};
+use crate::clock;
+use crate::connect::Setup;
 use crate::engine::Caller;
 use crate::entry::Entry;
-use crate::pool::CellOf;
-use crate::route::{self, Route};
 use crate::sync::Mutex;
-use crate::upstream::{Asked, Notices, Stood};
+use crate::upstream::{Asked, Notices, Whose};
 
 /// More questions than these are not put to those who attend one session at a time.
 const MAX_ASKED: usize = 32;
-/// How long to wait before a server that could not be met is looked for again: twice as long each
-/// time, up to the longest.
-const AGAIN_AFTER: Duration = Duration::from_secs(5);
-const LONGEST_AFTER: Duration = Duration::from_secs(120);
-/// How long to wait before a server that refused a credential is asked for a stream again, and
-/// twice as long each time.
-const DENIED_FOR: Duration = Duration::from_secs(1);
-/// What a server may have other ones of.
-const LISTS: [&str; 3] = ["tools", "prompts", "resources"];
+/// So many sessions of one server are opened at a time for those who only listen.
+const MAX_OPENINGS: usize = 8;
 
 /// Somebody attends until this is dropped.
 #[derive(Debug)]
@@ -63,10 +53,22 @@ impl Drop for Attending {
 }
 
 /// All who attend one server.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Attendance {
     places: Mutex<BTreeMap<(Identity, u64), Arc<Place>>>,
     numbers: AtomicU64,
+    /// Who opens a session for somebody who only listens has one.
+    openings: Semaphore,
+}
+
+impl Default for Attendance {
+    fn default() -> Self {
+        Self {
+            places: Mutex::default(),
+            numbers: AtomicU64::new(0),
+            openings: Semaphore::new(MAX_OPENINGS),
+        }
+    }
 }
 
 /// Those who attend the sessions of one key.
@@ -111,10 +113,11 @@ impl Attendance {
         }
     }
 
-    /// Tells all of an identity who have no stream of their own.
-    fn tell(&self, who: Identity, method: &str, params: &[u8]) {
+    /// Tells all of an identity who have no stream of their own and were not told yet.
+    fn tell(&self, who: Identity, told: &[Arc<Place>], (method, params): (&str, &[u8])) {
+        let is_told = |place: &Arc<Place>| told.iter().any(|one| Arc::ptr_eq(one, place));
         let without: Vec<_> = of(&self.places.lock(), who)
-            .filter(|place| !place.streams.load(Ordering::Relaxed))
+            .filter(|place| !place.streams.load(Ordering::Relaxed) && !is_told(place))
             .cloned()
             .collect();
         for place in without {
@@ -178,8 +181,8 @@ impl Notices for Told {
         self.telling().notice(method, params);
     }
 
-    fn overheard(&self, method: &str, params: &[u8]) {
-        self.telling().overheard(method, params);
+    fn for_all(&self, method: &str, params: &[u8]) -> Vec<Whose> {
+        self.telling().for_all(method, params)
     }
 
     fn question(&self, question: Question) -> Option<Asked<'static>> {
@@ -196,8 +199,8 @@ impl Notices for Setup {
         Telling::of(self).notice(method, params);
     }
 
-    fn overheard(&self, method: &str, params: &[u8]) {
-        Telling::of(self).overheard(method, params);
+    fn for_all(&self, method: &str, params: &[u8]) -> Vec<Whose> {
+        Telling::of(self).for_all(method, params)
     }
 
     fn question(&self, question: Question) -> Option<Asked<'static>> {
@@ -231,24 +234,21 @@ impl<'a> Telling<'a> {
     }
 
     fn notice(&self, method: &str, params: &[u8]) {
+        drop(self.for_all(method, params));
+    }
+
+    /// Tells all who attend, and says whose calls need not tell it again.
+    fn for_all(&self, method: &str, params: &[u8]) -> Vec<Whose> {
         self.entry.notice(method, params);
         let listeners = self.listeners();
         for place in &listeners {
             place.ear.notice(method, params);
         }
         self.fan_out(&listeners, method, params);
-    }
-
-    fn overheard(&self, method: &str, params: &[u8]) {
-        self.entry.notice(method, params);
-        let listeners = self.listeners();
-        // Where one client attends, the call that heard it is its own.
-        if listeners.len() > 1 {
-            for place in &listeners {
-                place.ear.notice(method, params);
-            }
-        }
-        self.fan_out(&listeners, method, params);
+        listeners
+            .iter()
+            .filter_map(|place| place.ear.whose())
+            .collect()
     }
 
     /// Tells whoever has no stream of their own, where this session hears for them.
@@ -258,7 +258,8 @@ impl<'a> Telling<'a> {
             .iter()
             .find(|place| place.lists.load(Ordering::Relaxed));
         if let (true, Some(lister)) = (of_a_list, lister) {
-            self.entry.attendance.tell(lister.who, method, params);
+            let attendance = &self.entry.attendance;
+            attendance.tell(lister.who, listeners, (method, params));
         }
     }
 
@@ -303,189 +304,5 @@ impl Drop for OpenQuestion {
 
 /// Attends for a caller until what is given back is dropped.
 pub(crate) fn attend(caller: Caller, entry: Arc<Entry>, ear: Arc<dyn Notices>) -> Attending {
-    Attending(clock::spawn("attend", stand(caller, entry, ear)))
-}
-
-async fn stand(caller: Caller, entry: Arc<Entry>, ear: Arc<dyn Notices>) {
-    let mut again_after = AGAIN_AFTER;
-    let cell = loop {
-        match route::route(&caller, &entry, None).await {
-            Ok(Route::Held(cell)) => break cell,
-            // Nothing is held that could tell anything.
-            Ok(Route::Once(_)) => return,
-            // It speaks another era; to look again would start it again.
-            Err(trouble) if trouble.reason == Reason::Version => return,
-            Err(trouble) => {
-                tracing::debug!(server = %entry.name, %trouble, "nobody to attend yet");
-                clock::sleep(again_after).await;
-                again_after = LONGEST_AFTER.min(again_after * 2);
-            },
-        }
-    };
-    let leg = cell.setup().leg;
-    if leg.era == Era::Legacy && leg.keeps_session {
-        Seat::take(&caller, entry, &cell, ear).sit().await;
-    }
-}
-
-/// The place of somebody who attends; dropping it leaves it.
-struct Seat {
-    entry: Arc<Entry>,
-    cell: Arc<CellOf<Connect>>,
-    place: Arc<Place>,
-}
-
-impl Seat {
-    fn take(
-        caller: &Caller,
-        entry: Arc<Entry>,
-        cell: &Arc<CellOf<Connect>>,
-        ear: Arc<dyn Notices>,
-    ) -> Self {
-        let attendance = &entry.attendance;
-        let place = Arc::new(Place {
-            who: caller.who.id,
-            number: attendance.numbers.fetch_add(1, Ordering::Relaxed),
-            ear,
-            streams: AtomicBool::new(false),
-            lists: AtomicBool::new(false),
-            changed: Notify::new(),
-        });
-        let seat = (place.who, place.number);
-        attendance.places.lock().insert(seat, Arc::clone(&place));
-        let audience = &cell.setup().aside().audience;
-        audience.places.lock().push(Arc::clone(&place));
-        Self {
-            entry,
-            cell: Arc::clone(cell),
-            place,
-        }
-    }
-
-    /// Holds a stream as long as one is needed, on whatever session serves the key.
-    async fn sit(&self) {
-        let mut before: Option<Weak<Line>> = None;
-        let mut denied_for = DENIED_FOR;
-        loop {
-            let held = self.newest().filter(|line| self.needs_stream(line));
-            let Some(line) = held else {
-                // Whoever has nothing to hear on hears for nobody.
-                self.entry.attendance.disclaim(&self.place);
-                self.place.changed.notified().await;
-                continue;
-            };
-            self.place.streams.store(true, Ordering::Relaxed);
-            // A session that takes the place of another may have other lists.
-            if before.is_some_and(|before| before.as_ptr() != Arc::as_ptr(&line)) {
-                self.lists_may_differ(&line);
-            }
-            before = Some(Arc::downgrade(&line));
-            let credential = self.cell.setup().credential.as_ref();
-            let epoch = credential.map_or(0, |credential| credential.epoch());
-            let began = clock::now();
-            let stood = tokio::select! {
-                stood = line.stand(|| self.lists_may_differ(&line)) => Some(stood),
-                () = self.place.changed.notified() => None,
-            };
-            self.place.streams.store(false, Ordering::Relaxed);
-            match stood {
-                None => {},
-                Some(Stood::Denied) => {
-                    if began.elapsed() > denied_for {
-                        denied_for = DENIED_FOR;
-                    }
-                    self.entry.attendance.disclaim(&self.place);
-                    self.renew(epoch).await;
-                    self.until_replaced(&line, Some(clock::after(denied_for)))
-                        .await;
-                    denied_for = LONGEST_AFTER.min(denied_for * 2);
-                },
-                // Another session may have one, or another of the same identity.
-                Some(Stood::Never | Stood::Over) => {
-                    self.entry.attendance.disclaim(&self.place);
-                    self.until_replaced(&line, None).await;
-                },
-            }
-        }
-    }
-
-    /// Asks for another credential than the one that was refused.
-    async fn renew(&self, refused: u64) {
-        if let Some(credential) = &self.cell.setup().credential
-            && credential.can_refresh()
-            && let Err(trouble) = credential.refresh(refused).await
-        {
-            tracing::debug!(server = %self.entry.name, %trouble, "no fresh credential to listen with");
-        }
-    }
-
-    /// Waits until another session serves the key, or until then.
-    async fn until_replaced(&self, line: &Arc<Line>, by: Option<Instant>) {
-        let is_newest = || {
-            let newest = self.newest();
-            newest.is_some_and(|newest| Arc::ptr_eq(&newest, line))
-        };
-        while is_newest() {
-            let changed = self.place.changed.notified();
-            match by {
-                None => changed.await,
-                Some(by) => {
-                    if clock::timeout_at(by, changed).await.is_err() {
-                        return;
-                    }
-                },
-            }
-        }
-    }
-
-    /// What the server said of its lists was not heard for a while: they may be others by now.
-    fn lists_may_differ(&self, line: &Line) {
-        self.entry.forget_lists();
-        let capabilities = line.facts().capabilities.clone();
-        let declared: Option<Value> = serde_json::from_slice(&capabilities).ok();
-        for list in LISTS {
-            let says_so = declared.as_ref().map(|all| &all[list]["listChanged"]);
-            if says_so != Some(&Value::Bool(true)) {
-                continue;
-            }
-            let method = format!("notifications/{list}/list_changed");
-            self.place.ear.notice(&method, b"{}");
-            if self.place.lists.load(Ordering::Relaxed) {
-                self.entry.attendance.tell(self.place.who, &method, b"{}");
-            }
-        }
-    }
-
-    fn newest(&self) -> Option<Arc<Line>> {
-        let sessions = self.cell.sessions().into_iter();
-        let newest = sessions.max_by_key(|seen| seen.generation)?;
-        Some(newest.session)
-    }
-
-    /// Whether a stream is needed: for what only this session is told, or for the lists of all.
-    fn needs_stream(&self, line: &Line) -> bool {
-        let setup = self.cell.setup();
-        let key = self.cell.key();
-        let is_of_run = key.run().is_some();
-        let is_of_one = is_of_run || key.owner() != Owner::Everybody;
-        let of_its_own = (is_of_run && setup.said.declared.declares_anything())
-            || (is_of_one && !setup.orders().is_empty());
-        let facts = line.facts();
-        let lists = memchr::memmem::find(&facts.capabilities, b"\"listChanged\"").is_some();
-        let hears_of_lists = (lists || of_its_own) && self.entry.attendance.claim(&self.place);
-        of_its_own || hears_of_lists
-    }
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        let attendance = &self.entry.attendance;
-        let seat = (self.place.who, self.place.number);
-        attendance.places.lock().remove(&seat);
-        if let Some(audience) = self.cell.setup().audience() {
-            let mut places = audience.places.lock();
-            places.retain(|place| !Arc::ptr_eq(place, &self.place));
-        }
-        attendance.disclaim(&self.place);
-    }
+    Attending(clock::spawn("attend", seat::stand(caller, entry, ear)))
 }

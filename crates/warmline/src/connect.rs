@@ -216,6 +216,11 @@ impl Setup {
         aside.map_or_else(Orders::default, |aside| aside.orders.lock().clone())
     }
 
+    /// Whether somebody comes back to a session of it, or ordered something that only one tells.
+    pub(crate) fn is_missed(&self) -> bool {
+        self.was_there.load(Ordering::Relaxed) || !self.orders().is_empty()
+    }
+
     /// Those who attend its sessions, if anybody ever did.
     pub(crate) fn audience(&self) -> Option<Arc<Audience>> {
         Some(Arc::clone(&self.aside.get()?.audience))

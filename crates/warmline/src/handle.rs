@@ -338,8 +338,10 @@ impl ServerHandle {
     }
 
     /// Hears what the session of this caller says outside any call, and answers what it asks
-    /// there, until what is given back is dropped. No session is opened for it; where the server
-    /// tells such things on a stream, that is held meanwhile.
+    /// there, until what is given back is dropped. Where the server tells such things on a stream,
+    /// that is held meanwhile. No first session is opened for it; one that is lost while something
+    /// was subscribed to on it, or that somebody comes back to, is opened again, and the next call
+    /// is told what was lost.
     pub fn attend(&self, ear: Arc<dyn Notices>) -> Option<Attending> {
         let entry = self.entry().ok()?;
         Some(attend::attend(self.caller.clone(), entry, ear))

@@ -158,6 +158,7 @@ impl Pipe {
             out,
             session: None,
             is_ready: false,
+            stream: None,
             asked: HashMap::new(),
         };
         let reading = async {
@@ -222,6 +223,8 @@ struct Talk<'p> {
     session: Option<HeaderValue>,
     /// Whether it said that it is ready before it had one.
     is_ready: bool,
+    /// Ends the stream of that session.
+    stream: Option<AbortHandle>,
     /// Requests under way, by id. Those of the modern era have a handle: their client gives them
     /// up by a message here.
     asked: HashMap<Bytes, Option<AbortHandle>>,
@@ -271,6 +274,10 @@ impl<'p> Talk<'p> {
             self.asked.remove(&id);
         }
         self.session = Some(ended.session?);
+        // Whoever greets again has left the session before: what it hears is said by the new one.
+        if let Some(stream) = self.stream.take() {
+            stream.abort();
+        }
         self.standing()
     }
 
@@ -360,8 +367,10 @@ impl<'p> Talk<'p> {
             return None;
         }
         let (pipe, head) = (self.pipe, self.head(Method::GET));
-        let out = self.out.clone();
-        Some(Box::pin(pipe.stand(head, out)))
+        let (handle, registration) = AbortHandle::new_pair();
+        self.stream = Some(handle);
+        let stream = Abortable::new(pipe.stand(head, self.out.clone()), registration);
+        Some(Box::pin(async move { stream.await.unwrap_or_default() }))
     }
 
     /// The client is done: what its session made ends with it.

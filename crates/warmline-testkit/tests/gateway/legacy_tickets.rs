@@ -207,7 +207,7 @@ async fn a_client_that_comes_back_to_a_run_that_is_over_hears_of_the_loss() {
 }
 
 /// A gateway with its secrets and its store in a folder.
-async fn stored(folder: &TempDir, server: &LedgerServer) -> (Warmline, Gateway) {
+pub(super) async fn stored(folder: &TempDir, server: &LedgerServer) -> (Warmline, Gateway) {
     let warm = Warmline::builder()
         .server(Server::http(LEDGER, server.url()))
         .vault(Vault::in_folder(folder.path()).unwrap())

@@ -18,6 +18,7 @@ mod going_down;
 mod legacy;
 mod legacy_streams;
 mod legacy_tickets;
+mod listening_on;
 #[path = "../stage/lives.rs"]
 mod lives;
 #[path = "../gleaning/logbook.rs"]
@@ -28,6 +29,7 @@ mod merged_owners;
 mod merged_streams;
 mod merged_world;
 mod modern;
+mod noticed;
 mod old_transport;
 mod ops;
 mod ops_leaving;

@@ -152,6 +152,15 @@ impl Response {
         }
     }
 
+    /// The same, however long it takes.
+    pub(crate) async fn event_ever(&mut self) -> Option<Event> {
+        while !self.text.contains("\n\n") {
+            let piece = self.piece().await?;
+            self.text.push_str(&String::from_utf8(piece).unwrap());
+        }
+        self.event().await
+    }
+
     /// The next message of a stream; none at its end.
     pub(crate) async fn message(&mut self) -> Option<Value> {
         loop {

@@ -4,11 +4,16 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 use warmline::core::era::Era;
-use warmline::upstream::{Notices, Server};
+use warmline::upstream::{Listener, Notices, Server};
 
 use super::census::until;
-use super::child::{Child, HANDSHAKE, result};
+use super::child::{Child, HANDSHAKE, result, tool};
 use super::program::Program;
+
+/// Listens to a call.
+struct Somebody;
+
+impl Listener for Somebody {}
 
 /// Writes down the methods of what belongs to no call.
 #[derive(Debug, Default)]
@@ -62,7 +67,8 @@ hear
     let (board, child) = watched(program).await;
     let heard = ["notifications/message", "notifications/resources/updated"];
     until("both are heard", || board.methods() == heard).await;
-    result(child.call("any", json!({})).await);
+    let call = child.session.call(tool("any", json!({})), &Somebody);
+    result(call.await);
     assert_eq!(board.methods(), heard, "the second line was its caller's");
     child.ends().await;
 }

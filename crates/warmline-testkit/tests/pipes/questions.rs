@@ -83,10 +83,10 @@ async fn a_question_reaches_the_caller_and_its_answer_the_server() {
 }
 
 #[tokio::test]
-async fn a_question_that_nobody_answers_is_declined_by_its_kind() {
+async fn a_question_to_a_call_that_nobody_listens_to_is_refused_by_its_kind() {
     let child = Child::ledger(Era::Legacy, &[]).await;
     let form = result(child.call("ask_form", json!({})).await);
-    assert_eq!(answers(&form)[0]["action"], "decline");
+    assert_eq!(answers(&form)[0]["action"], "cancel");
     for name in ["ask_sampling", "ask_roots"] {
         let result = result(child.call(name, json!({})).await);
         assert_eq!(answers(&result)[0]["code"], -32601, "{name}: {result}");

@@ -79,6 +79,12 @@ impl Setup {
         told.map(|(_, orders)| orders)
     }
 
+    /// The level that a client wants log lines from, by its place.
+    pub(crate) fn level_wanted_by(&self, client: Digest) -> Option<usize> {
+        let orders = self.aside.get()?.orders.lock();
+        orders.wishes.get(&client)?.level
+    }
+
     /// A client is gone: gives the resources that it wanted to hear of.
     pub(crate) fn left_by(&self, client: Digest) -> BTreeSet<String> {
         let aside = self.aside.get();

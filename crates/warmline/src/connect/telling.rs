@@ -63,7 +63,13 @@ impl Connect {
             What::OpenFailed { trouble, took, .. } => {
                 self.open_failed(setup, happened, trouble, took);
             },
-            What::Lost { generation, why } => self.lost(setup, happened, generation, why),
+            What::Lost { generation, why } => {
+                // Who only listens to it would not notice.
+                if let Some(audience) = setup.audience() {
+                    audience.changed();
+                }
+                self.lost(setup, happened, generation, why);
+            },
             What::Checked {
                 generation,
                 health,
@@ -73,7 +79,12 @@ impl Connect {
             What::Breaker { scope, change } => {
                 self.breaker(&setup.entry, happened.owner, scope, change);
             },
-            What::KeyForgotten => self.shared.metrics.engine.keys_evicted.one_more(),
+            What::KeyForgotten => {
+                if let Some(audience) = setup.audience() {
+                    audience.changed();
+                }
+                self.shared.metrics.engine.keys_evicted.one_more();
+            },
             What::Waiting => {},
         }
     }

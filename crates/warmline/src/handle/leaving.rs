@@ -1,11 +1,12 @@
-//! A client session is over: what it wanted of a session that others share is taken back.
+//! What a client wants of a session that others share: known again when the client comes back, and
+//! taken back when its session is over.
 
 use std::sync::Arc;
 
 use warmline_core::key::Digest;
 
 use super::{Entered, ServerHandle};
-use crate::route::{self, Route};
+use crate::route;
 use crate::upstream::{Listener, Whose};
 
 /// Speaks for a client that is gone.
@@ -22,13 +23,23 @@ impl Listener for Leaving {
 }
 
 impl ServerHandle {
+    /// The level from which on a client session of this name wants log lines, by its place among
+    /// all levels, if it said so to the session that is held for this caller.
+    pub fn level_wanted_by(&self, client: Digest) -> Option<usize> {
+        let Entered::Known(entry) = &self.entry else {
+            return None;
+        };
+        let cell = route::remembered(&self.caller, entry)?;
+        cell.setup().level_wanted_by(client)
+    }
+
     /// A client session of this name is over, which shared a session of this server with others.
     /// What it alone wanted to hear of is taken back.
     pub async fn leave(&self, client: Digest) {
         let Entered::Known(entry) = &self.entry else {
             return;
         };
-        let Ok(Route::Held(cell)) = route::route(&self.caller, entry, None).await else {
+        let Some(cell) = route::remembered(&self.caller, entry) else {
             return;
         };
         for uri in cell.setup().left_by(client) {

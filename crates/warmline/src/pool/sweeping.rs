@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use warmline_core::key::{DeclaredId, Scope};
 use warmline_core::pool::{Event, Generation, Why};
 
-use super::cell::CellOf;
+use super::cell::{CellOf, Seen};
 use super::ground::Phase;
 use super::steps::Step;
 use super::{Connector, Pool, SpareKey, What};
@@ -31,6 +31,15 @@ pub(crate) struct KeepAlive<C: Connector> {
 }
 
 impl<C: Connector> KeepAlive<C> {
+    /// For a session that somebody doubts.
+    pub(crate) fn of(cell: &Arc<CellOf<C>>, seen: Seen<C>) -> Self {
+        Self {
+            cell: Arc::clone(cell),
+            generation: seen.generation,
+            session: seen.session,
+        }
+    }
+
     /// Whose session it is.
     pub(crate) fn server(&self) -> Arc<str> {
         Arc::clone(&self.cell.key().place().server)

@@ -3,8 +3,10 @@
 //! Used by: [`legacy`](super::legacy) for the GET stream of a session, and by
 //! [`two_endpoints`](super::two_endpoints), where that stream is the session.
 //!
-//! Responses go by id. Progress goes to the call whose token it names; other notices go to the
-//! oldest call. Whose question it is decides [`whose`]; one that is nobody's is refused at once.
+//! Responses go by id. Progress goes to the call whose token it names. What concerns everybody is
+//! told to them first; of the callers who did not hear it so, each hears it by one call. Other
+//! notices go to the oldest call that somebody listens to. Whose question it is decides [`whose`];
+//! one that is nobody's is refused at once.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -15,7 +17,7 @@ use warmline_core::exchange::{QuestionKind, Trouble};
 use warmline_core::protocol::envelope::{Id, Kind, Message, RpcError};
 
 use super::listener::{self, Spoken};
-use super::notices::{Concerns, concerns};
+use super::notices::{Concerns, Stray, concerns};
 use super::stream::{MAX_STRAYS, token_of};
 use super::whose::{self, Belongs, Whose};
 use crate::sync::Mutex;
@@ -92,6 +94,8 @@ pub(crate) enum Routed {
     Done,
     /// A notice with no call to hear it, for whoever hears the rest.
     Unheard(Message),
+    /// A notice for everybody, and then for calls of the others.
+    ForAll(Message),
     /// Nobody here can take it: this goes back.
     Answer(Bytes, Spoken),
     /// A question with no call in flight.
@@ -101,12 +105,6 @@ pub(crate) enum Routed {
     /// The server takes the question of this raw id back.
     TakenBack(Bytes),
     TooManyStrays,
-}
-
-/// A question with no call in flight: for whoever is there besides, else it is refused.
-pub(crate) struct Stray {
-    pub(crate) kind: QuestionKind,
-    pub(crate) message: Message,
 }
 
 /// A call in flight. Dropping it forgets it; its late answer is dropped.
@@ -161,6 +159,16 @@ impl Calls {
             Kind::Result | Kind::Error => state.reply(message),
             Kind::Notification => state.notice(message),
             Kind::Request => state.question(message),
+        }
+    }
+
+    /// Passes on what concerns everybody: to one call of each caller who was not told yet.
+    pub(crate) fn tell_callers(&self, message: &Message, told: &[Whose]) {
+        let mut state = self.0.lock();
+        for call in whose::to_tell(state.in_flight(), told) {
+            if let Some(slot) = state.open.get_mut(&call).filter(|slot| slot.has_room()) {
+                slot.push(message.clone());
+            }
         }
     }
 
@@ -221,17 +229,31 @@ impl State {
             return Routed::TakenBack(id);
         }
         let named = message.params().and_then(|params| token_of(&params));
-        let id = named.or_else(|| self.open.keys().next().copied());
-        let Some(slot) = id.and_then(|id| self.open.get_mut(&id)) else {
-            return match concerns(&message) {
-                Some(Concerns::SomeCall | Concerns::Everybody) => Routed::Unheard(message),
-                Some(Concerns::ItsCall) | None => Routed::Done,
-            };
+        let its_call = match concerns(&message) {
+            Some(Concerns::Everybody | Concerns::Somebody) => return Routed::ForAll(message),
+            Some(Concerns::SomeCall) => named.or_else(|| self.oldest()),
+            Some(Concerns::ItsCall) | None => named,
         };
-        if slot.has_room() {
-            slot.push(message);
+        match its_call.and_then(|id| self.open.get_mut(&id)) {
+            Some(slot) if slot.has_room() => slot.push(message),
+            None if concerns(&message) == Some(Concerns::SomeCall) => {
+                return Routed::Unheard(message);
+            },
+            Some(_) | None => {},
         }
         Routed::Done
+    }
+
+    /// The calls that wait for their answers, oldest first, and whose they are.
+    fn in_flight(&self) -> impl Iterator<Item = (u64, Option<Whose>)> + Clone + '_ {
+        let in_flight = self.open.iter().filter(|(_, slot)| !slot.answered);
+        in_flight.map(|(id, slot)| (*id, slot.whose))
+    }
+
+    /// The oldest call that somebody listens to: a notice that names none is taken to be its.
+    fn oldest(&self) -> Option<u64> {
+        let mut listened_to = self.in_flight().filter(|(_, whose)| whose.is_some());
+        listened_to.next().map(|(id, _)| id)
     }
 
     fn question(&mut self, message: Message) -> Routed {
@@ -241,9 +263,8 @@ impl State {
             return Routed::Answer(id, Spoken::Result(Bytes::from_static(b"{}")));
         }
         let kind = QuestionKind::of(method);
-        let in_flight = self.open.iter().filter(|(_, slot)| !slot.answered);
-        let in_flight = in_flight.map(|(id, slot)| (*id, slot.whose));
-        let belongs = whose::question(&message, |id| self.late.contains(&id), in_flight);
+        let is_given_up = |id| self.late.contains(&id);
+        let belongs = whose::question(&message, is_given_up, self.in_flight());
         match (belongs, kind) {
             (Belongs::To(call), _) => match self.open.get_mut(&call) {
                 Some(slot) if slot.has_room() => {
@@ -253,7 +274,7 @@ impl State {
                 Some(_) | None => Routed::Answer(id, listener::refused(kind)),
             },
             (Belongs::ToSomebody, Some(kind)) => Routed::Nobodys(id, kind),
-            (Belongs::ToNoCall, Some(kind)) => Routed::Stray(Stray { kind, message }),
+            (Belongs::ToNoCall, Some(kind)) => Routed::Stray(Stray::of(kind, &message)),
             (Belongs::ToSomebody | Belongs::ToNoCall, None) => {
                 Routed::Answer(id, listener::refused(None))
             },

@@ -315,7 +315,7 @@ impl LegacyHttp {
                     return answer::streamed(self.sent(watch.id), &message, request, watch.before);
                 },
                 Pause::Ask(asking) => {
-                    self.voice.hear_question(watch, asking);
+                    self.hear_question(watch, asking);
                     arrival = Some(stream);
                     continue;
                 },

@@ -13,6 +13,7 @@ use warmline_core::protocol::envelope::{Kind, Message};
 
 use super::aside::Aside;
 use super::listener::{self, Asked, Spoken};
+use super::whose::Whose;
 use crate::clock;
 
 /// So long somebody may take to answer a question that belongs to no call.
@@ -23,14 +24,20 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(600);
 ///
 /// Called by whoever reads the server's words, which waits meanwhile: it must be quick. A list
 /// that changed and a resource that was updated are told here also when they come in the middle
-/// of a call, whose listener hears them too.
+/// of a call; its listener hears them too, unless its caller hears them here.
 pub trait Notices: Send + Sync + fmt::Debug {
     /// Something was told; `params` is a raw JSON object.
     fn notice(&self, method: &str, params: &[u8]);
 
-    /// The same, told in the middle of a call whose listener hears it too.
-    fn overheard(&self, method: &str, params: &[u8]) {
+    /// The same for what concerns everybody. Says whose calls need not tell it again.
+    fn for_all(&self, method: &str, params: &[u8]) -> Vec<Whose> {
         self.notice(method, params);
+        self.whose().into_iter().collect()
+    }
+
+    /// Whose calls are those of the one who hears it here. None: nobody's.
+    fn whose(&self) -> Option<Whose> {
+        None
     }
 
     /// Something is asked that belongs to no call. None: nobody here can answer it.
@@ -50,6 +57,8 @@ pub trait Notices: Send + Sync + fmt::Debug {
 pub(crate) enum Concerns {
     /// Everybody, whatever it came with.
     Everybody,
+    /// The call on whose own stream it came, else everybody: whoever knows nothing of it ignores it.
+    Somebody,
     /// The call it came with, else whoever hears the rest.
     SomeCall,
     /// The call that it names, and nobody else.
@@ -66,9 +75,39 @@ pub(crate) fn concerns(message: &Message) -> Option<Concerns> {
         | "notifications/resources/list_changed"
         | "notifications/prompts/list_changed"
         | "notifications/resources/updated" => Concerns::Everybody,
+        "notifications/elicitation/complete" => Concerns::Somebody,
         "notifications/progress" | "notifications/cancelled" => Concerns::ItsCall,
         _ => Concerns::SomeCall,
     })
+}
+
+/// What became of a message on the stream of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Beside {
+    /// Its caller has yet to hear it.
+    ForItsCaller,
+    /// Everybody whom it concerns was told.
+    Told,
+}
+
+/// A question that belongs to no call: for whoever is there besides, else it is refused.
+#[derive(Debug)]
+pub(crate) struct Stray {
+    pub(crate) kind: QuestionKind,
+    /// Its raw id.
+    pub(crate) id: Bytes,
+    pub(crate) params: Bytes,
+}
+
+impl Stray {
+    pub(crate) fn of(kind: QuestionKind, message: &Message) -> Self {
+        let params = message.params();
+        Self {
+            kind,
+            id: Bytes::copy_from_slice(message.raw_id().unwrap_or(b"null")),
+            params: params.unwrap_or_else(|| Bytes::from_static(b"{}")),
+        }
+    }
 }
 
 /// Who hears the notices of a session; mostly nobody.
@@ -90,24 +129,30 @@ impl Hearing {
         notices.notice(method, &params);
     }
 
-    /// Tells what a call hears too, if it concerns everybody.
-    pub(crate) fn tell_if_for_all(&self, message: &Message) {
-        self.overhear(self.if_for_all(message).as_ref());
+    /// Tells what concerns everybody, and says whose calls need not tell it again.
+    pub(crate) fn tell_all(&self, message: &Message) -> Vec<Whose> {
+        let (Some(notices), Some(method)) = (&self.0, message.method()) else {
+            return Vec::new();
+        };
+        let params = message.params();
+        notices.for_all(method, params.as_deref().unwrap_or(b"{}"))
     }
 
-    /// The message, if it concerns everybody and anybody hears it.
-    pub(crate) fn if_for_all(&self, message: &Message) -> Option<Message> {
-        let is_for_all = || self.0.is_some() && concerns(message) == Some(Concerns::Everybody);
-        is_for_all().then(|| message.clone())
-    }
-
-    /// Tells what a call hears too.
-    pub(crate) fn overhear(&self, message: Option<&Message>) {
-        if let (Some(notices), Some(message)) = (&self.0, message)
-            && let Some(method) = message.method()
-        {
-            let params = message.params();
-            notices.overheard(method, params.as_deref().unwrap_or(b"{}"));
+    /// Tells what came on the stream of a call to those others whom it concerns.
+    pub(crate) fn tell_beside(&self, message: &Message, caller: Option<Whose>) -> Beside {
+        let is_for_others = match concerns(message) {
+            Some(Concerns::Everybody) => true,
+            // Nobody listens to the call.
+            Some(Concerns::Somebody | Concerns::SomeCall) => caller.is_none(),
+            Some(Concerns::ItsCall) | None => false,
+        };
+        if !is_for_others {
+            return Beside::ForItsCaller;
+        }
+        let told = self.tell_all(message);
+        match caller {
+            Some(caller) if !told.contains(&caller) => Beside::ForItsCaller,
+            Some(_) | None => Beside::Told,
         }
     }
 
@@ -124,13 +169,11 @@ impl Hearing {
     /// gets nothing.
     pub(crate) fn ask(
         &self,
-        (aside, kind): (&Arc<Aside>, QuestionKind),
-        message: &Message,
+        aside: &Arc<Aside>,
+        stray: Stray,
         answer: impl FnOnce(&[u8], Spoken) + Send + 'static,
     ) {
-        let id = Bytes::copy_from_slice(message.raw_id().unwrap_or(b"null"));
-        let params = message.params();
-        let params = params.unwrap_or_else(|| Bytes::from_static(b"{}"));
+        let Stray { kind, id, params } = stray;
         let question = Question { kind, params };
         let open = aside.open(id.clone());
         let asked = self.0.as_ref().and_then(|it| it.question(question));

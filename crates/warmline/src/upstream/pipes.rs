@@ -14,6 +14,7 @@ use warmline_core::protocol::splice::{self, Edit};
 
 use super::answer;
 use super::hidden::Hidden;
+use super::legacy::Stood;
 use super::limits::{Digits, Ids, Limits};
 use super::listener::{self, Listener, Spoken};
 use super::mirrors::{Mirrors, NotMirrored};
@@ -200,6 +201,13 @@ impl Piped {
     /// Sends a notification; `params` is a raw JSON object.
     pub(crate) fn notify(&self, method: &str, params: &[u8]) -> Result<(), Trouble> {
         self.pipe.say(notification(method, Some(params)))
+    }
+
+    /// Waits until the program is gone.
+    pub(crate) async fn ended(&self) -> Stood {
+        self.pipe.gone().await;
+        self.standing.retire(Reason::ChildExit);
+        Stood::Over
     }
 
     pub(crate) fn report(&self) -> ChildReport {

@@ -235,8 +235,9 @@ impl Session {
         match &self.driver {
             Driver::LegacyHttp(driver) => driver.stand(missed).await,
             Driver::ModernHttp(_) => Stood::Never,
-            // What they tell comes anyway.
-            Driver::Piped(_) | Driver::TwoEndpoints(_) => std::future::pending().await,
+            // What they tell comes anyway, until they end.
+            Driver::Piped(driver) => driver.ended().await,
+            Driver::TwoEndpoints(driver) => driver.ended().await,
         }
     }
 

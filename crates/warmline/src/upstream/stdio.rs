@@ -275,6 +275,11 @@ impl Pipe {
         }
     }
 
+    /// Waits until the child and its tree are gone.
+    pub(crate) async fn gone(&self) {
+        self.handle.desk.gone().await;
+    }
+
     /// Ends the child: its input, 2 s, TERM to its group, 2 s, KILL. The tree is gone when this
     /// returns. Calls under way are lost at once. Dropped half-way, the closing goes on.
     pub(crate) async fn close(&self) {

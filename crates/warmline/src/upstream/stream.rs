@@ -14,7 +14,7 @@ use super::calls::{Call, Heard};
 use super::http::{Arrival, Cut};
 use super::limits::Limits;
 use super::listener::{Listener, Open};
-use super::notices::Hearing;
+use super::notices::{Beside, Hearing};
 use super::whose;
 use crate::clock::{self, Instant};
 
@@ -165,9 +165,13 @@ impl<'a> Watch<'a> {
             return None;
         }
         match Message::split(event.data) {
-            Ok(message) => {
-                self.hearing.tell_if_for_all(&message);
-                self.heed_message(message)
+            Ok(message) => match self.hearing.tell_beside(&message, self.listener.whose()) {
+                Beside::ForItsCaller => self.heed_message(message),
+                Beside::Told => {
+                    self.before = Before::Something;
+                    self.limits.sign_of_life();
+                    None
+                },
             },
             Err(malformed) => {
                 self.bad = Some(malformed.to_string());

@@ -7,11 +7,13 @@
 //! POST is only acknowledged (202); its answer comes down the stream, sometimes before the
 //! acknowledgement.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use url::Url;
 use warmline_core::code::Reason;
@@ -22,13 +24,14 @@ use warmline_core::protocol::sse::SseParser;
 
 use super::answer;
 use super::aside::Aside;
-use super::calls::{Calls, Heard, Routed, Stray};
+use super::calls::{Calls, Heard, Routed};
 use super::hidden::Hidden;
 use super::http::{Arrival, BodyKind, Cut};
+use super::legacy::Stood;
 use super::letterhead::{Form, Letterhead};
 use super::limits::{Ids, Limits};
 use super::listener::{self, Listener};
-use super::notices::Hearing;
+use super::notices::{Hearing, Stray};
 use super::pipes::{notification, write_legacy};
 use super::session::Standing;
 use super::stream::{Pause, Watch};
@@ -53,6 +56,8 @@ struct Up {
     /// Questions that belong to no call.
     aside: Arc<Aside>,
     standing: Standing,
+    /// Told when its stream has ended.
+    over: Notify,
 }
 
 impl TwoEndpoints {
@@ -86,6 +91,7 @@ impl TwoEndpoints {
             hearing,
             aside: Arc::default(),
             standing: Standing::default(),
+            over: Notify::new(),
         });
         let calls = Arc::new(Calls::of_the_only_stream());
         let reading = read(Arc::clone(&up), Arc::clone(&calls), stream, parser);
@@ -110,6 +116,16 @@ impl TwoEndpoints {
     /// What must not be told of what it sends.
     pub(crate) fn hidden(&self) -> Hidden {
         self.up.voice.head.hidden()
+    }
+
+    /// Waits until its stream has ended.
+    pub(crate) async fn ended(&self) -> Stood {
+        let mut over = pin!(self.up.over.notified());
+        over.as_mut().enable();
+        if self.up.standing.retired().is_none() {
+            over.await;
+        }
+        Stood::Over
     }
 
     /// The server's name, for messages.
@@ -244,12 +260,14 @@ async fn read(up: Arc<Up>, calls: Arc<Calls>, mut stream: Arrival, mut parser: S
                 let Ok(message) = Message::split(event.data) else {
                     continue;
                 };
-                let for_all = up.hearing.if_for_all(&message);
                 match calls.route(message) {
-                    Routed::Done => up.hearing.overhear(for_all.as_ref()),
+                    Routed::Done => {},
                     Routed::Unheard(notice) => up.hearing.tell(&notice),
+                    Routed::ForAll(notice) => {
+                        calls.tell_callers(&notice, &up.hearing.tell_all(&notice));
+                    },
                     Routed::Answer(id, spoken) => up.voice.answer(&id, spoken, &[]),
-                    Routed::Stray(stray) => ask_aside(&up, &stray),
+                    Routed::Stray(stray) => ask_aside(&up, stray),
                     Routed::Nobodys(id, kind) => {
                         up.voice.answer(&id, up.hearing.refuse(kind), &[]);
                     },
@@ -276,13 +294,13 @@ async fn read(up: Arc<Up>, calls: Arc<Calls>, mut stream: Arrival, mut parser: S
         up.voice.server()
     );
     calls.end(&Trouble::new(Reason::ReplyLost, what).because(why));
+    up.over.notify_waiters();
 }
 
 /// Puts a question that belongs to no call to whoever attends, else refuses it.
-fn ask_aside(up: &Arc<Up>, stray: &Stray) {
+fn ask_aside(up: &Arc<Up>, stray: Stray) {
     let weak = Arc::downgrade(up);
-    let asked = (&up.aside, stray.kind);
-    up.hearing.ask(asked, &stray.message, move |id, spoken| {
+    up.hearing.ask(&up.aside, stray, move |id, spoken| {
         if let Some(up) = weak.upgrade() {
             up.voice.answer(id, spoken, &[]);
         }

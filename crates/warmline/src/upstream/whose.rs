@@ -32,16 +32,18 @@ pub(crate) enum Belongs {
 }
 
 /// To whom a question belongs: to the call it names, else to the caller whose calls are in flight,
-/// if it is one. `in_flight` are the calls that wait for their answers, oldest first; those that
-/// nobody listens to count only where there are no others.
+/// if it is one. `in_flight` are the calls that wait for their answers, oldest first; to those that
+/// nobody listens to, as our own are, nothing belongs.
 pub(crate) fn question(
     message: &Message,
     is_given_up: impl FnOnce(u64) -> bool,
     in_flight: impl Iterator<Item = (u64, Option<Whose>)> + Clone,
 ) -> Belongs {
     if let Some(named) = named_call(message) {
-        if in_flight.clone().any(|(id, _)| id == named) {
-            return Belongs::To(named);
+        match in_flight.clone().find(|(id, _)| *id == named) {
+            Some((_, Some(_))) => return Belongs::To(named),
+            Some((_, None)) => return Belongs::ToNoCall,
+            None => {},
         }
         if is_given_up(named) {
             return Belongs::ToNoCall;
@@ -51,9 +53,9 @@ pub(crate) fn question(
     let mut found = None;
     for (id, whose) in in_flight {
         match (found, whose) {
-            (None, _) | (Some((_, None)), Some(_)) => found = Some((id, whose)),
-            (Some((_, Some(first))), Some(other)) if first != other => return Belongs::ToSomebody,
-            (Some(_), _) => {},
+            (None, Some(whose)) => found = Some((id, whose)),
+            (Some((_, first)), Some(other)) if first != other => return Belongs::ToSomebody,
+            (Some(_), _) | (None, None) => {},
         }
     }
     found.map_or(Belongs::ToNoCall, |(id, _)| Belongs::To(id))
@@ -74,6 +76,24 @@ pub(crate) fn named_call(message: &Message) -> Option<u64> {
     .into_iter()
     .flatten()
     .find_map(|raw| raw.get().parse().ok())
+}
+
+/// Of calls in flight, oldest first, one of each caller who was not told yet.
+pub(crate) fn to_tell(
+    in_flight: impl Iterator<Item = (u64, Option<Whose>)>,
+    told: &[Whose],
+) -> Vec<u64> {
+    let mut told = told.to_vec();
+    let mut calls = Vec::new();
+    for (id, whose) in in_flight {
+        if let Some(whose) = whose
+            && !told.contains(&whose)
+        {
+            told.push(whose);
+            calls.push(id);
+        }
+    }
+    calls
 }
 
 /// The raw id of the question that a server takes back, if that is what it says.
@@ -125,17 +145,18 @@ mod tests {
         let named = r#"{"_meta":{"progressToken":8}}"#;
         let given_up = r#"{"_meta":{"progressToken":3}}"#;
         let foreign = r#"{"_meta":{"progressToken":99}}"#;
-        let rows: [(&str, &InFlight, Belongs); 12] = [
+        let rows: [(&str, &InFlight, Belongs); 13] = [
             ("{}", &[], Belongs::ToNoCall),
             ("{}", &[(7, a)], Belongs::To(7)),
             ("{}", &[(7, a), (8, a)], Belongs::To(7)),
             ("{}", &[(7, a), (8, b)], Belongs::ToSomebody),
             ("{}", &[(7, a), (8, a), (9, b)], Belongs::ToSomebody),
-            ("{}", &[(7, None)], Belongs::To(7)),
+            ("{}", &[(7, None)], Belongs::ToNoCall),
             ("{}", &[(7, None), (8, b)], Belongs::To(8)),
             ("{}", &[(7, a), (8, None)], Belongs::To(7)),
             ("{}", &[(7, None), (8, a), (9, b)], Belongs::ToSomebody),
             (named, &[(7, a), (8, b)], Belongs::To(8)),
+            (named, &[(7, a), (8, None)], Belongs::ToNoCall),
             (given_up, &[(7, a), (8, b)], Belongs::ToNoCall),
             (foreign, &[(7, a), (8, a)], Belongs::To(7)),
         ];

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use warmline::Listener;
-use warmline::core::exchange::{Answer, News, Question};
+use warmline::core::exchange::{Answer, News, Question, QuestionKind};
 use warmline::core::key::Digest;
 use warmline::core::protocol::envelope::{Kind, Message};
 use warmline::core::protocol::splice::{self, Edit};
@@ -27,22 +27,38 @@ const MAX_OPEN: usize = 64;
 
 /// The questions that a client has not answered yet.
 #[derive(Debug, Default)]
-pub(super) struct Questions(Mutex<Vec<(u64, oneshot::Sender<Answer>)>>);
+pub(super) struct Questions(Mutex<Asking>);
+
+#[derive(Debug, Default)]
+struct Asking {
+    open: Vec<(u64, oneshot::Sender<Answer>)>,
+    /// Whether the client session is over: nobody answers any more.
+    is_over: bool,
+}
 
 impl Questions {
     /// Notes a question; none where too many are open.
     fn open(&self, number: u64) -> Option<oneshot::Receiver<Answer>> {
-        let mut open = self.0.lock();
-        if open.len() >= MAX_OPEN {
+        let mut asking = self.0.lock();
+        if asking.is_over || asking.open.len() >= MAX_OPEN {
             return None;
         }
         let (answer, answered) = oneshot::channel();
-        open.push((number, answer));
+        asking.open.push((number, answer));
         Some(answered)
     }
 
+    /// The client session is over: whoever waits for an answer hears that none comes.
+    pub(super) fn end(&self) {
+        let mut asking = self.0.lock();
+        asking.is_over = true;
+        let left = std::mem::take(&mut asking.open);
+        drop(asking);
+        drop(left);
+    }
+
     fn close(&self, number: u64) -> Option<oneshot::Sender<Answer>> {
-        let mut open = self.0.lock();
+        let open = &mut self.0.lock().open;
         let place = open.iter().position(|(asked, _)| *asked == number)?;
         Some(open.swap_remove(place).1)
     }
@@ -66,7 +82,7 @@ impl Questions {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.lock().is_empty()
+        self.0.lock().open.is_empty()
     }
 }
 
@@ -76,6 +92,7 @@ fn ask(client: &Arc<Client>, question: &Question, lane: &Arc<Lane>) -> Asked<'st
     if !client.answers().can(question.kind) {
         return declined();
     }
+    let kind = question.kind;
     let number = client.new_number();
     let Some(answered) = client.questions.open(number) else {
         return declined();
@@ -94,10 +111,18 @@ fn ask(client: &Arc<Client>, question: &Question, lane: &Arc<Lane>) -> Asked<'st
     // stream, and one that polls leaves after each question. What ends it: the answer, a cancel, the
     // end of the client session, or the limit of the whole call, which runs while it waits.
     Box::pin(async move {
-        let answer = answered.await.unwrap_or(Answer::Declined);
+        let answer = answered.await.unwrap_or_else(|_| unanswered(kind));
         drop(open);
         answer
     })
+}
+
+/// What a question gets whose client is gone: nobody has decided anything.
+fn unanswered(kind: QuestionKind) -> Answer {
+    match kind {
+        QuestionKind::Elicitation => Answer::Result(Bytes::from_static(br#"{"action":"cancel"}"#)),
+        QuestionKind::Sampling | QuestionKind::Roots => Answer::Declined,
+    }
 }
 
 /// A question that waits for its answer. Whoever does not want to know any more drops it, and the
@@ -230,6 +255,10 @@ impl Notices for StandingEar {
             return;
         }
         self.lane.tell(notification(method, params));
+    }
+
+    fn whose(&self) -> Option<Whose> {
+        Some(Whose::of(&*self.client))
     }
 
     fn question(&self, question: Question) -> Option<Asked<'static>> {

@@ -389,7 +389,8 @@ impl Client {
         if let Some(lane) = self.standing_lane() {
             lane.end(None);
         }
-        self.leave();
+        self.questions.end();
+        self.leave(visit);
         for call in self.calls.lock().iter() {
             call.lane.cancel();
         }
@@ -404,12 +405,16 @@ impl Client {
     }
 
     /// Takes back what it wanted in runs that go on without it. Nobody waits for that.
-    fn leave(&self) {
+    fn leave(&self, visit: &Visit<'_>) {
         let Some(name) = self.name() else { return };
         let ways = self.ways.lock();
         let named = ways.iter().filter(|(run, _)| run.is_some());
-        for (_, way) in named {
-            let server = way.server.clone();
+        let mut servers: Vec<_> = named.map(|(_, way)| way.server.clone()).collect();
+        drop(ways);
+        if servers.is_empty() {
+            servers = self.shared_servers(visit);
+        }
+        for server in servers {
             let leaving = async move { server.leave(name).await };
             drop(clock::spawn("client-leaving", leaving));
         }

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use warmline::ServerHandle;
 use warmline::core::protocol::meta::LOG_LEVELS;
 use warmline::core::protocol::params::Params;
 
@@ -16,6 +17,15 @@ impl Client {
     /// It asked for log lines from a level on.
     pub(super) fn hears_from(&self, level: u8) {
         self.level.store(level, Ordering::Relaxed);
+    }
+
+    /// It comes to a server, maybe again: the session there knows what it asked for.
+    pub(super) fn comes_back_to(&self, server: &ServerHandle) {
+        let known = self.name().and_then(|name| server.level_wanted_by(name));
+        let place = known.and_then(|place| u8::try_from(place + 1).ok());
+        if let Some(place) = place {
+            self.hears_from(place);
+        }
     }
 
     /// Whether it asked for a log line like this. Others may share its session, and want more.

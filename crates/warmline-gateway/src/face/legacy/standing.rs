@@ -123,7 +123,8 @@ fn stand(
     };
     match client.way(visit, None) {
         Ok(way) => {
-            at.hear(run.as_deref(), ear, &way.server);
+            let run = run.as_deref().or(client.run.as_deref());
+            at.hear(run, ear, &way.server);
             flow.holding((reading, at)).response()
         },
         Err(refusal) => {

@@ -116,10 +116,8 @@ impl Client {
             Some(run) => run.server(name)?,
             None => identity.server(name)?,
         };
-        let server = server
-            .of_caller(&visit.head.headers)
-            .declaring(self.declared(visit))
-            .in_era(Era::Legacy);
+        let server = self.meet(visit, server);
+        self.comes_back_to(&server);
         let way = Arc::new(Way { server, run });
         let mut ways = self.ways.lock();
         let is_other = |(run, way): &NamedWay| run.as_deref() != named || way.server.name() != name;
@@ -134,6 +132,33 @@ impl Client {
             self.hear_anew(named, &way.server);
         }
         Ok((way, entered))
+    }
+
+    /// The server as this client speaks with it.
+    fn meet(&self, visit: &Visit<'_>, server: ServerHandle) -> ServerHandle {
+        server
+            .of_caller(&visit.head.headers)
+            .declaring(self.declared(visit))
+            .in_era(Era::Legacy)
+    }
+
+    /// The servers of the run that it shares with others, if that is still there. A client that
+    /// was forgotten meanwhile does not know its ways there any more.
+    pub(super) fn shared_servers(&self, visit: &Visit<'_>) -> Vec<ServerHandle> {
+        let said = named_run(visit, None).ok().flatten();
+        let Some(name) = said.as_deref().or(self.run.as_deref()) else {
+            return Vec::new();
+        };
+        let identity = identity(visit, Some(name), self.ticket.as_ref());
+        let Ok(run) = identity.join(name) else {
+            return Vec::new();
+        };
+        let names = match visit.target.server {
+            Some(server) => vec![server.to_owned()],
+            None => visit.shared.warm.servers(),
+        };
+        let reached = names.iter().filter_map(|name| run.server(name).ok());
+        reached.map(|server| self.meet(visit, server)).collect()
     }
 
     /// What is said of the client where a session is opened for it.

@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use warmline_core::code::Reason;
 use warmline_core::delivery::Delivery;
-use warmline_core::exchange::Trouble;
+use warmline_core::exchange::{QuestionKind, Trouble};
 use warmline_core::protocol::envelope::Message;
 use warmline_core::protocol::headers::LAST_EVENT_ID;
 use warmline_core::protocol::sse::SseParser;
@@ -29,11 +29,12 @@ use super::{LegacyHttp, spread};
 use crate::clock;
 use crate::sync::Mutex;
 use crate::upstream::aside::Aside;
-use crate::upstream::calls::{Call, Calls, Stray};
+use crate::upstream::calls::{Call, Calls};
 use crate::upstream::http::{Arrival, BodyKind, Lost};
 use crate::upstream::letterhead::Form;
 use crate::upstream::listener::{self, Listener};
-use crate::upstream::stream::{Pause, Watch, next_of};
+use crate::upstream::notices::Stray;
+use crate::upstream::stream::{Asking, Pause, Watch, next_of};
 
 /// How long a call that may need the stream waits for its head, in milliseconds: what is asked on
 /// a stream that is not there is lost, and the call waits for ever. A server that sends no head
@@ -97,6 +98,8 @@ enum Stream {
     Denied,
     /// The server has none, or has none any more.
     Refused,
+    /// The server did not find it: it has none, or it forgot the session.
+    NotFound,
 }
 
 /// Who wants the stream.
@@ -113,6 +116,8 @@ enum Wanted {
 pub(crate) enum Stood {
     /// This session has no standing stream.
     Never,
+    /// The server did not find it: this session has none, or is gone.
+    Doubtful,
     /// The server wants to see another credential.
     Denied,
     /// This session is over.
@@ -199,7 +204,7 @@ impl LegacyHttp {
         match &*stream {
             Stream::Running(reader) if !reader.is_finished() => return None,
             Stream::Failed | Stream::Denied if wanted == Wanted::ByCall => return None,
-            Stream::Refused => return None,
+            Stream::Refused | Stream::NotFound => return None,
             Stream::Running(_) | Stream::Closed | Stream::Failed | Stream::Denied => {},
         }
         let begun = Arc::new(Notify::new());
@@ -253,6 +258,7 @@ impl LegacyHttp {
                 Stream::Closed | Stream::Failed => return None,
                 Stream::Denied => return Some(Stood::Denied),
                 Stream::Refused => return Some(Stood::Never),
+                Stream::NotFound => return Some(Stood::Doubtful),
             }
             turned.await;
         }
@@ -299,12 +305,24 @@ impl LegacyHttp {
         self.while_listening(std::future::pending(), watch).await
     }
 
+    /// Puts a question on the stream of a call to its listener. Where there is none, it is for
+    /// those who hear what belongs to no call.
+    pub(super) fn hear_question(self: &Arc<Self>, watch: &mut Watch<'_>, asking: Asking) {
+        match QuestionKind::of(&asking.method) {
+            Some(kind) if watch.listener.whose().is_none() => self.ask_aside(Stray {
+                kind,
+                id: asking.id,
+                params: asking.params,
+            }),
+            Some(_) | None => self.voice.hear_question(watch, asking),
+        }
+    }
+
     /// Puts a question that belongs to no call to whoever attends, else refuses it.
-    fn ask_aside(self: &Arc<Self>, stray: &Stray) {
+    fn ask_aside(self: &Arc<Self>, stray: Stray) {
         let session = Arc::downgrade(self);
         let aside = &self.listening.get_or_init(Box::default).aside;
-        let asked = (aside, stray.kind);
-        self.hearing.ask(asked, &stray.message, move |id, spoken| {
+        self.hearing.ask(aside, stray, move |id, spoken| {
             if let Some(session) = session.upgrade() {
                 session.voice.answer(id, spoken, &[]);
             }
@@ -474,6 +492,7 @@ fn refused(session: &Weak<LegacyHttp>, other: &Arrival, resumed: bool) -> Stream
             Stream::Closed
         },
         401 => Stream::Denied,
+        400 | 404 | 410 => Stream::NotFound,
         // Late, busy, or a gateway in trouble.
         408 | 425 | 429 | 500 | 502..=599 => Stream::Failed,
         _ => Stream::Refused,

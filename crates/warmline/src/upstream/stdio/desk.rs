@@ -21,7 +21,7 @@ use super::{Abandoned, PipeNews, Questions, Waits};
 use crate::sync::Mutex;
 use crate::upstream::listener::Spoken;
 use crate::upstream::process::Exit;
-use crate::upstream::whose::Whose;
+use crate::upstream::whose::{self, Whose};
 
 /// What callers and the owner task share.
 #[derive(Debug)]
@@ -319,6 +319,14 @@ impl Desk {
         routing(&mut self.state.lock())
     }
 
+    /// Owner: passes on what concerns everybody, to one call of each caller who was not told yet.
+    pub(super) fn tell_callers(&self, message: &Message, told: &[Whose]) {
+        let mut state = self.state.lock();
+        for call in whose::to_tell(state.callers(), told) {
+            state.tell(call, message.clone(), PipeNews::Notice);
+        }
+    }
+
     /// Owner: no call can be answered any more. The first trouble counts.
     pub(super) fn end(&self, trouble: Trouble) {
         let mut state = self.state.lock();
@@ -378,9 +386,10 @@ impl State {
         self.callers().map(|(id, _)| id).collect()
     }
 
-    /// The oldest of them: a notice that names no call is taken to be its.
+    /// The oldest that somebody listens to: a notice that names no call is taken to be its.
     pub(super) fn oldest(&self) -> Option<u64> {
-        self.callers().next().map(|(id, _)| id)
+        let mut listened_to = self.callers().filter(|(_, whose)| whose.is_some());
+        listened_to.next().map(|(id, _)| id)
     }
 
     pub(super) fn is_in_flight(&self, id: u64) -> bool {

@@ -303,12 +303,13 @@ impl Output {
             Line::Full(line) => {
                 match desk.route(|state| routing::take_in(state, line))? {
                     None => {},
-                    Some(Taken::Heard(notice)) => self.hearing.overhear(Some(&notice)),
-                    Some(Taken::Unheard(notice)) => self.hearing.tell(&notice),
-                    Some(Taken::Stray(kind, question)) => {
+                    Some(Taken::ForAll(notice)) => {
+                        desk.tell_callers(&notice, &self.hearing.tell_all(&notice));
+                    },
+                    Some(Taken::Aside(notice)) => self.hearing.tell(&notice),
+                    Some(Taken::Stray(stray)) => {
                         let desk = Arc::downgrade(desk);
-                        let asked = (&self.aside, kind);
-                        self.hearing.ask(asked, &question, move |id, spoken| {
+                        self.hearing.ask(&self.aside, stray, move |id, spoken| {
                             if let Some(desk) = desk.upgrade() {
                                 desk.answer(spoken, id);
                             }

@@ -1,7 +1,9 @@
 //! Whose message is it? One line of a child's output in, its consequences out.
 //!
-//! Replies go by id. Notices go to the call they name, else to the oldest call in flight. Whose
-//! question it is decides [`whose`]; one that is nobody's is refused at once.
+//! Replies go by id. Notices go to the call they name; what names none and concerns everybody is
+//! told to them first, and then to one call of each caller who did not hear it so; the rest goes to
+//! the oldest call that somebody listens to. Whose question it is decides [`whose`]; one that is
+//! nobody's is refused at once.
 
 use bytes::Bytes;
 use warmline_core::code::Reason;
@@ -13,7 +15,7 @@ use super::desk::State;
 use super::{PipeNews, Questions};
 use crate::upstream::calls::is_unread;
 use crate::upstream::listener::{Spoken, refused};
-use crate::upstream::notices::{Concerns, concerns};
+use crate::upstream::notices::{Concerns, Stray, concerns};
 use crate::upstream::stderr;
 use crate::upstream::whose::{self, Belongs, named_call};
 
@@ -29,12 +31,12 @@ pub(super) enum Fed {
 /// What concerns others than the calls in flight.
 #[derive(Debug)]
 pub(super) enum Taken {
-    /// A notice that concerns everybody, and that a call hears too.
-    Heard(Message),
-    /// A notice with no call to hear it.
-    Unheard(Message),
+    /// A notice for everybody, and then for calls of the others.
+    ForAll(Message),
+    /// A notice with no call to hear it, or that concerns others as well.
+    Aside(Message),
     /// A question with no call in flight.
-    Stray(QuestionKind, Message),
+    Stray(Stray),
     /// A question that may be of calls of several callers.
     Nobodys(QuestionKind, Message),
     /// The server takes the question of this raw id back.
@@ -140,17 +142,21 @@ fn notice(state: &mut State, message: Message) -> Option<Taken> {
         return Some(Taken::Withdrawn(id));
     }
     let concerns = concerns(&message);
-    let whose = match named_call(&message) {
-        Some(id) => Some(id).filter(|id| state.is_in_flight(*id)),
-        None => state.oldest(),
+    let whose = match (named_call(&message), concerns) {
+        (Some(id), _) => Some(id).filter(|id| state.is_in_flight(*id)),
+        (None, Some(Concerns::Everybody | Concerns::Somebody)) => {
+            return Some(Taken::ForAll(message));
+        },
+        (None, Some(Concerns::SomeCall | Concerns::ItsCall) | None) => state.oldest(),
     };
     let told = whose.is_some_and(|id| state.tell(id, message.clone(), PipeNews::Notice));
     state.skipped.unheard += u64::from(!told);
     match concerns {
-        Some(Concerns::Everybody) if told => Some(Taken::Heard(message)),
-        Some(Concerns::Everybody) => Some(Taken::Unheard(message)),
-        Some(Concerns::SomeCall) if whose.is_none() => Some(Taken::Unheard(message)),
-        Some(Concerns::SomeCall | Concerns::ItsCall) | None => None,
+        Some(Concerns::Everybody) => Some(Taken::Aside(message)),
+        Some(Concerns::Somebody | Concerns::SomeCall) if whose.is_none() => {
+            Some(Taken::Aside(message))
+        },
+        Some(Concerns::Somebody | Concerns::SomeCall | Concerns::ItsCall) | None => None,
     }
 }
 
@@ -175,7 +181,7 @@ fn question(state: &mut State, message: Message) -> Option<Taken> {
                 return None;
             }
         },
-        (Belongs::ToNoCall, Some(kind)) => return Some(Taken::Stray(kind, message)),
+        (Belongs::ToNoCall, Some(kind)) => return Some(Taken::Stray(Stray::of(kind, &message))),
         (Belongs::ToSomebody, Some(kind)) => return Some(Taken::Nobodys(kind, message)),
         (Belongs::ToNoCall | Belongs::ToSomebody, None) => {},
     }

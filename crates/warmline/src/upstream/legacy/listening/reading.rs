@@ -97,12 +97,15 @@ impl Reading {
             return Some(());
         };
         let session = self.session.upgrade()?;
-        let for_all = session.hearing.if_for_all(&message);
         match self.calls.route(message) {
-            Routed::Done => session.hearing.overhear(for_all.as_ref()),
+            Routed::Done => {},
             Routed::Unheard(notice) => session.hearing.tell(&notice),
+            Routed::ForAll(notice) => {
+                let told = session.hearing.tell_all(&notice);
+                self.calls.tell_callers(&notice, &told);
+            },
             Routed::Answer(id, spoken) => session.voice.answer(&id, spoken, &[]),
-            Routed::Stray(stray) => session.ask_aside(&stray),
+            Routed::Stray(stray) => session.ask_aside(stray),
             Routed::Nobodys(id, kind) => {
                 let spoken = session.hearing.refuse(kind);
                 session.voice.answer(&id, spoken, &[]);

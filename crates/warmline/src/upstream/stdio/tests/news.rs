@@ -48,7 +48,9 @@ async fn subscriptions_and_cancels_reach_the_call_they_name() {
         printf '{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}\n'
         reply $a; reply $b; read_id"#;
     let pipe = spawn(script).await;
-    let (mut first, mut second) = (pipe.request(1, line(1)), pipe.request(2, line(2)));
+    let caller = Some(Whose::of(&pipe));
+    let mut first = pipe.request_of(caller, 1, line(1));
+    let mut second = pipe.request_of(caller, 2, line(2));
     let heard = |news| {
         let PipeNews::Notice(message) = news else {
             panic!("no notice: {news:?}")
@@ -76,7 +78,9 @@ async fn a_question_goes_to_the_call_it_names_or_to_the_oldest() {
         printf '{"jsonrpc":"2.0","id":"q2","method":"roots/list"}\n'
         read -r answer; reply $a; reply $b "\"got\":$answer"; read_id"#;
     let pipe = spawn(script).await;
-    let (mut first, mut second) = (pipe.request(1, line(1)), pipe.request(2, line(2)));
+    let caller = Some(Whose::of(&pipe));
+    let mut first = pipe.request_of(caller, 1, line(1));
+    let mut second = pipe.request_of(caller, 2, line(2));
     let PipeNews::Question(question) = next(&mut second).await else {
         panic!("a question")
     };
@@ -115,6 +119,44 @@ async fn a_question_among_calls_of_several_callers_is_refused() {
         "{got}"
     );
     assert!(got.contains(r#""id":"q2","error":{"code":-32601"#), "{got}");
+}
+
+/// mcp-spec T32: what concerns everybody is told by one call of each caller, the oldest; calls that
+/// nobody listens to hear nothing, and are asked nothing.
+#[tokio::test]
+async fn what_concerns_everybody_is_told_by_one_call_of_each_caller() {
+    let script = r#"read_id; o=$id; read_id; a=$id; read_id; b=$id; read_id; c=$id
+        printf '{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"a:b"}}\n'
+        printf '{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}\n'
+        reply $c; reply $b; reply $a
+        printf '{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{}}\n'; IFS= read -r got
+        reply $o "\"got\":$got"; read_id"#;
+    let pipe = spawn(script).await;
+    let callers = [1_u8, 2];
+    let [one, other] = callers.each_ref().map(|caller| Some(Whose::of(caller)));
+    let whose = [None, one, one, other];
+    let mut calls: Vec<_> = (1..)
+        .zip(whose)
+        .map(|(id, whose)| pipe.request_of(whose, id, line(id)))
+        .collect();
+    let expected: [&[&str]; 4] = [
+        &[],
+        &["notifications/resources/updated", "notifications/message"],
+        &[],
+        &["notifications/resources/updated"],
+    ];
+    for place in [3, 2, 1] {
+        let call = &mut calls[place];
+        for method in expected[place] {
+            let PipeNews::Notice(message) = next(call).await else {
+                panic!("{method} to call {place}")
+            };
+            assert_eq!(message.method(), Some(*method), "call {place}");
+        }
+        reply(call).await;
+    }
+    let got = reply(&mut calls[0]).await;
+    assert!(got.contains(r#""result":{"action":"cancel"}"#), "{got}");
 }
 
 #[tokio::test]

@@ -1,0 +1,269 @@
+//! Who hears what a server says outside any call, while calls are under way.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, Lines};
+use warmline_gateway::{Options, Pipe};
+use warmline_testkit::{Control, Fault, Moment, Personality, Rule};
+
+use super::merged_world::ask;
+use super::wire::{Legacy, Response, call, initialize};
+use super::world::{LEDGER, World, until};
+
+const RUN: &str = "/runs/together/servers/ledger/mcp";
+const NEWEST: &str = "2025-11-25";
+const TOOLS_CHANGED: &str = "notifications/tools/list_changed";
+const COMPLETE: &str = "notifications/elicitation/complete";
+const READY: &str = "note:///ready";
+const LAST: &str = "note:///last";
+
+/// What is heard on a stream: methods, and the resources that were updated.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    /// Reads a stream to its end, in the background.
+    fn of(mut stream: Response) -> Self {
+        let log = Self::default();
+        let heard = log.clone();
+        tokio::spawn(async move {
+            while let Some(event) = stream.event_ever().await {
+                if !event.data.is_empty() {
+                    heard.0.lock().unwrap().push(word(&event.message()));
+                }
+            }
+        });
+        log
+    }
+
+    fn has(&self, word: &str) -> bool {
+        self.0.lock().unwrap().iter().any(|heard| heard == word)
+    }
+
+    /// All but what showed that somebody listens.
+    fn heard(&self) -> Vec<String> {
+        let heard = self.0.lock().unwrap();
+        heard
+            .iter()
+            .filter(|word| *word != READY)
+            .cloned()
+            .collect()
+    }
+
+    /// Waits until what the session says is heard here.
+    async fn is_told(&self, control: &Control) {
+        until("it is told", || {
+            control.update_resource(READY);
+            self.has(READY)
+        })
+        .await;
+    }
+}
+
+fn word(message: &Value) -> String {
+    let uri = message["params"]["uri"].as_str();
+    let method = message["method"].as_str();
+    uri.or(method).unwrap_or("an answer").to_owned()
+}
+
+/// Says what concerns everybody.
+fn say_all(control: &Control) {
+    control.update_resource("note:///a");
+    control.change_tools();
+    control.say(&json!({
+        "jsonrpc": "2.0", "method": COMPLETE, "params": { "elicitationId": "e" },
+    }));
+    control.update_resource(LAST);
+}
+
+const ALL: [&str; 4] = ["note:///a", TOOLS_CHANGED, COMPLETE, LAST];
+
+async fn listener(world: &World, path: &str) -> (Legacy, Log) {
+    let client = Legacy::greet(world, path, NEWEST, json!({ "elicitation": {} })).await;
+    for uri in ["note:///a", READY, LAST] {
+        let answer = ask(&client, "resources/subscribe", json!({ "uri": uri })).await;
+        assert_eq!(answer["result"], json!({}), "{answer}");
+    }
+    let log = Log::of(client.get(None).await);
+    log.is_told(&world.server.control()).await;
+    (client, log)
+}
+
+/// mcp-spec T32, 3.2.3: what concerns everybody is heard once by each client of the session: on its
+/// standing stream or, where it has none, on the stream of its call.
+#[tokio::test]
+async fn what_concerns_everybody_is_heard_once_by_each_client() {
+    for caller_listens in [false, true] {
+        let world = World::new(Personality::legacy()).await;
+        let (control, ledger) = (world.server.control(), world.server.ledger());
+        let (subscriber, standing) = listener(&world, RUN).await;
+        let (caller, of_caller) = match caller_listens {
+            true => listener(&world, RUN).await,
+            false => {
+                let caller = Legacy::greet(&world, RUN, NEWEST, json!({ "elicitation": {} }));
+                (caller.await, Log::default())
+            },
+        };
+        let calling = caller.clone();
+        let lasting = tokio::spawn(async move {
+            let slow = call(1, "slow", json!({ "ms": 60_000 }));
+            calling.post(&slow).await
+        });
+        until("it is under way", || ledger.begun("slow") == 1).await;
+        say_all(&control);
+        until("the subscriber heard it", || standing.has(LAST)).await;
+        assert_eq!(standing.heard(), ALL);
+        if caller_listens {
+            until("the caller heard it", || of_caller.has(LAST)).await;
+            assert_eq!(of_caller.heard(), ALL);
+            assert!(!lasting.is_finished(), "it was told twice");
+            lasting.abort();
+        } else {
+            let of_call = Log::of(lasting.await.unwrap());
+            until("the caller heard it", || of_call.has(LAST)).await;
+            assert_eq!(of_call.heard(), ALL);
+        }
+        subscriber.delete().await;
+        caller.delete().await;
+        world.finish().await;
+    }
+}
+
+/// mcp-spec T32: what comes on the stream of a call is heard by others too, and by its own client
+/// once.
+#[tokio::test]
+async fn what_comes_with_a_call_is_heard_by_others_too() {
+    let world = World::new(Personality::legacy()).await;
+    let (subscriber, standing) = listener(&world, RUN).await;
+    let (caller, of_caller) = listener(&world, RUN).await;
+    let changing = call(1, "change_tools", json!({}));
+    let mut response = caller.post(&changing).await;
+    let answer = response.answer().await;
+    assert!(answer["result"].is_object(), "{answer}");
+    world.server.control().update_resource(LAST);
+    for log in [&standing, &of_caller] {
+        until("it was heard", || log.has(LAST)).await;
+        assert_eq!(log.heard(), [TOOLS_CHANGED, LAST]);
+    }
+    subscriber.delete().await;
+    caller.delete().await;
+    world.finish().await;
+}
+
+/// mcp-spec T32: a client that reads no stream with its call hears it on the one that stands.
+#[tokio::test]
+async fn a_call_that_reads_no_stream_costs_its_client_nothing() {
+    let world = World::new(Personality::legacy()).await;
+    let (client, standing) = listener(&world, RUN).await;
+    let calling = client.clone();
+    let lasting = tokio::spawn(async move {
+        let slow = call(1, "slow", json!({ "ms": 60_000 }));
+        let plain = [("Accept", "application/json")];
+        calling.post_with(&plain, &slow).await
+    });
+    let ledger = world.server.ledger();
+    until("it is under way", || ledger.begun("slow") == 1).await;
+    say_all(&world.server.control());
+    until("it was heard", || standing.has(LAST)).await;
+    assert_eq!(standing.heard(), ALL);
+    lasting.abort();
+    client.delete().await;
+    world.finish().await;
+}
+
+/// mcp-spec T28, T32, Y6: a list that is read for nobody in particular is no client's call. What the
+/// server says and asks meanwhile is for whoever listens.
+#[tokio::test]
+async fn what_comes_while_a_list_is_read_for_all_is_for_whoever_listens() {
+    let world = World::new(Personality::legacy()).await;
+    let (control, ledger) = (world.server.control(), world.server.ledger());
+    let client = Legacy::greet(&world, "/mcp", NEWEST, json!({ "elicitation": {} })).await;
+    for uri in ["note:///a", READY, LAST] {
+        let answer = ask(&client, "resources/subscribe", json!({ "uri": uri })).await;
+        assert_eq!(answer["result"], json!({}), "{answer}");
+    }
+    let standing = Log::of(client.get(None).await);
+    standing.is_told(&control).await;
+    let before = control.applied();
+    let silence = Rule::new(Fault::Silence(Moment::BeforeExecuting));
+    control.inject(silence.on("prompts/list"));
+    let listing = client.clone();
+    let listing = tokio::spawn(async move { ask(&listing, "prompts/list", json!({})).await });
+    until("the list is read", || control.applied() > before).await;
+    control.ask(
+        "elicitation/create",
+        &json!({ "message": "?", "requestedSchema": {} }),
+    );
+    say_all(&control);
+    until("it was heard", || standing.has(LAST)).await;
+    let mut all = vec!["elicitation/create"];
+    all.extend(ALL);
+    assert_eq!(standing.heard(), all);
+    assert_eq!(ledger.received("(response)"), 0, "nobody answered for it");
+    listing.abort();
+    control.clear();
+    client.delete().await;
+    world.finish().await;
+}
+
+/// One client on a pair of pipes.
+struct Piped {
+    input: DuplexStream,
+    output: Lines<BufReader<DuplexStream>>,
+}
+
+impl Piped {
+    async fn say(&mut self, message: &Value) {
+        let line = format!("{message}\n");
+        self.input.write_all(line.as_bytes()).await.unwrap();
+    }
+
+    async fn hear(&mut self) -> Value {
+        let line = self.output.next_line().await.unwrap().unwrap();
+        serde_json::from_str(&line).unwrap()
+    }
+
+    async fn greet(&mut self) {
+        self.say(&initialize(NEWEST, json!({}))).await;
+        assert!(self.hear().await["result"].is_object());
+        let ready = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+        self.say(&ready).await;
+    }
+}
+
+/// A client on a pipe that greets a second time hears everything once.
+#[tokio::test]
+async fn who_greets_twice_on_a_pipe_hears_everything_once() {
+    let world = World::new(Personality::legacy()).await;
+    let control = world.server.control();
+    let (input, theirs) = tokio::io::duplex(1 << 16);
+    let (ours, output) = tokio::io::duplex(1 << 16);
+    let pipe = Pipe::new(world.warm.clone(), Options::default()).to(LEDGER);
+    let serving = tokio::spawn(pipe.serve(theirs, ours));
+    let output = BufReader::new(output).lines();
+    let mut client = Piped { input, output };
+    for _ in 0..2 {
+        client.greet().await;
+        for uri in ["note:///a", LAST] {
+            let params = json!({ "uri": uri });
+            let method = "resources/subscribe";
+            client
+                .say(&json!({ "jsonrpc": "2.0", "id": uri, "method": method, "params": params }))
+                .await;
+            assert_eq!(client.hear().await["result"], json!({}));
+        }
+        until("it is listened to", || control.standing_streams() == 1).await;
+    }
+    // Whoever left is gone by then.
+    client.say(&call(7, "counter", json!({}))).await;
+    assert!(client.hear().await["result"].is_object());
+    control.update_resource("note:///a");
+    control.update_resource(LAST);
+    for uri in ["note:///a", LAST] {
+        assert_eq!(word(&client.hear().await), uri);
+    }
+    drop(client);
+    serving.await.unwrap().unwrap();
+    world.finish().await;
+}

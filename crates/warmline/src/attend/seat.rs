@@ -1,0 +1,354 @@
+//! The place of somebody who attends: it holds a stream where one is needed, on whatever session
+//! serves the key, and sees to it that there is one where they want what only a session tells.
+//!
+//! Begun by: [`attend`](super).  Told by: the sessions of the key that come and go, and the orders
+//! that are given on them.
+//!
+//! Who only listens calls nothing, so nobody else would notice that a session is gone. It is opened
+//! again through the same door as for a call, where limits and breakers count; what was lost with
+//! the old one is told to the next call.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::sync::Notify;
+use warmline_core::code::Reason;
+use warmline_core::era::Era;
+
+use super::Place;
+use crate::call;
+use crate::clock::{self, Instant};
+use crate::connect::{Connect, Line};
+use crate::engine::Caller;
+use crate::entry::Entry;
+use crate::pool::{CellOf, KeepAlive, Seen};
+use crate::route::{self, Route};
+use crate::run::Stay;
+use crate::upstream::{Facts, Notices, Stood};
+
+/// How long to wait before a server that could not be met is looked for again: twice as long each
+/// time, up to the longest.
+const AGAIN_AFTER: Duration = Duration::from_secs(5);
+const LONGEST_AFTER: Duration = Duration::from_secs(120);
+/// The same before a session that is gone is opened again.
+const OPEN_AFTER: Duration = Duration::from_secs(1);
+/// How long to wait before a server that refused a credential is asked for a stream again, and
+/// twice as long each time.
+const DENIED_FOR: Duration = Duration::from_secs(1);
+/// What a server may have other ones of.
+const LISTS: [&str; 3] = ["tools", "prompts", "resources"];
+
+/// Attends on whatever key serves the caller, as long as the caller can be served.
+pub(super) async fn stand(caller: Caller, entry: Arc<Entry>, ear: Arc<dyn Notices>) {
+    let mut again_after = AGAIN_AFTER;
+    while caller.run.as_ref().is_none_or(|run| run.is_live()) {
+        match route::route(&caller, &entry, None).await {
+            Ok(Route::Held(cell)) => {
+                let leg = cell.setup().leg;
+                if leg.era != Era::Legacy || !leg.keeps_session {
+                    return;
+                }
+                again_after = AGAIN_AFTER;
+                let ear = Arc::clone(&ear);
+                let seat = Seat::take(&caller, Arc::clone(&entry), &cell, ear);
+                seat.sit().await;
+                drop(seat);
+                // Its key is over; who begins it again begins another.
+                clock::sleep(OPEN_AFTER).await;
+            },
+            // Nothing is held that could tell anything.
+            Ok(Route::Once(_)) => return,
+            // It speaks another era; to look again would start it again.
+            Err(trouble) if trouble.reason == Reason::Version => return,
+            Err(trouble) => {
+                tracing::debug!(server = %entry.name, %trouble, "nobody to attend yet");
+                clock::sleep(again_after).await;
+                again_after = LONGEST_AFTER.min(again_after * 2);
+            },
+        }
+    }
+}
+
+/// The place of somebody who attends; dropping it leaves it.
+struct Seat<'a> {
+    caller: &'a Caller,
+    entry: Arc<Entry>,
+    cell: Arc<CellOf<Connect>>,
+    place: Arc<Place>,
+}
+
+/// What is known of the last session that was listened to.
+struct Before {
+    line: Weak<Line>,
+    facts: Arc<Facts>,
+}
+
+/// How often something was tried in vain, as the pause before it is tried again.
+struct Pause {
+    first: Duration,
+    next: Duration,
+}
+
+impl Pause {
+    const fn new(first: Duration) -> Self {
+        Self { first, next: first }
+    }
+
+    /// The pause to make now; the next one is longer. What went well for longer than that is
+    /// forgiven.
+    fn take(&mut self, went_well: Duration) -> Duration {
+        if went_well > self.next {
+            self.next = self.first;
+        }
+        let now = self.next;
+        self.next = LONGEST_AFTER.min(now * 2);
+        now
+    }
+}
+
+impl<'a> Seat<'a> {
+    fn take(
+        caller: &'a Caller,
+        entry: Arc<Entry>,
+        cell: &Arc<CellOf<Connect>>,
+        ear: Arc<dyn Notices>,
+    ) -> Self {
+        let attendance = &entry.attendance;
+        let place = Arc::new(Place {
+            who: caller.who.id,
+            number: attendance.numbers.fetch_add(1, Ordering::Relaxed),
+            ear,
+            streams: AtomicBool::new(false),
+            lists: AtomicBool::new(false),
+            changed: Notify::new(),
+        });
+        let seat = (place.who, place.number);
+        attendance.places.lock().insert(seat, Arc::clone(&place));
+        let audience = &cell.setup().aside().audience;
+        audience.places.lock().push(Arc::clone(&place));
+        Self {
+            caller,
+            entry,
+            cell: Arc::clone(cell),
+            place,
+        }
+    }
+
+    /// Holds a stream as long as one is needed, on whatever session serves the key. Ends with the
+    /// key.
+    async fn sit(&self) {
+        let mut before: Option<Before> = None;
+        let mut stay: Option<Stay> = None;
+        let (mut denied, mut opening) = (Pause::new(DENIED_FOR), Pause::new(OPEN_AFTER));
+        let mut stood_for = Duration::ZERO;
+        while self.cell.is_live() {
+            // What somebody wants of a session of their own keeps their run from resting.
+            stay = match self.is_of_its_own() {
+                true => stay.or_else(|| self.stay()),
+                false => None,
+            };
+            let newest = self.newest();
+            if !self.is_needed(newest.as_ref(), before.as_ref()) {
+                // Whoever has nothing to hear on hears for nobody.
+                self.entry.attendance.disclaim(&self.place);
+                self.place.changed.notified().await;
+                continue;
+            }
+            let Some(seen) = newest else {
+                self.open(opening.take(stood_for)).await;
+                stood_for = Duration::ZERO;
+                continue;
+            };
+            let line = Arc::clone(&seen.session);
+            // A session that takes the place of another may have other lists.
+            if before.is_some_and(|before| before.line.as_ptr() != Arc::as_ptr(&line)) {
+                self.lists_may_differ(&line);
+            }
+            before = Some(Before {
+                line: Arc::downgrade(&line),
+                facts: Arc::clone(line.shared_facts()),
+            });
+            let began = clock::now();
+            let epoch = self.credential_epoch();
+            let stood = self.listen(&line).await;
+            stood_for = began.elapsed();
+            match stood {
+                None => {},
+                Some(Stood::Denied) => {
+                    self.entry.attendance.disclaim(&self.place);
+                    self.renew(epoch).await;
+                    let pause = clock::after(denied.take(stood_for));
+                    self.until_replaced(&line, Some(pause)).await;
+                },
+                // Another session may have one, or another of the same identity.
+                Some(Stood::Never) => {
+                    self.entry.attendance.disclaim(&self.place);
+                    self.until_replaced(&line, None).await;
+                },
+                // The server may have forgotten the session, or have no stream for it.
+                Some(Stood::Doubtful) => {
+                    self.entry.attendance.disclaim(&self.place);
+                    self.check(seen).await;
+                    self.until_replaced(&line, None).await;
+                },
+                Some(Stood::Over) => {
+                    self.entry.attendance.disclaim(&self.place);
+                    self.check(seen).await;
+                    if self.newest().is_some() {
+                        self.open(opening.take(stood_for)).await;
+                    }
+                },
+            }
+        }
+    }
+
+    /// Listens to a session until its stream is over, or something else is different.
+    async fn listen(&self, line: &Arc<Line>) -> Option<Stood> {
+        self.place.streams.store(true, Ordering::Relaxed);
+        let stood = tokio::select! {
+            stood = line.stand(|| self.lists_may_differ(line)) => Some(stood),
+            () = self.place.changed.notified() => None,
+        };
+        self.place.streams.store(false, Ordering::Relaxed);
+        stood
+    }
+
+    /// Looks whether a session is still there, and tells its key.
+    async fn check(&self, seen: Seen<Connect>) {
+        if self.cell.is_live() {
+            KeepAlive::of(&self.cell, seen).run().await;
+        }
+    }
+
+    /// Has a session opened after a while, unless there is one by then. One that cannot be had is
+    /// asked for again later.
+    async fn open(&self, after: Duration) {
+        let wait = after + after.mul_f64(fastrand::f64() / 4.0);
+        let by = clock::after(wait);
+        let is_there = || {
+            self.newest()
+                .is_some_and(|seen| seen.session.retired().is_none())
+        };
+        while clock::timeout_at(by, self.place.changed.notified())
+            .await
+            .is_ok()
+        {
+            if is_there() || !self.cell.is_live() {
+                return;
+            }
+        }
+        let Ok(_turn) = self.entry.attendance.openings.acquire().await else {
+            return;
+        };
+        if !is_there()
+            && let Err(error) = call::facts(self.caller, &self.entry).await
+        {
+            tracing::debug!(server = %self.entry.name, %error, "no session to listen to yet");
+        }
+    }
+
+    fn stay(&self) -> Option<Stay> {
+        let run = self.caller.run.as_ref()?;
+        run.hold(&self.caller.engine).ok()
+    }
+
+    fn credential_epoch(&self) -> u64 {
+        let credential = self.cell.setup().credential.as_ref();
+        credential.map_or(0, |credential| credential.epoch())
+    }
+
+    /// Asks for another credential than the one that was refused.
+    async fn renew(&self, refused: u64) {
+        if let Some(credential) = &self.cell.setup().credential
+            && credential.can_refresh()
+            && let Err(trouble) = credential.refresh(refused).await
+        {
+            tracing::debug!(server = %self.entry.name, %trouble, "no fresh credential to listen with");
+        }
+    }
+
+    /// Waits until another session serves the key, or until then.
+    async fn until_replaced(&self, line: &Arc<Line>, by: Option<Instant>) {
+        let is_newest = || {
+            let newest = self.newest();
+            newest.is_some_and(|newest| Arc::ptr_eq(&newest.session, line))
+        };
+        while is_newest() {
+            let changed = self.place.changed.notified();
+            match by {
+                None => changed.await,
+                Some(by) => {
+                    if clock::timeout_at(by, changed).await.is_err() {
+                        return;
+                    }
+                },
+            }
+        }
+    }
+
+    /// What the server said of its lists was not heard for a while: they may be others by now.
+    fn lists_may_differ(&self, line: &Line) {
+        self.entry.forget_lists();
+        let capabilities = line.facts().capabilities.clone();
+        let declared: Option<Value> = serde_json::from_slice(&capabilities).ok();
+        for list in LISTS {
+            let says_so = declared.as_ref().map(|all| &all[list]["listChanged"]);
+            if says_so != Some(&Value::Bool(true)) {
+                continue;
+            }
+            let method = format!("notifications/{list}/list_changed");
+            self.place.ear.notice(&method, b"{}");
+            if self.place.lists.load(Ordering::Relaxed) {
+                let told = std::slice::from_ref(&self.place);
+                let attendance = &self.entry.attendance;
+                attendance.tell(self.place.who, told, (&method, b"{}"));
+            }
+        }
+    }
+
+    fn newest(&self) -> Option<Seen<Connect>> {
+        let sessions = self.cell.sessions().into_iter();
+        sessions.max_by_key(|seen| seen.generation)
+    }
+
+    /// Whether a session is needed, and a stream of it. Where there is none, one is missing only if
+    /// there was one, or if somebody comes back to it.
+    fn is_needed(&self, newest: Option<&Seen<Connect>>, before: Option<&Before>) -> bool {
+        match (newest, before) {
+            (Some(seen), _) => self.needs_stream(seen.session.facts()),
+            (None, Some(before)) => self.needs_stream(&before.facts),
+            (None, None) => self.cell.setup().is_missed(),
+        }
+    }
+
+    /// Whether a stream is needed: for what only this session is told, or for the lists of all.
+    fn needs_stream(&self, facts: &Facts) -> bool {
+        let of_its_own = self.is_of_its_own();
+        let lists = memchr::memmem::find(&facts.capabilities, b"\"listChanged\"").is_some();
+        let hears_of_lists = (lists || of_its_own) && self.entry.attendance.claim(&self.place);
+        of_its_own || hears_of_lists
+    }
+
+    /// Whether something is wanted that only this key's session tells.
+    fn is_of_its_own(&self) -> bool {
+        let setup = self.cell.setup();
+        let may_be_asked =
+            self.cell.key().run().is_some() && setup.said.declared.declares_anything();
+        may_be_asked || !setup.orders().is_empty()
+    }
+}
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        let attendance = &self.entry.attendance;
+        let seat = (self.place.who, self.place.number);
+        attendance.places.lock().remove(&seat);
+        if let Some(audience) = self.cell.setup().audience() {
+            let mut places = audience.places.lock();
+            places.retain(|place| !Arc::ptr_eq(place, &self.place));
+        }
+        attendance.disclaim(&self.place);
+    }
+}
