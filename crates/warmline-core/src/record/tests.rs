@@ -133,7 +133,8 @@ proptest! {
         // Optional fields at the end may be missing, and nothing else.
         if let Ok(read) = Record::decode(cut) {
             prop_assert_eq!(read.encode().expect("it was read"), cut);
-            let whole = Record { expires_at: record.expires_at, ..read };
+            let (expires_at, untold_loss) = (record.expires_at, record.untold_loss);
+            let whole = Record { expires_at, untold_loss, ..read };
             prop_assert_eq!(whole, record);
         }
     }

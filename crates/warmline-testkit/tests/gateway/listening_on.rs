@@ -79,7 +79,7 @@ async fn a_session_that_was_forgotten_is_opened_for_who_only_listens() {
     world.finish().await;
 }
 
-/// P49, mcp-spec 5.5.1: after a restart the session of a client that subscribed is listened to as
+/// P49: after a restart the session of a client that subscribed is listened to as
 /// soon as the client listens.
 #[tokio::test]
 async fn who_only_listens_is_heard_after_a_restart() {

@@ -150,9 +150,11 @@ impl<'a> Opening<'a> {
             Reach::Http(reach) => self.http(reach, known).await?,
             Reach::Stdio(reach) => self.stdio(reach).await?,
         };
-        let hidden = Hidden::of_server(server);
-        for seen in &mut facts.evidence {
-            seen.answer = hidden.strike(std::mem::take(&mut seen.answer));
+        if !facts.evidence.is_empty() {
+            let hidden = Hidden::of_server(server);
+            for seen in &mut facts.evidence {
+                seen.answer = hidden.strike(std::mem::take(&mut seen.answer));
+            }
         }
         facts.opened_in = began.elapsed();
         let facts = upstream.facts.share(Arc::new(facts));
