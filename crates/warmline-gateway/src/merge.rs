@@ -36,6 +36,12 @@ pub(crate) struct Member {
 }
 
 impl Member {
+    /// Whether the caller asked it for updates of a resource.
+    pub(crate) fn is_subscribed(&self, uri: &str) -> bool {
+        let server = self.reached.as_ref();
+        server.is_ok_and(|server| server.is_subscribed(uri))
+    }
+
     /// Whether it is one that nobody is to hear of: it is switched off.
     fn is_hidden(&self) -> bool {
         let error = self.reached.as_ref().err();

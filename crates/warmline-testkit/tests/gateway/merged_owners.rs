@@ -74,7 +74,8 @@ async fn a_resource_that_nobody_has_is_refused_in_the_words_of_the_likeliest() {
     world.finish().await;
 }
 
-/// mcp-spec 8.7.1: who wants to hear of such a resource hears of it from who has it.
+/// mcp-spec 8.7.1: who wants to hear of such a resource hears of it from who has it, until it wants
+/// no more, also where the resource is gone by then.
 #[tokio::test]
 async fn a_subscription_goes_to_who_has_the_resource() {
     let world = world(refuses(-32002, "Resource not found")).await;
@@ -83,6 +84,10 @@ async fn a_subscription_goes_to_who_has_the_resource() {
         let answer = ask(&client, method, json!({ "uri": MADE })).await;
         assert_eq!(answer["result"], json!({}), "{answer}");
         assert_eq!(asked(&world, method), (0, 1), "{method}");
+        let gone = refuses(-32002, "Resource not found");
+        let beta = world.server("beta");
+        beta.control().clear();
+        beta.inject(Rule::new(gone).on("resources/read").always());
     }
     world.finish().await;
 }

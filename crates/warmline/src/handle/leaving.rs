@@ -33,6 +33,15 @@ impl ServerHandle {
         cell.setup().level_wanted_by(client)
     }
 
+    /// Whether updates of a resource were asked for, on the session that calls of this handle go on.
+    pub fn is_subscribed(&self, uri: &str) -> bool {
+        let Entered::Known(entry) = &self.entry else {
+            return false;
+        };
+        let cell = route::remembered(&self.caller, entry);
+        cell.is_some_and(|cell| cell.setup().orders().subscriptions.contains(uri))
+    }
+
     /// A client session of this name is over, which shared a session of this server with others.
     /// What it alone wanted to hear of is taken back.
     pub async fn leave(&self, client: Digest) {

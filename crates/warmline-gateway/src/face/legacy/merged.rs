@@ -152,7 +152,13 @@ async fn by_uri(
         era: Era::Legacy,
     };
     let is_read = method == "resources/read";
-    let owner = if method.ends_with("subscribe") {
+    // It may be gone from its server by now, and shall be let go all the same.
+    let subscribed = || members.iter().find(|member| member.is_subscribed(uri));
+    let owner = if method == "resources/unsubscribe"
+        && let Some(member) = subscribed()
+    {
+        Some(member.name.clone())
+    } else if method.ends_with("subscribe") {
         seeker.holder(members, uri).await
     } else {
         let found = seeker.find(members, uri).await;
