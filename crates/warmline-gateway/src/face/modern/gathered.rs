@@ -110,16 +110,32 @@ impl Place {
     /// Stays with all servers that are declared, until its run is over.
     async fn stay(&self) {
         let mut changes = Changes::of(&self.shared);
+        let uris = self.uris().await;
+        let mut staying = Box::pin(self.stay_with_all(uris));
         loop {
             tokio::select! {
-                RunEnded = self.stay_with_all() => return,
+                RunEnded = &mut staying => return,
                 () = changes.next() => {},
             }
+            // Those that were there are heard until the others are: nothing is missed in between,
+            // and to be told twice does no harm.
+            let uris = tokio::select! {
+                RunEnded = &mut staying => return,
+                uris = self.uris() => uris,
+            };
+            let mut next = Box::pin(self.stay_with_all(uris));
             self.promise.anything_may_have_changed();
+            tokio::select! {
+                RunEnded = &mut staying => return,
+                RunEnded = &mut next => return,
+                () = clock::sleep(OVERLAP) => {},
+            }
+            staying = next;
         }
     }
 
-    async fn stay_with_all(&self) -> RunEnded {
+    /// All servers that are declared, as this client reaches them.
+    fn members(&self) -> Vec<Member> {
         let target = Target {
             run: self.run.as_deref(),
             server: None,
@@ -127,14 +143,11 @@ impl Place {
         let who = (self.subject.clone(), self.peer);
         let visit = Visit::new(&self.shared, who, target, &self.head, &NO_BURDEN);
         let reach = |server: &str| self.way.to(&visit, server);
-        let members = || merge::members(&self.shared, &self.subject, reach);
-        let seeker = Seeker {
-            shared: &self.shared,
-            subject: &self.subject,
-            era: Era::Modern,
-        };
-        let mut uris = self.uris(seeker, members).await;
-        let members = members();
+        merge::members(&self.shared, &self.subject, reach)
+    }
+
+    async fn stay_with_all(&self, mut uris: BTreeMap<String, Vec<String>>) -> RunEnded {
+        let members = self.members();
         let all = members.len();
         let heard = members.into_iter().filter_map(|member| {
             let uris = uris.remove(&member.name).unwrap_or_default();
@@ -163,14 +176,15 @@ impl Place {
     }
 
     /// The resources that are to be heard of, by the server that has them.
-    async fn uris(
-        &self,
-        seeker: Seeker<'_>,
-        members: impl Fn() -> Vec<Member>,
-    ) -> BTreeMap<String, Vec<String>> {
+    async fn uris(&self) -> BTreeMap<String, Vec<String>> {
+        let seeker = Seeker {
+            shared: &self.shared,
+            subject: &self.subject,
+            era: Era::Modern,
+        };
         let uris = self.promise.wanted().uris();
         let looked_for = uris.into_iter().enumerate().map(|(number, uri)| {
-            let members = members();
+            let members = self.members();
             async move {
                 let owner = match number < MAX_LOOKED_FOR {
                     true => seeker.holder(members, &uri).await,
@@ -208,6 +222,9 @@ impl Place {
         }
     }
 }
+
+/// So long those servers are heard that were there before others came or went.
+const OVERLAP: Duration = Duration::from_secs(1);
 
 /// The run of a listen is over, and the listen with it: whoever names the run next begins another.
 struct RunEnded;
