@@ -196,12 +196,13 @@ impl ServerHandle {
     }
 
     /// The same for whoever asks for the list itself: where a session of a run may list something
-    /// else after a call, and nobody would say so, it is read again after each.
+    /// else after a call, and nobody would say so, it is read again after each, and where the server
+    /// says how long it is good, then.
     ///
     /// # Errors
     /// As a call that fails.
     pub async fn listed_tools(&self) -> Result<Arc<ToolList>> {
-        call::tools(&self.caller, &self.entry()?, Fresh::SinceCalls).await
+        call::tools(&self.caller, &self.entry()?, Fresh::Now).await
     }
 
     /// One tool, by its own name or the one that models know it by.
@@ -229,11 +230,21 @@ impl ServerHandle {
     }
 
     /// The same from the cache where it holds: until its horizon, or until the server says that the
-    /// list changed. In a run where nobody would say so it does not outlive a call.
+    /// list changed, and for as long as it says that the list is good. In a run where nobody would
+    /// say so it does not outlive a call.
     ///
     /// # Errors
     /// As a call that fails.
     pub async fn listed(&self, list: List) -> Result<Arc<[Bytes]>> {
+        call::listed(&self.caller, &self.entry()?, (list, Fresh::Now)).await
+    }
+
+    /// The same for whoever looks for something that is likely to be there, and can do without:
+    /// also beyond the time for which the server says that the list is good.
+    ///
+    /// # Errors
+    /// As a call that fails.
+    pub async fn listed_lately(&self, list: List) -> Result<Arc<[Bytes]>> {
         call::listed(&self.caller, &self.entry()?, (list, Fresh::SinceCalls)).await
     }
 

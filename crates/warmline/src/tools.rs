@@ -29,7 +29,7 @@ use warmline_core::policy::Policy;
 
 pub(crate) use self::cache::ToolCache;
 pub use self::definition::ModelProvider;
-pub(crate) use self::kept::{Age, KeptFor, Outlives};
+pub(crate) use self::kept::{Age, KeptFor, Outlives, Read, Stated};
 pub use self::list::ToolList;
 pub use self::tool::{Metadata, Tool};
 

@@ -4,6 +4,7 @@
 //! `_meta`; the rest does not wait for it.
 
 use std::collections::{HashMap, HashSet};
+use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -223,7 +224,28 @@ impl Item {
 }
 
 /// What a server lists, whole.
-pub(crate) async fn items(server: &ServerHandle, list: List) -> Result<Arc<[Item]>, Error> {
+pub(crate) fn items(server: &ServerHandle, list: List) -> Reading<'_> {
+    Box::pin(items_for(server, list, Use::Told))
+}
+
+/// The same for whoever looks for something in it: it may be a little old.
+pub(super) fn known_items(server: &ServerHandle, list: List) -> Reading<'_> {
+    Box::pin(items_for(server, list, Use::LookedThrough))
+}
+
+/// On the heap: to read a list is a call, with all that a call may come to.
+type Reading<'a> = Pin<Box<dyn Future<Output = Result<Arc<[Item]>, Error>> + Send + 'a>>;
+
+/// What a list is read for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    /// A client is told what is in it.
+    Told,
+    /// We look for something.
+    LookedThrough,
+}
+
+async fn items_for(server: &ServerHandle, list: List, used: Use) -> Result<Arc<[Item]>, Error> {
     let said = match list {
         List::Tools => {
             let tools = server.listed_tools().await?;
@@ -240,7 +262,10 @@ pub(crate) async fn items(server: &ServerHandle, list: List) -> Result<Arc<[Item
     if !can(server, said).await? {
         return Ok(Arc::from([]));
     }
-    let listed = server.listed(list).await?;
+    let listed = match used {
+        Use::Told => server.listed(list).await?,
+        Use::LookedThrough => server.listed_lately(list).await?,
+    };
     Ok(listed
         .iter()
         .filter_map(|raw| Item::of(list, raw))
@@ -269,7 +294,7 @@ pub(super) async fn original(
             return Ok(Some(own.to_owned()));
         }
     }
-    let items = items(server, list).await?;
+    let items = known_items(server, list).await?;
     let names = Shown::of(server.name(), items.iter().map(|item| &*item.name));
     Ok(names.original(shown).map(str::to_owned))
 }

@@ -204,8 +204,8 @@ async fn said(server: &ServerHandle) -> Option<Said> {
     if !lists::can(server, "resources").await.ok()? {
         return None;
     }
-    let resources = lists::items(server, List::Resources);
-    let templates = lists::items(server, List::Templates);
+    let resources = lists::known_items(server, List::Resources);
+    let templates = lists::known_items(server, List::Templates);
     let (resources, templates) = join(resources, templates).await;
     // Many know no templates, and some list nothing at all.
     Some(Said {

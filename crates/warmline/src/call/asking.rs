@@ -27,7 +27,7 @@ use crate::error::{Error, Result};
 use crate::handle::HeldSession;
 use crate::pool::{CellOf, Lease, Seen};
 use crate::route::{self, Route};
-use crate::tools::{Age, Outlives, ToolList};
+use crate::tools::{Age, Outlives, Read, Stated, ToolList};
 use crate::upstream::{Facts, List, Pages, is_usable};
 
 /// How fresh a list has to be.
@@ -37,6 +37,8 @@ pub(crate) enum Fresh {
     UntilHorizon,
     /// The same, and no call came in between that may have changed it unheard.
     SinceCalls,
+    /// The same, and not longer than the server says that it is good.
+    Now,
 }
 
 /// As whom the server is spoken to.
@@ -70,33 +72,38 @@ async fn asked(
     entry: &Arc<Entry>,
     (list, fresh): (List, Fresh),
 ) -> Option<(Whose, Age)> {
+    let any = match fresh {
+        Fresh::Now => Age::AS_STATED,
+        Fresh::SinceCalls | Fresh::UntilHorizon => Age::ANY,
+    };
     if caller.run.is_none() {
-        return Some((whose(caller, entry, None), Age::ANY));
+        return Some((whose(caller, entry, None), any));
     }
     let finding = route::route(caller, entry, None);
     let found = clock::timeout(entry.policy().patience.total, finding).await;
     let route = found.ok()?.ok()?;
     let cell = route.cell();
-    let age = cell.map_or(Age::ANY, |cell| age(cell, list, fresh));
+    let age = cell.and_then(|cell| age(cell, list, fresh)).unwrap_or(any);
     Some((whose(caller, entry, cell), age))
 }
 
-/// How old a list of a cell may be.
-fn age(cell: &CellOf<Connect>, list: List, fresh: Fresh) -> Age {
+/// How old a list of a cell may be, where a call may change it.
+fn age(cell: &CellOf<Connect>, list: List, fresh: Fresh) -> Option<Age> {
     let leg = cell.setup().leg;
     // What many share, or what a modern server lists, no call of one of them changes.
     if cell.key().run().is_none() || leg.era == Era::Modern {
-        return Age::ANY;
+        return None;
     }
     // Over HTTP a server may say it on a stream that nobody holds.
     let is_told = || leg.transport != Transport::Http && tells_changes(cell, list);
-    Age {
+    Some(Age {
         calls: cell.setup().calls(),
         outlives: match fresh {
-            Fresh::SinceCalls if !is_told() => Outlives::NoCall,
-            Fresh::SinceCalls | Fresh::UntilHorizon => Outlives::AnyCall,
+            Fresh::SinceCalls | Fresh::Now if !is_told() => Outlives::NoCall,
+            Fresh::SinceCalls | Fresh::Now | Fresh::UntilHorizon => Outlives::AnyCall,
         },
-    }
+        stated: Stated::Aside,
+    })
 }
 
 /// Whether a server says that it tells when a list changed.
@@ -142,10 +149,10 @@ pub(crate) fn tools<'a>(caller: &'a Caller, entry: &'a Arc<Entry>, fresh: Fresh)
 }
 
 async fn tools_now(caller: &Caller, entry: &Arc<Entry>) -> Result<ToolList> {
-    let items = list(caller, entry, List::Tools).await?;
+    let read = read(caller, entry, List::Tools).await?;
     let card = &entry.server.card;
     Ok(entry.with_rules(&caller.engine, |ruling| {
-        ToolList::of(card, items, &ruling.policy())
+        ToolList::of(card, read, &ruling.policy())
     }))
 }
 
@@ -163,6 +170,11 @@ type Listing<'a> = Pin<Box<dyn Future<Output = Result<Arc<ToolList>>> + Send + '
 
 /// A list with all its pages, over the session that a call of this caller would use.
 pub(crate) async fn list(caller: &Caller, entry: &Arc<Entry>, list: List) -> Result<Vec<Bytes>> {
+    Ok(read(caller, entry, list).await?.items)
+}
+
+/// The same, and how long it is good by the word of its server.
+async fn read(caller: &Caller, entry: &Arc<Entry>, list: List) -> Result<Read> {
     let job = |params: Params| Job {
         method: Cow::Borrowed(list.method()),
         params,
@@ -177,11 +189,14 @@ pub(crate) async fn list(caller: &Caller, entry: &Arc<Entry>, list: List) -> Res
             .map_err(|trouble| Error::new(trouble, Delivery::Answered).at(page.at()))?;
         leg = Some(page.leg);
     }
+    let is_modern = leg.is_some_and(|leg| leg.era == Era::Modern);
+    // A modern server that says nothing of it says that it is good for this moment.
+    let good_for = is_modern.then(|| pages.good_for().unwrap_or_default());
     let mut items = pages.into_items();
-    if leg.is_some_and(|leg| leg.era == Era::Modern && leg.transport != Transport::Stdio) {
+    if is_modern && leg.is_some_and(|leg| leg.transport != Transport::Stdio) {
         items.retain(|item| is_usable(list, item));
     }
-    Ok(items)
+    Ok(Read { items, good_for })
 }
 
 /// The same from the cache where it holds, or read now, once for all who ask.
@@ -194,7 +209,7 @@ pub(crate) async fn listed(
         return Ok(list(caller, entry, which).await?.into());
     };
     let (reader, of) = (caller.clone(), Arc::clone(entry));
-    let work = async move { list(&reader, &of, which).await };
+    let work = async move { read(&reader, &of, which).await };
     let reading = (entry.listed).list((whose, which), age, is_wanted(caller), work);
     match reading.await {
         // Whoever read it for all of us was cut; that is no ending of ours.

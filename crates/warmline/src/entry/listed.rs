@@ -17,7 +17,7 @@ use crate::clock::{self, Instant};
 use crate::error::{Error, Result};
 use crate::flight::Flights;
 use crate::sync::Mutex;
-use crate::tools::Age;
+use crate::tools::{Age, Read};
 use crate::upstream::List;
 
 /// Lists of one server are kept for at most this many who may see different ones.
@@ -52,6 +52,8 @@ struct Kept {
     items: Items,
     bytes: usize,
     until: Instant,
+    /// So long it is good by the word of its server, if that said anything.
+    good_until: Option<Instant>,
     /// How many calls its session had when the reading began.
     calls: u32,
 }
@@ -68,7 +70,7 @@ impl Listed {
 
     /// The list that holds now, or the one that `reading` brings: read once for all who ask. It is
     /// kept only if somebody may still ask for it then.
-    pub(crate) async fn list<F>(
+    pub(crate) async fn list<F, R>(
         &self,
         which: Which,
         age: Age,
@@ -76,12 +78,14 @@ impl Listed {
         reading: F,
     ) -> Result<Items>
     where
-        F: Future<Output = Result<Vec<Bytes>>> + Send + 'static,
+        F: Future<Output = Result<R>> + Send + 'static,
+        R: Into<Read>,
     {
         let epoch = {
             let shelf = self.shelf.lock();
             let kept = shelf.kept.get(&which);
-            let holds = |kept: &&Kept| kept.until > clock::now() && age.allows(kept.calls);
+            let holds =
+                |kept: &&Kept| kept.until > clock::now() && age.allows(kept.calls, kept.good_until);
             if let Some(kept) = kept.filter(holds) {
                 return Ok(Arc::clone(&kept.items));
             }
@@ -89,11 +93,13 @@ impl Listed {
         };
         let (shelf, horizon) = (Arc::clone(&self.shelf), self.horizon);
         let work = move || async move {
-            let items: Items = reading.await?.into();
+            let Read { items, good_for } = reading.await?.into();
+            let items = Items::from(items);
             let kept = Kept {
                 bytes: items.iter().map(Bytes::len).sum(),
                 items: Arc::clone(&items),
                 until: clock::after(horizon),
+                good_until: good_for.map(clock::after),
                 calls: age.calls,
             };
             let mut shelf = shelf.lock();
@@ -148,7 +154,7 @@ mod tests {
     use warmline_core::key::{CredentialId, Digest, Identity, RunId, Scope};
 
     use super::*;
-    use crate::tools::Outlives;
+    use crate::tools::{Outlives, Stated};
 
     fn run(number: u8) -> RunId {
         RunId(Digest::new([number; 16]))
@@ -254,7 +260,12 @@ mod tests {
                 clock::sleep(Duration::from_secs(1)).await;
                 Ok(vec![Bytes::from(number.to_string())])
             };
-            let age = Age { calls, outlives };
+            let stated = Stated::Counts;
+            let age = Age {
+                calls,
+                outlives,
+                stated,
+            };
             let read = lists.list(of(1, 1), age, || true, reading);
             async move { read.await.unwrap()[0].clone() }
         };

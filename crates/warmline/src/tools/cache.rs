@@ -45,6 +45,8 @@ struct Shelf<K: KeptFor> {
 struct Kept {
     tools: Arc<ToolList>,
     until: Instant,
+    /// So long it is good by the word of its server, if that said anything.
+    good_until: Option<Instant>,
     /// How many calls its session had when the reading began.
     calls: u32,
     used: Instant,
@@ -137,7 +139,7 @@ impl<K: KeptFor> ToolCache<K> {
 impl<K: KeptFor> Shelf<K> {
     fn find(&mut self, key: &K, age: Age) -> Option<Arc<ToolList>> {
         let now = clock::now();
-        let holds = |kept: &&mut Kept| kept.until > now && age.allows(kept.calls);
+        let holds = |kept: &&mut Kept| kept.until > now && age.allows(kept.calls, kept.good_until);
         let kept = self.kept.get_mut(key).filter(holds)?;
         kept.used = now;
         Some(Arc::clone(&kept.tools))
@@ -168,6 +170,7 @@ impl<K: KeptFor> Shelf<K> {
         let kept = Kept {
             tools: Arc::clone(tools),
             until: clock::after(horizon),
+            good_until: tools.good_for().map(clock::after),
             calls,
             used: clock::now(),
         };

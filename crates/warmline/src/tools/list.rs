@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -11,6 +12,7 @@ use warmline_core::policy::Policy;
 use warmline_core::repeat::Hints;
 
 use super::definition::ModelProvider;
+use super::kept::Read;
 use super::tool::{Annotations, Tool};
 use super::{may_call, unknown};
 use crate::store::ServerCard;
@@ -37,12 +39,20 @@ pub struct ToolList {
     places: BTreeMap<String, usize>,
     names: Names,
     bytes: usize,
+    /// How long it is good by the word of its server, if that says anything of it.
+    good_for: Option<Duration>,
 }
 
 impl ToolList {
+    pub(super) fn good_for(&self) -> Option<Duration> {
+        self.good_for
+    }
+
     /// The list that a server gave, as far as the policy lets its tools be called.
-    pub(crate) fn of(server: &ServerCard, items: Vec<Bytes>, policy: &Policy) -> Self {
+    pub(crate) fn of(server: &ServerCard, read: impl Into<Read>, policy: &Policy) -> Self {
+        let Read { items, good_for } = read.into();
         let mut list = Self {
+            good_for,
             tools: Vec::with_capacity(items.len()),
             places: BTreeMap::new(),
             names: Names::default(),

@@ -1,6 +1,7 @@
 //! Lists: all pages of a list, or an error. A part never looks whole.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
@@ -108,6 +109,8 @@ pub(crate) struct Pages {
     seen: HashSet<Bytes>,
     bytes: usize,
     read: usize,
+    /// How long all pages so far are good, by the word of the server.
+    good_for: Option<Duration>,
 }
 
 /// What is to be asked for.
@@ -130,6 +133,7 @@ impl Pages {
             seen: HashSet::new(),
             bytes: 0,
             read: 0,
+            good_for: None,
         }
     }
 
@@ -154,6 +158,11 @@ impl Pages {
         }
         let (items, next) = read_page(self.list, page)?;
         self.items.extend(items);
+        let good_for = good_for(page);
+        self.good_for = match self.read {
+            1 => good_for,
+            _ => self.good_for.zip(good_for).map(|(all, this)| all.min(this)),
+        };
         self.next = match next {
             None => Next::Nothing,
             Some(_) if self.read >= MAX_PAGES => {
@@ -163,6 +172,11 @@ impl Pages {
             Some(_) => return Err(self.endless("a cursor came back a second time")),
         };
         Ok(())
+    }
+
+    /// How long the list is good, where the server says so on each of its pages.
+    pub(crate) fn good_for(&self) -> Option<Duration> {
+        self.good_for
     }
 
     /// All items, each as raw JSON.
@@ -241,6 +255,17 @@ pub(crate) fn read_page(list: List, page: &[u8]) -> Result<(Vec<Bytes>, Option<B
         items.into_iter().map(raw_bytes).collect(),
         next.copied().map(raw_bytes),
     ))
+}
+
+/// How long a page is good, by the word of the server.
+fn good_for(page: &[u8]) -> Option<Duration> {
+    #[derive(serde::Deserialize)]
+    struct Hint {
+        #[serde(rename = "ttlMs")]
+        ttl_ms: Option<u64>,
+    }
+    let hint: Hint = serde_json::from_slice(page).ok()?;
+    hint.ttl_ms.map(Duration::from_millis)
 }
 
 fn raw_bytes(raw: &RawValue) -> Bytes {

@@ -81,6 +81,21 @@ async fn all_servers_are_one_in_the_modern_era_as_well() {
     world.finish().await;
 }
 
+/// mcp-spec 6.5.2: a list is no older than its server said that it is good, which is not at all.
+#[tokio::test]
+async fn a_list_is_as_fresh_as_its_server_says() {
+    let world = two().await;
+    let before = result(&world, "tools/list", json!({})).await;
+    world.server("alpha").control().change_tools();
+    let after = result(&world, "tools/list", json!({})).await;
+    assert_ne!(
+        each(&before, "tools", "name"),
+        each(&after, "tools", "name")
+    );
+    assert_eq!(asked(&world, "tools/list"), (2, 2));
+    world.finish().await;
+}
+
 /// What is asked for and is nobody's has its status and its code.
 #[tokio::test]
 async fn what_is_nobodys_is_refused_here() {
