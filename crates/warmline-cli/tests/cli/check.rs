@@ -279,7 +279,7 @@ fn check_knows_what_people_write_instead() {
         | ^^^^ it is a part of `listen`: `listen = "127.0.0.1:[PORT]"`
     error[config-bad-value]: `command` is one text, and no shell will split it
       where: warmline.toml:4:11
-      hint: write a list: `command = ["npx", "-y", "@playwright/mcp", "--token", "…"]`
+      hint: write a list: `command = ["npx", "…", "…", "…", "…"]`
     error[config-unknown-key]: `args` is not a setting of a server
       where: warmline.toml:5:1
         |

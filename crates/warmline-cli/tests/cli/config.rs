@@ -97,16 +97,13 @@ fn a_wrong_file_is_shown_where_it_is_wrong() {
       3 | era = 'legcy'
         |       ^^^^^^^ did you mean `legacy`?
     ");
-    warmline.write(
-        "warmline.toml",
-        "[servers.a]\ncommand = 'npx -y notes-server'\n",
-    );
+    warmline.write("warmline.toml", "[servers.a]\ncommand = 'npx -y canary'\n");
     tells!(warmline.run(&["call", "a", "x"]), @r#"
     exit: 2
     ----- stderr -----
     error[config-bad-value]: `command` is one text, and no shell will split it
       where: [WORK]/warmline.toml:2:11
-      hint: write a list: `command = ["npx", "-y", "notes-server"]`
+      hint: write a list: `command = ["npx", "…", "…"]`
     "#);
     warmline.write("warmline.toml", "[servers.a\n");
     tells!(warmline.run(&["call", "a", "x"]), @r"

@@ -1,27 +1,10 @@
 //! Hints that say at once what is to be done: nobody is sent to another command to read it there.
 
-use std::net::TcpListener;
-
 use warmline_testkit::personality::Personality;
 use warmline_testkit::{Canned, Fault, LedgerServer, Rule};
 
 use crate::tells;
 use crate::warmline::Warmline;
-
-#[test]
-fn an_address_where_nobody_listens_is_told_as_that() {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/mcp", free.local_addr().unwrap());
-    drop(free);
-    tells!(Warmline::new().run(&["tools", &url]), @r"
-    exit: 3
-    ----- stderr -----
-    error[cannot-reach]: `127.0.0.1:[PORT]` could not be reached at http://127.0.0.1:[PORT]/mcp
-      why: Connection refused (os error 111)
-      delivery: unsent (not executed, safe to call again)
-      hint: nobody listens there: start the server, or check host and port
-    ");
-}
 
 #[test]
 fn what_a_server_answers_an_opening_with_says_what_to_do() {

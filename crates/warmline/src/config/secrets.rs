@@ -181,16 +181,6 @@ pub fn public_command<'w>(words: impl Iterator<Item = &'w str> + Clone) -> Strin
     shown.collect::<Vec<_>>().join(" ")
 }
 
-/// The words of a command, as they may be shown.
-pub(super) fn public_words<'w>(words: impl Iterator<Item = &'w str> + Clone) -> Vec<String> {
-    let both = words.clone().zip(guessed(words));
-    let shown = both.map(|(word, guess)| match guess {
-        Guess::Secret { shown, .. } => shown,
-        Guess::Open | Guess::Perhaps => word.to_owned(),
-    });
-    shown.collect()
-}
-
 /// What stands for a secret.
 const STRUCK: &str = "…";
 

@@ -97,7 +97,7 @@ fn a_wrong_line_is_named_with_its_place_and_the_nearest_right_word() {
         ("[server.a]\nurl = 'http://x'",                    Key,   Some((1, 2)),  Some("did you mean `servers`?")),
         ("[servers.a]\nzzzzzz = 1",                         Key,   Some((2, 1)),  None),
         ("[servers.a]\ncredential = { evn = 'X' }",         Key,   Some((2, 16)), Some("did you mean `env`?")),
-        ("[servers.a]\ncommand = 'npx -y x'",               Value, Some((2, 11)), Some("write a list: `command = [\"npx\", \"-y\", \"x\"]`")),
+        ("[servers.a]\ncommand = 'npx -y x'",               Value, Some((2, 11)), Some("write a list: `command = [\"npx\", \"…\", \"…\"]`")),
         ("[servers.a]\ncommand = []",                       Value, Some((2, 11)), None),
         ("[servers.a]\nera = 'legcy'",                      Value, Some((2, 7)),  Some("did you mean `legacy`?")),
         ("[servers.a]\nera = 3",                            Value, Some((2, 7)),  Some("write `auto`, `legacy` or `modern`")),

@@ -11,7 +11,7 @@ use super::credential::DeclaredCredential;
 use super::declaration::{Declaration, DeclaredReach, Described, Written};
 use super::expand::Expand;
 use super::kinds::{ServerKind, missing};
-use super::{Read, keys, name_problem, parse_url, secrets};
+use super::{Read, keys, name_problem, parse_url};
 use crate::settings::place::{ConfigError, Place, Show, Source};
 use crate::settings::{EngineSettings, GatewaySettings, Group, ServerSettings};
 
@@ -257,11 +257,11 @@ impl Reader<'_> {
     fn command(&self, value: &Value<'_>) -> Result<Vec<Written>, ConfigError> {
         if let DeValue::String(text) = value.get_ref() {
             let what = "`command` is one text, and no shell will split it";
-            let words: Vec<String> = secrets::public_words(text.split_whitespace())
-                .iter()
-                .map(|word| format!("{word:?}"))
-                .collect();
-            let hint = format!("write a list: `command = [{}]`", words.join(", "));
+            // The program is no secret; any word behind it may be one.
+            let mut words = text.split_whitespace();
+            let program = words.next().unwrap_or("npx");
+            let rest = ", \"…\"".repeat(words.count());
+            let hint = format!("write a list: `command = [{program:?}{rest}]`");
             return Err(self.bad(what, value.span(), Show::Nothing).hint(hint));
         }
         let words = self.words("command", value)?;
