@@ -5,7 +5,7 @@
 //! A ticket is sealed and holds all there is to know of a client session, so that an idle client
 //! costs no memory and a restart loses none. It is no proof of who somebody is: it is checked
 //! against the identity and the route of the request that carries it, and whatever does not fit is
-//! answered like an id that never was.
+//! answered like an id that never was. Why it holds the name of its run and no digest of it: ADR 0014.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
