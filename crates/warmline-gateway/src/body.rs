@@ -38,7 +38,11 @@ impl Body {
     pub(crate) fn held_in(self, room: impl FnOnce() -> ReplyRoom) -> Self {
         match self {
             Self::Whole(Some(bytes)) if is_large(&bytes) => Self::Whole(Some(room().held(bytes))),
-            Self::Empty | Self::Whole(_) | Self::Events(_) | Self::Lines(_) | Self::Told(_) => self,
+            Self::Events(mut flow) => {
+                flow.hold_in(room());
+                Self::Events(flow)
+            },
+            Self::Empty | Self::Whole(_) | Self::Lines(_) | Self::Told(_) => self,
         }
     }
 }

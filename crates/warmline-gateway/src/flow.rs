@@ -19,6 +19,7 @@ use warmline::clock;
 
 use crate::body::Body;
 use crate::door::limits::Burden;
+use crate::door::replies::{ReplyRoom, is_large};
 use crate::lane::{Keep, Lane, Next, Pausing};
 use crate::metrics::{Counts, LeftCall, Undelivered};
 use crate::reply;
@@ -98,6 +99,10 @@ pub(crate) struct Flow {
     next: u64,
     manner: Manner,
     prime: Prime,
+    /// What is left of an event that is being written.
+    rest: Rest,
+    /// Where what its client has not read yet is held.
+    room: Option<ReplyRoom>,
     alive: Option<Pin<Box<Sleep>>>,
     /// What lasts as long as somebody reads.
     holds: Option<Box<dyn Send>>,
@@ -166,6 +171,8 @@ impl Flow {
             next,
             manner,
             prime: Prime::No,
+            rest: Rest::Nothing,
+            room: None,
             alive: None,
             holds: None,
             counts: None,
@@ -183,6 +190,11 @@ impl Flow {
     pub(crate) fn counted(mut self, counts: &Arc<Counts>) -> Self {
         self.counts = Some(Arc::clone(counts));
         self
+    }
+
+    /// Counts large messages there from now on, until its client has read them.
+    pub(crate) fn hold_in(&mut self, room: ReplyRoom) {
+        self.room = Some(room);
     }
 
     /// The same, with something that lasts as long as somebody reads.
@@ -246,6 +258,9 @@ impl Flow {
 
     /// The next events, ready to be written; none at the end of the stream.
     pub(crate) fn poll_events(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if let Some(piece) = self.rest.next(self.room.as_ref()) {
+            return Poll::Ready(Some(piece));
+        }
         if let Some(borne) = &mut self.call
             && let Poll::Ready(ended) = borne.call.as_mut().poll(cx)
         {
@@ -263,10 +278,10 @@ impl Flow {
             self.prime = Prime::Done;
             write_prime(&mut out, self.manner.stream);
         }
-        while out.len() < ONE_WRITE {
+        while out.len() < ONE_WRITE && self.rest == Rest::Nothing {
             match self.lane.next(self.next, self.reader, cx, self.pausing()) {
                 Poll::Ready(Next::Message(number, message)) => {
-                    write_event(&mut out, self.manner.stream, number, &message);
+                    self.rest = write_event(&mut out, self.manner.stream, number, message);
                     self.next = number + 1;
                 },
                 Poll::Ready(Next::Pause(come_back_after)) => {
@@ -374,15 +389,60 @@ fn write_prime(out: &mut BytesMut, stream: Option<u64>) {
     }
 }
 
-/// Writes one event. JSON on one line needs one field; a line break inside it would end the field.
-pub(crate) fn write_event(out: &mut BytesMut, stream: Option<u64>, number: u64, message: &Bytes) {
+/// What is left of an event whose message is large: that goes out as it is, without a copy.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) enum Rest {
+    #[default]
+    Nothing,
+    Message(Bytes),
+    End,
+}
+
+impl Rest {
+    /// The next piece of it. The message is counted there until its client has read it.
+    pub(crate) fn next(&mut self, room: Option<&ReplyRoom>) -> Option<Bytes> {
+        match std::mem::take(self) {
+            Self::Nothing => None,
+            Self::Message(message) => {
+                *self = Self::End;
+                Some(held_in(room, message))
+            },
+            Self::End => Some(END),
+        }
+    }
+}
+
+/// A message, counted there until its client has read it if it is large.
+pub(crate) fn held_in(room: Option<&ReplyRoom>, message: Bytes) -> Bytes {
+    match room {
+        Some(room) if is_large(&message) => room.held(message),
+        Some(_) | None => message,
+    }
+}
+
+/// The end of an event.
+const END: Bytes = Bytes::from_static(b"\n\n");
+
+/// Writes one event, or its beginning. JSON on one line needs one field; a line break inside it would
+/// end the field.
+#[must_use]
+pub(crate) fn write_event(
+    out: &mut BytesMut,
+    stream: Option<u64>,
+    number: u64,
+    message: Bytes,
+) -> Rest {
     if let Some(stream) = stream {
         out.extend_from_slice(format!("id: {stream:x}-{number:x}\n").as_bytes());
     }
     out.extend_from_slice(b"event: message\ndata: ");
-    let line = warmline::core::protocol::splice::one_line(message.clone());
+    let line = warmline::core::protocol::splice::one_line(message);
+    if is_large(&line) {
+        return Rest::Message(line);
+    }
     out.extend_from_slice(&line);
-    out.extend_from_slice(b"\n\n");
+    out.extend_from_slice(&END);
+    Rest::Nothing
 }
 
 /// The stream and the message that an event id names.

@@ -117,6 +117,16 @@ impl SseParser {
         self.retry = old.retry;
     }
 
+    /// How many bytes are held of an event that is not complete.
+    pub fn unfinished(&self) -> usize {
+        self.event.held + self.buffer.len()
+    }
+
+    /// The most bytes that an event may have.
+    pub const fn max_event_bytes(&self) -> usize {
+        self.max_event_bytes
+    }
+
     /// The id of the last complete event that set one; where a stream is resumed.
     pub fn last_id(&self) -> Option<&str> {
         self.last_id.as_deref()

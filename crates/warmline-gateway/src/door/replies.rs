@@ -1,17 +1,20 @@
 //! Replies that are held: from when they are read at a server until their client has read them.
 //!
 //! Asked by: the ears of calls, before a large reply is read, and [`door`](crate::door), which
-//! counts every large answer that leaves. A client that does not read is left after a while; until
-//! then its replies are held, and there must be room for those of others. So a reply that has no
-//! room waits at its server, and who has much of it waits sooner than others (see
-//! [shares](super::shares)).
+//! counts every large answer that leaves, and every large event. A client that does not read is left
+//! after a while; until then its replies are held, and there must be room for those of others. So a
+//! reply that has no room waits at its server, and who has much of it waits sooner than others (see
+//! [shares](super::shares)). Of a program as much is read by then as one line may have, and nothing
+//! after it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use warmline::core::key::Digest;
+use warmline::upstream::Roomy;
 
 use super::limits::Gate;
 use super::shares::{Share, is_fair};
@@ -56,7 +59,7 @@ impl ReplyRoom {
     ///
     /// # Cancel safety
     /// Dropping it takes nothing.
-    pub(crate) async fn wait(&self, bytes: usize) -> HeldReply {
+    async fn wait(&self, bytes: usize) -> HeldReply {
         loop {
             let freed = self.gate.replies.freed.notified();
             let mut freed = std::pin::pin!(freed);
@@ -100,8 +103,35 @@ impl ReplyRoom {
     }
 }
 
+/// The room of one call, for the reply that is read for it.
+pub(crate) struct CallRoom {
+    room: ReplyRoom,
+    held: Mutex<Option<HeldReply>>,
+}
+
+impl CallRoom {
+    pub(crate) fn new(room: ReplyRoom) -> Self {
+        Self {
+            room,
+            held: Mutex::default(),
+        }
+    }
+
+    /// Room for so many bytes, in place of what was taken before: nobody waits who has some.
+    pub(crate) fn wait(&self, bytes: usize) -> Option<Roomy<'_>> {
+        drop(self.held.lock().take());
+        if bytes == 0 {
+            return None;
+        }
+        Some(Box::pin(async move {
+            let held = self.room.wait(bytes).await;
+            *self.held.lock() = Some(held);
+        }))
+    }
+}
+
 /// Room that is taken for a reply, until it is dropped.
-pub(crate) struct HeldReply {
+struct HeldReply {
     gate: Arc<Gate>,
     share: Option<Arc<Share>>,
     bytes: usize,

@@ -29,7 +29,6 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Response, StatusCode};
-use parking_lot::Mutex;
 use warmline::core::code::{Code, Reason};
 use warmline::core::era::Era;
 use warmline::core::key::Digest;
@@ -45,7 +44,7 @@ use self::state::Binding;
 use self::task::{Extensions, Tasks};
 use super::{Headless, Visit, method_named, raw_id};
 use crate::body::Body;
-use crate::door::replies::{HeldReply, ReplyRoom};
+use crate::door::replies::{CallRoom, ReplyRoom};
 use crate::failure::{self, Candour};
 use crate::flow::{self, Accepts, Calling, Ended, Leaving, Manner};
 use crate::lane::{Keep, Lane};
@@ -370,16 +369,14 @@ struct Ear {
     logs: Logs,
     /// The status of the server's answer, where it is another than 200.
     status: AtomicU16,
-    room: ReplyRoom,
-    /// The room that the reply takes up while it is read.
-    held: Mutex<Option<HeldReply>>,
+    /// What the reply takes up while it is read.
+    room: CallRoom,
 }
 
 impl Ear {
     fn new(lane: &Arc<Lane>, token: Option<Bytes>, logs: Logs, room: ReplyRoom) -> Self {
         Self {
-            room,
-            held: Mutex::default(),
+            room: CallRoom::new(room),
             lane: Arc::clone(lane),
             token,
             logs,
@@ -419,10 +416,7 @@ impl Listener for Ear {
     }
 
     fn room(&self, bytes: usize) -> Option<Roomy<'_>> {
-        Some(Box::pin(async move {
-            let held = self.room.wait(bytes).await;
-            *self.held.lock() = Some(held);
-        }))
+        self.room.wait(bytes)
     }
 
     fn stream_begun(&self) {

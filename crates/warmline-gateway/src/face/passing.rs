@@ -12,9 +12,16 @@ use tokio::sync::mpsc;
 use warmline::core::protocol::sse::SseParser;
 
 use crate::body::Body;
+use crate::door::replies::ReplyRoom;
+use crate::flow::held_in;
 
-/// Passes the messages of a response on, as they come. Whoever reads no more hears of nothing.
-pub(super) async fn pass(response: Response<Body>, out: &mpsc::Sender<Bytes>, limit: usize) {
+/// Passes the messages of a response on, as they come; large ones are counted in that room until
+/// they were read. Whoever reads no more hears of nothing.
+pub(super) async fn pass(
+    response: Response<Body>,
+    (out, room): (&mpsc::Sender<Bytes>, Option<&ReplyRoom>),
+    limit: usize,
+) {
     let mut body = response.into_body();
     let mut events = match body {
         Body::Events(_) => Some(SseParser::new(limit.saturating_mul(8))),
@@ -26,12 +33,12 @@ pub(super) async fn pass(response: Response<Body>, out: &mpsc::Sender<Bytes>, li
             continue;
         };
         match &mut events {
-            None => drop(out.send(data).await),
+            None => drop(out.send(held_in(room, data)).await),
             Some(events) => {
                 events.push(&data);
                 for event in events.by_ref().flatten() {
                     if !event.data.is_empty() {
-                        drop(out.send(event.data).await);
+                        drop(out.send(held_in(room, event.data)).await);
                     }
                 }
             },

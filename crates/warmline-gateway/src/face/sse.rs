@@ -30,7 +30,7 @@ pub(crate) use self::talk::Talks;
 use self::talk::{MAX_UNDER_WAY, MAX_WAITING, Talk};
 use super::{Visit, accepts, era, wrong_type};
 use crate::body::Body;
-use crate::flow::{self, ALIVE_EVERY, Accepts};
+use crate::flow::{self, ALIVE_EVERY, Accepts, Rest};
 use crate::who::Subject;
 use crate::{Shared, door, face, reply};
 
@@ -70,6 +70,7 @@ pub(crate) fn listen(visit: &Visit<'_>) -> Response<Body> {
         talk,
         said,
         first: Some(first.into()),
+        rest: Rest::Nothing,
         alive: None,
         turned_out: Box::pin(visit.turned_out()),
         done: Some(Box::pin(async move {
@@ -131,7 +132,8 @@ fn stand(visit: &Visit<'_>, talk: &Arc<Talk>) {
             let response = face::without_body(&talk.visit(&shared, &subject, &head)).await;
             shared.faults.tell(None, talk.peer, &response);
             if response.status().is_success() {
-                face::passing::pass(response, &talk.out, shared.max_request()).await;
+                let room = talk.visit(&shared, &subject, &head).reply_room();
+                face::passing::pass(response, (&talk.out, Some(&room)), shared.max_request()).await;
             }
         };
         tokio::select! {
@@ -180,7 +182,8 @@ fn asked(
             },
         };
         shared.faults.tell(None, talk.peer, &response);
-        face::passing::pass(response, &talk.out, shared.max_request()).await;
+        let out = (&talk.out, Some(&to_legacy.reply_room()));
+        face::passing::pass(response, out, shared.max_request()).await;
         drop((place, burden));
     }));
     reply::accepted()
@@ -205,6 +208,8 @@ pub(crate) struct Stream {
     talk: Arc<Talk>,
     said: mpsc::Receiver<Bytes>,
     first: Option<Bytes>,
+    /// What is left of an event that is being written.
+    rest: Rest,
     alive: Option<Pin<Box<Sleep>>>,
     /// Ends when the client is not let in any more.
     turned_out: Pin<Box<dyn Future<Output = ()> + Send>>,
@@ -218,8 +223,9 @@ impl Stream {
         if self.turned_out.as_mut().poll(cx).is_ready() {
             return Poll::Ready(None);
         }
-        if let Some(first) = self.first.take() {
-            return Poll::Ready(Some(first));
+        let piece = self.first.take().or_else(|| self.rest.next(None));
+        if piece.is_some() {
+            return Poll::Ready(piece);
         }
         if let Some(done) = &mut self.done
             && done.as_mut().poll(cx).is_ready()
@@ -230,7 +236,7 @@ impl Stream {
             self.alive = None;
             return Poll::Ready(said.map(|message| {
                 let mut out = BytesMut::new();
-                flow::write_event(&mut out, None, 0, &message);
+                self.rest = flow::write_event(&mut out, None, 0, message);
                 out.freeze()
             }));
         }

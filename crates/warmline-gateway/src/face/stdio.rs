@@ -191,7 +191,7 @@ impl Pipe {
         let (_, response) = face::with_body(&self.visit(&head), body).await;
         self.shared.faults.tell(None, Peer::SameUser, &response);
         let session = response.headers().get(SESSION_ID).cloned();
-        pass(response, &out, self.shared.max_request()).await;
+        pass(response, (&out, None), self.shared.max_request()).await;
         session
     }
 
@@ -200,7 +200,7 @@ impl Pipe {
         let response = face::without_body(&self.visit(&head)).await;
         self.shared.faults.tell(None, Peer::SameUser, &response);
         if response.status().is_success() {
-            pass(response, &out, self.shared.max_request()).await;
+            pass(response, (&out, None), self.shared.max_request()).await;
         }
         Ended::default()
     }
@@ -336,7 +336,7 @@ impl<'p> Talk<'p> {
             pipe.visit(&head)
                 .note_refusal(Some((&method, &params)), &refusal);
             pipe.shared.faults.tell(None, Peer::SameUser, &refusal);
-            pass(refusal, &out, pipe.shared.max_request()).await;
+            pass(refusal, (&out, None), pipe.shared.max_request()).await;
             Ended::default()
         })
     }
@@ -392,7 +392,7 @@ impl<'p> Talk<'p> {
         shared.faults.tell(Some(why), Peer::SameUser, &response);
         let head = self.head(Method::POST);
         self.pipe.visit(&head).sent_away(why.word());
-        pass(response, &self.out, shared.max_request()).await;
+        pass(response, (&self.out, None), shared.max_request()).await;
     }
 
     /// The head that an HTTP client of the same session would send.

@@ -34,6 +34,7 @@ mod old_transport;
 mod ops;
 mod ops_leaving;
 mod ops_truth;
+mod ops_unread;
 #[path = "../stage/program.rs"]
 mod program;
 mod programs;

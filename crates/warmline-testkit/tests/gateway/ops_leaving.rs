@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
-use tokio::net::TcpStream;
-use warmline_testkit::{Fault, Personality, Rule};
+use tokio::net::{TcpSocket, TcpStream};
+use warmline_testkit::Personality;
 
 use super::exposition::Scraped;
 use super::wire::{self, Legacy};
@@ -25,7 +25,7 @@ async fn world(personality: Personality) -> World {
 }
 
 /// Waits until a number is this.
-async fn becomes(world: &World, name: &str, label: (&str, &str), expected: f64) {
+pub(super) async fn becomes(world: &World, name: &str, label: (&str, &str), expected: f64) {
     let ops = world.gateway.ops_address().unwrap();
     let looking = async {
         loop {
@@ -57,9 +57,22 @@ async fn gave_one_up(world: &World) {
 
 /// Sends a call, and gives the connection back before anything is read.
 async fn ask(world: &World, headers: &[(&str, &str)], message: &Value) -> TcpStream {
-    let mut socket = TcpStream::connect(world.gateway.address()).await.unwrap();
+    ask_at(world, PATH, headers, message).await
+}
+
+/// The same at a path.
+pub(super) async fn ask_at(
+    world: &World,
+    path: &str,
+    headers: &[(&str, &str)],
+    message: &Value,
+) -> TcpStream {
+    // As little as the system allows is taken off the gateway's hands.
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4 << 10).unwrap();
+    let mut socket = socket.connect(world.gateway.address()).await.unwrap();
     let body = message.to_string();
-    let mut head = format!("POST {PATH} HTTP/1.1\r\nHost: localhost\r\n");
+    let mut head = format!("POST {path} HTTP/1.1\r\nHost: localhost\r\n");
     let usual = [
         ("Content-Type", "application/json"),
         ("Accept", "application/json, text/event-stream"),
@@ -256,45 +269,8 @@ async fn a_call_that_goes_on_counts_until_it_is_over() {
     world.finish().await;
 }
 
-async fn scraped(world: &World) -> Scraped {
+pub(super) async fn scraped(world: &World) -> Scraped {
     let ops = world.gateway.ops_address().unwrap();
     let mut page = wire::request(ops, "GET", "/metrics", &[], "").await;
     Scraped::read(&page.whole().await)
-}
-
-/// DESIGN 4, reliability I25: replies that clients do not read have a limit in all. Beyond it they
-/// wait at their server, small ones pass, and all go on when the others are gone.
-#[tokio::test]
-async fn replies_that_nobody_reads_have_a_limit() {
-    const BYTES: &str = "warmline_buffer_bytes";
-    const CALLS: usize = 8;
-    let most = 40_u32 << 20;
-    let world = World::with(Personality::legacy(), |mut options| {
-        options.ops = Some(([127, 0, 0, 1], 0).into());
-        options.limits.request_bytes = most as usize;
-        options
-    })
-    .await;
-    let client = Legacy::greet(&world, PATH, "2025-11-25", json!({})).await;
-    let headers = [
-        ("Mcp-Session-Id", client.ticket.as_str()),
-        ("MCP-Protocol-Version", "2025-11-25"),
-    ];
-    let giant = Rule::new(Fault::Giant(12 << 20)).on_tool("echo").always();
-    world.server.inject(giant);
-    let mut unread = Vec::new();
-    for id in 0..CALLS {
-        let message = wire::call(i64::try_from(id).unwrap(), "echo", json!({}));
-        unread.push(ask(&world, &headers, &message).await);
-    }
-    let done = || world.server.ledger().executions("echo");
-    until("all were executed", || done() == CALLS).await;
-    assert_eq!(client.count().await, 1);
-    let held = scraped(&world).await.number(BYTES, &[("kind", "replies")]);
-    assert!(held > 0.0 && held <= f64::from(most), "{held}");
-    drop(unread);
-    becomes(&world, BYTES, ("kind", "replies"), 0.0).await;
-    assert_eq!(client.count().await, 2);
-    client.delete().await;
-    world.finish().await;
 }

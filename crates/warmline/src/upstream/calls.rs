@@ -9,6 +9,7 @@
 //! one that is nobody's is refused at once.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -16,7 +17,8 @@ use tokio::sync::Notify;
 use warmline_core::exchange::{QuestionKind, Trouble};
 use warmline_core::protocol::envelope::{Id, Kind, Message, RpcError};
 
-use super::listener::{self, Spoken};
+use super::http::{Arrival, Cut};
+use super::listener::{self, LARGE, Spoken};
 use super::notices::{Concerns, Stray, concerns};
 use super::stream::{MAX_STRAYS, token_of};
 use super::whose::{self, Belongs, Whose};
@@ -32,7 +34,11 @@ const MAX_LATE: usize = 1024;
 
 /// The calls in flight on one stream.
 #[derive(Debug, Default)]
-pub(crate) struct Calls(Mutex<State>);
+pub(crate) struct Calls {
+    state: Mutex<State>,
+    /// Told when a large answer was taken.
+    taken: Notify,
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -41,6 +47,8 @@ struct State {
     /// Calls that were given up: their answers may still come, and are no strays.
     late: BTreeSet<u64>,
     strays: u32,
+    /// Bytes of large answers whose callers have not taken them, or have no room for them yet.
+    untaken: usize,
     ended: Option<Trouble>,
     stream: Stream,
 }
@@ -60,6 +68,8 @@ struct Slot {
     waiting: VecDeque<Message>,
     bytes: usize,
     answered: bool,
+    /// Bytes of its answer, if that is large.
+    untaken: usize,
     whose: Option<Whose>,
     wake: Arc<Notify>,
 }
@@ -129,7 +139,7 @@ impl Calls {
     /// The calls of a session that has no other stream than this one.
     pub(crate) fn of_the_only_stream() -> Self {
         let calls = Self::default();
-        calls.0.lock().stream = Stream::OnlyOne;
+        calls.state.lock().stream = Stream::OnlyOne;
         calls
     }
 
@@ -139,7 +149,7 @@ impl Calls {
         id: u64,
         whose: Option<Whose>,
     ) -> Result<Call, Trouble> {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         if let Some(trouble) = &state.ended {
             return Err(trouble.clone());
         }
@@ -154,7 +164,7 @@ impl Calls {
 
     /// Passes a message to the call it belongs to.
     pub(crate) fn route(&self, message: Message) -> Routed {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         match message.kind() {
             Kind::Result | Kind::Error => state.reply(message),
             Kind::Notification => state.notice(message),
@@ -164,7 +174,7 @@ impl Calls {
 
     /// Passes on what concerns everybody: to one call of each caller who was not told yet.
     pub(crate) fn tell_callers(&self, message: &Message, told: &[Whose]) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         for call in whose::to_tell(state.in_flight(), told) {
             if let Some(slot) = state.open.get_mut(&call).filter(|slot| slot.has_room()) {
                 slot.push(message.clone());
@@ -172,14 +182,35 @@ impl Calls {
         }
     }
 
+    /// The next piece of their stream, once not more than this waits for callers who do not take it:
+    /// a server whose callers do not read waits, and so do all who call it.
+    ///
+    /// # Cancel safety
+    /// Dropping it loses nothing.
+    pub(crate) async fn piece(
+        &self,
+        stream: &mut Arrival,
+        most_untaken: usize,
+    ) -> Option<Result<Bytes, Cut>> {
+        loop {
+            let mut taken = pin!(self.taken.notified());
+            // Before it is looked: what is taken in between is not missed.
+            taken.as_mut().enable();
+            if self.state.lock().untaken <= most_untaken {
+                return stream.piece().await;
+            }
+            taken.await;
+        }
+    }
+
     /// Whether nobody waits for anything.
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.lock().open.is_empty()
+        self.state.lock().open.is_empty()
     }
 
     /// Nothing more will come for anybody.
     pub(crate) fn end(&self, trouble: &Trouble) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         state.ended.get_or_insert_with(|| trouble.clone());
         for slot in state.open.values() {
             slot.wake.notify_one();
@@ -198,6 +229,11 @@ impl State {
             // The first answer counts.
             Some(slot) if !slot.answered => {
                 slot.answered = true;
+                let bytes = message.raw().len();
+                if bytes > LARGE {
+                    slot.untaken = bytes;
+                    self.untaken += bytes;
+                }
                 slot.push(message);
                 Routed::Done
             },
@@ -290,7 +326,7 @@ impl Call {
     pub(crate) async fn next(&mut self) -> Heard {
         loop {
             {
-                let mut state = self.calls.0.lock();
+                let mut state = self.calls.state.lock();
                 let waiting = state.open.get_mut(&self.id).and_then(Slot::pop);
                 if let Some(message) = waiting {
                     return Heard::Message(message);
@@ -306,10 +342,15 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        let mut state = self.calls.0.lock();
-        let slot = state.open.remove(&self.id);
-        if slot.is_some_and(|slot| !slot.answered) {
-            state.late.insert(self.id);
+        let mut state = self.calls.state.lock();
+        if let Some(slot) = state.open.remove(&self.id) {
+            if !slot.answered {
+                state.late.insert(self.id);
+            }
+            if slot.untaken > 0 {
+                state.untaken = state.untaken.saturating_sub(slot.untaken);
+                self.calls.taken.notify_waiters();
+            }
         }
         if state.late.len() > MAX_LATE {
             state.late.pop_first();

@@ -22,13 +22,10 @@ use warmline_core::protocol::retry_after::read_retry_after;
 
 use super::connections::{Connections, Line};
 use super::limits::Digits;
-use super::listener::Listener;
+use super::listener::{LARGE, Listener};
 use super::tls::{self, Complaint};
 use crate::clock::{self, Instant};
 use crate::net::ConnectError;
-
-/// From here on a body is large, and it is asked whether there is room for it.
-const LARGE: usize = 64 << 10;
 
 /// One URL, and the connections that lead to it.
 #[derive(Clone, Debug)]

@@ -18,6 +18,9 @@ pub type Asked<'a> = Pin<Box<dyn Future<Output = Answer> + Send + 'a>>;
 /// Ends when there is room for a reply.
 pub type Roomy<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
+/// Replies that are smaller need no room: there are no more of them than calls.
+pub(crate) const LARGE: usize = 64 << 10;
+
 /// Hears what a server tells while a call runs, and answers its questions.
 ///
 /// `()` is a listener that hears nothing and declines everything.
@@ -46,9 +49,9 @@ pub trait Listener: Send + Sync {
         None
     }
 
-    /// A reply of so many bytes is about to be read, and will be held until the listener is gone.
-    /// The reading waits for this; none where there is nothing to wait for. Asked for large replies
-    /// only, and only where they do not come as a stream.
+    /// A reply of so many bytes is about to be read, or to be handed over, and will be held until the
+    /// listener is gone. That waits for this; none where there is nothing to wait for. Asked for
+    /// large ones only. What was given before is given back: all of it where none is asked for.
     fn room(&self, bytes: usize) -> Option<Roomy<'_>> {
         let _ = bytes;
         None

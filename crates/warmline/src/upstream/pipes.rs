@@ -131,7 +131,13 @@ impl Piped {
                         self.hear_question(watch, asking);
                     }
                 },
-                PipeNews::Reply(message) => return answer::replied(&self.server, &message),
+                // Until there is room it counts as untaken, so that the child is read no further.
+                PipeNews::Reply(message) => {
+                    return match watch.room_for(message.raw().len()).await {
+                        true => answer::replied(&self.server, &message),
+                        false => answer::late(&self.server),
+                    };
+                },
                 PipeNews::Lost { delivery, trouble } => {
                     // An answer too large, or no room to queue, is the trouble of its call alone.
                     let alone = [Reason::ReplyTooLarge, Reason::LocalResources];

@@ -13,7 +13,7 @@ use super::answer::Before;
 use super::calls::{Call, Heard};
 use super::http::{Arrival, Cut};
 use super::limits::Limits;
-use super::listener::{Listener, Open};
+use super::listener::{LARGE, Listener, Open};
 use super::notices::{Beside, Hearing};
 use super::whose;
 use crate::clock::{self, Instant};
@@ -39,6 +39,8 @@ pub(crate) struct Watch<'a> {
     pub(crate) hearing: Hearing,
     /// The headers of this call alone: whatever is sent for it carries them.
     pub(crate) own: Vec<(HeaderName, HeaderValue)>,
+    /// Whether the listener gave room for the event under way.
+    has_room: bool,
 }
 
 /// Why reading a stream stopped.
@@ -87,6 +89,7 @@ impl<'a> Watch<'a> {
             standing: None,
             hearing: Hearing::default(),
             own: Vec::new(),
+            has_room: false,
         }
     }
 
@@ -115,6 +118,9 @@ impl<'a> Watch<'a> {
                     return Pause::Late;
                 }
             }
+            if !self.room_to_read(parser).await {
+                return Pause::Late;
+            }
             let by = self.by();
             // A stream that always has more lets the timer below speak late.
             if clock::now() >= by {
@@ -127,8 +133,11 @@ impl<'a> Watch<'a> {
                     return Pause::Answered(id, kind, answer);
                 },
                 message = next_of(&mut self.standing) => {
-                    if let Some(pause) = self.heed_message(message) {
-                        return pause;
+                    let bytes = message.raw().len();
+                    match self.heed_message(message) {
+                        Some(Pause::Reply(_)) if !self.room_for(bytes).await => return Pause::Late,
+                        Some(pause) => return pause,
+                        None => {},
                     }
                 },
                 piece = arrival.piece() => match piece {
@@ -144,6 +153,31 @@ impl<'a> Watch<'a> {
                 () = clock::sleep_until(by) => return Pause::Late,
             }
         }
+    }
+
+    /// Waits until the listener has room for a reply of so many bytes; says whether it had in time.
+    pub(crate) async fn room_for(&mut self, bytes: usize) -> bool {
+        let listener = self.listener;
+        let room = (bytes > LARGE).then(|| listener.room(bytes)).flatten();
+        match room {
+            Some(room) => clock::timeout_at(self.by(), room).await.is_ok(),
+            None => true,
+        }
+    }
+
+    /// The same for a large event, while its end is not known: it may be as large as any. What is
+    /// complete and was no answer is held no longer.
+    async fn room_to_read(&mut self, parser: &SseParser) -> bool {
+        let is_large = parser.unfinished() > LARGE;
+        if self.has_room == is_large {
+            return true;
+        }
+        self.has_room = is_large;
+        if is_large {
+            return self.room_for(parser.max_event_bytes()).await;
+        }
+        drop(self.listener.room(0));
+        true
     }
 
     /// When waiting ends if nothing happens. While a person thinks about a question only the

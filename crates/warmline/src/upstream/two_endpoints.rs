@@ -191,7 +191,7 @@ impl TwoEndpoints {
                     Heard::Message(message) => match watch.heed_message(message) {
                         Some(Pause::Reply(reply)) => {
                             drop(posting);
-                            return answer::streamed(self.sent(id), &reply, request, watch.before);
+                            return self.taken(&reply, request, &mut watch).await;
                         },
                         Some(Pause::Ask(asking)) => voice.hear_question(&mut watch, asking),
                         _ => {},
@@ -214,6 +214,14 @@ impl TwoEndpoints {
                 },
                 () = clock::sleep_until(by) => {},
             }
+        }
+    }
+
+    /// The answer is here: it is handed over when there is room for it.
+    async fn taken(&self, reply: &Message, request: Request, watch: &mut Watch<'_>) -> Ending {
+        match watch.room_for(reply.raw().len()).await {
+            true => answer::streamed(self.sent(watch.id), reply, request, watch.before),
+            false => answer::late(self.server()),
         }
     }
 
@@ -281,7 +289,7 @@ async fn read(up: Arc<Up>, calls: Arc<Calls>, mut stream: Arrival, mut parser: S
             },
             None => {},
         }
-        match stream.piece().await {
+        match calls.piece(&mut stream, parser.max_event_bytes()).await {
             Some(Ok(bytes)) => parser.push(&bytes),
             Some(Err(Cut::Broken(why))) => break why,
             Some(Err(Cut::TooLarge { .. } | Cut::Late)) => break "it cannot be read".to_owned(),

@@ -17,7 +17,7 @@ use warmline::upstream::{Asked, Notices, Roomy, Whose};
 
 use super::accepts;
 use super::client::Client;
-use crate::door::replies::{HeldReply, ReplyRoom};
+use crate::door::replies::CallRoom;
 use crate::face::Visit;
 use crate::flow::Accepts;
 use crate::lane::Lane;
@@ -151,9 +151,8 @@ pub(super) struct Ear {
     token: Option<Bytes>,
     /// What the client reads of its response.
     accepts: Option<Accepts>,
-    room: ReplyRoom,
-    /// The room that the reply takes up while it is read.
-    held: Mutex<Option<HeldReply>>,
+    /// What the reply takes up while it is read.
+    room: CallRoom,
 }
 
 impl Ear {
@@ -168,8 +167,7 @@ impl Ear {
             lane: Arc::clone(lane),
             token,
             accepts: accepts(visit.head),
-            room: visit.reply_room(),
-            held: Mutex::default(),
+            room: CallRoom::new(visit.reply_room()),
         }
     }
 
@@ -218,10 +216,7 @@ impl Listener for Ear {
     }
 
     fn room(&self, bytes: usize) -> Option<Roomy<'_>> {
-        Some(Box::pin(async move {
-            let held = self.room.wait(bytes).await;
-            *self.held.lock() = Some(held);
-        }))
+        self.room.wait(bytes)
     }
 
     fn stream_begun(&self) {

@@ -19,7 +19,7 @@ use warmline_core::protocol::envelope::Message;
 use super::outbox::{Outbox, Withdrawn};
 use super::{Abandoned, PipeNews, Questions, Waits};
 use crate::sync::Mutex;
-use crate::upstream::listener::Spoken;
+use crate::upstream::listener::{LARGE, Spoken};
 use crate::upstream::process::Exit;
 use crate::upstream::whose::{self, Whose};
 
@@ -43,6 +43,8 @@ pub(super) struct State {
     pub(super) late: BTreeSet<u64>,
     pub(super) questions: Questions,
     pub(super) skipped: Skipped,
+    /// Bytes of large replies whose callers have not taken them, or have no room for them yet.
+    untaken: usize,
     wish: Option<Wish>,
     ended: Option<Trouble>,
     exit: Option<Exit>,
@@ -72,6 +74,8 @@ pub(super) struct Slot {
     written: Written,
     inbox: VecDeque<PipeNews>,
     inbox_bytes: usize,
+    /// Bytes of its reply, if that is large.
+    untaken: usize,
     over: Over,
     wake: Arc<Notify>,
 }
@@ -97,6 +101,14 @@ pub(super) enum Wish {
     Close,
     /// End it now: a part of a message is in its input.
     EndTorn,
+}
+
+/// Whether the owner reads on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reading {
+    Goes,
+    /// Too much of what was read waits for callers who do not take it.
+    Rests,
 }
 
 /// What the owner has to do.
@@ -209,7 +221,7 @@ impl Desk {
     /// Gives a call up and says how much of its line has left.
     pub(super) fn abandon(&self, id: u64) -> Abandoned {
         let mut state = self.state.lock();
-        let Some(slot) = state.calls.remove(&id) else {
+        let Some(slot) = self.remove(&mut state, id) else {
             return Abandoned::Unsent;
         };
         if slot.written == Written::Whole {
@@ -227,12 +239,22 @@ impl Desk {
     /// Forgets a call. A line that is half-way out is written to its end.
     pub(super) fn unregister(&self, id: u64) {
         let mut state = self.state.lock();
-        let Some(slot) = state.calls.remove(&id) else {
+        let Some(slot) = self.remove(&mut state, id) else {
             return;
         };
         if slot.written == Written::Whole || state.outbox.withdraw(id) == Withdrawn::InPart {
             state.expect_late_reply(id, &slot);
         }
+    }
+
+    /// Takes a call off the desk. Where its reply was large, the owner may read on.
+    fn remove(&self, state: &mut State, id: u64) -> Option<Slot> {
+        let slot = state.calls.remove(&id)?;
+        if slot.untaken > 0 {
+            state.untaken = state.untaken.saturating_sub(slot.untaken);
+            self.work.notify_one();
+        }
+        Some(slot)
     }
 
     /// Whether something of a call has left and its end has not come.
@@ -281,13 +303,17 @@ impl Desk {
         self.work.notified().await;
     }
 
-    /// Owner: what there is to do.
-    pub(super) fn work(&self) -> Work {
+    /// Owner: what there is to do, and whether to read where so much may wait for callers.
+    pub(super) fn work(&self, most_untaken: usize) -> (Work, Reading) {
         let state = self.state.lock();
-        match state.wish {
+        let work = match state.wish {
             Some(wish) => Work::End(wish),
             None if state.outbox.is_empty() => Work::Nothing,
             None => Work::Write,
+        };
+        match state.untaken > most_untaken {
+            true => (work, Reading::Rests),
+            false => (work, Reading::Goes),
         }
     }
 
@@ -403,6 +429,18 @@ impl State {
         }
     }
 
+    /// Ends a call that is in flight with its reply. A large one counts until the call is gone.
+    pub(super) fn answer_call(&mut self, id: u64, reply: Message) {
+        if let Some(slot) = self.calls.get_mut(&id) {
+            let bytes = reply.raw().len();
+            if bytes > LARGE {
+                slot.untaken = bytes;
+                self.untaken += bytes;
+            }
+            slot.end(PipeNews::Reply(reply));
+        }
+    }
+
     /// Gives news to a call, if its inbox has room.
     pub(super) fn tell(
         &mut self,
@@ -434,6 +472,7 @@ impl Slot {
             written: Written::NotYet,
             inbox: VecDeque::new(),
             inbox_bytes: 0,
+            untaken: 0,
             over: Over::No,
             wake: Arc::default(),
         }

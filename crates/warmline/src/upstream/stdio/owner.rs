@@ -15,7 +15,7 @@ use warmline_core::code::Reason;
 use warmline_core::exchange::Trouble;
 use warmline_core::protocol::lines::{Line, LineCodec};
 
-use super::desk::{Desk, Wish, Work};
+use super::desk::{Desk, Reading, Wish, Work};
 use super::routing::{self, Fed, Taken};
 use crate::clock;
 use crate::upstream::aside::Aside;
@@ -127,13 +127,15 @@ impl Owner {
 
     async fn serve(&mut self, stdin: &Sender) -> Why {
         loop {
-            let work = self.desk.work();
+            // As much as one line may have: a child whose callers do not read waits, and so do
+            // all who call it.
+            let (work, reading) = self.desk.work(self.stdout.line_limit);
             if let Work::End(wish) = work {
                 self.desk.write_the_last(stdin);
                 return Why::Asked(wish);
             }
             tokio::select! {
-                read = self.stdout.read(&self.desk) => match read {
+                read = self.stdout.read(&self.desk), if reading == Reading::Goes => match read {
                     Ok(()) if self.stdout.open => {},
                     Ok(()) => return Why::OutputClosed,
                     Err(fed) => return Why::Fed(fed),

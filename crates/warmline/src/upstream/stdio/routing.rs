@@ -116,7 +116,7 @@ fn reply(state: &mut State, message: Message) -> Result<(), Fed> {
     };
     if let Some(id) = id {
         if state.is_in_flight(id) {
-            state.end_call(id, PipeNews::Reply(message));
+            state.answer_call(id, message);
             return Ok(());
         }
         if state.late.remove(&id) {

@@ -43,6 +43,7 @@ impl Reading {
     /// Reads the stream until it ends, or until nobody has waited for anything for a while.
     pub(super) async fn read(&mut self, mut stream: Arrival, rest: Duration) {
         let mut rested_by = clock::after(rest);
+        let most = self.parser.max_event_bytes();
         loop {
             let ears = loop {
                 let ears = self.ears();
@@ -70,7 +71,7 @@ impl Reading {
             tokio::select! {
                 biased;
                 () = self.wanted.notified() => {},
-                piece = stream.piece(), if ears != Ears::Away => match piece {
+                piece = self.calls.piece(&mut stream, most), if ears != Ears::Away => match piece {
                     Some(Ok(bytes)) => self.parser.push(&bytes),
                     Some(Err(_)) | None => return,
                 },
