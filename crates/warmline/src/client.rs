@@ -400,4 +400,10 @@ impl Warmline {
         self.engine.hurry();
         self.engine.close_now(within).await;
     }
+
+    /// Ends what the engine does for nobody: lists that it reads, and that whoever asked for them
+    /// waits for no longer. For whoever waits for calls to end before it closes the engine.
+    pub fn end_unwanted(&self) {
+        self.engine.end_unwanted();
+    }
 }

@@ -6,19 +6,31 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::hash::Hash;
+use std::sync::Arc;
 
 use tokio::sync::watch;
+use tokio::task::AbortHandle;
 
 use crate::clock;
 use crate::sync::Mutex;
 
 /// Work under way, by what it is for.
 #[derive(Debug)]
-pub(crate) struct Flights<K, T>(std::sync::Arc<Mutex<HashMap<K, watch::Receiver<Option<T>>>>>);
+pub(crate) struct Flights<K, T>(Arc<Mutex<Board<K, T>>>);
+
+type Board<K, T> = HashMap<K, Flight<T>>;
+
+/// One piece of work.
+#[derive(Debug)]
+struct Flight<T> {
+    /// Who waits for its result has a receiver; nobody else does.
+    tell: Arc<watch::Sender<Option<T>>>,
+    task: AbortHandle,
+}
 
 impl<K, T> Default for Flights<K, T> {
     fn default() -> Self {
-        Self(std::sync::Arc::default())
+        Self(Arc::default())
     }
 }
 
@@ -30,6 +42,19 @@ where
     /// Whether any work is under way.
     pub(crate) fn is_anything_under_way(&self) -> bool {
         !self.0.lock().is_empty()
+    }
+
+    /// Ends work that nobody waits for. Whoever comes for it at this moment begins it anew.
+    pub(crate) fn end_unwanted(&self) {
+        let unwanted: Vec<_> = {
+            let under_way = self.0.lock();
+            let flights = under_way.values();
+            let unwanted = flights.filter(|flight| flight.tell.receiver_count() == 0);
+            unwanted.map(|flight| flight.task.clone()).collect()
+        };
+        for task in unwanted {
+            task.abort();
+        }
     }
 
     /// The result of the work for a key: of the work that is under way, or of this.
@@ -50,12 +75,13 @@ where
             let mut result = {
                 let mut under_way = self.0.lock();
                 match under_way.get(&key) {
-                    Some(result) => result.clone(),
+                    Some(flight) => flight.tell.subscribe(),
                     None => {
                         let (tell, result) = watch::channel(None);
+                        let tell = Arc::new(tell);
                         let work = work.take()?();
-                        under_way.insert(key.clone(), result.clone());
-                        self.begin(name, key.clone(), work, tell);
+                        let task = self.begin(name, key.clone(), work, Arc::clone(&tell));
+                        under_way.insert(key.clone(), Flight { tell, task });
                         result
                     },
                 }
@@ -66,26 +92,33 @@ where
         }
     }
 
-    fn begin<F>(&self, name: &'static str, key: K, work: F, tell: watch::Sender<Option<T>>)
+    fn begin<F>(
+        &self,
+        name: &'static str,
+        key: K,
+        work: F,
+        tell: Arc<watch::Sender<Option<T>>>,
+    ) -> AbortHandle
     where
         F: Future<Output = T> + Send + 'static,
     {
         let done = Landing {
-            flights: std::sync::Arc::clone(&self.0),
+            flights: Arc::clone(&self.0),
             key,
         };
-        drop(clock::spawn(name, async move {
+        let task = clock::spawn(name, async move {
             let output = work.await;
             // Off the board before it is told: who comes now starts anew.
             drop(done);
             tell.send_replace(Some(output));
-        }));
+        });
+        task.abort_handle()
     }
 }
 
 /// Takes work off the board, however it ends.
 struct Landing<K: Eq + Hash, T> {
-    flights: std::sync::Arc<Mutex<HashMap<K, watch::Receiver<Option<T>>>>>,
+    flights: Arc<Mutex<Board<K, T>>>,
     key: K,
 }
 

@@ -123,6 +123,8 @@ async fn ended(
     gateway.drain();
     let in_time = async {
         while calls_under_way(warm) > 0 {
+            // Looks of our own are nobody's calls.
+            warm.end_unwanted();
             clock::sleep(LOOK_EVERY).await;
         }
         // Whoever came in since then has what is left of the time as well.

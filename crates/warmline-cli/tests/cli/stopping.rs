@@ -5,8 +5,8 @@ use std::net::TcpStream;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use warmline_testkit::LedgerServer;
 use warmline_testkit::personality::Personality;
+use warmline_testkit::{Fault, LedgerServer, Moment, Rule};
 
 use crate::background::processes_of;
 use crate::serve::{Serving, until};
@@ -208,4 +208,46 @@ fn listening(address: &str) -> TcpStream {
     )
     .unwrap();
     socket
+}
+
+/// reliability O1: a look of our own is nobody's call. A list that whoever asked for it left is not
+/// waited for, and is no call that was cut.
+#[test]
+fn a_list_that_nobody_waits_for_holds_up_no_stop() {
+    let server = LedgerServer::start(Personality::modern()).unwrap();
+    let hangs = Rule::new(Fault::Silence(Moment::BeforeExecuting)).on("tools/list");
+    server.inject(hangs.always());
+    let warmline = Warmline::new();
+    let text = format!("[servers.hung]\nera = 'modern'\nurl = '{}'\n", server.url());
+    warmline.write_user("warmline.toml", &text);
+    let serving = Serving::start(&warmline, &["--auth", "none"]);
+    let base = serving.base();
+    let address = base.strip_prefix("http://").unwrap();
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let body = json!({
+        "jsonrpc": "2.0", "id": 7, "method": "tools/list", "params": { "_meta": meta },
+    });
+    let body = body.to_string();
+    let mut socket = TcpStream::connect(address).unwrap();
+    write!(
+        socket,
+        "POST /mcp HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n\
+         Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2026-07-28\r\n\
+         Mcp-Method: tools/list\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
+    let asked = || server.ledger().received("tools/list");
+    until("the list is asked for", || asked() == 1);
+    drop(socket);
+    serving.tell(Signal::TERM);
+    let begun = std::time::Instant::now();
+    let told = serving.ended(&warmline);
+    assert_eq!(told.exit, 0, "{told}");
+    assert!(told.stderr.contains(r#""cut":0"#), "{told}");
+    // Calls may take 18 s of a stop.
+    assert!(begun.elapsed().as_secs() < 9, "{told}");
 }

@@ -16,6 +16,7 @@ use warmline::core::key::Digest;
 use warmline::{Code, Error, List, ServerHandle};
 
 use crate::Shared;
+use crate::door;
 use crate::failure::{self, Candour};
 use crate::who::Subject;
 
@@ -231,9 +232,14 @@ impl Absences {
         if is_looked_for {
             return;
         }
+        let mut stopping = shared.stopping.clone();
         let shared = Arc::downgrade(shared);
         drop(clock::spawn("look-for-server", async move {
-            let answered = clock::timeout(LOOKS_FOR, answers).await;
+            let answered = tokio::select! {
+                answered = clock::timeout(LOOKS_FOR, answers) => answered,
+                // Nobody asks for it any more.
+                () = door::stopped(&mut stopping) => return,
+            };
             let Some(shared) = shared.upgrade() else {
                 return;
             };

@@ -22,10 +22,19 @@ impl Engine {
     /// Lets calls end: those of runs in their grace, others for as long as there is time.
     pub(crate) async fn close(self: &Arc<Self>) {
         self.phase.fetch_max(DRAINING, Ordering::AcqRel);
+        self.end_unwanted();
         let by = clock::after(self.ceilings().drain);
         let made = self.made.all();
         self.let_end(by).await;
         self.is_closed(made, by).await;
+    }
+
+    /// Ends looks of our own: lists that are read, and that nobody waits for.
+    pub(crate) fn end_unwanted(&self) {
+        for entry in self.made.all() {
+            entry.tools.end_unwanted();
+            entry.listed.end_unwanted();
+        }
     }
 
     /// Lets no call go on, and closes what there is within this time.

@@ -117,6 +117,11 @@ impl Listed {
         })
     }
 
+    /// Ends readings that nobody waits for.
+    pub(crate) fn end_unwanted(&self) {
+        self.readings.end_unwanted();
+    }
+
     /// Drops every list: one changed, or a session was replaced.
     pub(crate) fn forget_all(&self) {
         let mut shelf = self.shelf.lock();

@@ -123,6 +123,11 @@ impl<K: KeptFor> ToolCache<K> {
         read.unwrap_or_else(|| Err(Error::unsent(died())))
     }
 
+    /// Ends readings that nobody waits for.
+    pub(crate) fn end_unwanted(&self) {
+        self.readings.end_unwanted();
+    }
+
     /// Drops every list: the tools changed, a session was replaced, or somebody asks for it.
     pub(crate) fn forget_all(&self) {
         let mut shelf = self.shelf.lock();
