@@ -67,6 +67,9 @@ pub(crate) struct Hello {
     pub(crate) version: String,
     pub(crate) pid: u32,
     pub(crate) up_seconds: u64,
+    /// It takes no new call any more.
+    #[serde(default)]
+    draining: bool,
 }
 
 impl Home {
@@ -221,13 +224,13 @@ impl Home {
             .hint("name another folder with --state-dir")
     }
 
-    /// The gateway that is up, if one is.
+    /// The gateway that is up, if one is. One that is going down is not.
     pub(crate) async fn hello(&self) -> Outcome<Option<Hello>> {
         let Some(answered) = self.ask(Method::GET, "/admin").await? else {
             return Ok(None);
         };
-        match serde_json::from_slice(&answered.body) {
-            Ok(hello) => Ok(Some(hello)),
+        match serde_json::from_slice::<Hello>(&answered.body) {
+            Ok(hello) => Ok(Some(hello).filter(|hello| !hello.draining)),
             Err(_) => Err(self.strange(&answered)),
         }
     }
@@ -276,11 +279,12 @@ impl Home {
         matches!(self.unless_it_hangs(asked).await, Err(Silence::Hangs))
     }
 
-    /// Hands something to the gateway, once; none where none is up.
+    /// Hands something to the gateway, once; none where none is up, or it is going down.
     pub(crate) async fn hand(&self, path: &str, body: Bytes) -> Outcome<Option<Answered>> {
         let gateway = self.gateway();
         let asked = self.unless_it_hangs(gateway.ask(Method::POST, path, Some(body)));
-        self.heard(asked.await).await
+        let answered = self.heard(asked.await).await?;
+        Ok(answered.filter(|answered| !wording::says_it_goes(answered)))
     }
 
     async fn heard(&self, asked: Result<Answered, Silence>) -> Outcome<Option<Answered>> {

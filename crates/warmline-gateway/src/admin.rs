@@ -165,6 +165,7 @@ fn hello(shared: &Shared) -> Value {
         "pid": std::process::id(),
         "servers": shared.warm.servers(),
         "up_seconds": shared.desk.began.elapsed().as_secs(),
+        "draining": *shared.stopping.borrow(),
     })
 }
 

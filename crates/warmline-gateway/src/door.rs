@@ -126,17 +126,17 @@ pub(crate) fn sockets(options: &Options) -> Result<Vec<(LocalListener, Opens)>, 
     bound.collect()
 }
 
-/// Takes connections of our own user until told to stop.
+/// Takes connections of our own user until it is closed, as those of the network.
 pub(crate) async fn listen_locally(
     shared: Arc<Shared>,
     listener: LocalListener,
     opens: Opens,
-    mut stopping: watch::Receiver<bool>,
+    mut closing: watch::Receiver<bool>,
 ) {
     loop {
         let taken = tokio::select! {
             taken = listener.accept() => taken,
-            () = stopped(&mut stopping) => return,
+            () = stopped(&mut closing) => return,
         };
         match taken {
             Ok(socket) => {
@@ -148,7 +148,7 @@ pub(crate) async fn listen_locally(
                     Arc::clone(&shared),
                     socket,
                     (Peer::SameUser, opens),
-                    stopping.clone(),
+                    shared.stopping.clone(),
                 );
                 drop(clock::spawn("connection", held(place, serving)));
             },

@@ -234,8 +234,10 @@ impl Gateway {
         listening.push(clock::spawn("terms", looking));
         let beating = vitals::beat(Arc::downgrade(&shared), |shared| &shared.vitals);
         drop(clock::spawn("heartbeat", beating));
+        let close = watch::Sender::new(false);
         for (socket, opens) in sockets {
-            let local = door::listen_locally(Arc::clone(&shared), socket, opens, stopping.clone());
+            let closing = close.subscribe();
+            let local = door::listen_locally(Arc::clone(&shared), socket, opens, closing);
             listening.push(clock::spawn("local-listener", local));
         }
         Ok(Self {
@@ -243,7 +245,7 @@ impl Gateway {
             shared,
             address,
             stop,
-            close: watch::Sender::new(false),
+            close,
             ops: None,
         })
     }
@@ -314,7 +316,7 @@ impl Gateway {
     }
 
     /// Takes no new call, and closes connections that rest; what is under way goes on. Who comes
-    /// with a new call over the network is told that it was not sent, and when to come back.
+    /// with a new call is told that it was not sent, and when to come back.
     pub fn drain(&self) {
         self.stop.send_replace(true);
     }
@@ -327,17 +329,13 @@ impl Gateway {
         }
     }
 
-    /// Takes no new connection, and closes those that rest. Calls under way go on.
+    /// Takes no new connection, and closes those that rest. Calls under way go on. Every line of the
+    /// audit so far is written when this ends, or cannot be for a second.
     pub async fn stop(self) {
         self.stop.send_replace(true);
         self.close.send_replace(true);
         let listening = futures_util::future::join_all(self.listening);
         clock::timeout(Duration::from_secs(1), listening).await.ok();
-        written_down(&self.shared).await;
-    }
-
-    /// Ends when every line of the audit so far is written, or cannot be for a second.
-    pub async fn written_down(&self) {
         written_down(&self.shared).await;
     }
 }

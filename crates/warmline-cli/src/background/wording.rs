@@ -7,6 +7,7 @@ use warmline::core::code::{Code, Reason};
 use warmline::core::delivery::Delivery;
 use warmline::core::exchange::Trouble;
 use warmline_gateway::advice;
+use warmline_gateway::local::Answered;
 
 use crate::problem::Problem;
 
@@ -14,6 +15,13 @@ use crate::problem::Problem;
 pub(crate) fn of_error(error: &Value) -> Problem {
     let what = text(error, "what").unwrap_or("the background gateway refused");
     problem(error, what)
+}
+
+/// Whether it said that it takes nothing new, because it is going down.
+pub(super) fn says_it_goes(answered: &Answered) -> bool {
+    let said: Option<Value> = serde_json::from_slice(&answered.body).ok();
+    let error = said.as_ref().and_then(|said| said.get("error"));
+    error.and_then(|error| text(error, "code")) == Some(Code::Draining.word())
 }
 
 /// What kept the gateway from opening a session, and what it calls the server; none where it refused

@@ -107,7 +107,8 @@ pub(crate) async fn stop(
     };
     // What rests open now is no call: streams on which clients wait for news.
     clock::timeout(steps.to_leave, gateway.drained()).await.ok();
-    gateway.written_down().await;
+    // Its sockets are gone when this ends, so that another can take its place.
+    gateway.stop().await;
     cuts.told(stopped)
 }
 

@@ -48,6 +48,14 @@ pub(super) async fn answer(shared: &Arc<Shared>, body: Incoming) -> Response<Bod
         );
         return refuse(&misunderstood(&what));
     }
+    if *shared.stopping.borrow() {
+        return refuse(&Refusal {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            code: Code::Draining,
+            what: "this gateway is going down".to_owned(),
+            hint: Some("start another when it is gone: `warmline up`".to_owned()),
+        });
+    }
     shared.desk.used();
     match join(shared, &joining).await {
         Ok(joined) => told(&joined),

@@ -7,11 +7,13 @@ use std::time::Duration;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::net::UnixStream;
 use warmline::Server;
 use warmline_gateway::local::{Happenings, LocalGateway};
 use warmline_gateway::{Auth, Ending, Options, Token};
 use warmline_testkit::Personality;
 
+use super::door_wire;
 use super::wire::{self, Legacy};
 use super::world::{World, count, until};
 
@@ -402,4 +404,29 @@ async fn an_overloaded_gateway_still_answers_its_user() {
     };
     tokio::join!(slow, looking);
     looked.world.finish().await;
+}
+
+/// reliability O1: while it goes down, a socket of this machine is a door like that of the network:
+/// new calls are told so. Who looks after the gateway is heard to the end, and is told as well.
+#[tokio::test]
+async fn who_comes_by_a_socket_is_told_that_the_gateway_goes_down() {
+    let looked = LookedAfter::new().await;
+    assert_eq!(looked.ask(Method::GET, "/admin").await.1["draining"], false);
+    looked.world.gateway.drain();
+    let mcp = UnixStream::connect(looked.mcp_socket()).await.unwrap();
+    let greeting = door_wire::post(PATH, &[], &door_wire::initialize());
+    let told = door_wire::send_on(mcp, &greeting).await;
+    let said: Value = serde_json::from_str(&told.body).unwrap();
+    assert_eq!(told.status, 503, "{said}");
+    let known = &said["error"]["data"]["warmline"];
+    assert_eq!(known["code"], "draining", "{said}");
+    assert_eq!(known["delivery"], "unsent", "{said}");
+    assert_eq!(looked.ask(Method::GET, "/admin").await.1["draining"], true);
+    let (status, _) = looked.ask(Method::POST, "/admin/drain?now").await;
+    assert_eq!(status, 200);
+    assert_eq!(looked.world.gateway.asked_to_end().await, Ending::AtOnce);
+    looked.world.gateway.drained().await;
+    let (admin, mcp) = (looked.admin, looked.folder.path().join("mcp"));
+    looked.world.finish().await;
+    assert!(!admin.socket().exists() && !mcp.exists());
 }
