@@ -27,6 +27,7 @@ mod expand;
 mod file;
 mod find;
 mod handed;
+mod jsonc;
 mod keys;
 mod kinds;
 mod located;

@@ -96,6 +96,28 @@ fn init_without_servers_says_how_to_add_one() {
     ");
 }
 
+/// Editors write comments and idle commas into their files: they are read over, and what is wrong
+/// beside them is told at its place.
+#[test]
+fn init_takes_over_a_file_with_comments() {
+    let warmline = Warmline::new();
+    let path = warmline.home().join(".config/Code/User/mcp.json");
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let text = "// mine\n{\n  \"servers\": {\n    // at work\n    \"a\": { \"url\": \"https://a.example/mcp\", },\n    /* later */ \"b\": { \"commnd\": \"x\" },\n  },\n}\n";
+    std::fs::write(path, text).unwrap();
+    tells!(warmline.run(&["init"]), @r"
+    exit: 0
+    ----- stdout -----
+    wrote [HOME]/.config/warmline/warmline.toml · 1 server taken over
+      a  from VS Code
+    ----- stderr -----
+    note: not taken over from VS Code: `b` has neither a `command` nor a `url`
+      where: [HOME]/.config/Code/User/mcp.json:6:22
+      hint: did you mean `command` by `commnd`?
+    next: `warmline add NAME …` for what is missing, `warmline doctor`, then `warmline serve`
+    ");
+}
+
 /// What cannot be read of the files of others is said, and what stands beside it is taken.
 #[test]
 fn init_says_what_it_could_not_take_over() {
@@ -107,7 +129,7 @@ fn init_says_what_it_could_not_take_over() {
     };
     at_home(
         ".config/Code/User/mcp.json",
-        "{\n  // at work\n  \"servers\": {\"a\": {\"url\": \"https://a.example/mcp\"}}\n}",
+        "{\n  /* at work\n  \"servers\": {\"a\": {\"url\": \"https://a.example/mcp\"}}\n}",
     );
     at_home(
         ".cursor/mcp.json",
@@ -123,7 +145,7 @@ fn init_says_what_it_could_not_take_over() {
     ----- stdout -----
     {"kind":"init","file":"[WORK]/warmline.toml","servers":["good"]}
     {"kind":"note","what":"not taken over from Cursor: `bad` has neither a `command` nor a `url`","where":"[HOME]/.cursor/mcp.json:1:50","hint":"did you mean `command` by `commnd`?"}
-    {"kind":"note","what":"not taken over from VS Code: the file is not JSON","where":"[HOME]/.config/Code/User/mcp.json:2:3","why":"key must be a string","hint":"JSON has no comments: take it out"}
+    {"kind":"note","what":"not taken over from VS Code: the file is not JSON","where":"[HOME]/.config/Code/User/mcp.json:2:3","why":"key must be a string","hint":"this comment is never closed: end it with `*/`"}
     "#);
     tells!(warmline.run(&["init"]), @r"
     exit: 0
@@ -137,7 +159,7 @@ fn init_says_what_it_could_not_take_over() {
     note: not taken over from VS Code: the file is not JSON
       where: [HOME]/.config/Code/User/mcp.json:2:3
       why: key must be a string
-      hint: JSON has no comments: take it out
+      hint: this comment is never closed: end it with `*/`
     next: `warmline add NAME …` for what is missing, `warmline doctor`, then `warmline serve`
     ");
 }

@@ -19,14 +19,15 @@ use super::expand::{self, Expand};
 use super::file::MOST_FAULTS;
 use super::kinds::{ServerKind, missing};
 use super::members::Members;
-use super::{NearMiss, Read, capabilities, located, not_json};
+use super::{NearMiss, Read, capabilities, jsonc, located, not_json};
 use crate::settings::place::{ConfigError, Place, Show, Source};
 use crate::settings::{self, Group as _, Origin, ServerSettings, nearest};
 
 /// What a JSON file declares: `mcpServers`, or capabilities that name their servers. What is wrong
 /// with one server is a fault, and the others are read.
 pub(crate) fn read(source: Source<'_>, faults: &mut Vec<ConfigError>) -> Result<Read, ConfigError> {
-    let text = source.text;
+    let text = &*jsonc::plain(source.text);
+    let source = Source { text, ..source };
     if text.trim_start().starts_with('[') {
         return capabilities::read(source, &[text]);
     }
@@ -79,7 +80,8 @@ pub(super) fn says_nothing(text: &str) -> bool {
         ];
         parts.iter().any(Option::is_some)
     };
-    text.trim().is_empty() || parse(text).is_ok_and(|file| !says(file))
+    let text = jsonc::plain(text);
+    text.trim().is_empty() || parse(&text).is_ok_and(|file| !says(file))
 }
 
 /// The server, unless another one has its name here.
