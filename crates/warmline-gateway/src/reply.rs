@@ -8,6 +8,7 @@
 use bytes::Bytes;
 use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use hyper::ext::ReasonPhrase;
 use serde_json::json;
 use warmline::core::code::Code;
 use warmline::core::delivery::Delivery;
@@ -182,6 +183,14 @@ pub(crate) fn called(mut response: Response<Body>, why: &'static str) -> Respons
     response
 }
 
+/// The same response with its status in these words. Some clients throw the body of an error away,
+/// and show its status line.
+pub(crate) fn worded(mut response: Response<Body>, words: &'static str) -> Response<Body> {
+    let words = ReasonPhrase::from_static(words.as_bytes());
+    response.extensions_mut().insert(words);
+    response
+}
+
 /// The same response, of which the log says that its client spoke another era than the server.
 pub(crate) fn about_era(mut response: Response<Body>) -> Response<Body> {
     if let Some(told) = response.extensions_mut().get_mut::<Told>() {
@@ -250,7 +259,9 @@ pub(crate) fn only_legacy(id: &[u8]) -> Bytes {
     error_message(Some(id), RpcCode::Invalid.number(), ONLY_LEGACY, None)
 }
 
-const ONLY_LEGACY: &str = "Bad Request: this server begins with initialize";
+/// It names no modern version: who looks for one in what a server says would find it here.
+const ONLY_LEGACY: &str = "Bad Request: this server begins with initialize; only 2025-11-25 and \
+    older versions are spoken here, so let the client fall back to them";
 
 /// A response of the modern face, of which the log hears if it is one of these.
 pub(crate) fn told_if_only_legacy(response: Response<Body>) -> Response<Body> {

@@ -31,7 +31,9 @@ const fn of_code(code: Code) -> &'static str {
             "tell whoever runs the gateway to look at `credential` of this server"
         },
         Code::BadMessage => "change what the error names; parameters are one JSON object",
-        Code::EraUnknown => "offer another version of the protocol",
+        Code::EraUnknown => {
+            "use a client that speaks a version of this server, or offer another one"
+        },
         Code::CannotReach | Code::OpenFailed | Code::ResolveFailed => {
             "call again later; the log of the gateway says why, and so does `warmline doctor`"
         },

@@ -307,7 +307,8 @@ async fn a_greeting_is_remembered_for_those_who_greet_alike() {
     world.finish().await;
 }
 
-/// mcp-spec 3.4.12, 4.3.2: a server that speaks only the modern era says so, with its versions.
+/// mcp-spec 3.4.12, 4.3.2: a server that speaks only the modern era says so, with its versions, and
+/// in words that say what to do. Who shows no more than the status reads the reason there.
 #[tokio::test]
 async fn a_modern_server_tells_a_legacy_client_its_versions() {
     let world = World::new(Personality::modern()).await;
@@ -321,6 +322,15 @@ async fn a_modern_server_tells_a_legacy_client_its_versions() {
         assert_eq!(error["code"], -32022, "{error}");
         assert_eq!(error["data"]["requested"], NEWEST);
         assert_eq!(error["data"]["supported"][0], "2026-07-28");
+        let said = error["message"].as_str().unwrap();
+        for part in [
+            "`ledger` speaks 2026-07-28 alone",
+            "use a client that speaks it",
+        ] {
+            assert!(said.contains(part), "{said}");
+        }
+        let words = "Unsupported protocol version: this server speaks 2026-07-28 alone";
+        assert_eq!(response.words, words);
     }
     world.finish().await;
 }

@@ -15,6 +15,8 @@ const SOON: Duration = Duration::from_secs(10);
 /// One response. Dropping it closes the connection.
 pub(crate) struct Response {
     pub(crate) status: u16,
+    /// The status in words.
+    pub(crate) words: String,
     headers: Vec<(String, String)>,
     body: BufReader<TcpStream>,
     chunked: bool,
@@ -71,6 +73,8 @@ impl Response {
             .nth(1)
             .unwrap_or_else(|| panic!("no status: {first:?}"));
         let status = status.parse().unwrap();
+        let words = first.splitn(3, ' ').nth(2).unwrap_or_default();
+        let words = words.trim_end().to_owned();
         let mut headers = Vec::new();
         loop {
             let mut line = String::new();
@@ -82,6 +86,7 @@ impl Response {
         }
         let mut response = Self {
             status,
+            words,
             headers,
             body,
             chunked: false,

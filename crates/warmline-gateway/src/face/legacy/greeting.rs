@@ -140,15 +140,18 @@ async fn not_greeted(
         "supported": [modern],
         "requested": requested,
     });
-    let what = "Unsupported protocol version";
+    let what = format!(
+        "Unsupported protocol version: `{}` speaks {modern} alone, and nothing here translates yet; \
+         use a client that speaks it, or a server that speaks older versions too",
+        server.name()
+    );
     let (status, code) = (StatusCode::BAD_REQUEST, RpcCode::Version);
-    reply::about_era(reply::error_with(
-        status,
-        Some(id),
-        (code, what),
-        Some(&data),
-    ))
+    let error = reply::error_with(status, Some(id), (code, &what), Some(&data));
+    reply::about_era(reply::worded(error, ONLY_MODERN))
 }
+
+/// The status in words, for clients that show no more of an answer than that.
+const ONLY_MODERN: &str = "Unsupported protocol version: this server speaks 2026-07-28 alone";
 
 /// The version to open the server's session in: the client's own, else the newest there is.
 fn offered(params: &Params) -> Option<Version> {
