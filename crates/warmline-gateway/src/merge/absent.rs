@@ -11,6 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use warmline::clock::{self, Instant};
+use warmline::core::code::Reason;
 use warmline::core::era::{Era, Version};
 use warmline::core::key::Digest;
 use warmline::{Code, Error, List, ServerHandle};
@@ -68,6 +69,11 @@ impl LeftOut {
                 Code::Deadline.word(),
                 "it did not answer in time".to_owned(),
             ),
+            Why::Failed(error) if self.is_modern() => {
+                let modern = Version::NEWEST_MODERN.as_str();
+                let what = format!("`{}` speaks {modern} alone", self.server);
+                (error.code().word(), what)
+            },
             Why::Failed(error) => {
                 let what = failure::what(error, Candour::Reserved);
                 (error.code().word(), what)
@@ -183,6 +189,10 @@ impl Absences {
         if self.note(whom, asked, why) == Before::There && asked != Asked::Level {
             let (code, what) = match &left_out.why {
                 Why::Late => (Code::Deadline, "it did not answer in time".to_owned()),
+                // Which folders it was looked for in, `doctor` says.
+                Why::Failed(error) if error.reason() == Reason::ProgramMissing => {
+                    (error.code(), error.to_string())
+                },
                 Why::Failed(error) => (error.code(), format!("{error:#}")),
             };
             tracing::warn!(server, %code, what, "left out of the list of all servers");
@@ -323,7 +333,6 @@ pub(crate) fn whom(subject: &Subject, era: Era, server: &str) -> Whom {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use warmline::core::code::Reason;
     use warmline::core::exchange::Trouble;
 
     const MOST: Duration = Duration::from_secs(10);

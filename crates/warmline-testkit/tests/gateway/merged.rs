@@ -7,6 +7,7 @@ use warmline::{Server, Warmline};
 use warmline_gateway::{Gateway, NotStarted, Options};
 use warmline_testkit::{LedgerServer, Personality};
 
+use super::logbook::Logbook;
 use super::merged_world::{Merged, NEWEST, ask, each, list};
 use super::wire::{Legacy, call, initialize};
 
@@ -107,6 +108,43 @@ async fn a_dead_server_is_left_out_and_named() {
     assert_eq!(answer["error"]["code"], 7501, "{answer}");
     client.delete().await;
     world.finish().await;
+}
+
+/// A server that cannot be started is one line for one list of all servers, however often it was
+/// tried for it, and no page of folders.
+#[tokio::test]
+async fn a_program_that_does_not_start_is_one_line() {
+    let (book, _guard) = Logbook::open();
+    let missing = Server::stdio("missing", ["no-such-program-here"]);
+    let ends = Server::stdio("ends", ["/bin/sh", "-c", "echo in vain >&2; exit 3"]);
+    let personalities = vec![("alpha", Personality::legacy())];
+    let world = Merged::beside(personalities, vec![missing, ends], |options| options).await;
+    let client = world.greet("/mcp", json!({})).await;
+    let tools = list(&client, "tools/list", json!({})).await;
+    let left_out = &tools["_meta"]["dev.warmline/leftOut"];
+    assert_eq!(left_out.as_array().unwrap().len(), 2, "{left_out}");
+    client.delete().await;
+    world.finish().await;
+    let lines = book.lines();
+    let warned: Vec<_> = lines
+        .iter()
+        .filter(|line| line.starts_with("WARN"))
+        .collect();
+    for (server, says) in [("missing", "no-such-program-here"), ("ends", "in vain")] {
+        let of = |message: &str| {
+            let about = format!("server=\"{server}\"");
+            let told = warned.iter().filter(|line| line.contains(&about));
+            told.filter(|line| line.contains(message) && line.contains(says))
+                .count()
+        };
+        assert_eq!(
+            (of("opening failed"), of("child lost")),
+            (1, 0),
+            "{lines:#?}"
+        );
+    }
+    let of_folders = |line: &&&String| line.contains("searched PATH");
+    assert_eq!(warned.iter().find(of_folders), None);
 }
 
 /// mcp-spec 2.6.1: what is asked for and is nobody's has its code, and reaches no server.

@@ -428,11 +428,19 @@ pub(super) fn failure_of(trouble: &Trouble) -> StoreResult {
 
 /// What happened and the last that is known of why. Callers hear less of it, so it stands here.
 fn in_one_line(trouble: &Trouble) -> Arc<str> {
-    let why = trouble.why.as_deref().and_then(|why| why.lines().last());
-    match why {
-        Some(why) => Arc::from(format!("{}: {why}", trouble.what)),
-        None => Arc::from(trouble.what.as_str()),
+    // Where a program was looked for fills a page, and `doctor` says it.
+    let is_short = trouble.reason != Reason::ProgramMissing;
+    let why = trouble.why.as_deref().filter(|_| is_short);
+    let mut line = trouble.what.clone();
+    if let Some(why) = why.and_then(|why| why.lines().last()) {
+        line = format!("{line}: {why}");
     }
+    // Whose token was refused can be found out nowhere else.
+    let is_refused = matches!(trouble.reason, Reason::Unauthorized | Reason::Forbidden);
+    if let Some(hint) = trouble.hint.as_deref().filter(|_| is_refused) {
+        line = format!("{line}; {hint}");
+    }
+    Arc::from(line)
 }
 
 fn which(happened: &Happened<'_>, generation: Option<Generation>) -> Which {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::Level;
-use warmline_core::code::{Code, Reason};
+use warmline_core::code::Code;
 use warmline_core::delivery::Delivery;
 use warmline_core::key::RunId;
 use warmline_core::pool::Why;
@@ -31,12 +31,10 @@ pub(super) fn write(event: &Event, often: &Often) {
     } else if let Event::QuestionRefused { server, method } = event {
         Some((Arc::clone(server), event.kind(), *method))
     } else if let Event::OpeningFailed {
-        session,
-        reason: reason @ Reason::CredentialUnavailable,
-        ..
+        session, reason, ..
     } = event
     {
-        // No breaker keeps callers from asking for it again.
+        // Each caller and each list that asks for it meets the same fault.
         Some((Arc::clone(&session.server), event.kind(), reason.word()))
     } else {
         None

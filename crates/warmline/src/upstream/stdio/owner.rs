@@ -46,6 +46,8 @@ struct Output {
     hearing: Hearing,
     /// Questions that belong to no call.
     aside: Arc<Aside>,
+    /// How many were read.
+    lines: u64,
     open: bool,
 }
 
@@ -73,6 +75,7 @@ impl Owner {
             chunk: vec![0; CHUNK_BYTES],
             hearing: Hearing::default(),
             aside: Arc::default(),
+            lines: 0,
             open: true,
         };
         Self {
@@ -113,16 +116,22 @@ impl Owner {
         drop(stdin);
         let trouble = self.trouble(why, exit);
         if why != Why::Asked(Wish::Close) {
-            let said = trouble.why.as_deref().unwrap_or_default();
-            tracing::warn!(
-                server = self.desk.server(),
-                why = trouble.what,
-                said,
-                "child lost"
-            );
+            self.tell_of_loss(&trouble);
         }
         self.desk.end(trouble);
         self.close(why).await;
+    }
+
+    /// One line for a child that is lost. Of one that never said a word there is no session, and
+    /// whoever wanted one tells why it could not be opened.
+    fn tell_of_loss(&self, trouble: &Trouble) {
+        let (server, why) = (self.desk.server(), trouble.what.as_str());
+        let said = trouble.why.as_deref().unwrap_or_default();
+        if self.stdout.lines > self.desk.skipped().0 {
+            tracing::warn!(server, why, said, "child lost");
+        } else {
+            tracing::debug!(server, why, said, "child lost");
+        }
     }
 
     async fn serve(&mut self, stdin: &Sender) -> Why {
@@ -289,6 +298,7 @@ impl Output {
         let read = self.fill().await;
         self.codec.push(self.chunk.get(..read).unwrap_or_default());
         while let Some(line) = self.codec.next() {
+            self.lines += 1;
             self.route(desk, line)?;
         }
         if self.open {
