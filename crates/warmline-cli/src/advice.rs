@@ -8,7 +8,7 @@ use warmline::core::code::{Code, Reason};
 use warmline::core::exchange::Trouble;
 use warmline::upstream::{Reach, withheld};
 
-use crate::problem::{Problem, own_hint};
+use crate::problem::{Problem, own_hint, token_of_a_gateway};
 use crate::report::text::seconds;
 use crate::target::{Target, TargetSource};
 
@@ -26,6 +26,8 @@ pub(crate) struct About {
     declared_in: Option<String>,
     /// Whether its URL may be repeated.
     is_open: bool,
+    /// Where the token that it is sent comes from.
+    token_from: Option<String>,
 }
 
 impl About {
@@ -39,6 +41,7 @@ impl About {
                 TargetSource::Typed | TargetSource::Around => None,
             },
             is_open: target.secret_path().is_none(),
+            token_from: target.token_from.clone(),
         }
     }
 
@@ -47,8 +50,20 @@ impl About {
         let said = trouble.why.as_deref().unwrap_or_default();
         let missed = self.missed_by(said);
         missed
+            .or_else(|| self.of_token(trouble))
             .or_else(|| own_hint(trouble))
             .or_else(|| self.of_reason(trouble))
+    }
+
+    /// Which token was refused, where one was sent.
+    fn of_token(&self, trouble: &Trouble) -> Option<String> {
+        let is_refused = matches!(trouble.reason, Reason::Unauthorized | Reason::Forbidden);
+        let from = self.token_from.as_deref().filter(|_| is_refused)?;
+        let sent = format!("the token that was sent comes from {from}");
+        Some(match token_of_a_gateway(trouble) {
+            Some(other) => format!("{sent}; {other}"),
+            None => format!("{sent}: see that it is one that this server accepts"),
+        })
     }
 
     /// What a program misses of our variables, going by what it said.

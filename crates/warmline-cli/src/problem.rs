@@ -223,14 +223,23 @@ pub(crate) fn renamed(trouble: &Trouble, name: &str, shown: &str) -> Trouble {
 /// The hint of a trouble, in words of the command line where the library's speak of Rust. The only
 /// place that puts one in the other's stead.
 pub(crate) fn own_hint(trouble: &Trouble) -> Option<String> {
+    if let Some(of_a_gateway) = token_of_a_gateway(trouble) {
+        return Some(format!("{of_a_gateway}; give it by {GIVE_A_TOKEN}"));
+    }
+    let own = trouble.hint.as_ref();
+    let own = own.filter(|hint| !hint.contains("`Server::bearer`"));
+    let is_token = own.is_none() && trouble.reason == Reason::Unauthorized;
+    is_token
+        .then(|| GIVE_A_TOKEN.to_owned())
+        .or_else(|| own.cloned())
+}
+
+/// How to come by the token of a Warmline, if it is one that refused ours.
+pub(crate) fn token_of_a_gateway(trouble: &Trouble) -> Option<&'static str> {
     let why = trouble.why.as_deref().unwrap_or_default();
-    if trouble.reason == Reason::Unauthorized && OF_A_GATEWAY.iter().any(|of| why.contains(of)) {
-        return Some(format!("{TOKEN_OF_A_GATEWAY}; give it by {GIVE_A_TOKEN}"));
-    }
-    if trouble.reason == Reason::Unauthorized {
-        return Some(GIVE_A_TOKEN.to_owned());
-    }
-    trouble.hint.clone()
+    let is_one = trouble.reason == Reason::Unauthorized
+        && OF_A_GATEWAY.iter().any(|said| why.contains(said));
+    is_one.then_some(TOKEN_OF_A_GATEWAY)
 }
 
 /// What a Warmline says to whoever shows no token that it knows.

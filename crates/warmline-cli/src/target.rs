@@ -40,6 +40,8 @@ pub(crate) struct Target {
     /// What is decided for all servers together.
     pub(crate) engine: EngineSettings,
     pub(crate) source: TargetSource,
+    /// Where the token that is sent comes from, in words.
+    pub(crate) token_from: Option<String>,
     /// Things worth knowing about how it was put together.
     pub(crate) notes: Vec<Note>,
     general: General,
@@ -155,10 +157,7 @@ impl Target {
 
     /// Whether requests carry a header that says who asks.
     pub(crate) fn sends_credential(&self) -> bool {
-        match &self.server.reach {
-            Reach::Http(http) => !http.headers.is_empty(),
-            Reach::Stdio(_) => false,
-        }
+        has_headers(&self.server)
     }
 
     /// The path of its URL, if variables of the environment were filled into it.
@@ -211,7 +210,10 @@ impl Target {
         })?;
         let trusted = file.trusted(&store)?;
         let configured = trusted.server(declaration, &ProcessVariables)?;
+        let token_from = trusted.token_source(declaration, &ProcessVariables)?;
+        let among_headers = || format!("`headers` in {}", declaration.place);
         let mut target = Self {
+            token_from: token_from.or_else(|| has_headers(&configured.server).then(among_headers)),
             server: configured.server,
             patience: Patience::default(),
             settings: configured.settings,
@@ -254,6 +256,7 @@ impl Target {
             access: Access::default(),
             engine: EngineSettings::default(),
             source: TargetSource::Typed,
+            token_from: None,
             notes: Vec::new(),
             general: General::Speaks,
         }
@@ -262,7 +265,9 @@ impl Target {
     fn apply(&mut self, connect: &Connect) -> Outcome<()> {
         let name = self.server.name.clone();
         match &mut self.server.reach {
-            Reach::Http(http) => beside::apply_http(http, connect, &name)?,
+            Reach::Http(http) => {
+                beside::apply_http(http, connect, &name, &mut self.token_from)?;
+            },
             Reach::Stdio(stdio) => beside::apply_stdio(stdio, connect, &name)?,
         }
         if self.general == General::Speaks {
@@ -295,6 +300,13 @@ impl Target {
         self.settings.decide_for(&mut self.server);
         self.patience = self.settings.policy.patience;
         Ok(())
+    }
+}
+
+fn has_headers(server: &Server) -> bool {
+    match &server.reach {
+        Reach::Http(http) => !http.headers.is_empty(),
+        Reach::Stdio(_) => false,
     }
 }
 

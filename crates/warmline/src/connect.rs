@@ -549,7 +549,7 @@ where
     F: Future<Output = Result<T, Trouble>>,
 {
     let epoch = credential.map(|credential| credential.epoch());
-    match (open().await, credential, epoch) {
+    let opened = match (open().await, credential, epoch) {
         (Err(trouble), Some(credential), Some(epoch))
             if trouble.reason == Reason::Unauthorized && credential.can_refresh() =>
         {
@@ -559,5 +559,6 @@ where
             }
         },
         (opened, _, _) => opened,
-    }
+    };
+    opened.map_err(|trouble| Credential::named_in(credential, trouble))
 }

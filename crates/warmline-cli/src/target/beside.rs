@@ -7,8 +7,18 @@ use warmline::upstream::{HttpReach, StdioReach};
 use crate::args::Connect;
 use crate::problem::{Outcome, Problem};
 
-/// What was typed beside a URL.
-pub(super) fn apply_http(http: &mut HttpReach, connect: &Connect, name: &str) -> Outcome<()> {
+/// What was typed beside a URL, and where the token comes from then.
+pub(super) fn apply_http(
+    http: &mut HttpReach,
+    connect: &Connect,
+    name: &str,
+    token_from: &mut Option<String>,
+) -> Outcome<()> {
+    let mut comes_from = |header: &str, from: String| {
+        if token_from.is_none() || header.trim().eq_ignore_ascii_case("authorization") {
+            *token_from = Some(from);
+        }
+    };
     let program_only = [
         (!connect.env.is_empty(), "--env"),
         (!connect.env_pass.is_empty(), "--env-pass"),
@@ -26,6 +36,7 @@ pub(super) fn apply_http(http: &mut HttpReach, connect: &Connect, name: &str) ->
             );
         };
         set_header(http, header_name, value)?;
+        comes_from(header_name, "`--header`".to_owned());
     }
     for written in &connect.header_env {
         let Some((header_name, variable)) = written.split_once('=') else {
@@ -48,6 +59,7 @@ pub(super) fn apply_http(http: &mut HttpReach, connect: &Connect, name: &str) ->
             ))
         })?;
         set_header(http, header_name, &value)?;
+        comes_from(header_name, format!("variable `{variable}`"));
     }
     if let Some(file) = &connect.ca_file {
         http.ca_file = Some(file.clone());

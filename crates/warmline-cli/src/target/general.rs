@@ -49,6 +49,7 @@ impl Target {
             self.notes.push(Note::Warning(warning));
         } else if let Some(value) = bearer(&token) {
             http.headers.push((AUTHORIZATION, value));
+            self.token_from = Some(format!("variable `{TOKEN}`"));
             self.notes
                 .push(Note::Origin(format!("the token comes from {TOKEN}")));
         }

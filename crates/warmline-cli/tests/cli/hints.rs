@@ -47,6 +47,50 @@ fn what_a_server_answers_an_opening_with_says_what_to_do() {
     ");
 }
 
+/// A token that a server refuses is told by where it came from, never by its value.
+#[test]
+fn a_refused_token_is_told_by_its_source() {
+    let warmline = Warmline::new().with("LAMP_TOKEN", "canary-of-variable");
+    let server = LedgerServer::start(Personality::legacy().token("another")).unwrap();
+    let url = server.url();
+    let (by_env, by_file) = (
+        format!("[servers.env]\nurl = '{url}'\ncredential = {{ env = 'LAMP_TOKEN' }}\n"),
+        format!("[servers.file]\nurl = '{url}'\ncredential = {{ file = 'lamp.txt' }}\n"),
+    );
+    let by_headers =
+        format!("[servers.headers]\nurl = '{url}'\nheaders = {{ X-Key = 'canary' }}\n");
+    let file = warmline.write("w.toml", &format!("{by_env}{by_file}{by_headers}"));
+    warmline.write("lamp.txt", "canary-of-file");
+    let file = file.display().to_string();
+    let config = ["--config", &file];
+    #[rustfmt::skip]
+    let table: [(Vec<&str>, &str); 6] = [
+        ([&["call", "env", "counter"], &config[..]].concat(),            "variable `LAMP_TOKEN`"),
+        ([&["call", "env", "counter", "--run", "r"], &config[..]].concat(), "variable `LAMP_TOKEN`"),
+        ([&["call", "file", "counter"], &config[..]].concat(),           "lamp.txt"),
+        ([&["tools", "headers"], &config[..]].concat(),                  "`headers` in "),
+        (vec!["call", &url, "counter", "--header", "Authorization: Bearer canary"], "`--header`"),
+        (vec!["call", &url, "counter", "--header-env", "Authorization=LAMP_TOKEN"], "variable `LAMP_TOKEN`"),
+    ];
+    for (words, from) in table {
+        let doctor = ["call", "tools"].contains(&words[0]).then(|| {
+            let rest = words.iter().skip(1).filter(|word| **word != "counter");
+            [&["doctor"], &rest.copied().collect::<Vec<_>>()[..]].concat()
+        });
+        let doctor = doctor.filter(|words| !words.contains(&"--run"));
+        for words in std::iter::once(words).chain(doctor) {
+            let told = warmline.run(&words);
+            let hint = format!("{}{}", told.stdout, told.stderr);
+            let hint = hint.lines().find(|line| line.contains("hint: the token"));
+            assert!(
+                hint.is_some_and(|hint| hint.contains(from)),
+                "{from}: {told}"
+            );
+            assert!(!told.to_string().contains("canary"), "{told}");
+        }
+    }
+}
+
 /// The session of a run is there, and its server is not.
 #[test]
 fn a_server_that_is_gone_between_two_commands_of_a_run_is_told_as_that() {

@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use warmline::Server;
+use warmline::credentials::Secret;
 use warmline_gateway::{AuditOptions, Options, Rule as Allowing, Rules, ServerRules, Whose};
-use warmline_testkit::{Fault, Moment, Personality, Rule};
+use warmline_testkit::{Fault, LedgerServer, Moment, Personality, Rule};
 
 use super::logbook::Logbook;
 use super::merged_world::{Merged, ask};
@@ -60,7 +62,7 @@ fn refused() -> Vec<(Personality, Wire, &'static str)> {
         (
             Personality::legacy(),
             list(),
-            "reason=\"era\" status=400 code=-32600",
+            "reason=\"era\" status=400 code=-32600 what=\"Bad Request: this server begins with initialize; only 2025-11-25 and older",
         ),
         (
             Personality::legacy(),
@@ -100,6 +102,36 @@ async fn a_message_that_a_face_refuses_is_one_line() {
         assert_eq!((told("INFO"), told("DEBUG")), (1, 2), "{said}: {lines:#?}");
         world.finish().await;
     }
+}
+
+/// A token that a server refuses is told in the log by where it came from, and by that alone; who
+/// calls from elsewhere reads no path of this machine.
+#[tokio::test]
+async fn a_refused_token_is_told_by_its_source() {
+    let (book, _guard) = Logbook::open();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token-file");
+    fs::write(&file, "canary-refused").unwrap();
+    let server = LedgerServer::start(Personality::legacy().token("another")).unwrap();
+    let declared = Server::http("ledger", server.url()).bearer(Secret::file(&file));
+    let world = Merged::beside(Vec::new(), vec![declared], |options| options).await;
+    let headers = [
+        ("Content-Type", "application/json"),
+        ("Accept", "application/json, text/event-stream"),
+    ];
+    let hello = initialize("2025-11-25", json!({})).to_string();
+    let (at, path) = (world.gateway.address(), "/servers/ledger/mcp");
+    let mut said = wire::request(at, "POST", path, &headers, &hello).await;
+    let said = said.answer().await.to_string();
+    world.finish().await;
+    assert!(said.contains("credential-refused"), "{said}");
+    let lines = book.lines();
+    let line = lines.iter().find(|line| line.contains("opening failed"));
+    let line = line.unwrap_or_else(|| panic!("{lines:#?}"));
+    let from = format!("comes from file {}", file.display());
+    assert!(line.starts_with("WARN") && line.contains(&from), "{line}");
+    assert!(!said.contains("token-file"), "{said}");
+    assert!(!format!("{said}{lines:?}").contains("canary-refused"));
 }
 
 fn audited(options: Options, file: &Path) -> Options {

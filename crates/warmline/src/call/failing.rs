@@ -64,7 +64,7 @@ impl Way<'_> {
         &mut self,
         route: &Route,
         lease: Lease<Connect>,
-        failed: Failed,
+        mut failed: Failed,
     ) -> Step {
         let retired = lease.session().retired();
         self.note_age(&lease, &failed.trouble);
@@ -86,6 +86,7 @@ impl Way<'_> {
             return Step::Over(Err(self.lost_under_lease(route, failed)));
         }
         let credential = route.setup().credential.as_ref();
+        failed.trouble = Credential::named_in(credential, failed.trouble);
         let attempt = Attempt {
             delivery: failed.delivery,
             repeat,

@@ -99,6 +99,18 @@ impl Declaration {
         }
     }
 
+    /// Where the token comes from that speaks for us, in words; none where there is none, or where
+    /// it stands among the headers.
+    pub(super) fn token_source(&self, lookup: Lookup<'_>) -> Option<String> {
+        let variable = self.auth_env.as_deref();
+        let said = |variable: &&str| matches!(self.said_by(Some(variable), lookup), Ok(Some(_)));
+        if let Some(variable) = variable.filter(said) {
+            return Some(Secret::env(variable).to_string());
+        }
+        let declared = self.declared_credential().ok()??;
+        Some(declared.secret.to_string())
+    }
+
     fn declared_credential(&self) -> Result<Option<CredentialSource>, ConfigError> {
         let source =
             |credential: &super::credential::DeclaredCredential| credential.source(&self.base);

@@ -45,7 +45,7 @@ pub struct NearMiss {
 
 impl ConfigFile {
     /// Reads a file. Names that end in `.json` hold `mcpServers` or declarations of capabilities,
-    /// and so do others that begin with a brace; the rest is TOML.
+    /// and so do others that begin with a brace or a comment of JSON; the rest is TOML.
     ///
     /// # Errors
     /// `config-unreadable`, `config-unknown-key` or `config-bad-value`, with the place.
@@ -214,6 +214,19 @@ impl Trusted<'_> {
         self.own(declaration)?.server(lookup)
     }
 
+    /// Where the token of one of the file's servers comes from, in words: a variable, a file; never
+    /// the token. None where it has none, or where it stands among its headers.
+    ///
+    /// # Errors
+    /// `server-unknown` for a declaration of another file.
+    pub fn token_source(
+        &self,
+        declaration: &Declaration,
+        lookup: Lookup<'_>,
+    ) -> Result<Option<String>, ConfigError> {
+        Ok(self.own(declaration)?.token_source(lookup))
+    }
+
     /// The server of one of the file's declarations, ready for an engine. One that is declared
     /// without a URL is looked up by the resolver.
     ///
@@ -274,7 +287,7 @@ fn read_whole(file: &Path, text: &str) -> (Read, Vec<ConfigError>) {
     let is_json = file
         .extension()
         .is_some_and(|end| end.eq_ignore_ascii_case("json"))
-        || text.trim_start().starts_with('{');
+        || text.trim_start().starts_with(['{', '/']);
     let read = match is_json {
         true => mcp_servers::read(source, &mut faults),
         false => warmline_toml::read(source, &mut faults),

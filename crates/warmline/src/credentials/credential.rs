@@ -149,6 +149,19 @@ impl Credential {
         })
     }
 
+    /// A trouble that says where the token came from that a server did not take. It stands in the
+    /// hint, which callers from elsewhere never read: it may name a file of this machine.
+    pub(crate) fn named_in(sent: Option<&Arc<Self>>, trouble: Trouble) -> Trouble {
+        let is_refused = matches!(trouble.reason, Reason::Unauthorized | Reason::Forbidden);
+        let Some(sent) = sent.filter(|sent| is_refused && sent.header().is_some()) else {
+            return trouble;
+        };
+        let (server, from) = (&sent.0.server, &sent.0.source.secret);
+        trouble.hint(format!(
+            "the token that was sent comes from {from}: see that it is one that `{server}` accepts"
+        ))
+    }
+
     async fn newer_than(&self, seen: u64) -> Result<(), Trouble> {
         let ask = || self.clone().fetch(seen);
         self.0.tokens.newer_than(seen, ask).await.map(drop)

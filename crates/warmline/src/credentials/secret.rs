@@ -279,14 +279,24 @@ impl fmt::Display for Source {
             Self::Provider(provider) => write!(f, "provider {}", provider.label()),
             Self::CallerHeader(name) => write!(f, "header `{name}` of the caller"),
             Self::Resolver(_) => f.write_str("the resolver"),
-            Self::FirstOf(secrets) => write!(f, "the first of {} sources", secrets.len()),
+            Self::FirstOf(secrets) => {
+                let sources: Vec<_> = secrets.iter().map(Secret::to_string).collect();
+                f.write_str(&sources.join(" or "))
+            },
         }
+    }
+}
+
+/// Where it comes from.
+impl fmt::Display for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.source.fmt(f)
     }
 }
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Secret({})", self.source)
+        write!(f, "Secret({self})")
     }
 }
 
