@@ -40,8 +40,9 @@ async fn show(stage: &Stage<'_>, world: &World) -> Outcome<()> {
     restart::restarting(stage, world).await
 }
 
-/// How the server of the steps is started by hand.
-const SERVER: &str = "warmline demo-server --http 8400 --era legacy &";
+/// How the server of the steps is started by hand. It is remembered by a name of its own: other jobs
+/// of the same shell may come after it.
+const SERVER: &str = "warmline demo-server --http 8400 --era legacy & DEMO=$!";
 
 /// Where the demo is told: as text, or as objects.
 struct Stage<'r> {

@@ -91,7 +91,14 @@ fn the_demo_server_says_where_it_listens_and_takes_calls() {
 fn the_commands_that_the_demo_prints_do_what_it_shows() {
     let warmline = Warmline::new();
     let shown = warmline.run(&["demo"]).stdout;
-    let said = typed_in_a_shell(&warmline, &commands(&shown));
+    // Whoever types them has other jobs in the same shell, begun before and after.
+    let mut typed = commands(&shown);
+    let begun = typed
+        .iter()
+        .position(|command| command.contains("demo-server --http"));
+    typed.insert(begun.unwrap() + 1, "sleep 600 & OTHER=$!".to_owned());
+    typed.push("kill $OTHER && echo the other job went on".to_owned());
+    let said = typed_in_a_shell(&warmline, &typed);
     let expected = [
         "{\"count\":1}",
         "written",
@@ -104,6 +111,7 @@ fn the_commands_that_the_demo_prints_do_what_it_shows() {
         "{\"count\":1}",
         "{\"count\":1}",
         "{\"count\":2}",
+        "the other job went on",
     ];
     let mut rest = said.as_str();
     for part in expected {

@@ -51,7 +51,8 @@ pub(super) async fn restarting(stage: &Stage<'_>, world: &World) -> Outcome<()> 
     stage.command("G=http://127.0.0.1:8484/runs/trip/servers/127-0-0-1-8400/mcp");
     stage.command(SERVE);
     stage.command("warmline call $G counter");
-    stage.command(&format!("kill -9 $!; wait $!; {SERVE}"));
+    stage.command("kill -9 $GATEWAY; wait $GATEWAY");
+    stage.command(SERVE);
     stage.command("warmline call $G counter");
     Ok(())
 }
@@ -103,4 +104,4 @@ const ANY_PORT: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
 /// How the gateway is started by hand.
-const SERVE: &str = "warmline serve $U --auth none & sleep 1";
+const SERVE: &str = "warmline serve $U --auth none & GATEWAY=$!; sleep 1";

@@ -136,7 +136,8 @@ pub(super) async fn killing(stage: &Stage<'_>, world: &World) -> Outcome<()> {
     stage.quote("heal", "what the model gets", &healed.text());
     run.end().await;
     stage.command("warmline call $U counter --run trip");
-    stage.command(&format!("kill $!; wait; {SERVER} sleep 1"));
+    stage.command("kill $DEMO; wait $DEMO");
+    stage.command(&format!("{SERVER}; sleep 1"));
     stage.command("warmline call $U counter --run trip");
     Ok(())
 }
