@@ -43,7 +43,10 @@ pub(super) fn auth(written: &str) -> Result<AuthWord, String> {
 pub(super) fn ops(written: &str) -> Result<OpsListen, String> {
     match written {
         "none" => Ok(OpsListen::None),
-        _ => address(written).map(OpsListen::At),
+        _ => match address(written) {
+            Ok(address) => Ok(OpsListen::At(address)),
+            Err(hint) => Err(format!("{hint}; `none` opens nothing")),
+        },
     }
 }
 

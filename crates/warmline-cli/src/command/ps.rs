@@ -200,7 +200,7 @@ impl ServerLine {
         "SESSIONS",
         "CALLS NOW",
         "FAILS WITH",
-        "LEFT OUT",
+        "NOT IN /mcp",
     ];
 
     fn row(&self) -> Vec<String> {
@@ -208,14 +208,28 @@ impl ServerLine {
         let fails = self.last_failure.as_ref().filter(|last| last.in_a_row > 0);
         vec![
             self.server.clone(),
-            self.state.clone(),
+            plainly(&self.state).to_owned(),
             or_none(self.transport.clone()),
             or_none(Some(self.eras.join("+")).filter(|eras| !eras.is_empty())),
             self.sessions.to_string(),
             self.calls.to_string(),
             or_none(fails.map(|last| format!("{} ({}x)", last.code, last.in_a_row))),
-            or_none(self.left_out.clone()),
+            or_none(self.left_out.as_deref().map(|why| plainly(why).to_owned())),
         ]
+    }
+}
+
+/// How a server stands, or why it is left out of all servers in one, in words of people. Machines
+/// read those of the gateway (`--json`).
+fn plainly(word: &str) -> &str {
+    match word {
+        "untried" => "not called yet",
+        "trying" => "first call",
+        "degraded" | "failed" => "failing",
+        "breaker-open" => "pausing",
+        "late" => "too slow",
+        "other-era" => "other era",
+        other => other,
     }
 }
 

@@ -192,7 +192,7 @@ impl Read<'_> {
         match untrusted.chain(broken).next() {
             Some(error) => error.into(),
             None => Problem::usage("there is nothing to serve: no server is configured").hint(
-                "give a URL, or a command behind `--`; or write a `warmline.toml`: `warmline init`",
+                "give a URL, or a command behind `--`; or configure one: `warmline add NAME URL`",
             ),
         }
     }

@@ -101,7 +101,7 @@ fn what_cannot_be_run_is_named() {
     exit: 2
     ----- stderr -----
     error[usage-bad-argument]: there is nothing to serve: no server is configured
-      hint: give a URL, or a command behind `--`; or write a `warmline.toml`: `warmline init`
+      hint: give a URL, or a command behind `--`; or configure one: `warmline add NAME URL`
     ");
     tells!(warmline.run(&["run", url, "--name", "a b", "--", "true"]), @r"
     exit: 2

@@ -117,6 +117,18 @@ fn marked<'w>(words: &[&'w str], mark: &'w str) -> Vec<&'w str> {
     all
 }
 
+/// How a server stands is said to people in words of theirs, and to machines in those of the
+/// gateway.
+#[test]
+fn a_server_that_fails_is_said_to() {
+    let background = Background::up();
+    let words = ["call", "x", "--run", "trip", "--", "no-such-program-here"];
+    assert_eq!(background.run(&words).exit, 3);
+    let told = background.run(&["ps"]).stdout;
+    assert!(told.contains("no-such-program-here  failing  "), "{told}");
+    assert_eq!(background.ps("server")[0]["state"], "degraded");
+}
+
 #[test]
 fn runs_are_shown_and_ended() {
     let background = Background::up();

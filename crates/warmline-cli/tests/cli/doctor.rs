@@ -20,7 +20,7 @@ fn a_good_server_is_described() {
     path          ok      [N] folders, as ours
     start         ok      ready after [TIME]
     era           ok      legacy 2025-11-25: `server/discover` → -32601 "Method not found" (Q4), `initialize` → a result
-    sessions      ok      legacy leg keeps state, one process per run; modern leg not spoken
+    sessions      ok      legacy: keeps state, one process per run; modern: not spoken
     versions      ok      legacy 2025-11-25; it calls itself warmline-ledger 0.1.0
     capabilities  ok      completions, logging, prompts, resources, tools
     tools         ok      24 tools, 8 read-only, 15 say nothing about running twice
@@ -44,7 +44,7 @@ fn a_good_server_is_described() {
     tools         ok      24 tools, 8 read-only, 15 say nothing about running twice
     first call    ok      tools/list took [TIME]
     would send    ok      no headers of yours · no secrets
-    sessions      look    modern leg keeps nothing per session; legacy leg keeps state, one session per run
+    sessions      look    modern: keeps nothing per session; legacy: keeps state, one session per run
                   hint: if its tools remember things between calls, speak legacy: `--era legacy`, or `era = "legacy"`
 
     10 questions · 1 to look at
@@ -150,7 +150,7 @@ fn a_server_that_needs_a_token() {
     connect       ok      127.0.0.1 port [PORT] answered
     start         ok      ready after [TIME]
     era           ok      legacy 2025-11-25: `server/discover` → HTTP 400, -32600 "Bad Request: Missing session ID" (P9), `initialize` → HTTP 200, a result
-    sessions      ok      legacy leg keeps state, one session per run; modern leg not spoken
+    sessions      ok      legacy: keeps state, one session per run; modern: not spoken
     versions      ok      legacy 2025-11-25; it calls itself warmline-ledger 0.1.0
     capabilities  ok      completions, logging, prompts, resources, tools
     tools         ok      24 tools, 8 read-only, 15 say nothing about running twice
@@ -290,8 +290,8 @@ fn a_program_that_ends_at_once() {
 fn a_program_of_both_eras_is_told_by_whom_it_is_shared() {
     let told = Warmline::new().run(&against_demo(&["doctor"], &[]));
     for leg in [
-        "modern leg keeps state, one process per identity",
-        "legacy leg keeps state, one process per run",
+        "modern: keeps state, one process per identity",
+        "legacy: keeps state, one process per run",
     ] {
         assert!(told.stdout.contains(leg), "{told}");
     }

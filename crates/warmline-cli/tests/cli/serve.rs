@@ -357,7 +357,13 @@ fn it_refuses_to_listen_where_others_are_without_asking_who_they_are() {
     exit: 2
     ----- stderr -----
     error[usage-bad-argument]: there is nothing to serve: no server is configured
-      hint: give a URL, or a command behind `--`; or write a `warmline.toml`: `warmline init`
+      hint: give a URL, or a command behind `--`; or configure one: `warmline add NAME URL`
+    ");
+    tells!(warmline.run(&["serve", "--ops", "off"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[usage-bad-argument]: `--ops <ADDRESS>` cannot be `off`
+      hint: write an IP address and a port: 127.0.0.1:[PORT], [::1]:8484, or a port alone; `none` opens nothing
     ");
     tells!(warmline.run(&["serve", "--listen", "here"]), @r"
     exit: 2

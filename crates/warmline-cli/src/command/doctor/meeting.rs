@@ -110,7 +110,7 @@ async fn other_leg(
     };
     let limit = server.times.handshake.min(OTHER_LEG);
     (server.times.handshake, server.times.start) = (limit, limit);
-    let what = format!("trying the {era} leg of {}", server.name);
+    let what = format!("trying the {era} era of {}", server.name);
     let declared = Declared::default();
     let opening = Box::pin(upstream.open(&server, &declared));
     let session = report.while_waiting(&what, opening).await?;
@@ -207,9 +207,9 @@ fn sessions(facts: &Facts, other: &Result<Facts, Trouble>) -> Vec<Finding> {
         (true, false) => "keeps state, one session per run",
         (false, _) => "keeps nothing per session",
     };
-    let mut says = format!("{} leg {}", facts.era, verdict(facts));
+    let mut says = format!("{}: {}", facts.era, verdict(facts));
     match other {
-        Ok(other) => says.push_str(&format!("; {} leg {}", other.era, verdict(other))),
+        Ok(other) => says.push_str(&format!("; {}: {}", other.era, verdict(other))),
         Err(trouble) => {
             let other = if facts.era == Era::Legacy {
                 Era::Modern
@@ -221,7 +221,7 @@ fn sessions(facts: &Facts, other: &Result<Facts, Trouble>) -> Vec<Finding> {
             } else {
                 "does not answer"
             };
-            says.push_str(&format!("; {other} leg {word}"));
+            says.push_str(&format!("; {other}: {word}"));
         },
     }
     let loses_state = !facts.keeps_session && other.as_ref().is_ok_and(|other| other.keeps_session);
