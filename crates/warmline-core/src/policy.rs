@@ -24,7 +24,7 @@ pub enum Sessions {
 }
 
 /// What one session is held for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SessionPer {
     /// One run of one identity.
     Run,

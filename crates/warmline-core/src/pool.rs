@@ -246,11 +246,23 @@ pub struct Loss {
     pub generation: Generation,
     /// Why it ended.
     pub why: Why,
-    /// Which loss of its key it is, counted from one. Whoever knows of it knows of those before it.
+    /// Which loss of its key it is. They are counted from one, and round and round: there may be very
+    /// many keys, so that it is a short number. Whoever knows of it knows of those before it.
     pub number: u16,
     /// Whether anybody was told of it.
     pub word: Word,
 }
+
+impl Loss {
+    /// Whether it is known to somebody who heard of losses of its key up to that number; zero for
+    /// who heard of none.
+    pub const fn is_known_to(&self, heard: u16) -> bool {
+        heard.wrapping_sub(self.number) < LATER
+    }
+}
+
+/// Of so many losses somebody may have heard since a lease was told of one; the others are earlier.
+const LATER: u16 = 256;
 
 /// Whether anybody was told of a loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -16,7 +16,6 @@ mod ordering;
 mod refusing;
 mod taking;
 mod tool_name;
-mod unseen;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -175,7 +174,7 @@ struct Way<'a> {
     rerouted: bool,
     /// What showed the loss that this call was sent again after.
     healing: Option<HealCause>,
-    /// State died with a key that is no more: nobody else will be told.
+    /// State died with a key that is no more, and the caller has no run: nobody else will be told.
     state_is_gone: bool,
     /// This call saw a session go that had state: by the server's word, or with its process.
     saw_it_go: bool,
@@ -268,10 +267,8 @@ impl<'a> Way<'a> {
 
     /// One attempt on one lease.
     async fn attempt(&mut self, route: &Route, lease: Lease<Connect>, request: Request) -> Step {
-        self.state_is_gone |= self.was_lost_unseen(route);
         let reaction = self.reaction(&lease);
         if matches!(reaction, Reaction::Fail | Reaction::EndRun) {
-            self.heard_of_loss();
             return Step::Over(Err(self.goes_no_further(route, lease, reaction)));
         }
         let repeat = self.repeat(route, None);
@@ -384,21 +381,18 @@ impl<'a> Way<'a> {
         let result = match reply {
             Reply::Result(result) => result,
             Reply::Error(raw) => {
-                lease.settle(Outcome::Fine { left_state });
+                self.gives_back(route, lease, left_state);
                 return Step::Over(Err(self.protocol_error(&raw)));
             },
         };
         let (result, state_lost) = self.told((route, &mut lease), result, reaction);
-        if state_lost {
-            self.heard_of_loss();
-        }
         if let Some(cause) = self.healing.take() {
             self.entry.metrics.heals.one_more(cause, HealResult::Healed);
         }
         let (method, params) = (&self.job.method, &self.job.params);
         route.setup().note_order(self.client(), method, params);
         let session = Arc::clone(lease.session());
-        lease.settle(Outcome::Fine { left_state });
+        self.gives_back(route, lease, left_state);
         if self.is_ordered_in_vain(route, &session) {
             return Step::Again(self.request());
         }
@@ -417,6 +411,15 @@ impl<'a> Way<'a> {
             state_lost,
             leg: route.setup().leg,
         }))
+    }
+
+    /// Gives a lease back after an answer. What a run left in a key that ended meanwhile is lost.
+    fn gives_back(&self, route: &Route, lease: Lease<Connect>, left_state: bool) {
+        let ended = lease.settle_and_look(Outcome::Fine { left_state });
+        let run = self.caller.run.as_ref().zip(route.cell());
+        if let (true, Some(ended), Some((run, cell))) = (left_state, ended, run) {
+            run.left_state_in(cell, ended);
+        }
     }
 
     fn protocol_error(&mut self, raw: &Bytes) -> Error {

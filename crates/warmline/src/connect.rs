@@ -201,6 +201,11 @@ impl Setup {
         (self.leg.keeps_session || self.is_process()) && self.has_left_state()
     }
 
+    /// Whether state was lost, and nobody was told of that yet.
+    pub(crate) fn has_untold_loss(&self) -> bool {
+        self.untold_loss.load(Ordering::Relaxed)
+    }
+
     /// How many calls its sessions had.
     pub(crate) fn calls(&self) -> u32 {
         self.calls.load(Ordering::Acquire)

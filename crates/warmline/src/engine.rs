@@ -33,7 +33,7 @@ use crate::identity::{IdentityExtractor, IdentityName};
 use crate::keep;
 use crate::lease::Register;
 use crate::metrics::{Metrics, ServerMetrics, Snapshot};
-use crate::pool::{CellOf, Pool};
+use crate::pool::Pool;
 use crate::run::places::RunPlaces;
 use crate::run::{self, Cut, Presence, RunShared};
 use crate::seal::{Purpose, Vault, random_bytes};
@@ -144,6 +144,12 @@ impl Caller {
             Some(run) => run.until_cut(call).await,
             None => self.engine.until_cut(call).await,
         }
+    }
+
+    /// Whether its run lost something at a server with what is no more, and was not told yet.
+    pub(crate) fn has_lost_at(&self, entry: &Entry) -> bool {
+        let run = self.run.as_ref();
+        run.is_some_and(|run| run.has_lost(&entry.name))
     }
 
     /// The trouble of a call that was cut.
@@ -303,7 +309,6 @@ impl Engine {
             match setup.holding() {
                 // Nobody is led there any more.
                 Some(Holds::NoMore(_)) if cell.key().run().is_none() => {
-                    self.lose(|other| Arc::ptr_eq(other, &cell));
                     self.pool.end(&cell, Why::Reloaded);
                 },
                 Some(Holds::So(holding) | Holds::NoMore(holding)) => {
@@ -337,23 +342,11 @@ impl Engine {
         true
     }
 
-    /// Ends what is shared of a server, and not of another that has its name.
+    /// Ends what is shared of a server, and not of another that has its name. Each live run that has
+    /// state there is told by its next call, which finds its way ended.
     fn end_shared_of(&self, entry: &Arc<Entry>) {
         let is_of_it = |setup: &Setup| Arc::ptr_eq(&setup.entry, entry);
-        self.lose(|cell| cell.key().run().is_none() && is_of_it(cell.setup()));
         self.pool.end_shared_of(is_of_it, Why::Reloaded);
-    }
-
-    /// These shared sessions are about to end, and not because of anything that a call would see:
-    /// each live run that has state there is told by its next call.
-    fn lose(&self, is_meant: impl Fn(&Arc<CellOf<Connect>>) -> bool) {
-        for run in self.live_runs() {
-            for cell in run.routes.cells() {
-                if cell.is_live() && is_meant(&cell) && cell.setup().has_something_to_lose() {
-                    run.loses(&cell.setup().entry.name);
-                }
-            }
-        }
     }
 
     pub(crate) fn who(&self, said: IdentityName) -> Arc<Who> {

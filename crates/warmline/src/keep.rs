@@ -235,14 +235,12 @@ fn end_removed(engine: &Engine) {
         // Whoever is on the way there sees it, or we see the cell they put there.
         entry.put_away();
         for run in engine.live_runs() {
-            for cell in run.routes.leave(entry) {
+            for cell in run.routes.cells_of(entry) {
                 if cell.key().run().is_some() {
-                    if cell.setup().has_left_state() || run.waits_for_word_of(&cell) {
-                        run.loses(&entry.name);
-                    }
                     engine.pool().end(&cell, Why::Reloaded);
                 }
             }
+            run.leaves(entry);
         }
     }
     // Only now: as long as anybody could use them, what was decided about them counts.

@@ -69,7 +69,7 @@ impl Leased {
             entry: Arc::clone(entry),
             route,
             generation: lease.generation().number(),
-            lost: lease.loss().is_some(),
+            lost: lease.loss().is_some() || caller.has_lost_at(entry),
             held: Mutex::new(Held {
                 lease: Some(lease),
                 stay,
@@ -103,7 +103,7 @@ impl Leased {
 
     /// Whether what earlier calls left in the session was lost before this lease began.
     pub fn state_lost(&self) -> bool {
-        self.0.lost
+        self.0.began_with_a_loss()
     }
 
     /// Calls a tool on this session.
@@ -135,6 +135,11 @@ impl Leased {
 impl Holder {
     pub(crate) fn route(&self) -> &Route {
         &self.route
+    }
+
+    /// Whether state was lost before the lease began.
+    pub(crate) const fn began_with_a_loss(&self) -> bool {
+        self.lost
     }
 
     /// Waits until no other call that wants to be alone is under way.

@@ -123,7 +123,7 @@ fn by(caller: &Caller) -> By {
 /// What was remembered turned out wrong.
 pub(crate) fn forget(caller: &Caller, entry: &Entry) {
     if let Some(run) = &caller.run {
-        run.routes.remove(entry, by(caller));
+        run.routes.forget(entry, by(caller));
     }
 }
 
@@ -136,6 +136,7 @@ async fn find(
         let most = caller.engine.ceilings().runs_per_identity;
         run.check_place(&caller.engine.run_places, most)?;
         run.has_its_id().await;
+        run.gives_up_what_ended(&entry.name);
     }
     let as_whom = speaking(caller, entry).await?;
     if let Some(credential) = &as_whom.credential {
@@ -232,7 +233,7 @@ async fn way(
                     let setup = as_whom.setup(caller, entry, leg).held(asking, holding);
                     let run = caller.run.as_ref();
                     match (scope, run) {
-                        // Its own session tells what was lost; one that others have too does not.
+                        // Its record tells what was lost, should nobody else come to tell it.
                         (Scope::Run(_), Some(run)) if run.has_lost(&entry.name) => {
                             setup.come_back_to()
                         },
@@ -242,7 +243,6 @@ async fn way(
             );
             remember(caller, entry, &cell, per_tool)?;
             if let (Some(run), Scope::Run(_)) = (&caller.run, scope) {
-                run.comes_back_to(&entry.name);
                 // Another client of the run was here first: what was opened for us serves nobody.
                 if cell.setup().said.shared_by != caller.said.shared_by {
                     let shelf = as_whom.shelf(caller, entry, leg);
@@ -274,13 +274,10 @@ fn remember(
     let Some(run) = &caller.run else {
         return Ok(());
     };
-    let inserted = match per_tool {
-        None => run.routes.insert(entry, by(caller), cell),
-        // Found anew by every call of its tool, and remembered so that it ends with the run.
-        Some(_) if is_of_run => run.routes.insert(entry, By::Tool, cell),
-        Some(_) => Inserted::Serves,
-    };
-    if inserted == Inserted::Elsewhere {
+    // What a tool has of its own is found anew by every call of it, and remembered so that it ends
+    // with the run, and the run is told what is lost there.
+    let by = per_tool.map_or_else(|| by(caller), By::Tool);
+    if run.goes_to(entry, by, cell) == Inserted::Elsewhere {
         if is_of_run {
             caller.engine.pool().end(cell, Why::Reloaded);
         }

@@ -37,6 +37,7 @@ use crate::pool::CellOf;
 use crate::sync::Mutex;
 use ending::end;
 pub(crate) use ending::{LeftOver, end_closed, end_if_idle, end_in_background, end_left_over};
+use losses::LostAt;
 pub(crate) use presence::{Presence, Stay};
 use routes::Routes;
 
@@ -87,9 +88,8 @@ pub(crate) struct RunShared {
     cut: Cut,
     /// Which cell serves which server, so that a call finds its session without building a key.
     pub(crate) routes: Routes,
-    /// Servers that were taken away with state of this run, by name: whoever comes to one of that
-    /// name is told.
-    lost_at: Mutex<Box<[Arc<str>]>>,
+    /// What was lost with keys and servers, and is told wherever the run goes next.
+    lost_at: LostAt,
     /// Told when everything is closed.
     over: Arc<Cut>,
     /// The end of the run that had the same id before: nothing is opened until then.
@@ -148,7 +148,7 @@ impl RunShared {
             quiet: Notify::new(),
             cut: Cut::default(),
             routes: Routes::default(),
-            lost_at: Mutex::default(),
+            lost_at: LostAt::default(),
             over: Arc::default(),
             after,
         })

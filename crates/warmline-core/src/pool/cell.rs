@@ -156,6 +156,14 @@ impl Cell {
         self.phase == Phase::Live
     }
 
+    /// Why it ended, if it did.
+    pub const fn ended_by(&self) -> Option<Why> {
+        match self.phase {
+            Phase::Live => None,
+            Phase::Ended(why) => Some(why),
+        }
+    }
+
     /// Whether it ended, and nothing is left of it.
     pub fn is_over(&self) -> bool {
         self.phase != Phase::Live && self.is_empty()

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use warmline_core::pool::{
-    Arrival, CellPolicy, Effect, Effects, Ends, Event, Generation, Loss, Origin, Outcome, Proof,
-    Refusal, Sharing, State, Turn, WaiterId, Want, Why, Word,
+    Arrival, Cell, CellPolicy, Effect, Effects, Ends, Event, Generation, Loss, Origin, Outcome,
+    Proof, Refusal, Sharing, State, Turn, WaiterId, Want, Why, Word,
 };
+use warmline_core::tick::Tick;
 
 use super::moves::Move;
 use super::properties::side_by_side;
@@ -59,6 +60,57 @@ pub(crate) fn losses(effects: &Effects) -> Vec<Loss> {
     let untold = |loss: &Loss| loss.word == Word::Untold;
     let lost = leases(effects).filter_map(|(_, loss)| loss);
     lost.filter(untold).collect()
+}
+
+/// A48: each loss of a key is news to whoever was told of the one before it, however many there were.
+#[test]
+fn each_loss_is_news_to_who_knows_of_the_one_before() {
+    let mut cell = Cell::new(side_by_side(Ends::ByLimits), 1, Tick::START);
+    let (mut heard, gone) = (0, Outcome::Gone(Why::Gone));
+    let mut on = |event| cell.on(event, Tick::START);
+    for number in 1..=u32::from(u16::MAX) + 1_000 {
+        let generation = Generation::of(number).unwrap();
+        let (want, turn) = (Want::Shared, Turn::Last);
+        let ask = |waiter| Event::Asked { waiter, want, turn };
+        on(ask(WaiterId(1)));
+        let arrival = Arrival::FRESH;
+        let opened = on(Event::Opened {
+            generation,
+            arrival,
+        });
+        if let Some(loss) = losses(&opened).first() {
+            assert!(!loss.is_known_to(heard), "{number}: {loss:?}");
+            heard = loss.number;
+            assert!(loss.is_known_to(heard), "{number}: {loss:?}");
+        }
+        assert_eq!(number == 1, losses(&opened).is_empty());
+        on(ask(WaiterId(2)));
+        for outcome in [LEFT_STATE, gone] {
+            on(Event::Settled {
+                generation,
+                outcome,
+            });
+        }
+    }
+}
+
+/// A48: whoever heard of later losses while it was on its way knows of the earlier ones; whoever
+/// slept through very many knows of none.
+#[test]
+fn who_was_told_of_a_loss_knows_of_those_before_it_alone() {
+    let number = 5;
+    let loss = Loss {
+        generation: Generation::FIRST,
+        why: Why::Gone,
+        number,
+        word: Word::Untold,
+    };
+    for later in [number, number + 1, number + 100] {
+        assert!(loss.is_known_to(later), "{later}");
+    }
+    for earlier in [number - 1, 0, u16::MAX, u16::MAX / 2, 1_000] {
+        assert!(!loss.is_known_to(earlier), "{earlier}");
+    }
 }
 
 fn leases(effects: &Effects) -> impl Iterator<Item = (u32, Option<Loss>)> {

@@ -20,7 +20,7 @@ fn shared(server: Server) -> Server {
 }
 
 /// Lets that much time pass in steps, so that the keeper looks around in between.
-async fn keep(rounds: u32, step: Duration) {
+pub(crate) async fn keep(rounds: u32, step: Duration) {
     for _ in 0..rounds {
         pass(step).await;
         // What the keeper sends takes its real time.

@@ -33,5 +33,6 @@ mod spares;
 mod state_loss;
 mod storm;
 mod tools;
+mod untold;
 mod whose_loss;
 mod world;

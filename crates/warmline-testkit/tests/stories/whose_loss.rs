@@ -13,14 +13,14 @@ use super::storm::kill_all;
 use super::world::{LEDGER, World, count, counted, pass, secs};
 
 /// A server that forgot the session of one request.
-fn forgets(method: &str) -> Rule {
+pub(crate) fn forgets(method: &str) -> Rule {
     let words = json!({"jsonrpc": "2.0", "id": Value::Null,
         "error": {"code": -32001, "message": "Session not found"}});
     Rule::new(Fault::Reply(Canned::new(404, &words.to_string()).json())).on(method)
 }
 
 /// Whether a call says that state was lost, in the way of its policy.
-fn says_so(then: OnStateLoss, called: &Result<ToolResult, Error>) -> bool {
+pub(crate) fn says_so(then: OnStateLoss, called: &Result<ToolResult, Error>) -> bool {
     match (then, called) {
         (OnStateLoss::Tell | OnStateLoss::Continue, Ok(result)) => result.state_lost(),
         (OnStateLoss::Fail | OnStateLoss::EndRun, Err(error)) => {

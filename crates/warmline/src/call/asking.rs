@@ -265,7 +265,7 @@ pub(crate) async fn take_alone(
     let (route, lease) = way.taken().await?;
     // It is taken to call tools on it.
     let reaction = loss::plan(entry.policy().state_loss(), "tools/call");
-    if lease.loss().is_some() && matches!(reaction, Reaction::Fail | Reaction::EndRun) {
+    if way.has_word(&lease) && matches!(reaction, Reaction::Fail | Reaction::EndRun) {
         return Err(way.goes_no_further(&route, lease, reaction));
     }
     Ok((route, lease))

@@ -229,9 +229,10 @@ impl Way<'_> {
     }
 
     /// It speaks another era by now, keeps sessions after all, or none any more: what was held
-    /// before is over, and whoever shares it would share a session that is not theirs.
+    /// before is over, and whoever shares it would share a session that is not theirs. Runs that had
+    /// state there find that out on their next way; who has no run is told now or never.
     fn is_another_server(&mut self, route: &Route) {
-        self.state_is_gone |= route.setup().has_left_state() || self.waits_for_word(route);
+        self.state_is_gone |= self.caller.run.is_none() && Self::dies_with(route);
         self.entry.forget_contacts();
         route::forget(self.caller, self.entry);
         if let Route::Held(cell) = route {

@@ -1,8 +1,8 @@
 //! What a loss of state means for a call: that it is refused, what its result says of it, or
 //! nothing.
 //!
-//! Every lease has the word of a loss until its run was told, or anybody where there is no run. One
-//! result tells it; where the policy forbids going on, nobody goes on who has the word or saw the
+//! Every lease has the word of a loss until its run was told, or anybody where there is no run; what
+//! was lost with a key that is no more, its run knows. One result tells it; where the policy forbids going on, nobody goes on who has the word or saw the
 //! loss happen.
 
 use bytes::Bytes;
@@ -16,8 +16,8 @@ use super::failing::{Failed, outcome};
 use crate::connect::Connect;
 use crate::error::Error;
 use crate::events::RunEnd;
-use crate::lease::BEGIN_ANEW;
-use crate::pool::Lease;
+use crate::lease::{BEGIN_ANEW, Holder};
+use crate::pool::{CellOf, Lease};
 use crate::route::Route;
 use crate::run;
 
@@ -34,11 +34,22 @@ impl Way<'_> {
     pub(super) fn reaction(&self, lease: &Lease<Connect>) -> Reaction {
         let planned = self.planned();
         let forbids = matches!(planned, Reaction::Fail | Reaction::EndRun);
-        if lease.loss().is_some() || self.state_is_gone || (self.saw_it_go && forbids) {
+        if self.has_word(lease) || (self.saw_it_go && forbids) {
             planned
         } else {
             Reaction::Nothing
         }
+    }
+
+    /// Whether the caller lost something, and was not told yet.
+    pub(super) fn has_word(&self, lease: &Lease<Connect>) -> bool {
+        lease.loss().is_some() || self.state_is_gone || self.lost_elsewhere()
+    }
+
+    /// Whether its run lost something on other sessions of this server. What happens beside a lease
+    /// is no loss of its holder.
+    fn lost_elsewhere(&self) -> bool {
+        self.held.is_none_or(Holder::began_with_a_loss) && self.caller.has_lost_at(self.entry)
     }
 
     fn planned(&self) -> Reaction {
@@ -47,7 +58,7 @@ impl Way<'_> {
 
     /// The result with what is to be told beside it, and whether it tells of a loss.
     pub(super) fn told(
-        &self,
+        &mut self,
         (route, lease): (&Route, &mut Lease<Connect>),
         result: Bytes,
         reaction: Reaction,
@@ -60,16 +71,17 @@ impl Way<'_> {
             attempts,
         };
         // Others may have the word of it too, and the first answer tells it.
-        let mut is_first = || self.tells(route, lease) || self.state_is_gone;
         match reaction {
             Reaction::Tell => {
                 let (told, place) = loss::tell(&result, &self.entry.name, &notes(true));
-                if place == Told::NotYet || is_first() {
+                if place == Told::NotYet || self.tells(route, lease) {
                     return (told, true);
                 }
             },
             Reaction::Mention => return (loss::annotate(&result, &notes(true)), true),
-            Reaction::Meta if is_first() => return (loss::annotate(&result, &notes(true)), true),
+            Reaction::Meta if self.tells(route, lease) => {
+                return (loss::annotate(&result, &notes(true)), true);
+            },
             Reaction::Meta | Reaction::Nothing | Reaction::Fail | Reaction::EndRun => {},
         }
         if attempts > 1 {
@@ -78,29 +90,26 @@ impl Way<'_> {
         (result, false)
     }
 
-    /// The caller is told what its lease has the word of; false if its run was told before, or
-    /// anybody where there is no run.
-    fn tells(&self, route: &Route, lease: &mut Lease<Connect>) -> bool {
-        let Some(loss) = lease.loss() else {
-            return false;
-        };
-        let is_first = lease.told();
-        route.setup().gave_word();
-        let in_run = self.caller.run.as_ref().zip(route.cell());
-        in_run
-            .and_then(|(run, cell)| run.routes.hears(cell, loss.number))
-            .unwrap_or(is_first)
+    /// The caller is told what it lost; false if its run was told before, or anybody where there is
+    /// no run.
+    fn tells(&mut self, route: &Route, lease: &mut Lease<Connect>) -> bool {
+        let run = self.caller.run.as_ref();
+        let elsewhere = run.is_some_and(|run| run.hears_of_loss_at(&self.entry.name));
+        let here = lease.loss().is_some_and(|loss| {
+            let is_first = lease.told();
+            route.setup().gave_word();
+            let in_run = run.zip(route.cell());
+            in_run
+                .and_then(|(run, cell)| run.routes.hears(cell, loss))
+                .unwrap_or(is_first)
+        });
+        std::mem::take(&mut self.state_is_gone) || elsewhere || here
     }
 
-    /// Whether something died with the key of a call, and its caller was not told yet.
-    pub(super) fn waits_for_word(&self, route: &Route) -> bool {
-        let Some(cell) = route.cell() else {
-            return false;
-        };
-        match &self.caller.run {
-            Some(run) => run.waits_for_word_of(cell),
-            None => cell.loss().is_some_and(|loss| loss.word == Word::Untold),
-        }
+    /// Whether something dies with the key of a call, or did, and nobody was told yet.
+    pub(super) fn dies_with(route: &Route) -> bool {
+        let loss = route.cell().and_then(CellOf::loss);
+        route.setup().has_left_state() || loss.is_some_and(|loss| loss.word == Word::Untold)
     }
 
     /// The policy forbids going on with this lease.

@@ -66,7 +66,11 @@ impl Drop for Undeclared {
         if !engine.entries.load().contains_key(name) {
             engine.shared.records.lock().remove(name);
         }
-        let of_run = self.run.as_ref().map(|run| run.routes.leave(&self.entry));
+        let of_run = self.run.as_ref().map(|run| {
+            let cells = run.routes.cells_of(&self.entry);
+            run.leaves(&self.entry);
+            cells
+        });
         let (pool, sign) = (engine.pool.clone(), self.sign);
         let end = move || {
             pool.end_shared_by(sign, Why::Evicted);

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use warmline_core::exchange::Trouble;
 use warmline_core::key::Key;
 use warmline_core::pool::{
-    Cell, CellPolicy, Counts, Effect, Event, Generation, Loss, Refusal, Turn, WaiterId, Want,
+    Cell, CellPolicy, Counts, Effect, Event, Generation, Loss, Refusal, Turn, WaiterId, Want, Why,
 };
 use warmline_core::tick::Tick;
 
@@ -211,6 +211,11 @@ impl<C: Connector> CellOf<C> {
     /// Whether it takes callers.
     pub(crate) fn is_live(&self) -> bool {
         self.inside.lock().core.is_live()
+    }
+
+    /// Why it ended, if it did.
+    pub(crate) fn ended_by(&self) -> Option<Why> {
+        self.inside.lock().core.ended_by()
     }
 
     /// The session that could make room, and since when it was unused.

@@ -56,9 +56,9 @@ impl<C: Connector> Lease<C> {
         if let Some(loss) = &mut self.handed.loss
             && let Some(heard) = heard()
         {
-            loss.word = match loss.number > heard {
-                true => Word::Untold,
-                false => Word::Told,
+            loss.word = match loss.is_known_to(heard) {
+                true => Word::Told,
+                false => Word::Untold,
             };
         }
     }
@@ -77,8 +77,13 @@ impl<C: Connector> Lease<C> {
     }
 
     /// Gives it back.
-    pub(crate) fn settle(mut self, outcome: Outcome) {
-        self.handed.settle(outcome);
+    pub(crate) fn settle(self, outcome: Outcome) {
+        self.settle_and_look(outcome);
+    }
+
+    /// The same, and says why its key ended, if it did meanwhile.
+    pub(crate) fn settle_and_look(mut self, outcome: Outcome) -> Option<Why> {
+        self.handed.settle(outcome)
     }
 }
 
@@ -118,9 +123,9 @@ impl<C: Connector> Handed<C> {
         self.cell.connector().is_usable(&self.session)
     }
 
-    fn settle(&mut self, outcome: Outcome) {
+    fn settle(&mut self, outcome: Outcome) -> Option<Why> {
         if std::mem::replace(&mut self.settled, true) {
-            return;
+            return None;
         }
         let generation = self.generation;
         if !matches!(outcome, Outcome::Gone(_)) && !self.is_usable() {
@@ -128,10 +133,14 @@ impl<C: Connector> Handed<C> {
             let why = Why::Gone;
             self.cell.tell(Event::Gone { generation, why });
         }
-        self.cell.tell(Event::Settled {
+        let event = Event::Settled {
             generation,
             outcome,
-        });
+        };
+        self.cell.enter(|inside, now, steps| {
+            inside.take_in(&self.cell, event, now, steps);
+            inside.core.ended_by()
+        })
     }
 }
 

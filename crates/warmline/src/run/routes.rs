@@ -13,7 +13,8 @@ use arc_swap::ArcSwapOption;
 use smallvec::SmallVec;
 use warmline_core::era::Era;
 use warmline_core::key::CredentialId;
-use warmline_core::pool::Word;
+use warmline_core::policy::SessionPer;
+use warmline_core::pool::{Loss, Word};
 
 use crate::connect::Connect;
 use crate::entry::Entry;
@@ -23,12 +24,37 @@ type Ways = SmallVec<[Way; 1]>;
 
 /// One way.
 #[derive(Clone)]
-struct Way {
-    server: Arc<Entry>,
+pub(super) struct Way {
+    pub(super) server: Arc<Entry>,
     by: By,
     /// The last loss of the cell that the run was told of, or that was told before it came.
     heard: u16,
-    cell: Arc<CellOf<Connect>>,
+    /// It turned out wrong: nobody is led there until it is found again, or another takes its place.
+    /// What the run has heard counts until then.
+    is_wrong: bool,
+    pub(super) cell: Arc<CellOf<Connect>>,
+}
+
+impl Way {
+    pub(super) fn is_of(&self, server: &Entry, by: By) -> bool {
+        self.leads_through(server) && self.by == by
+    }
+
+    pub(super) fn leads_through(&self, server: &Entry) -> bool {
+        std::ptr::eq(&raw const *self.server, server)
+    }
+
+    pub(super) fn leads_to(&self, cell: &CellOf<Connect>) -> bool {
+        std::ptr::eq(&raw const *self.cell, cell)
+    }
+
+    pub(super) fn is_at(&self, name: &str) -> bool {
+        *self.server.name == *name
+    }
+
+    pub(super) fn knows_of(&self, loss: Loss) -> bool {
+        loss.is_known_to(self.heard)
+    }
 }
 
 /// By what a cell of a server was chosen. A run may have one for each.
@@ -40,8 +66,8 @@ pub(crate) enum By {
     Era(Era),
     /// By what the caller handed in, and the era.
     Handed(Mark, Option<Era>),
-    /// By a tool that has a session of its own.
-    Tool,
+    /// By a tool that has sessions of its own, held for this.
+    Tool(SessionPer),
 }
 
 /// The beginning of a keyed digest: enough to tell what callers handed in apart within one run,
@@ -75,7 +101,7 @@ impl Routes {
         let ways = self.0.load();
         let ways = ways.as_ref()?;
         let way = ways.get(place(ways, server, by).ok()?)?;
-        Some(Arc::clone(&way.cell))
+        (!way.is_wrong).then(|| Arc::clone(&way.cell))
     }
 
     /// The declared server of that name where the run has sessions of its own, if it has any.
@@ -85,7 +111,7 @@ impl Routes {
     }
 
     /// From now on that cell serves the server, unless the run keeps to another of its name.
-    pub(crate) fn insert(
+    pub(super) fn insert(
         &self,
         server: &Arc<Entry>,
         by: By,
@@ -95,6 +121,13 @@ impl Routes {
             let other = kept(ways, &server.name).filter(|kept| !Arc::ptr_eq(kept, server));
             server.is_undeclared() || other.is_none()
         };
+        // A tool that has sessions of its own is led there at every call.
+        if self
+            .find(server, by)
+            .is_some_and(|known| Arc::ptr_eq(&known, cell))
+        {
+            return Inserted::Serves;
+        }
         let so_far = told_so_far(cell);
         let before = self.change(|ways| {
             if !is_free(ways) {
@@ -104,6 +137,7 @@ impl Routes {
                 server: Arc::clone(server),
                 by,
                 heard: heard(ways, cell).unwrap_or(so_far),
+                is_wrong: false,
                 cell: Arc::clone(cell),
             };
             match place(ways, server, by) {
@@ -118,27 +152,37 @@ impl Routes {
     }
 
     /// What served the server was the wrong one.
-    pub(crate) fn remove(&self, server: &Entry, by: By) {
+    pub(crate) fn forget(&self, server: &Entry, by: By) {
         self.change(|ways| {
             if let Ok(at) = place(ways, server, by) {
-                ways.remove(at);
+                ways[at].is_wrong = true;
             }
         });
     }
 
-    /// Nothing of a server is served any more; gives the cells that did.
-    pub(crate) fn leave(&self, server: &Entry) -> SmallVec<[Arc<CellOf<Connect>>; 4]> {
-        let is_of_it = |way: &Way| std::ptr::eq(&raw const *way.server, server);
-        let has_any = self.0.load().iter().any(|ways| ways.iter().any(is_of_it));
-        if !has_any {
-            return SmallVec::new();
+    /// Looks at each way.
+    pub(super) fn each(&self, look: impl FnMut(&Way)) {
+        let ways = self.0.load();
+        ways.iter().flat_map(|ways| ways.iter()).for_each(look);
+    }
+
+    /// Takes these ways out. What is owed there was remembered before.
+    pub(super) fn take_out(&self, is_meant: impl Fn(&Way) -> bool) {
+        let ways = self.0.load();
+        if ways.iter().any(|ways| ways.iter().any(&is_meant)) {
+            self.change(|ways| ways.retain(|way| !is_meant(way)));
         }
-        let before = self.change(|ways| ways.retain(|way| !is_of_it(way)));
-        let before = before.iter().flat_map(|ways| ways.iter());
-        before
-            .filter(|way| is_of_it(way))
-            .map(|way| Arc::clone(&way.cell))
-            .collect()
+    }
+
+    /// The cells that serve a server.
+    pub(crate) fn cells_of(&self, server: &Entry) -> SmallVec<[Arc<CellOf<Connect>>; 4]> {
+        let mut cells = SmallVec::new();
+        self.each(|way| {
+            if way.leads_through(server) {
+                cells.push(Arc::clone(&way.cell));
+            }
+        });
+        cells
     }
 
     /// The last loss of a cell that the run knows of; none where no way leads there.
@@ -147,14 +191,15 @@ impl Routes {
     }
 
     /// The run is told of a loss: whether it was not before, or none where no way leads there.
-    pub(crate) fn hears(&self, cell: &CellOf<Connect>, number: u16) -> Option<bool> {
+    pub(crate) fn hears(&self, cell: &CellOf<Connect>, loss: Loss) -> Option<bool> {
         self.heard(cell)?;
         let before = self.change(|ways| {
-            for way in ways.iter_mut().filter(|way| leads_to(way, cell)) {
-                way.heard = way.heard.max(number);
+            let untold = |way: &&mut Way| way.leads_to(cell) && !way.knows_of(loss);
+            for way in ways.iter_mut().filter(untold) {
+                way.heard = loss.number;
             }
         });
-        Some(heard(before.as_ref()?, cell)? < number)
+        Some(!loss.is_known_to(heard(before.as_ref()?, cell)?))
     }
 
     /// Nothing is served any more.
@@ -164,9 +209,9 @@ impl Routes {
 
     /// All cells.
     pub(crate) fn cells(&self) -> SmallVec<[Arc<CellOf<Connect>>; 4]> {
-        let ways = self.0.load();
-        let ways = ways.iter().flat_map(|ways| ways.iter());
-        ways.map(|way| Arc::clone(&way.cell)).collect()
+        let mut cells = SmallVec::new();
+        self.each(|way| cells.push(Arc::clone(&way.cell)));
+        cells
     }
 
     /// Changes the ways, and says what they were before.
@@ -185,13 +230,9 @@ fn place(ways: &Ways, server: &Entry, by: By) -> Result<usize, usize> {
     ways.binary_search_by(|way| (Arc::as_ptr(&way.server), way.by).cmp(&wanted))
 }
 
-fn leads_to(way: &Way, cell: &CellOf<Connect>) -> bool {
-    std::ptr::eq(&raw const *way.cell, cell)
-}
-
 /// The last loss of a cell that is known on the ways there: on all of them the same.
 fn heard(ways: &Ways, cell: &CellOf<Connect>) -> Option<u16> {
-    let way = ways.iter().find(|way| leads_to(way, cell));
+    let way = ways.iter().find(|way| way.leads_to(cell));
     way.map(|way| way.heard)
 }
 
@@ -199,14 +240,14 @@ fn heard(ways: &Ways, cell: &CellOf<Connect>) -> Option<u16> {
 fn told_so_far(cell: &CellOf<Connect>) -> u16 {
     cell.loss().map_or(0, |loss| match loss.word {
         Word::Told => loss.number,
-        Word::Untold => loss.number.saturating_sub(1),
+        Word::Untold => loss.number.wrapping_sub(1),
     })
 }
 
 fn kept<'a>(ways: &'a Ways, name: &str) -> Option<&'a Arc<Entry>> {
     let is_kept = |way: &&Way| {
         let is_own = way.cell.key().run().is_some();
-        *way.server.name == *name && is_own && !way.server.is_undeclared()
+        way.is_at(name) && is_own && !way.is_wrong && !way.server.is_undeclared()
     };
     ways.iter().find(is_kept).map(|way| &way.server)
 }

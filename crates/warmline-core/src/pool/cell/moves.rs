@@ -349,7 +349,7 @@ impl Cell {
         self.loss = Some(Loss {
             generation,
             why,
-            number: before.saturating_add(1),
+            number: before.wrapping_add(1),
             word: Word::Untold,
         });
     }
