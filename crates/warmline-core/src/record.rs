@@ -18,7 +18,7 @@ use std::time::Duration;
 use ::bytes::Bytes;
 
 use crate::era::Version;
-use crate::key::Key;
+use crate::key::{Key, Transport};
 
 /// The version of the format that is written.
 pub const FORMAT: u8 = 1;
@@ -37,8 +37,8 @@ pub struct Record {
     pub key: Key,
     /// The number of the session within its key.
     pub generation: u32,
-    /// The server's name for the session. None for a process, which cannot be used again: its
-    /// record tells that its state died.
+    /// The server's name for the session. None for a process, which cannot be used again, and where
+    /// the server forgot it: such a record tells that its state died.
     pub session_id: Option<String>,
     /// The version of the protocol that both sides agreed on.
     pub version: Version,
@@ -134,6 +134,24 @@ impl Record {
     /// Whether somebody has to be told of a loss if another session takes its place.
     pub const fn has_something_to_lose(&self) -> bool {
         self.left_state || self.untold_loss
+    }
+
+    /// What stays of it when its session is gone and nobody was told of that yet.
+    #[must_use]
+    pub fn word_of_loss(&self) -> Self {
+        Self {
+            session_id: None,
+            left_state: false,
+            untold_loss: true,
+            ..self.clone()
+        }
+    }
+
+    /// Whether it tells of a loss and of nothing else: whoever opens a session takes its place.
+    pub fn is_word_of_loss(&self) -> bool {
+        let has_no_session = self.session_id.is_none() && !self.left_state;
+        // A process that lives has no id either.
+        has_no_session && self.untold_loss && self.key.place().transport == Transport::Http
     }
 
     /// How long nobody used it, by a wall clock that says `now`. A use in the future counts as

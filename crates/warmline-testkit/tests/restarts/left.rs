@@ -236,3 +236,25 @@ async fn a_session_is_ended_by_whoever_opened_it() {
         second.close().await;
     }
 }
+
+/// A48, A49: the word of a loss that nobody came back for is forgotten as a session would be.
+#[tokio::test]
+async fn a_loss_that_nobody_came_back_for_is_forgotten() {
+    let (server, store) = (server(), Kept::new());
+    let first = life(&server, &store);
+    let run = first.named("left").unwrap();
+    lost::forgotten(&server, &run).await;
+    run.detach();
+    first.close().await;
+    store.comes_to(OF_THE_SERVER + 1).await;
+    let second = life(&server, &store);
+    let held = second.named("held").unwrap();
+    for _ in 0..5 {
+        counted(&held.server(LEDGER).unwrap()).await;
+        pass(&server, 10).await;
+    }
+    held.end().await;
+    store.comes_to(OF_THE_SERVER).await;
+    second.close().await;
+    assert_eq!(server.violations(), Vec::<String>::new());
+}

@@ -1,7 +1,8 @@
 //! A loss that a process knew of, or could have known of, is told by the next one.
 
 use warmline::core::policy::OnStateLoss;
-use warmline::{Error, ToolResult};
+use warmline::{Error, Run, ToolResult};
+use warmline_testkit::{Canned, Fault, Rule};
 
 use super::*;
 use crate::census::until;
@@ -85,6 +86,121 @@ async fn what_another_process_left_in_a_session_is_lost_for_all() {
             let called = handle.call("counter", json!({})).await;
             assert!(says_so(then, &called), "{then:?}: {called:?}");
         }
+        for run in runs {
+            run.end().await;
+        }
+        for life in &lives {
+            life.close().await;
+        }
+    }
+}
+
+/// The server forgets the session of a run that left state there, says so, and opens no other: the
+/// word of it reaches nobody in this life.
+pub(crate) async fn forgotten(server: &LedgerServer, run: &Run) {
+    let ledger = run.server(LEDGER).unwrap();
+    assert_eq!(counted(&ledger).await, 1);
+    server.control().forget_sessions();
+    let away = Rule::new(Fault::Reply(Canned::new(503, "{}").json()));
+    server.inject(away.on("initialize").always());
+    let failed = ledger.call("counter", json!({})).await.unwrap_err();
+    assert_ne!(failed.code().word(), "session-lost");
+    server.control().clear();
+}
+
+/// A48, A140: a server's word that a session is gone clears its record, and what was lost with it
+/// is told in the next life, once.
+#[tokio::test]
+async fn a_loss_outlives_a_life_that_had_no_other_session() {
+    for then in POLICIES {
+        let (server, store) = (server(), Kept::new());
+        let first = life_under(then, &server, &store);
+        let run = first.named("chat").unwrap();
+        forgotten(&server, &run).await;
+        run.detach();
+        first.close().await;
+        let second = life_under(then, &server, &store);
+        let run = second.named("chat").unwrap();
+        let ledger = run.server(LEDGER).unwrap();
+        let told = ledger.call("counter", json!({})).await;
+        assert!(says_so(then, &told), "{then:?}: {told:?}");
+        let next = ledger.call("counter", json!({})).await.unwrap();
+        assert!(!next.state_lost(), "{then:?}: told once");
+        run.detach();
+        second.close().await;
+        let third = life_under(then, &server, &store);
+        let run = third.named("chat").unwrap();
+        let ledger = run.server(LEDGER).unwrap();
+        let next = ledger.call("counter", json!({})).await.unwrap();
+        assert!(!next.state_lost(), "{then:?}: told in the life before");
+        run.end().await;
+        third.close().await;
+        assert_eq!(store.records().await, OF_THE_SERVER);
+    }
+}
+
+/// A48: who heals in the life in which the loss happened is told there, and the next life is not.
+#[tokio::test]
+async fn a_loss_that_is_told_after_all_is_not_told_again() {
+    for then in POLICIES {
+        let (server, store) = (server(), Kept::new());
+        let first = life_under(then, &server, &store);
+        let run = first.named("chat").unwrap();
+        forgotten(&server, &run).await;
+        let ledger = run.server(LEDGER).unwrap();
+        let told = ledger.call("counter", json!({})).await;
+        assert!(says_so(then, &told), "{then:?}: {told:?}");
+        let expected = counted(&ledger).await;
+        run.detach();
+        first.close().await;
+        let second = life_under(then, &server, &store);
+        let run = second.named("chat").unwrap();
+        let ledger = run.server(LEDGER).unwrap();
+        let next = ledger.call("counter", json!({})).await.unwrap();
+        let count = next.structured::<Value>().unwrap()["count"].as_i64();
+        assert_eq!((count, next.state_lost()), (Some(expected + 1), false));
+        run.end().await;
+        second.close().await;
+    }
+}
+
+/// A run that ends takes the word of its losses with it: who takes its name lost nothing.
+#[tokio::test]
+async fn nothing_is_told_of_a_run_that_ended() {
+    let (server, store) = (server(), Kept::new());
+    let first = life(&server, &store);
+    let run = first.named("chat").unwrap();
+    forgotten(&server, &run).await;
+    run.end().await;
+    first.close().await;
+    assert_eq!(store.records().await, OF_THE_SERVER);
+    let second = life(&server, &store);
+    let run = second.named("chat").unwrap();
+    let ledger = run.server(LEDGER).unwrap();
+    let begun = ledger.call("counter", json!({})).await.unwrap();
+    assert!(!begun.state_lost());
+    run.end().await;
+    second.close().await;
+}
+
+/// A144: two processes share a session; one hears that it is gone and cannot open another. The
+/// other one opens it, tells the loss, and leaves its session to its record.
+#[tokio::test]
+async fn a_loss_that_another_process_heard_of_first_is_told_by_each() {
+    for then in POLICIES {
+        let (server, store) = (server(), Kept::new());
+        let lives = [(); 2].map(|()| life_under(then, &server, &store));
+        let runs = lives.each_ref().map(|life| life.named("chat").unwrap());
+        let [one, other] = runs.each_ref().map(|run| run.server(LEDGER).unwrap());
+        let echoed = other.call("echo", json!({})).repeatable().await;
+        echoed.unwrap().ok().unwrap();
+        forgotten(&server, &runs[0]).await;
+        for handle in [&other, &one] {
+            let called = handle.call("counter", json!({})).await;
+            assert!(says_so(then, &called), "{then:?}: {called:?}");
+        }
+        let ids = [&one, &other].map(|handle| handle.session().unwrap().id);
+        assert_eq!(ids[0], ids[1], "{then:?}: by its record");
         for run in runs {
             run.end().await;
         }

@@ -98,7 +98,10 @@ impl Connect {
             },
         };
         let opened = self.resumed(setup, &record);
+        let lost = opened.is_none() && record.has_something_to_lose();
         book.has_now(Box::new(record), Stored::So);
+        // Also where no session of this key is opened after all.
+        setup.untold_loss.fetch_or(lost, Ordering::Relaxed);
         if opened.is_some() {
             // Other processes see by that that somebody came back.
             setup.renews();
@@ -300,7 +303,8 @@ impl Connect {
         why == Why::Drained && of_a_run && outlives && setup.leg.transport == Transport::Http
     }
 
-    /// Forgets the record of a session that is no more.
+    /// Forgets the record of a session that is no more. Where somebody is owed word of what was lost
+    /// with it, that stays, so that it outlives this process.
     pub(super) async fn cross_out(
         &self,
         setup: &Arc<Setup>,
@@ -320,20 +324,41 @@ impl Connect {
         book.crossed_out.fetch_max(generation, Ordering::SeqCst);
         // What is being written would stand there again afterwards.
         let pen = book.pen.acquire().await.ok();
-        let id = line.session_id();
+        // Another process may have left state there. Limits of ours are no loss but for a run.
+        let is_loss = key.run().is_some() || is_by_the_server(why);
+        let is_known = line.has_left_state() || setup.has_untold_loss();
+        let is_lost = |had: &Record| is_loss && (is_known || had.has_something_to_lose());
+        let word = |had: &Record| is_lost(had).then(|| had.word_of_loss());
+        let outlives = book.records.outlives_process() && leaves_its_key(why);
+        let stays = |had: &Record| word(had).filter(|_| outlives);
+        let (records, id) = (&book.records, line.session_id());
         let began = clock::now();
-        let had = book.records.clear(key, generation, id).await;
+        let had = records.clear_but(key, generation, id, stays).await;
         let did = match &had {
             Some(_) => StoreResult::Done,
             None => StoreResult::Missing,
         };
-        // Another process may have left state there. Limits of ours are no loss but for a run.
-        let is_lost = key.run().is_some() || is_by_the_server(why);
-        if is_lost && had.is_some_and(|had| had.has_something_to_lose()) {
+        Self::store_did(setup, StoreOperation::Clear, did, began);
+        if had.as_ref().is_some_and(is_lost) {
             setup.untold_loss.store(true, Ordering::Relaxed);
         }
-        Self::store_did(setup, StoreOperation::Clear, did, began);
+        if let Some(stays) = had.as_ref().and_then(stays) {
+            book.has_now(Box::new(stays), Stored::So);
+        }
         drop(pen);
+    }
+
+    /// Nobody is left who could be told what was lost with the sessions of a key: its run ended.
+    pub(crate) async fn forget_loss(&self, cell: &CellOf<Self>) {
+        let Some(book) = &cell.setup().book else {
+            return;
+        };
+        let _pen = book.pen.acquire().await.ok();
+        let owed = |written: &Record| written.session_id.is_none() && written.untold_loss;
+        let word = book.written.lock().clone();
+        if let Some(word) = word.filter(|written| owed(written)) {
+            book.records.clear(&word.key, word.generation, None).await;
+        }
     }
 }
 
@@ -431,6 +456,22 @@ async fn renew(setup: &Arc<Setup>, book: &Book) -> Option<Trouble> {
         },
         Written::Done(_) | Written::Lost(_) => None,
         Written::Not(trouble) => Some(trouble),
+    }
+}
+
+/// Whether the key of a session that ended so goes on with another.
+const fn leaves_its_key(why: Why) -> bool {
+    match why {
+        Why::Aged
+        | Why::IdleTooLong
+        | Why::Evicted
+        | Why::ByOperator
+        | Why::CheckFailed
+        | Why::Gone
+        | Why::CredentialRefused
+        | Why::Expired
+        | Why::Bug => true,
+        Why::RunEnded | Why::Reloaded | Why::Drained | Why::Kept | Why::OpenFailed => false,
     }
 }
 

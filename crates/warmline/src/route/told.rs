@@ -67,8 +67,11 @@ pub(super) async fn leg(
     None
 }
 
+/// Whether a record says that the server keeps sessions. One of a session that it forgot says
+/// nothing of what it does by now.
 async fn is_there(records: &Records, key: &Key) -> bool {
-    matches!(records.load(key).await, Ok(Some(_)))
+    let found = records.load(key).await.ok().flatten();
+    found.is_some_and(|record| !record.is_word_of_loss())
 }
 
 /// Writes down what a first contact found out, or crosses out what it disproved.

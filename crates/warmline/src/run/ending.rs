@@ -155,6 +155,11 @@ async fn carry_out_end(
     engine.pool().end_all_of(&cells, why, by).await;
     for cell in &cells {
         cell.setup().entry.forget_lists_of(run.id);
+        if why == Why::RunEnded {
+            clock::timeout_at(by, engine.connector().forget_loss(cell))
+                .await
+                .ok();
+        }
     }
     // Whoever takes the name next waits for this run alone.
     clock::timeout_at(by, run.has_its_id()).await.ok();

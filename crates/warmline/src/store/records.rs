@@ -202,7 +202,8 @@ impl Records {
     pub async fn save(&self, record: &Record, replaces: Option<&Record>) -> Written {
         let name = self.0.sealer.name(&record.key);
         let may = |there: &Record| {
-            replaces.is_some_and(|gone| gone.is_same_session(there)) || self.0.owed.has(name, there)
+            let follows = replaces.is_some_and(|gone| gone.is_same_session(there));
+            follows || there.is_word_of_loss() || self.0.owed.has(name, there)
         };
         let written = self
             .write(name, record, self.0.put(record, None, may))
@@ -236,12 +237,24 @@ impl Records {
         generation: u32,
         session_id: Option<&str>,
     ) -> Option<Record> {
+        self.clear_but(key, generation, session_id, |_| None).await
+    }
+
+    /// The same, but for what somebody has to be told of what was there: that stays in its place,
+    /// until another session takes it or nobody came back for it.
+    pub(crate) async fn clear_but(
+        &self,
+        key: &Key,
+        generation: u32,
+        session_id: Option<&str>,
+        stays: impl Fn(&Record) -> Option<Record> + Send,
+    ) -> Option<Record> {
         let name = self.0.sealer.name(key);
         self.0.renewed.forget(name);
         let is_it = |there: &Record| {
             there.generation == generation && there.session_id.as_deref() == session_id
         };
-        let work = self.0.remove(name, is_it);
+        let work = self.0.remove(name, is_it, stays);
         let had = self.0.bounded(self.0.timeout, work).await.unwrap_or(None);
         if had.is_some() {
             self.0.counters.cleared.fetch_add(1, Ordering::Relaxed);
@@ -384,7 +397,10 @@ impl Inner {
 
     /// Renews what is stored, if it is due.
     async fn renew(&self, name: RecordName, record: &Record) -> Result<Put, Fault> {
-        let may = |there: &Record| self.owed.has(name, there);
+        let may = |there: &Record| {
+            let is_older = there.is_word_of_loss() && there.generation < record.generation;
+            is_older || self.owed.has(name, there)
+        };
         let (edition, there) = match self.read(name).await {
             Ok(Some(found)) => found,
             Ok(None) => return self.put(record, None, may).await,
@@ -416,11 +432,12 @@ impl Inner {
         self.put(&renewed, Some(edition), may).await
     }
 
-    /// Forgets what is stored under a name if it is what `is_it` wants.
+    /// Forgets what is stored under a name if it is what `is_it` wants, but for what stays of it.
     async fn remove(
         &self,
         name: RecordName,
         is_it: impl Fn(&Record) -> bool + Send,
+        stays: impl Fn(&Record) -> Option<Record> + Send,
     ) -> Result<Option<Record>, Fault> {
         for _ in 0..ROUNDS {
             let Some((edition, there)) = self.read(name).await? else {
@@ -429,7 +446,17 @@ impl Inner {
             if !is_it(&there) {
                 return Ok(None);
             }
-            match self.store.clear(name, edition).await {
+            let done = match stays(&there) {
+                Some(rest) => {
+                    let next = next_edition(Some(edition), rest.generation);
+                    let sealed = self.sealer.seal(next, &rest);
+                    let stored = sealed.map_err(Fault::Unwritable)?;
+                    let saved = self.store.save(name, Some(edition), stored).await;
+                    saved.map(|saved| matches!(saved, Saved::Done))
+                },
+                None => self.store.clear(name, edition).await,
+            };
+            match done {
                 Ok(true) => return Ok(Some(there)),
                 Ok(false) => {},
                 Err(error) => return Err(self.fault(name, error)),
