@@ -159,6 +159,20 @@ fn not_allowed(what: String, line: Option<Line>) -> Box<Error> {
 }
 
 impl Pass {
+    /// The same for one of several servers that are asked at once: what is given up because another
+    /// answered was left by no client.
+    pub(crate) fn of_several(mut self) -> Self {
+        self.left.0 = None;
+        self
+    }
+
+    /// Its server did not answer within its share of the time.
+    pub(crate) fn late(self) {
+        if let Some(line) = self.line {
+            line.late();
+        }
+    }
+
     /// A request came back from its server: what its client may see of that.
     pub(crate) fn ended(
         mut self,

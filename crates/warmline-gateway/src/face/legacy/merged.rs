@@ -13,7 +13,6 @@ use serde_json::json;
 use warmline::core::code::Reason;
 use warmline::core::era::Era;
 use warmline::core::exchange::Trouble;
-use warmline::core::protocol::meta;
 use warmline::core::protocol::params::Params;
 use warmline::{Code, Error, List, ServerHandle, clock};
 
@@ -29,7 +28,7 @@ use crate::failure::{self, Candour};
 use crate::flow::{Calling, Ended};
 use crate::merge::absent::{self, Absences, Asked, LeftOut, Whom, Why};
 use crate::merge::lists::{self, From, Listing};
-use crate::merge::owner::{self, Found, Named, Owner, Seeker};
+use crate::merge::owner::{self, Look, Seeker};
 use crate::merge::{self, About, Errand, Member};
 use crate::reply::{self, RpcCode};
 use crate::which;
@@ -146,79 +145,57 @@ async fn by_uri(
     seat: Seat<'_>,
 ) -> Result<Calling, Refusal> {
     let members = members(visit, client, Some(&params))?;
-    let seeker = Seeker {
-        shared: visit.shared,
-        subject: &visit.subject,
-        era: Era::Legacy,
-    };
-    let is_read = method == "resources/read";
+    let era = Era::Legacy;
+    let seeker = Seeker { visit, era };
     // It may be gone from its server by now, and shall be let go all the same.
     let subscribed = || members.iter().find(|member| member.is_subscribed(uri));
-    let owner = if method == "resources/unsubscribe"
+    if method == "resources/unsubscribe"
         && let Some(member) = subscribed()
     {
-        Some(member.name.clone())
-    } else if method.ends_with("subscribe") {
-        seeker.holder(members, uri).await
-    } else {
-        let found = seeker.find(members, uri).await;
-        let is_sure = matches!(found.owner, Owner::Sure(_));
-        // A tool may have handed it out without a list to say so. To read it changes nothing.
-        if is_read && !is_sure && !found.all.is_empty() {
-            return Ok(reading_anywhere(visit, client, (found, uri), params, seat));
-        }
-        found.owner.likely().map(str::to_owned)
-    };
-    if let Some(owner) = owner {
-        return calling_one(&visit.to(&owner), client, method, params, seat);
+        return calling_one(&visit.to(&member.name), client, method, params, seat);
     }
-    visit.turned_down(method, &params, "unknown-resource");
-    let (id, ..) = seat;
-    let message = no_such_resource(&id, uri);
-    Ok(Box::pin(std::future::ready(Ended {
-        status: StatusCode::OK,
-        message,
-    })))
+    let concerned = match method {
+        "resources/subscribe" | "resources/unsubscribe" => {
+            Vec::from_iter(seeker.holder(members, uri).await)
+        },
+        _ => seeker.find(members, uri).await,
+    };
+    match concerned.as_slice() {
+        [owner] => calling_one(&visit.to(owner.name()), client, method, params, seat),
+        [_, _, ..] if method == owner::READ => {
+            let (id, _, present) = seat;
+            let reading = reading(visit, &concerned, &params);
+            let uri = uri.to_owned();
+            Ok(Box::pin(async move {
+                let read = reading.await;
+                drop(present);
+                match read {
+                    Some(result) => answered(reply::response_message(Some(&id), "result", &result)),
+                    None => answered(no_such_resource(&id, &uri)),
+                }
+            }))
+        },
+        _ => {
+            visit.turned_down(method, &params, "unknown-resource");
+            let (id, ..) = seat;
+            let refusal = answered(no_such_resource(&id, uri));
+            Ok(Box::pin(std::future::ready(refusal)))
+        },
+    }
 }
 
-/// Reads a resource from the first server that has it. What comes down meanwhile is heard of the
-/// one that is likely to.
-fn reading_anywhere(
+/// Reads a resource from the first of several servers that has it.
+fn reading(
     visit: &Visit<'_>,
-    client: &Arc<Client>,
-    (found, uri): (Found, &str),
-    params: Params,
-    (id, lane, present): Seat<'_>,
-) -> Calling {
-    let line = visit.noted("resources/read", &params);
-    let share = visit.shared.options.list_share;
-    let (uri, candour) = (uri.to_owned(), visit.candour());
-    let token = params.meta_member(meta::PROGRESS_TOKEN);
-    let token = token.map(Bytes::copy_from_slice);
-    let ear = Arc::new(Ear::new(visit, client, lane, token));
-    let params = which::without_run(params);
-    Box::pin(async move {
-        let reading = |(_, server): Named| server.request_raw("resources/read", params.clone());
-        let (first, others) = found.parted();
-        let has_first = first.is_some();
-        let first = first.map(|first| reading(first).listened_by(ear).into_future());
-        let others = others.into_iter().map(|other| reading(other).into_future());
-        let read = owner::first_of(first, others, share).await;
-        match (line, &read) {
-            (Some(line), Some(read)) => line.ended(read),
-            (Some(line), None) => line.late(),
-            (None, _) => {},
-        }
-        drop(present);
-        match read {
-            Some(Ok(result)) => ended(&id, Ok(result), candour),
-            Some(Err(error)) if has_first => ended(&id, Err(error), candour),
-            Some(Err(_)) | None => Ended {
-                status: StatusCode::OK,
-                message: no_such_resource(&id, &uri),
-            },
-        }
-    })
+    servers: &[ServerHandle],
+    params: &Params,
+) -> impl Future<Output = Option<Bytes>> + Send + use<> {
+    let for_server = which::without_run(params.clone());
+    let looks = servers.iter().filter_map(|server| {
+        let look = Look::at(visit, server, params)?;
+        Some(look.read(server.request_raw(owner::READ, for_server.clone())))
+    });
+    owner::first_of(looks.collect())
 }
 
 fn no_such_resource(id: &[u8], uri: &str) -> Bytes {
@@ -350,11 +327,15 @@ pub(super) fn unreached(refusal: Refusal) -> Error {
 }
 
 fn ended(id: &[u8], result: Result<Bytes, Error>, candour: Candour) -> Ended {
+    answered(match result {
+        Ok(result) => reply::response_message(Some(id), "result", &result),
+        Err(error) => failure::message(id, &error, candour),
+    })
+}
+
+const fn answered(message: Bytes) -> Ended {
     Ended {
         status: StatusCode::OK,
-        message: match result {
-            Ok(result) => reply::response_message(Some(id), "result", &result),
-            Err(error) => failure::message(id, &error, candour),
-        },
+        message,
     }
 }

@@ -134,14 +134,19 @@ impl Place {
         }
     }
 
-    /// All servers that are declared, as this client reaches them.
-    fn members(&self) -> Vec<Member> {
+    /// The visit of the client, as long as it lasts.
+    fn visit(&self) -> Visit<'_> {
         let target = Target {
             run: self.run.as_deref(),
             server: None,
         };
         let who = (self.subject.clone(), self.peer);
-        let visit = Visit::new(&self.shared, who, target, &self.head, &NO_BURDEN);
+        Visit::new(&self.shared, who, target, &self.head, &NO_BURDEN)
+    }
+
+    /// All servers that are declared, as this client reaches them.
+    fn members(&self) -> Vec<Member> {
+        let visit = self.visit();
         let reach = |server: &str| self.way.to(&visit, server);
         merge::members(&self.shared, &self.subject, reach)
     }
@@ -177,9 +182,9 @@ impl Place {
 
     /// The resources that are to be heard of, by the server that has them.
     async fn uris(&self) -> BTreeMap<String, Vec<String>> {
+        let visit = self.visit();
         let seeker = Seeker {
-            shared: &self.shared,
-            subject: &self.subject,
+            visit: &visit,
             era: Era::Modern,
         };
         let uris = self.promise.wanted().uris();
@@ -188,7 +193,10 @@ impl Place {
             async move {
                 let owner = match number < MAX_LOOKED_FOR {
                     true => seeker.holder(members, &uri).await,
-                    false => seeker.find(members, &uri).await.owner.into_likely(),
+                    false => {
+                        let mut found = seeker.find(members, &uri).await;
+                        found.pop().filter(|_| found.is_empty())
+                    },
                 };
                 (owner, uri)
             }
@@ -197,7 +205,8 @@ impl Place {
         let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
         while let Some((owner, uri)) = looked_for.next().await {
             if let Some(owner) = owner {
-                found.entry(owner).or_default().push(uri);
+                let of_it = found.entry(owner.name().to_owned());
+                of_it.or_default().push(uri);
             }
         }
         found

@@ -12,16 +12,15 @@ use std::sync::Arc;
 use warmline::core::era::Era;
 use warmline::core::protocol::envelope::Message;
 use warmline::core::protocol::params::Params;
-use warmline::{Code, List, Run};
+use warmline::{Code, List, Run, ServerHandle};
 
 use super::state::{self, Binding};
 use super::task::Extensions;
 use super::{Asked, NotPassed, Way, call, gathered, listen, method_named, raw_id};
 use crate::body::Body;
 use crate::face::Visit;
-use crate::failure;
 use crate::merge::lists::{From, Listing};
-use crate::merge::owner::{self, Found, Named, Owner, Seeker};
+use crate::merge::owner::{self, Look, Seeker};
 use crate::merge::{self, About, Errand, Member, words};
 use crate::reply::{self, RpcCode};
 
@@ -227,26 +226,24 @@ async fn by_uri(
     uri: &str,
     params: Params,
 ) -> Result<Response<Body>, NotPassed> {
-    let seeker = Seeker {
-        shared: visit.shared,
-        subject: &visit.subject,
-        era: Era::Modern,
-    };
-    let found = seeker.find(members(visit, &params).await?, uri).await;
-    let is_read = message.method() == Some("resources/read");
-    let is_sure = matches!(found.owner, Owner::Sure(_));
-    if is_read && !is_sure && !found.all.is_empty() {
-        // A tool may have handed it out without a list to say so. To read it changes nothing.
-        return Ok(read_anywhere(visit, message, (found, uri), &params).await);
-    }
-    if let Some(owner) = found.owner.likely() {
-        let there = visit.to(owner);
-        let asked = Asked::of(&there, message, params)?;
-        return Ok(passed(&there, message, asked).await);
-    }
+    let era = Era::Modern;
+    let seeker = Seeker { visit, era };
+    let concerned = seeker.find(members(visit, &params).await?, uri).await;
     let method = message.method().unwrap_or_default();
-    visit.turned_down(method, &params, "unknown-resource");
-    Ok(reply::answer(no_such_resource(message, uri)))
+    match concerned.as_slice() {
+        [owner] => {
+            let there = visit.to(owner.name());
+            let asked = Asked::of(&there, message, params)?;
+            Ok(passed(&there, message, asked).await)
+        },
+        [_, _, ..] if method == owner::READ => {
+            Ok(read_from_first(visit, message, (concerned, uri), &params).await)
+        },
+        _ => {
+            visit.turned_down(method, &params, "unknown-resource");
+            Ok(reply::answer(no_such_resource(message, uri)))
+        },
+    }
 }
 
 fn no_such_resource(message: &Message, uri: &str) -> Bytes {
@@ -254,46 +251,30 @@ fn no_such_resource(message: &Message, uri: &str) -> Bytes {
     reply::error_message(message.raw_id(), code, "Resource not found", Some(&data))
 }
 
-/// Reads a resource from the first server that has it. A state that a server gave is its own alone.
-async fn read_anywhere(
+/// Reads a resource from the first of several servers that has it. A state that a server gave is
+/// its own alone.
+async fn read_from_first(
     visit: &Visit<'_>,
     message: &Message,
-    (found, uri): (Found, &str),
+    (servers, uri): (Vec<ServerHandle>, &str),
     params: &Params,
 ) -> Response<Body> {
-    let line = visit.noted("resources/read", params);
-    let (first, others) = found.parted();
-    let reading = |(name, _): Named| {
-        let asked = Asked::of(&visit.to(&name), message, params.clone()).ok()?;
-        let reading = asked.server.request_raw("resources/read", asked.params);
-        let reading = reading.relayed().into_future();
-        let whose = (asked.who, asked.run, name);
-        Some(async move { reading.await.map(|result| (whose, result)) })
-    };
-    let first = first.and_then(reading);
-    let has_first = first.is_some();
-    let others = others.into_iter().filter_map(reading);
-    let share = visit.shared.options.list_share;
-    let read = owner::first_of(first, others, share).await;
-    match (line, &read) {
-        (Some(line), Some(Ok((_, result)))) => line.ended(&Ok(result.clone())),
-        (Some(line), Some(Err(error))) => line.ended(&Err(error.clone())),
-        (Some(line), None) => line.late(),
-        (None, _) => {},
-    }
-    let ((who, run, server), result) = match read {
-        Some(Ok(read)) => read,
-        Some(Err(error)) if has_first => {
-            let id = message.raw_id().unwrap_or(b"null");
-            let status = failure::modern_status(&error, 0);
-            return reply::ended(status, failure::message(id, &error, visit.candour()));
-        },
-        Some(Err(_)) | None => return reply::answer(no_such_resource(message, uri)),
+    let reading = servers.into_iter().filter_map(|server| {
+        let there = visit.to(server.name());
+        let asked = Asked::of(&there, message, params.clone()).ok()?;
+        let look = Look::at(&there, &server, params)?;
+        let read = look.read(server.request_raw(owner::READ, asked.params).relayed());
+        let (who, run) = (asked.who, asked.run);
+        Some(async move { read.await.map(|result| (who, run, server, result)) })
+    });
+    let reading = Vec::from_iter(reading);
+    let Some((who, run, server, result)) = owner::first_of(reading).await else {
+        return reply::answer(no_such_resource(message, uri));
     };
     let binding = Binding {
         vault: visit.shared.warm.vault(),
         who,
-        server: &server,
+        server: server.name(),
         run: run.as_ref().map(Run::name),
     };
     match binding.seal(result, &Extensions::of(params)) {

@@ -9,6 +9,7 @@ use warmline_gateway::Options;
 use warmline_testkit::{Canned, Fault, LedgerServer, Moment, Personality, Rule};
 
 use super::wire::{Back, Stream, Wire, call, request};
+use crate::merged_owners::Audited;
 use crate::merged_world::{Merged, each, list};
 use crate::world::until;
 
@@ -339,11 +340,19 @@ async fn a_server_that_says_late_what_it_agrees_to_is_not_waited_for() {
     world.finish().await;
 }
 
-/// mcp-spec 8.7.1: a scheme is a guess. What the server that lists others of its scheme does not
-/// have is read from who has it.
+/// mcp-spec 8.7.1: what no list names is read from who has it, of those that list others of its
+/// scheme; nobody else hears of it. Each of them has its line in the audit, also where it is read
+/// for a listen.
 #[tokio::test]
-async fn a_resource_of_a_scheme_that_another_lists_is_read_from_who_has_it() {
-    let world = two().await;
+async fn a_resource_of_a_scheme_that_several_list_is_read_from_who_has_it() {
+    let audited = Audited::new();
+    let of = |scheme| Personality::modern().scheme(scheme);
+    let servers = vec![
+        ("alpha", of("one")),
+        ("beta", of("one")),
+        ("delta", of("two")),
+    ];
+    let world = Merged::modern_with(servers, |options| audited.options(options)).await;
     let none =
         r#"{"jsonrpc":"2.0","id":$ID,"error":{"code":-32602,"message":"Resource not found"}}"#;
     let none = Fault::Reply(Canned::new(200, none).json());
@@ -371,5 +380,10 @@ async fn a_resource_of_a_scheme_that_another_lists_is_read_from_who_has_it() {
     world.server("beta").control().update_resource("one://made");
     heard(&mut stream, "notifications/resources/updated").await;
     drop(stream);
+    let others = world.server("delta").ledger().received("resources/read");
+    assert_eq!(others, 0);
     world.finish().await;
+    let read = |name: &str| format!("resources/read {name} answered");
+    let each = ["alpha", "alpha", "alpha", "beta", "beta"];
+    assert_eq!(audited.lines(), each.map(read));
 }
