@@ -22,7 +22,7 @@ use warmline_core::exchange::{Question, QuestionKind};
 use warmline_core::key::Identity;
 
 use crate::clock;
-use crate::connect::Setup;
+use crate::connect::{Setup, updated};
 use crate::engine::Caller;
 use crate::entry::Entry;
 use crate::sync::Mutex;
@@ -167,26 +167,26 @@ impl Told {
         self.serves.set(Arc::downgrade(setup)).ok();
     }
 
-    fn telling(&self) -> Telling<'_> {
+    fn telling<T>(&self, tell: impl FnOnce(Telling<'_>) -> T) -> T {
         let setup = self.serves.get().and_then(Weak::upgrade);
-        Telling {
+        tell(Telling {
             entry: &self.entry,
-            audience: setup.and_then(|setup| setup.audience()),
-        }
+            setup: setup.as_deref(),
+        })
     }
 }
 
 impl Notices for Told {
     fn notice(&self, method: &str, params: &[u8]) {
-        self.telling().notice(method, params);
+        self.telling(|telling| telling.notice(method, params));
     }
 
     fn for_all(&self, method: &str, params: &[u8]) -> Vec<Whose> {
-        self.telling().for_all(method, params)
+        self.telling(|telling| telling.for_all(method, params))
     }
 
     fn question(&self, question: Question) -> Option<Asked<'static>> {
-        self.telling().question(question)
+        self.telling(|telling| telling.question(question))
     }
 
     fn nobodys(&self, kind: QuestionKind) {
@@ -215,22 +215,31 @@ impl Notices for Setup {
 /// Whom a session tells: the cache of its server, and those who attend the key it serves.
 struct Telling<'a> {
     entry: &'a Entry,
-    audience: Option<Arc<Audience>>,
+    /// What it serves; none while it serves no key.
+    setup: Option<&'a Setup>,
 }
 
 impl<'a> Telling<'a> {
     fn of(setup: &'a Setup) -> Self {
         Self {
             entry: &setup.entry,
-            audience: setup.audience(),
+            setup: Some(setup),
         }
     }
 
-    fn listeners(&self) -> Vec<Arc<Place>> {
-        let audience = self.audience.as_ref();
-        audience
-            .map(|audience| audience.places.lock().clone())
-            .unwrap_or_default()
+    /// Those who are to hear a notice.
+    fn listeners(&self, method: &str, params: &[u8]) -> Vec<Arc<Place>> {
+        let audience = self
+            .setup
+            .and_then(|setup| Some((setup, setup.audience()?)));
+        let Some((setup, audience)) = audience else {
+            return Vec::new();
+        };
+        let mut listeners = audience.places.lock().clone();
+        if let Some(uri) = updated(method, params) {
+            listeners.retain(|place| setup.is_for(place.ear.client(), &uri));
+        }
+        listeners
     }
 
     fn notice(&self, method: &str, params: &[u8]) {
@@ -240,7 +249,7 @@ impl<'a> Telling<'a> {
     /// Tells all who attend, and says whose calls need not tell it again.
     fn for_all(&self, method: &str, params: &[u8]) -> Vec<Whose> {
         self.entry.notice(method, params);
-        let listeners = self.listeners();
+        let listeners = self.listeners(method, params);
         for place in &listeners {
             place.ear.notice(method, params);
         }
@@ -264,7 +273,7 @@ impl<'a> Telling<'a> {
     }
 
     fn question(self, question: Question) -> Option<Asked<'static>> {
-        let audience = self.audience?;
+        let audience = self.setup?.audience()?;
         let place = match audience.places.lock().as_slice() {
             [only] => Arc::clone(only),
             [] => return None,

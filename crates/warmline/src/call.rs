@@ -273,7 +273,8 @@ impl<'a> Way<'a> {
         }
         let repeat = self.repeat(route, None);
         let copy = (repeat == Repeat::Safe).then(|| request.clone());
-        let hearing = Hearing::new(self.job.listener.as_deref());
+        let _asks_for = self.asks_for(route);
+        let hearing = Hearing::new(self.job.listener.as_deref(), route.setup());
         let epoch = route.setup().credential.as_ref().map(|it| it.epoch());
         if let Err(trouble) = self.cooled().await {
             lease.settle(Outcome::Unused);

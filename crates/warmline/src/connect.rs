@@ -42,7 +42,7 @@ mod saying;
 mod starts;
 mod telling;
 
-pub(crate) use orders::{Meant, Orders};
+pub(crate) use orders::{AsksFor, Meant, Orders, updated};
 
 /// Closing a session takes no longer than this, whatever the server does.
 const CLOSE_WITHIN: Duration = Duration::from_secs(6);

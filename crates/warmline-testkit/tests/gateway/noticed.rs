@@ -4,12 +4,14 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, Lines};
+use warmline::core::policy::SessionPer;
+use warmline::{Server, Vault, Warmline};
 use warmline_gateway::{Options, Pipe};
-use warmline_testkit::{Control, Fault, Moment, Personality, Rule};
+use warmline_testkit::{Control, Fault, LedgerServer, Moment, Personality, Rule};
 
 use super::merged_world::ask;
 use super::wire::{Legacy, Response, call, initialize};
-use super::world::{LEDGER, World, until};
+use super::world::{LEDGER, World, known, until};
 
 const RUN: &str = "/runs/together/servers/ledger/mcp";
 const NEWEST: &str = "2025-11-25";
@@ -79,12 +81,21 @@ fn say_all(control: &Control) {
 
 const ALL: [&str; 4] = ["note:///a", TOOLS_CHANGED, COMPLETE, LAST];
 
-async fn listener(world: &World, path: &str) -> (Legacy, Log) {
-    let client = Legacy::greet(world, path, NEWEST, json!({ "elicitation": {} })).await;
-    for uri in ["note:///a", READY, LAST] {
-        let answer = ask(&client, "resources/subscribe", json!({ "uri": uri })).await;
+async fn subscribe(client: &Legacy, uris: &[&str]) {
+    for uri in uris {
+        let answer = ask(client, "resources/subscribe", json!({ "uri": uri })).await;
         assert_eq!(answer["result"], json!({}), "{answer}");
     }
+}
+
+async fn subscribed(world: &World, path: &str) -> Legacy {
+    let client = Legacy::greet(world, path, NEWEST, json!({ "elicitation": {} })).await;
+    subscribe(&client, &["note:///a", READY, LAST]).await;
+    client
+}
+
+async fn listener(world: &World, path: &str) -> (Legacy, Log) {
+    let client = subscribed(world, path).await;
     let log = Log::of(client.get(None).await);
     log.is_told(&world.server.control()).await;
     (client, log)
@@ -100,10 +111,7 @@ async fn what_concerns_everybody_is_heard_once_by_each_client() {
         let (subscriber, standing) = listener(&world, RUN).await;
         let (caller, of_caller) = match caller_listens {
             true => listener(&world, RUN).await,
-            false => {
-                let caller = Legacy::greet(&world, RUN, NEWEST, json!({ "elicitation": {} }));
-                (caller.await, Log::default())
-            },
+            false => (subscribed(&world, RUN).await, Log::default()),
         };
         let calling = caller.clone();
         let lasting = tokio::spawn(async move {
@@ -128,6 +136,97 @@ async fn what_concerns_everybody_is_heard_once_by_each_client() {
         caller.delete().await;
         world.finish().await;
     }
+}
+
+/// Says that a resource changed, whoever asked for it.
+fn update(control: &Control, uri: &str) {
+    let method = "notifications/resources/updated";
+    control.say(&json!({ "jsonrpc": "2.0", "method": method, "params": { "uri": uri } }));
+}
+
+/// mcp-spec 8.7.2: of clients that share a session those hear of a resource, or of a part of it, that
+/// asked for it: on their standing streams and on those of their calls. What nobody asked for is
+/// for all of them.
+#[tokio::test]
+async fn an_update_is_for_those_clients_of_a_session_that_asked_for_it() {
+    let world = World::new(Personality::legacy()).await;
+    let (control, ledger) = (world.server.control(), world.server.ledger());
+    let (subscriber, standing) = listener(&world, RUN).await;
+    let greet = || Legacy::greet(&world, RUN, NEWEST, json!({}));
+    let (other, caller) = (greet().await, greet().await);
+    subscribe(&other, &["note:///b", READY, LAST]).await;
+    let of_other = Log::of(other.get(None).await);
+    of_other.is_told(&control).await;
+    let calling = caller.clone();
+    let lasting = tokio::spawn(async move {
+        let slow = call(1, "slow", json!({ "ms": 60_000 }));
+        calling.post(&slow).await
+    });
+    until("it is under way", || ledger.begun("slow") == 1).await;
+    for uri in [
+        "note:///a",
+        "note:///a/part",
+        "note:///b",
+        "note:///ab",
+        LAST,
+    ] {
+        update(&control, uri);
+    }
+    control.change_tools();
+    let of_caller = Log::of(lasting.await.unwrap());
+    let cases: [(&Log, &[&str]); 3] = [
+        (
+            &standing,
+            &["note:///a", "note:///a/part", "note:///ab", LAST],
+        ),
+        (&of_other, &["note:///b", "note:///ab", LAST]),
+        (&of_caller, &["note:///ab"]),
+    ];
+    for (log, expected) in cases {
+        until("the last was heard", || log.has(TOOLS_CHANGED)).await;
+        let heard = log.heard();
+        assert_eq!(heard[..heard.len() - 1], *expected);
+    }
+    for client in [subscriber, other, caller] {
+        client.delete().await;
+    }
+    world.finish().await;
+}
+
+/// mcp-spec 8.7.2: in a session that all identities share nobody hears of what another asked for, nor
+/// of what nobody did.
+#[tokio::test]
+async fn an_update_is_for_no_other_identity() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let declared = Server::http(LEDGER, server.url()).session_per(SessionPer::Server);
+    let warm = Warmline::builder().server(declared).build().unwrap();
+    let decide = |options, vault: &Vault| known(options, vault, &["alice", "bob"]);
+    let world = World::around(server, warm, decide).await;
+    let control = world.server.control();
+    let path = "/servers/ledger/mcp";
+    let alice = world.greet_as_alice(path).await;
+    let token = "Bearer token-of-bob".to_owned();
+    let bobs = vec![("Authorization".to_owned(), token)];
+    let bob = Legacy::greet_with(&world, path, NEWEST, json!({}), bobs).await;
+    let mut logs = Vec::new();
+    for (client, own) in [(&alice, "note:///alices"), (&bob, "note:///bobs")] {
+        subscribe(client, &[own, READY]).await;
+        let log = Log::of(client.get(None).await);
+        log.is_told(&control).await;
+        logs.push((log, own));
+    }
+    assert_eq!(control.standing_streams(), 1, "they share a session");
+    for uri in ["note:///bobs", "note:///alices", "note:///nobodys"] {
+        update(&control, uri);
+    }
+    control.change_tools();
+    for (log, own) in logs {
+        until("the last was heard", || log.has(TOOLS_CHANGED)).await;
+        assert_eq!(log.heard(), [own, TOOLS_CHANGED]);
+    }
+    alice.delete().await;
+    bob.delete().await;
+    world.finish().await;
 }
 
 /// mcp-spec T32: what comes on the stream of a call is heard by others too, and by its own client

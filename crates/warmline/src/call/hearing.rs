@@ -1,4 +1,5 @@
-//! Notes whether anything of a call reached its caller before the call ended.
+//! Notes whether anything of a call reached its caller before the call ended. An update of a
+//! resource reaches who asked for it, also where its server tells it in the middle of a call.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -7,18 +8,21 @@ use warmline_core::delivery::Heard;
 use warmline_core::exchange::{Answer, News, Question};
 use warmline_core::key::Digest;
 
+use crate::connect::{Setup, updated};
 use crate::upstream::{Asked, Listener, Roomy, Whose};
 
 /// Notes whether anything reached the caller's listener.
 pub(super) struct Hearing<'a> {
     listener: Option<&'a dyn Listener>,
+    setup: &'a Setup,
     something: AtomicBool,
 }
 
 impl<'a> Hearing<'a> {
-    pub(super) const fn new(listener: Option<&'a dyn Listener>) -> Self {
+    pub(super) const fn new(listener: Option<&'a dyn Listener>, setup: &'a Setup) -> Self {
         Self {
             listener,
+            setup,
             something: AtomicBool::new(false),
         }
     }
@@ -34,10 +38,17 @@ impl<'a> Hearing<'a> {
 
 impl Listener for Hearing<'_> {
     fn news(&self, news: News) {
-        if let Some(listener) = self.listener {
-            self.something.store(true, Ordering::Relaxed);
-            listener.news(news);
+        let Some(listener) = self.listener else {
+            return;
+        };
+        if let News::Other(method, params) = &news
+            && let Some(uri) = updated(method, params)
+            && !self.setup.is_for(listener.client(), &uri)
+        {
+            return;
         }
+        self.something.store(true, Ordering::Relaxed);
+        listener.news(news);
     }
 
     fn question(&self, question: Question) -> Asked<'_> {

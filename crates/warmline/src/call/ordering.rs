@@ -13,7 +13,7 @@ use warmline_core::protocol::params::Params;
 
 use super::asking::newest;
 use super::{Answered, Way, kind_of};
-use crate::connect::{Connect, Line, Meant, Orders};
+use crate::connect::{AsksFor, Connect, Line, Meant, Orders};
 use crate::pool::Lease;
 use crate::route::Route;
 
@@ -27,6 +27,12 @@ impl Way<'_> {
     pub(super) fn meant(&self, route: &Route) -> Meant {
         let (method, params) = (&self.job.method, &self.job.params);
         route.setup().meant(self.client(), method, params)
+    }
+
+    /// What the call asks to hear of, until it is noted.
+    pub(super) fn asks_for(&self, route: &Route) -> Option<AsksFor> {
+        let (method, params) = (&self.job.method, &self.job.params);
+        route.setup().asks_for(self.client(), method, params)
     }
 
     /// Whether the call is an order, and another session took the place of the one that answered

@@ -9,8 +9,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
+use bytes::Bytes;
 use serde_json::{Value, json};
 use warmline_core::key::Digest;
+use warmline_core::plan::Ownership;
 use warmline_core::protocol::meta::LOG_LEVELS;
 use warmline_core::protocol::params::Params;
 use warmline_core::record::Record;
@@ -29,6 +31,41 @@ pub(crate) struct Orders {
     pub(crate) log_level: Option<String>,
     pub(crate) subscriptions: BTreeSet<String>,
     wishes: BTreeMap<Digest, Wish>,
+    /// Those of them of which nobody knows all who want them.
+    of_somebody: BTreeSet<String>,
+    /// Who asks for one at this moment: it is theirs before the answer is here.
+    asking: Vec<(Digest, String)>,
+}
+
+/// The resource that a notice says was updated, if it says so.
+pub(crate) fn updated(method: &str, params: &[u8]) -> Option<String> {
+    if method != "notifications/resources/updated" {
+        return None;
+    }
+    let params = Params::parse(Bytes::copy_from_slice(params)).ok();
+    let uri = params.as_ref().and_then(Params::uri);
+    Some(uri.unwrap_or_default().into_owned())
+}
+
+/// Whether a resource is another one, or a part of it (mcp-spec 8.7.2).
+fn is_part_of(uri: &str, whole: &str) -> bool {
+    uri.strip_prefix(whole).is_some_and(|rest| {
+        rest.is_empty() || whole.ends_with('/') || rest.starts_with(['/', '?', '#'])
+    })
+}
+
+/// A client asks for a subscription until this is dropped.
+pub(crate) struct AsksFor {
+    setup: Arc<Setup>,
+    what: (Digest, String),
+}
+
+impl Drop for AsksFor {
+    fn drop(&mut self) {
+        let mut orders = self.setup.aside().orders.lock();
+        let place = orders.asking.iter().position(|asked| *asked == self.what);
+        place.map(|place| orders.asking.swap_remove(place));
+    }
 }
 
 /// What one client wants. After a restart nobody knows who wanted what was said.
@@ -67,6 +104,33 @@ impl Setup {
         }
     }
 
+    /// Notes that a client asks for updates of a resource, if the method says so.
+    pub(crate) fn asks_for(
+        self: &Arc<Self>,
+        client: Option<Digest>,
+        method: &str,
+        params: &Params,
+    ) -> Option<AsksFor> {
+        let client = client.filter(|_| method == "resources/subscribe")?;
+        let what = (client, params.uri()?.into_owned());
+        self.aside().orders.lock().asking.push(what.clone());
+        let setup = Arc::clone(self);
+        Some(AsksFor { setup, what })
+    }
+
+    /// Whether a client of this key is to hear that a resource was updated: one that asked for it.
+    /// What nobody asked for is for all, as its server decided; but nothing is for all where
+    /// sessions are shared by several identities.
+    pub(crate) fn is_for(&self, client: Option<Digest>, updated: &str) -> bool {
+        let Some(client) = client else { return true };
+        let orders = self.aside.get().map(|aside| aside.orders.lock());
+        let wants = orders.and_then(|orders| orders.wants(client, updated));
+        wants.unwrap_or_else(|| {
+            let owner = self.held.map(|(_, holding)| holding.owner);
+            owner != Some(Ownership::Everybody)
+        })
+    }
+
     /// A session moves in, and these were given to it.
     pub(super) fn has_told(&self, line: &Arc<Line>, orders: Orders) {
         *self.aside().told.lock() = Some((Arc::downgrade(line), orders));
@@ -95,10 +159,12 @@ impl Setup {
 impl Orders {
     /// Those that a record tells of.
     pub(super) fn recorded(record: &Record) -> Self {
+        let subscriptions: BTreeSet<String> = record.subscriptions.iter().cloned().collect();
         Self {
             log_level: record.log_level.clone(),
-            subscriptions: record.subscriptions.iter().cloned().collect(),
-            wishes: BTreeMap::new(),
+            of_somebody: subscriptions.clone(),
+            subscriptions,
+            ..Self::default()
         }
     }
 
@@ -107,8 +173,9 @@ impl Orders {
         let level = self.log_level.take();
         self.log_level = level.or_else(|| others.log_level.clone());
         let room = MAX_SUBSCRIPTIONS.saturating_sub(self.subscriptions.len());
-        let uris = others.subscriptions.iter().take(room).cloned();
-        self.subscriptions.extend(uris);
+        let uris = others.subscriptions.iter().take(room);
+        self.subscriptions.extend(uris.clone().cloned());
+        self.of_somebody.extend(uris.cloned());
     }
 
     /// Whether a method gives one.
@@ -169,12 +236,33 @@ impl Orders {
             self.wishes.retain(|_, wish| !wish.is_empty());
             if client.is_none() || !self.wishes.values().any(|wish| wish.uris.contains(&*uri)) {
                 self.subscriptions.remove(&*uri);
+                self.of_somebody.remove(&*uri);
             }
         } else if self.subscriptions.len() < MAX_SUBSCRIPTIONS {
-            if let Some(wish) = client.and_then(|client| self.wish(client)) {
-                wish.uris.insert(uri.clone().into_owned());
-            }
-            self.subscriptions.insert(uri.into_owned());
+            let uri = uri.into_owned();
+            match client.and_then(|client| self.wish(client)) {
+                Some(wish) => wish.uris.insert(uri.clone()),
+                None => self.of_somebody.insert(uri.clone()),
+            };
+            self.subscriptions.insert(uri);
+        }
+    }
+
+    /// Whether a client wants to hear of a resource, or only others do. None: nobody can tell.
+    fn wants(&self, client: Digest, uri: &str) -> Option<bool> {
+        let wishes = self.wishes.iter();
+        let wished = wishes.flat_map(|(who, wish)| wish.uris.iter().map(move |uri| (who, uri)));
+        let asking = self.asking.iter().map(|(who, uri)| (who, uri));
+        let all = wished.chain(asking);
+        let mut wanting = all.filter(|(_, wanted)| is_part_of(uri, wanted)).peekable();
+        let is_wanted = wanting.peek().is_some();
+        let somebody = || self.of_somebody.iter().any(|one| is_part_of(uri, one));
+        if wanting.any(|(who, _)| *who == client) {
+            Some(true)
+        } else if is_wanted && !somebody() {
+            Some(false)
+        } else {
+            None
         }
     }
 
@@ -237,6 +325,35 @@ mod tests {
 
     fn level_of(name: &str) -> Params {
         Params::of(&json!({ "level": name })).unwrap()
+    }
+
+    /// mcp-spec 8.7.2: of a resource, or a part of it, those hear who asked for it. Where not all of
+    /// them are known, nobody can tell.
+    #[test]
+    fn who_wants_a_resource_is_told_from_who_does_not() {
+        let [one, other] = [1, 2].map(|number| Digest::new([number; 16]));
+        let mut orders = Orders::default();
+        orders.note(Some(one), "resources/subscribe", &uri("note:///a"));
+        orders.asking.push((one, "note:///b/".to_owned()));
+        let rows = [
+            ("note:///a", Some(true)),
+            ("note:///a/part", Some(true)),
+            ("note:///a#part", Some(true)),
+            ("note:///ab", None),
+            ("note:///b/part", Some(true)),
+            ("note:///c", None),
+        ];
+        for (uri, expected) in rows {
+            assert_eq!(orders.wants(one, uri), expected, "{uri}");
+            let others = expected.map(|_| false);
+            assert_eq!(orders.wants(other, uri), others, "{uri}");
+        }
+        // Somebody else wants it, and nobody knows who.
+        orders.note(None, "resources/subscribe", &uri("note:///a"));
+        assert_eq!(orders.wants(one, "note:///a"), Some(true));
+        assert_eq!(orders.wants(other, "note:///a"), None);
+        orders.note(None, "resources/unsubscribe", &uri("note:///a"));
+        assert_eq!(orders.wants(other, "note:///a"), Some(false));
     }
 
     fn uri(uri: &str) -> Params {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use warmline_core::exchange::{Question, QuestionKind};
+use warmline_core::key::Digest;
 use warmline_core::protocol::envelope::{Kind, Message};
 
 use super::aside::Aside;
@@ -37,6 +38,12 @@ pub trait Notices: Send + Sync + fmt::Debug {
 
     /// Whose calls are those of the one who hears it here. None: nobody's.
     fn whose(&self) -> Option<Whose> {
+        None
+    }
+
+    /// The client session that it is for, by its name. Of clients that share a session only those
+    /// hear of a resource that asked for it. None: it stands for all.
+    fn client(&self) -> Option<Digest> {
         None
     }
 

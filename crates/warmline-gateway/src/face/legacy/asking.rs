@@ -245,6 +245,10 @@ impl StandingEar {
 }
 
 impl Notices for StandingEar {
+    fn client(&self) -> Option<Digest> {
+        self.client.name()
+    }
+
     fn notice(&self, method: &str, params: &[u8]) {
         if method == "notifications/message" && !self.client.wants_line(params) {
             return;
