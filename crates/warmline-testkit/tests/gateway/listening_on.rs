@@ -9,7 +9,7 @@ use warmline::{Server, Warmline};
 use warmline_testkit::{LedgerServer, Personality};
 
 use super::legacy_tickets::stored;
-use super::merged_world::ask;
+use super::merged_world::{Merged, ask};
 use super::wire::{Legacy, Response};
 use super::world::{LEDGER, World, until};
 
@@ -17,6 +17,7 @@ const PATH: &str = "/servers/ledger/mcp";
 const RUN: &str = "/runs/trip/servers/ledger/mcp";
 const NEWEST: &str = "2025-11-25";
 const UPDATED: &str = "notifications/resources/updated";
+const TOOLS_CHANGED: &str = "notifications/tools/list_changed";
 const URI: &str = "note:///a";
 
 /// Lets time pass, and whoever waits for it act.
@@ -182,6 +183,43 @@ async fn a_question_ends_with_the_session_of_the_client_that_was_asked() {
         })
         .await;
     }
+    world.finish().await;
+}
+
+/// DESIGN 14: a client that holds its stream wants to hear of lists, also where it never asked its
+/// server for anything, because its greeting came from memory.
+#[tokio::test]
+async fn a_client_that_only_holds_its_stream_hears_of_lists() {
+    let world = World::of_alice(Personality::legacy()).await;
+    let (control, ledger) = (world.server.control(), world.server.ledger());
+    world.greet_as_alice(PATH).await.delete().await;
+    let client = world.greet_as_alice(PATH).await;
+    assert_eq!(ledger.received("initialize"), 1, "it came from memory");
+    let mut standing = client.get(None).await;
+    pass_until("it is listened to", || control.standing_streams() == 1).await;
+    control.change_tools();
+    standing.heard(TOOLS_CHANGED).await;
+    client.delete().await;
+    world.finish().await;
+}
+
+/// The same at the place of all servers, where a greeting asks nobody.
+#[tokio::test]
+async fn a_client_that_only_holds_its_stream_hears_of_the_lists_of_all() {
+    let of = |scheme| Personality::legacy().scheme(scheme);
+    let world = Merged::new(vec![("alpha", of("one")), ("beta", of("two"))]).await;
+    let first = world.greet("/mcp", json!({})).await;
+    ask(&first, "tools/list", json!({})).await;
+    first.delete().await;
+    let client = world.greet("/mcp", json!({})).await;
+    let mut standing = client.get(None).await;
+    for name in ["alpha", "beta"] {
+        let control = world.server(name).control();
+        pass_until("it is listened to", || control.standing_streams() == 1).await;
+        control.change_tools();
+        standing.heard(TOOLS_CHANGED).await;
+    }
+    client.delete().await;
     world.finish().await;
 }
 

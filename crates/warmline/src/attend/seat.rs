@@ -4,9 +4,10 @@
 //! Begun by: [`attend`](super).  Told by: the sessions of the key that come and go, and the orders
 //! that are given on them.
 //!
-//! Who only listens calls nothing, so nobody else would notice that a session is gone. It is opened
-//! again through the same door as for a call, where limits and breakers count; what was lost with
-//! the old one is told to the next call.
+//! Who only listens calls nothing, so nobody else would notice that a session is gone, or that there
+//! never was one to tell of lists. It is opened through the same door as for a call, where limits
+//! and breakers count; what was lost with an old one is told to the next call. No program is started
+//! for who never called anything.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -52,7 +53,8 @@ pub(super) async fn stand(caller: Caller, entry: Arc<Entry>, ear: Arc<dyn Notice
                 }
                 again_after = AGAIN_AFTER;
                 let ear = Arc::clone(&ear);
-                let seat = Seat::take(&caller, Arc::clone(&entry), &cell, ear);
+                let mut seat = Seat::take(&caller, Arc::clone(&entry), &cell, ear);
+                seat.known = known(&caller, &entry).await;
                 seat.sit().await;
                 drop(seat);
                 // Its key is over; who begins it again begins another.
@@ -71,12 +73,22 @@ pub(super) async fn stand(caller: Caller, entry: Arc<Entry>, ear: Arc<dyn Notice
     }
 }
 
+/// What a server that was met said of itself to anybody.
+async fn known(caller: &Caller, entry: &Arc<Entry>) -> Option<Arc<Facts>> {
+    let speaking = route::speaking(caller, entry).await.ok()?;
+    let connector = caller.engine.connector();
+    let known = connector.remembered(entry, &speaking, &caller.said)?;
+    known.leg(Era::Legacy).cloned()
+}
+
 /// The place of somebody who attends; dropping it leaves it.
 struct Seat<'a> {
     caller: &'a Caller,
     entry: Arc<Entry>,
     cell: Arc<CellOf<Connect>>,
     place: Arc<Place>,
+    /// What is known of the server before there is a session.
+    known: Option<Arc<Facts>>,
 }
 
 /// What is known of the last session that was listened to.
@@ -133,6 +145,7 @@ impl<'a> Seat<'a> {
             entry,
             cell: Arc::clone(cell),
             place,
+            known: None,
         }
     }
 
@@ -246,6 +259,8 @@ impl<'a> Seat<'a> {
             && let Err(error) = call::facts(self.caller, &self.entry).await
         {
             tracing::debug!(server = %self.entry.name, %error, "no session to listen to yet");
+            // Another of the same identity may have one to hear on.
+            self.entry.attendance.disclaim(&self.place);
         }
     }
 
@@ -314,20 +329,27 @@ impl<'a> Seat<'a> {
     }
 
     /// Whether a session is needed, and a stream of it. Where there is none, one is missing only if
-    /// there was one, or if somebody comes back to it.
+    /// there was one, if somebody comes back to it, or if nobody else hears of lists.
     fn is_needed(&self, newest: Option<&Seen<Connect>>, before: Option<&Before>) -> bool {
         match (newest, before) {
             (Some(seen), _) => self.needs_stream(seen.session.facts()),
             (None, Some(before)) => self.needs_stream(&before.facts),
-            (None, None) => self.cell.setup().is_missed(),
+            (None, None) => self.cell.setup().is_missed() || self.needs_first(),
         }
+    }
+
+    /// Whether a first session is needed to hear of lists.
+    fn needs_first(&self) -> bool {
+        let known = self.known.as_deref();
+        let tells = known.is_some_and(tells_of_lists) && !self.cell.setup().is_process();
+        tells && self.entry.attendance.claim(&self.place)
     }
 
     /// Whether a stream is needed: for what only this session is told, or for the lists of all.
     fn needs_stream(&self, facts: &Facts) -> bool {
         let of_its_own = self.is_of_its_own();
-        let lists = memchr::memmem::find(&facts.capabilities, b"\"listChanged\"").is_some();
-        let hears_of_lists = (lists || of_its_own) && self.entry.attendance.claim(&self.place);
+        let hears_of_lists =
+            (tells_of_lists(facts) || of_its_own) && self.entry.attendance.claim(&self.place);
         of_its_own || hears_of_lists
     }
 
@@ -338,6 +360,11 @@ impl<'a> Seat<'a> {
             self.cell.key().run().is_some() && setup.said.declared.declares_anything();
         may_be_asked || !setup.orders().is_empty()
     }
+}
+
+/// Whether a server says that it tells of changes of its lists.
+fn tells_of_lists(facts: &Facts) -> bool {
+    memchr::memmem::find(&facts.capabilities, b"\"listChanged\"").is_some()
 }
 
 impl Drop for Seat<'_> {
