@@ -2,7 +2,9 @@
 //!
 //! Asked by: [`lists`](super::lists), and whoever else asks all servers.  They are asked at once, so
 //! one that hangs delays a list by its share and no more; and one that was waited for in vain is
-//! not waited for again, whatever it is asked, until it answered: it is looked for meanwhile.
+//! not waited for again, whatever it is asked, until it answered: it is looked for meanwhile. A
+//! server that hangs for one mostly hangs for all, so others wait less for it; but not so little
+//! that somebody for whom alone it hangs could keep it from them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,6 +25,8 @@ use crate::who::Subject;
 
 /// How long a list waits for a server that was late, or is known to be away.
 const SHORT_SHARE: Duration = Duration::from_millis(250);
+/// How long a list waits for a server that was late for somebody else lately.
+const LESSER_SHARE: Duration = Duration::from_secs(2);
 /// So long a server that was left out is told as one, and is not asked again in an era that it
 /// does not speak.
 const LATE_FOR: Duration = Duration::from_secs(60);
@@ -87,6 +91,8 @@ impl LeftOut {
 #[derive(Debug, Default)]
 pub(crate) struct Absences {
     known: Mutex<HashMap<Whom, Vec<Absent>>>,
+    /// Servers that were late for anybody: at what, and when. Who answers it to anybody is none.
+    late: Mutex<HashMap<(Era, String), (Asked, Instant)>>,
     /// Servers that said to a legacy client that they speak the other era, and when.
     modern: Mutex<HashMap<String, Instant>>,
 }
@@ -153,7 +159,30 @@ impl Absences {
             return Err(error.clone());
         }
         let is_late = absent.iter().any(|absent| matches!(absent.why, Kind::Late));
-        Ok(if is_late { most.min(SHORT_SHARE) } else { most })
+        drop(known);
+        Ok(if is_late {
+            most.min(SHORT_SHARE)
+        } else if self.is_late_for_anybody(whom) {
+            most.min(LESSER_SHARE)
+        } else {
+            most
+        })
+    }
+
+    fn is_late_for_anybody(&self, (_, era, server): &Whom) -> bool {
+        let late = self.late.lock();
+        let since = late.get(&(*era, server.clone()));
+        since.is_some_and(|(_, since)| since.elapsed() < LATE_FOR)
+    }
+
+    /// Notes that a server was late for somebody.
+    fn is_late(&self, (_, era, server): &Whom, asked: Asked) {
+        let mut late = self.late.lock();
+        if late.len() >= MAX_REMEMBERED {
+            late.clear();
+        }
+        let now = clock::now();
+        late.insert((*era, server.clone()), (asked, now));
     }
 
     /// The same for a server that may be known to be away before anybody asked for a list.
@@ -180,6 +209,9 @@ impl Absences {
                 modern.clear();
             }
             modern.insert(server.to_owned(), clock::now());
+        }
+        if matches!(left_out.why, Why::Late) {
+            self.is_late(&whom, asked);
         }
         let why = match &left_out.why {
             Why::Late => Kind::Late,
@@ -290,6 +322,12 @@ impl Absences {
 
     /// A server is there.
     pub(crate) fn present(&self, whom: &Whom, asked: Asked) {
+        let server = (whom.1, whom.2.clone());
+        let mut late = self.late.lock();
+        if late.get(&server).is_some_and(|(at, _)| *at == asked) {
+            late.remove(&server);
+        }
+        drop(late);
         let mut known = self.known.lock();
         let Some(absent) = known.get_mut(whom) else {
             return;
@@ -373,6 +411,29 @@ mod tests {
         assert_eq!(share(), Some(MOST));
         absences.left_out(here.clone(), TOOLS, &failed(Reason::Dns));
         assert_eq!(share(), Some(MOST), "it was quick");
+    }
+
+    /// Others wait less for a server that was late for somebody, for a while, or until it answers
+    /// to anybody; and never so little that it could be kept from them.
+    #[tokio::test(start_paused = true)]
+    async fn who_was_late_for_one_is_waited_for_less_by_others() {
+        let absences = Absences::default();
+        let somebody = |number: u8| (Digest::new([number; 16]), Era::Legacy, "a".to_owned());
+        let (one, other) = (somebody(1), somebody(2));
+        let share = |whom: &Whom| absences.share(whom, MOST).unwrap();
+        absences.left_out(one.clone(), TOOLS, &left_out(Why::Late));
+        assert_eq!((share(&one), share(&other)), (SHORT_SHARE, LESSER_SHARE));
+        absences.present(&other, PROMPTS);
+        assert_eq!(
+            share(&other),
+            LESSER_SHARE,
+            "it is quick with prompts alone"
+        );
+        absences.present(&other, TOOLS);
+        assert_eq!((share(&one), share(&other)), (SHORT_SHARE, MOST));
+        absences.left_out(one.clone(), TOOLS, &left_out(Why::Late));
+        clock::sleep(LATE_FOR).await;
+        assert_eq!(share(&other), MOST, "it was long ago");
     }
 
     #[tokio::test(start_paused = true)]
