@@ -10,7 +10,7 @@ pub(crate) mod sse;
 pub(crate) mod stdio;
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::AtomicBool;
 
 use bytes::Bytes;
@@ -36,6 +36,7 @@ use crate::metrics::Face;
 use crate::path::Target;
 use crate::reply::{self, RpcCode};
 use crate::terms;
+use crate::which;
 use crate::who::{Peer, Subject};
 
 /// A request that was let in.
@@ -114,6 +115,24 @@ impl<'a> Visit<'a> {
 /// made for it, and nobody answers for what is missing there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Headless;
+
+/// Stands in the head of a request that its client may give up by a message: what it says then.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PartingWords(Arc<OnceLock<Bytes>>);
+
+impl PartingWords {
+    /// The client gives the request up, with these parameters.
+    pub(crate) fn say(&self, params: &Params) {
+        let words = which::without_run(params.clone());
+        // Only the first who gives it up ends it.
+        drop(self.0.set(words.raw().clone()));
+    }
+
+    /// What it said, raw, if it gave the request up.
+    pub(crate) fn said(&self) -> Option<Bytes> {
+        self.0.get().cloned()
+    }
+}
 
 /// Stands in the head of a request whose client hears everything on one stream, made for its whole
 /// conversation: it cannot come back for the rest of an answer.

@@ -70,6 +70,8 @@ struct State {
     /// The number of the first message that nobody has read.
     unread: u64,
     phase: Phase,
+    /// What the client said when it gave the call up.
+    parting_words: Option<Bytes>,
     form: Form,
     /// The server wants its reader to leave, and to come back after so long.
     pause: Option<Duration>,
@@ -149,6 +151,7 @@ impl Lane {
             bytes: 0,
             unread: 1,
             phase: Phase::Open,
+            parting_words: None,
             form: Form::Any,
             pause: None,
             reader: 0,
@@ -203,6 +206,18 @@ impl Lane {
     /// The client gave the call up.
     pub(crate) fn cancel(&self) {
         self.0.lock().over(Phase::Cancelled);
+    }
+
+    /// The same, in its own words: the raw parameters of its notice.
+    pub(crate) fn cancel_saying(&self, words: Bytes) {
+        let mut state = self.0.lock();
+        state.parting_words = Some(words);
+        state.over(Phase::Cancelled);
+    }
+
+    /// The words in which the client gave the call up, where it said any.
+    pub(crate) fn parting_words(&self) -> Option<Bytes> {
+        self.0.lock().parting_words.clone()
     }
 
     /// Somebody reads it from now on; whoever did before finds it over.

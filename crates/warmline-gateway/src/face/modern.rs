@@ -42,7 +42,7 @@ use warmline::{Error, IdentityHandle, Listener, News, Run, ServerHandle};
 
 use self::state::Binding;
 use self::task::{Extensions, Tasks};
-use super::{Headless, Visit, method_named, raw_id};
+use super::{Headless, PartingWords, Visit, method_named, raw_id};
 use crate::body::Body;
 use crate::door::replies::{CallRoom, ReplyRoom};
 use crate::failure::{self, Candour};
@@ -110,7 +110,8 @@ async fn call(visit: &Visit<'_>, asked: Asked, method: Cow<'static, str>) -> Res
         Some(Headless) => call.relayed(),
         None => call.relayed_with(of_arguments(visit.head)),
     };
-    let ear = Ear::new(&lane, asked.token, asked.logs, visit.reply_room());
+    let mut ear = Ear::new(&lane, asked.token, asked.logs, visit.reply_room());
+    ear.parting = visit.head.extensions.get().cloned();
     let ear = Arc::new(ear);
     let call = call.listened_by(Arc::<Ear>::clone(&ear));
     let (id, server, who, run) = (asked.id, asked.server, asked.who, asked.run);
@@ -367,6 +368,8 @@ struct Ear {
     lane: Arc<Lane>,
     token: Option<Bytes>,
     logs: Logs,
+    /// Where its client gives it up by a message.
+    parting: Option<PartingWords>,
     /// The status of the server's answer, where it is another than 200.
     status: AtomicU16,
     /// What the reply takes up while it is read.
@@ -380,6 +383,7 @@ impl Ear {
             lane: Arc::clone(lane),
             token,
             logs,
+            parting: None,
             status: AtomicU16::new(0),
         }
     }
@@ -421,6 +425,10 @@ impl Listener for Ear {
 
     fn stream_begun(&self) {
         self.lane.begin();
+    }
+
+    fn parting_words(&self) -> Option<Bytes> {
+        self.parting.as_ref()?.said()
     }
 }
 

@@ -36,7 +36,7 @@ use warmline::seal::random_bytes;
 pub use self::hand::PipeHand;
 use self::lines::{Line, Lines};
 use super::passing::pass;
-use super::{Visit, plain_id};
+use super::{PartingWords, Visit, plain_id};
 use crate::audit::Audit;
 use crate::door::limits::NO_BURDEN;
 use crate::metrics::TurnedAwayFor;
@@ -225,9 +225,15 @@ struct Talk<'p> {
     is_ready: bool,
     /// Ends the stream of that session.
     stream: Option<AbortHandle>,
-    /// Requests under way, by id. Those of the modern era have a handle: their client gives them
-    /// up by a message here.
-    asked: HashMap<Bytes, Option<AbortHandle>>,
+    /// Requests under way, by id. Those of the modern era have a way to end them: their client gives
+    /// them up by a message here.
+    asked: HashMap<Bytes, Option<GivingUp>>,
+}
+
+/// How a modern call is given up: it is dropped, and its words are found beside it.
+struct GivingUp {
+    handle: AbortHandle,
+    words: PartingWords,
 }
 
 type UnderWay<'p> = FuturesUnordered<BoxFuture<'p, Ended>>;
@@ -297,7 +303,9 @@ impl<'p> Talk<'p> {
             }
             if let Some(version) = stated_version(params) {
                 speak_modern(&mut head, message, params, version);
-                given_up_by = Some(handle);
+                let words = PartingWords::default();
+                head.extensions.insert(words.clone());
+                given_up_by = Some(GivingUp { handle, words });
             }
         }
         let request = message.filter(|message| message.kind() == Kind::Request);
@@ -352,8 +360,9 @@ impl<'p> Talk<'p> {
         };
         match self.asked.entry(plain_id(id)) {
             Entry::Occupied(asked) if asked.get().is_some() => {
-                if let Some(handle) = asked.remove() {
-                    handle.abort();
+                if let Some(given_up) = asked.remove() {
+                    given_up.words.say(params);
+                    given_up.handle.abort();
                 }
                 true
             },

@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use warmline_core::delivery::Heard;
 use warmline_core::exchange::{Answer, News, Question};
 use warmline_core::key::Digest;
@@ -84,6 +85,10 @@ impl Listener for Hearing<'_> {
         if let Some(listener) = self.listener {
             listener.answered_with(status);
         }
+    }
+
+    fn parting_words(&self) -> Option<Bytes> {
+        self.listener.and_then(Listener::parting_words)
     }
 
     fn stream_paused(&self, come_back_after: Duration) {

@@ -14,13 +14,16 @@ use warmline_core::era::Era;
 use warmline_core::exchange::{Ending, Reply, Request, Trouble, Words};
 use warmline_core::protocol::envelope::{Kind, Message};
 use warmline_core::protocol::gone::{Dialect, Remedy, SentSession};
+use warmline_core::protocol::splice::{self, Edit};
 use warmline_core::protocol::status::{
     Body, Meaning, Standing as Stream, StatusFacts, read_status,
 };
 
 use super::http::{Arrival, BodyKind, Cut, Lost};
 use super::letterhead::{Form, Letterhead};
+use super::limits::Digits;
 use super::listener::Listener;
+use super::pipes::notification;
 use super::session::Standing;
 use super::stream::Watch;
 use super::way::Way;
@@ -393,7 +396,17 @@ async fn accepted(server: &str, arrival: Arrival, by: Instant) -> Result<(), Tro
     Err(said.trouble(server, status, Reason::Rejected, &body))
 }
 
-/// The raw parameters of a cancel notice.
-pub(crate) fn cancelled(id: u64) -> String {
-    format!(r#"{{"requestId":{id},"reason":"the caller no longer waits"}}"#)
+/// The notice that a call was given up: in the words of its caller where it said any, else in ours.
+pub(crate) fn cancelled(id: u64, listener: &dyn Listener) -> Bytes {
+    let named = |words: Bytes| {
+        let mut params = Vec::with_capacity(words.len() + 32);
+        let id = Digits::of(id);
+        let edits = [Edit::Set("requestId", id.as_bytes())];
+        splice::edit_object(&words, &edits, &mut params).ok()?;
+        Some(params)
+    };
+    let params = listener.parting_words().and_then(named);
+    let ours = || format!(r#"{{"requestId":{id},"reason":"the caller no longer waits"}}"#);
+    let params = params.unwrap_or_else(|| ours().into_bytes());
+    notification("notifications/cancelled", Some(&params))
 }

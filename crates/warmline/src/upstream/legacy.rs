@@ -203,7 +203,7 @@ impl LegacyHttp {
         let id = self.ids.next();
         let limits = Limits::begin(request.patience());
         let body = write_legacy(id, &request);
-        let mut cancel = self.voice.cancel_notice(id, &request);
+        let mut cancel = self.voice.cancel_notice(id, &request, listener);
         // The headers are made when there is a connection to write them to.
         let headers = |map: &mut HeaderMap| {
             cancel.issued.store(true, Ordering::Relaxed);

@@ -66,6 +66,13 @@ pub trait Listener: Send + Sync {
         let _ = status;
     }
 
+    /// The words in which the caller gave the call up: the raw parameters of its own notice, which
+    /// its server hears with the id that is known there. Asked where a call is cancelled. None: the
+    /// caller said nothing.
+    fn parting_words(&self) -> Option<Bytes> {
+        None
+    }
+
     /// The server closed that stream in the middle of the call, and wants the rest to be asked
     /// for after this long. The call goes on by itself.
     fn stream_paused(&self, come_back_after: Duration) {

@@ -80,6 +80,7 @@ impl Piped {
         let mut call = Cancelling {
             pipe: &self.pipe,
             id,
+            listener,
             call: if request.method() == LISTEN {
                 self.pipe.listen(id, line)
             } else {
@@ -300,16 +301,15 @@ pub(crate) fn notification(method: &str, params: Option<&[u8]>) -> Bytes {
 struct Cancelling<'a> {
     pipe: &'a Pipe,
     id: u64,
+    /// Who may know the words of whoever gave it up.
+    listener: &'a dyn Listener,
     call: PipeCall,
 }
 
 impl Cancelling<'_> {
     /// Tells the server that nobody waits any more.
     fn tell(&self) {
-        let notice = notification(
-            "notifications/cancelled",
-            Some(answer::cancelled(self.id).as_bytes()),
-        );
+        let notice = answer::cancelled(self.id, self.listener);
         // A child that cannot be told is gone, and its call with it.
         self.pipe.say(notice).ok();
     }

@@ -136,7 +136,7 @@ impl TwoEndpoints {
     /// Sends one request and stays with it to its end.
     pub(crate) async fn send(&self, request: Request, listener: &dyn Listener) -> Ending {
         let id = self.next_id();
-        let mut cancel = self.up.voice.cancel_notice(id, &request);
+        let mut cancel = self.up.voice.cancel_notice(id, &request, listener);
         let body = write_legacy(id, &request);
         let ending = self
             .ask((id, body), request, listener, &cancel.issued)

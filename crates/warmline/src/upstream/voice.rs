@@ -14,8 +14,7 @@ use warmline_core::exchange::{QuestionKind, Request, Trouble};
 use super::answer;
 use super::answers::Answers;
 use super::letterhead::{Letterhead, Own};
-use super::listener::Spoken;
-use super::pipes::notification;
+use super::listener::{Listener, Spoken};
 use super::stream::{Asking, Watch};
 use super::way::Way;
 use crate::clock;
@@ -70,10 +69,16 @@ impl Voice {
     }
 
     /// A notice for a call, to be dropped when nobody waits for it any more.
-    pub(crate) fn cancel_notice(&self, id: u64, request: &Request) -> CancelNotice<'_> {
+    pub(crate) fn cancel_notice<'a>(
+        &'a self,
+        id: u64,
+        request: &Request,
+        listener: &'a dyn Listener,
+    ) -> CancelNotice<'a> {
         CancelNotice {
             voice: Some(self),
             id,
+            listener,
             own: request.headers().to_vec(),
             issued: AtomicBool::new(false),
         }
@@ -98,6 +103,8 @@ impl Voice {
 pub(crate) struct CancelNotice<'a> {
     voice: Option<&'a Voice>,
     id: u64,
+    /// Who may know the words of whoever gave it up.
+    listener: &'a dyn Listener,
     own: Vec<(HeaderName, HeaderValue)>,
     /// Whether anything of the request may have left us; else there is nothing to cancel.
     pub(crate) issued: AtomicBool,
@@ -117,8 +124,7 @@ impl Drop for CancelNotice<'_> {
             return;
         }
         let server = Arc::clone(voice.server());
-        let params = answer::cancelled(self.id);
-        let notice = notification("notifications/cancelled", Some(params.as_bytes()));
+        let notice = answer::cancelled(self.id, self.listener);
         let own = std::mem::take(&mut self.own);
         let post = answer::post(voice.head.clone(), own, notice);
         let on_its_way = voice.answers.get_or_init(Box::default).cancel();

@@ -16,7 +16,7 @@ use warmline::core::protocol::splice::{self, Edit};
 use warmline::upstream::{Asked, Notices, Roomy, Whose};
 
 use super::accepts;
-use super::client::Client;
+use super::client::{Client, Present};
 use crate::door::replies::CallRoom;
 use crate::face::Visit;
 use crate::flow::Accepts;
@@ -147,6 +147,8 @@ impl Drop for OpenQuestion {
 pub(super) struct Ear {
     client: Arc<Client>,
     lane: Arc<Lane>,
+    /// Where the client gives the call up: in a batch it has a lane of its own for that.
+    given_up_on: Option<Arc<Lane>>,
     /// The client's own progress token, raw.
     token: Option<Bytes>,
     /// What the client reads of its response.
@@ -165,10 +167,17 @@ impl Ear {
         Self {
             client: Arc::clone(client),
             lane: Arc::clone(lane),
+            given_up_on: None,
             token,
             accepts: accepts(visit.head),
             room: CallRoom::new(visit.reply_room()),
         }
+    }
+
+    /// The same for a call that its client can give up.
+    pub(super) fn of(mut self, call: Option<&Present>) -> Self {
+        self.given_up_on = call.map(|call| Arc::clone(call.lane()));
+        self
     }
 
     /// Where the client can be asked: on the stream of its call or, where it reads no stream there,
@@ -217,6 +226,10 @@ impl Listener for Ear {
 
     fn room(&self, bytes: usize) -> Option<Roomy<'_>> {
         self.room.wait(bytes)
+    }
+
+    fn parting_words(&self) -> Option<Bytes> {
+        self.given_up_on.as_ref()?.parting_words()
     }
 
     fn stream_begun(&self) {

@@ -29,6 +29,7 @@ use crate::face::{OneStream, Visit, is_same_id};
 use crate::lane::Lane;
 use crate::path::Target;
 use crate::ticket::{RunOf, Ticket};
+use crate::which;
 use crate::who::Subject;
 
 /// A legacy client as it is served.
@@ -341,7 +342,8 @@ impl Client {
         let given_up = place.map(|place| calls.swap_remove(place));
         drop(calls);
         if let Some(call) = given_up {
-            call.lane.cancel();
+            let words = which::without_run(params.clone());
+            call.lane.cancel_saying(words.raw().clone());
         }
     }
 
@@ -443,6 +445,13 @@ impl Client {
 pub(crate) struct Present {
     client: Arc<Client>,
     lane: Arc<Lane>,
+}
+
+impl Present {
+    /// The lane on which the client gives this call up.
+    pub(super) fn lane(&self) -> &Arc<Lane> {
+        &self.lane
+    }
 }
 
 impl Drop for Present {

@@ -218,7 +218,7 @@ fn tell_all(
     let (shared, candour) = (Arc::clone(visit.shared), visit.candour());
     let subject = visit.subject.clone();
     let level = asked_level(method, params);
-    let ear = Arc::new(Ear::new(visit, client, lane, None));
+    let ear = Arc::new(Ear::new(visit, client, lane, None).of(present.as_ref()));
     let client = Arc::clone(client);
     let (method, params) = (method.to_owned(), which::without_run(params.clone()));
     Ok(Box::pin(async move {

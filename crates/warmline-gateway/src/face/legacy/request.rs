@@ -165,7 +165,7 @@ pub(super) fn calling_one(
     let (level, whose) = (asked_level(&method, &params), Arc::clone(client));
     let token = params.meta_member(meta::PROGRESS_TOKEN);
     let token = token.map(Bytes::copy_from_slice);
-    let ear = Ear::new(visit, client, lane, token);
+    let ear = Ear::new(visit, client, lane, token).of(present.as_ref());
     let trace = trace::passed_on(visit.head, &params);
     let candour = visit.candour();
     let params = which::without_run(params);
