@@ -74,6 +74,11 @@ impl Version {
             .find(|version| version.as_str() == date)
     }
 
+    /// Whether several messages may come in one text.
+    pub const fn knows_batches(self) -> bool {
+        matches!(self, Self::V2025_03_26)
+    }
+
     /// The era it belongs to.
     pub const fn era(self) -> Era {
         match self {

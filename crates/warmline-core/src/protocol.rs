@@ -6,6 +6,7 @@
 //! | question | module |
 //! |---|---|
 //! | What kind of message is this, and where are its parts? | [`envelope`] |
+//! | Which messages stand in this text? | [`batch`] |
 //! | What do the parameters of a request hold? | [`params`] |
 //! | How is a member set or removed, a message written? | [`splice`] |
 //! | What is in this event stream? | [`sse`] |
@@ -21,6 +22,7 @@
 //! | Which trace does a message belong to? | [`trace`] |
 //! | Does a server say that it has no such tool? | [`unknown_tool`] |
 
+pub mod batch;
 pub mod envelope;
 pub mod gone;
 pub mod handshake;

@@ -10,8 +10,8 @@ pub(crate) mod sse;
 pub(crate) mod stdio;
 
 use std::borrow::Cow;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};

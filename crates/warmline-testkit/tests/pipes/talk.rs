@@ -8,6 +8,7 @@ use warmline::core::exchange::News;
 use warmline::upstream::Listener;
 
 use super::child::{Child, ERAS, result, tool};
+use super::program::Program;
 
 /// Writes down what is told.
 #[derive(Debug, Default)]
@@ -124,6 +125,38 @@ async fn log_lines_are_heard_by_the_call_that_runs() {
         .collect();
     assert_eq!(lines, ["line 1", "line 2", "line 3", "line 4"]);
     child.ends().await;
+}
+
+/// mcp-spec 2.2: a program of the one version that knows batches may speak in them; in every other
+/// version such a line is noise.
+#[tokio::test]
+async fn a_program_may_speak_in_batches() {
+    for (version, lines) in [("2025-03-26", 2), ("2025-11-25", 0)] {
+        let script = format!(
+            r#"
+hear
+reply '{{"protocolVersion":"{version}","capabilities":{{}},"serverInfo":{{"name":"s","version":"1"}}}}'
+hear
+line() {{ printf '{{"jsonrpc":"2.0","method":"notifications/message","params":{{"level":"info","data":%s}}}}' "$1"; }}
+hear
+printf '[%s, 5,[%s],%s,{{"jsonrpc":"2.0","id":%s,"result":{{"in":"batch"}}}}]\n' "$(line 1)" "$(line 9)" "$(line 2)" "$id"
+reply '{{"in":"line"}}'
+hear
+"#
+        );
+        let child = Child::start(Program::script(&script), Era::Legacy).await;
+        let ear = Ear::default();
+        let call = child.session.call(tool("any", json!({})), &ear);
+        let place = if lines > 0 { "batch" } else { "line" };
+        assert_eq!(result(call.await)["in"], place, "{version}");
+        let heard: Vec<Value> = ear
+            .heard("log")
+            .iter()
+            .map(|one| one["data"].clone())
+            .collect();
+        assert_eq!(heard, (1..=lines).collect::<Vec<_>>(), "{version}");
+        child.ends().await;
+    }
 }
 
 #[tokio::test]

@@ -10,8 +10,9 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use warmline_core::code::{Code, Reason};
 use warmline_core::delivery::Delivery;
-use warmline_core::era::Era;
+use warmline_core::era::{Era, Version};
 use warmline_core::exchange::{Ending, Reply, Request, Trouble, Words};
+use warmline_core::protocol::batch;
 use warmline_core::protocol::envelope::{Kind, Message};
 use warmline_core::protocol::gone::{Dialect, Remedy, SentSession};
 use warmline_core::protocol::splice::{self, Edit};
@@ -51,63 +52,103 @@ pub(crate) async fn ending(
     by: Instant,
     listener: &dyn Listener,
 ) -> Ending {
-    let server = sent.way.server();
-    let kind = arrival.kind();
-    let status = arrival.status.as_u16();
-    let limit = if status == 200 {
-        sent.way.sizes.reply
-    } else {
-        REFUSAL_BODY
-    };
-    let said = Said::of(&arrival);
-    let read = arrival.whole(limit, by, listener).await;
-    let body = match &read {
-        Ok(body) => Body::Whole(body),
-        Err(Cut::Late) => return late(server),
-        Err(Cut::TooLarge { limit }) if status == 200 => {
-            return too_large(server, "reply", *limit);
-        },
-        Err(Cut::Broken(why)) if status == 200 => return lost_reply(server, why),
-        Err(Cut::TooLarge { .. }) => Body::TooLarge,
-        Err(Cut::Broken(_)) => Body::Cut,
-    };
-    let text = read.as_deref().unwrap_or_default();
-    // JSON under another name is not an answer: pages and proxies send such things (D28).
-    if status == 200 && kind != BodyKind::Json {
-        return said
-            .trouble(server, status, Reason::BadReply, text)
-            .unknown();
+    let whole = Whole::read(sent, arrival, by, listener).await;
+    whole.ending(sent, request)
+}
+
+/// A reply that is not a stream, read to its end.
+pub(crate) struct Whole {
+    status: u16,
+    kind: BodyKind,
+    said: Said,
+    read: Result<Bytes, Cut>,
+}
+
+impl Whole {
+    pub(crate) async fn read(
+        sent: Sent<'_>,
+        arrival: Arrival,
+        by: Instant,
+        listener: &dyn Listener,
+    ) -> Self {
+        let status = arrival.status.as_u16();
+        let limit = if status == 200 {
+            sent.way.sizes.reply
+        } else {
+            REFUSAL_BODY
+        };
+        Self {
+            status,
+            kind: arrival.kind(),
+            said: Said::of(&arrival),
+            read: arrival.whole(limit, by, listener).await,
+        }
     }
-    match read_status(&sent.facts(status, body, &said)) {
-        Meaning::Answer(message) => replied(server, &message),
-        Meaning::Refused { reason, gone } => {
-            if let Some(message) = own_words(&request, reason, text) {
-                return replied(server, &message);
-            }
-            if gone.is_some() {
-                sent.standing.retire(reason);
-            }
-            let trouble = said.trouble(server, status, reason, text);
-            told_gone(server, trouble, gone).refused(request)
-        },
-        Meaning::Unknown { reason, gone } => {
-            if gone.is_some() {
-                sent.standing.retire(reason);
-            }
-            if reason == Reason::BadReply && is_response(text) {
-                return foreign(server, sent.standing);
-            }
-            let trouble = said.trouble(server, status, reason, text);
-            let mut trouble = told_gone(server, trouble, gone);
-            // It is not known that it did not act, whatever the status sounds like.
-            if trouble.code == Code::RequestRefused {
-                trouble.code = Code::AnswerLost;
-            }
-            trouble.unknown()
-        },
-        Meaning::Wait => said
-            .trouble(server, status, Reason::NoReplyChannel, text)
-            .unknown(),
+
+    /// The text of several messages, where this is one.
+    pub(crate) fn batch(&self, version: Option<Version>) -> Option<Bytes> {
+        let is_answer = self.status == 200 && self.kind == BodyKind::Json;
+        let text = self.read.as_ref().ok().filter(|_| is_answer)?;
+        batch::is_one(text, version).then(|| text.clone())
+    }
+
+    /// Ends the call that it answers.
+    pub(crate) fn ending(self, sent: Sent<'_>, request: Request) -> Ending {
+        let server = sent.way.server();
+        let Self {
+            status,
+            kind,
+            said,
+            read,
+        } = self;
+        let body = match &read {
+            Ok(body) => Body::Whole(body),
+            Err(Cut::Late) => return late(server),
+            Err(Cut::TooLarge { limit }) if status == 200 => {
+                return too_large(server, "reply", *limit);
+            },
+            Err(Cut::Broken(why)) if status == 200 => return lost_reply(server, why),
+            Err(Cut::TooLarge { .. }) => Body::TooLarge,
+            Err(Cut::Broken(_)) => Body::Cut,
+        };
+        let text = read.as_deref().unwrap_or_default();
+        // JSON under another name is not an answer: pages and proxies send such things (D28).
+        if status == 200 && kind != BodyKind::Json {
+            return said
+                .trouble(server, status, Reason::BadReply, text)
+                .unknown();
+        }
+        match read_status(&sent.facts(status, body, &said)) {
+            Meaning::Answer(message) => replied(server, &message),
+            Meaning::Refused { reason, gone } => {
+                if let Some(message) = own_words(&request, reason, text) {
+                    return replied(server, &message);
+                }
+                if gone.is_some() {
+                    sent.standing.retire(reason);
+                }
+                let trouble = said.trouble(server, status, reason, text);
+                told_gone(server, trouble, gone).refused(request)
+            },
+            Meaning::Unknown { reason, gone } => {
+                if gone.is_some() {
+                    sent.standing.retire(reason);
+                }
+                if reason == Reason::BadReply && is_response(text) {
+                    return foreign(server, sent.standing);
+                }
+                let trouble = said.trouble(server, status, reason, text);
+                let mut trouble = told_gone(server, trouble, gone);
+                // It is not known that it did not act, whatever the status sounds like.
+                if trouble.code == Code::RequestRefused {
+                    trouble.code = Code::AnswerLost;
+                }
+                trouble.unknown()
+            },
+            Meaning::Wait => said
+                .trouble(server, status, Reason::NoReplyChannel, text)
+                .unknown(),
+        }
     }
 }
 
@@ -292,6 +333,12 @@ pub(crate) fn replied(server: &str, message: &Message) -> Ending {
         )
         .unknown(),
     }
+}
+
+/// Ends a call whose reply holds messages, and none of them is its answer.
+pub(crate) fn without_answer(server: &str) -> Ending {
+    let what = format!("no answer stands in the batch of `{server}`");
+    Trouble::new(Reason::BadReply, what).unknown()
 }
 
 /// Ends a call that brought no response head.

@@ -213,6 +213,7 @@ impl LegacyHttp {
         let mut watch = Watch::new(id, limits, listener);
         watch.own = request.headers().to_vec();
         watch.hearing = self.hearing.clone();
+        watch.version = self.voice.head.version();
         let sent = if let Questions::Expected(head_start) = self.questions {
             let listening = self.listen(id, listener, head_start);
             let Ok(standing) = clock::timeout_at(limits.by(), listening).await else {
@@ -277,8 +278,32 @@ impl LegacyHttp {
                 Err(lost) => lost.trouble.unknown(),
             };
         }
-        let sent = self.sent(watch.id);
-        answer::ending(sent, arrival, request, watch.limits.by(), watch.listener).await
+        let (sent, by) = (self.sent(watch.id), watch.limits.by());
+        let whole = answer::Whole::read(sent, arrival, by, watch.listener).await;
+        match whole.batch(watch.version) {
+            Some(batch) => self.heed_batch(batch, request, &mut watch),
+            None => whole.ending(sent, request),
+        }
+    }
+
+    /// A reply of several messages is heard as if they had come on a stream.
+    fn heed_batch(
+        self: &Arc<Self>,
+        batch: Bytes,
+        request: Request,
+        watch: &mut Watch<'_>,
+    ) -> Ending {
+        let mut pause = watch.heed_text(batch);
+        while let Some(Pause::Ask(asking)) = pause {
+            self.hear_question(watch, asking);
+            pause = watch.heed_said();
+        }
+        match pause {
+            Some(Pause::Reply(message)) => {
+                answer::streamed(self.sent(watch.id), &message, request, watch.before)
+            },
+            Some(_) | None => answer::without_answer(self.voice.server()),
+        }
     }
 
     fn sent(&self, id: u64) -> answer::Sent<'_> {

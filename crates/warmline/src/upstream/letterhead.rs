@@ -61,9 +61,9 @@ impl Letterhead {
         self
     }
 
-    /// The same in a version, where that version has a header to say so.
+    /// The same in a version.
     pub(crate) fn speaking(mut self, version: Version) -> Self {
-        self.version = (version >= Version::V2025_06_18).then_some(version);
+        self.version = Some(version);
         self
     }
 
@@ -82,6 +82,11 @@ impl Letterhead {
     /// A trouble without what was sent, which some servers repeat.
     pub(crate) fn struck(&self, trouble: Trouble) -> Trouble {
         self.hidden().struck(trouble)
+    }
+
+    /// The version that is spoken, where it is known.
+    pub(crate) fn version(&self) -> Option<Version> {
+        self.version
     }
 
     pub(crate) fn session_id(&self) -> Option<&str> {
@@ -112,7 +117,8 @@ impl Letterhead {
         if let Some(id) = &self.session_id {
             map.insert(SESSION_ID, id.clone());
         }
-        if let Some(version) = self.version {
+        // Older ones have no header to say so.
+        if let Some(version) = self.version.filter(|it| *it >= Version::V2025_06_18) {
             map.insert(PROTOCOL_VERSION, HeaderValue::from_static(version.as_str()));
         }
     }

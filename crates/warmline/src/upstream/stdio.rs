@@ -18,6 +18,7 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 use warmline_core::code::Reason;
 use warmline_core::delivery::Delivery;
+use warmline_core::era::Version;
 use warmline_core::exchange::Trouble;
 use warmline_core::protocol::envelope::Message;
 use warmline_core::protocol::splice::one_line;
@@ -245,6 +246,11 @@ impl Pipe {
     /// Sets whether servers may ask, once the era is known.
     pub(crate) fn set_questions(&self, questions: Questions) {
         self.handle.desk.set_questions(questions);
+    }
+
+    /// A version was agreed on.
+    pub(crate) fn speak(&self, version: Version) {
+        self.handle.desk.speak(version);
     }
 
     /// What must not be told of what the child was given.

@@ -5,7 +5,9 @@
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
+use warmline_core::era::Version;
 use warmline_core::exchange::{News, Question, QuestionKind};
+use warmline_core::protocol::batch::{self, Parts};
 use warmline_core::protocol::envelope::{Id, Kind, Message};
 use warmline_core::protocol::sse::{SseEvent, SseParser};
 
@@ -41,6 +43,12 @@ pub(crate) struct Watch<'a> {
     pub(crate) own: Vec<(HeaderName, HeaderValue)>,
     /// Whether the listener gave room for the event under way.
     has_room: bool,
+    /// The version that was agreed on, where one was.
+    pub(crate) version: Option<Version>,
+    /// What came and is not heeded yet: the rest of a batch.
+    said: Parts,
+    /// The answer, while the rest of its batch is heeded: nobody would hear that behind it.
+    reply: Option<Message>,
 }
 
 /// Why reading a stream stopped.
@@ -90,12 +98,19 @@ impl<'a> Watch<'a> {
             hearing: Hearing::default(),
             own: Vec::new(),
             has_room: false,
+            version: None,
+            said: Parts::default(),
+            reply: None,
         }
     }
 
     /// Reads until something happens that the driver must act on.
     pub(crate) async fn read(&mut self, arrival: &mut Arrival, parser: &mut SseParser) -> Pause {
         let mut taken = 0;
+        // What stood behind a question.
+        if let Some(pause) = self.heed_said() {
+            return pause;
+        }
         loop {
             // A stream that always has more would keep the timers of everybody else waiting.
             if taken >= FAIR_SHARE {
@@ -198,7 +213,30 @@ impl<'a> Watch<'a> {
             }
             return None;
         }
-        match Message::split(event.data) {
+        self.heed_text(event.data)
+    }
+
+    /// What a text of the server means for this call: one message, or each of a batch.
+    pub(crate) fn heed_text(&mut self, text: Bytes) -> Option<Pause> {
+        self.said = batch::parts(text, self.version);
+        self.heed_said()
+    }
+
+    /// What the rest of a text means; none where it is heeded and the call goes on.
+    pub(crate) fn heed_said(&mut self) -> Option<Pause> {
+        while let Some(text) = self.said.next() {
+            match self.heed_one(text) {
+                // The first answer counts.
+                Some(Pause::Reply(reply)) => _ = self.reply.get_or_insert(reply),
+                None => {},
+                pause => return pause,
+            }
+        }
+        self.reply.take().map(Pause::Reply)
+    }
+
+    fn heed_one(&mut self, text: Bytes) -> Option<Pause> {
+        match Message::split(text) {
             Ok(message) => match self.hearing.tell_beside(&message, self.listener.whose()) {
                 Beside::ForItsCaller => self.heed_message(message),
                 Beside::Told => {

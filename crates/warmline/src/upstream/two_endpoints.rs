@@ -8,8 +8,8 @@
 //! acknowledgement.
 
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
@@ -17,8 +17,9 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use url::Url;
 use warmline_core::code::Reason;
-use warmline_core::era::Era;
+use warmline_core::era::{Era, Version};
 use warmline_core::exchange::{Ending, Request, Trouble};
+use warmline_core::protocol::batch;
 use warmline_core::protocol::envelope::Message;
 use warmline_core::protocol::sse::SseParser;
 
@@ -56,6 +57,8 @@ struct Up {
     /// Questions that belong to no call.
     aside: Arc<Aside>,
     standing: Standing,
+    /// The version that was agreed on, once it was.
+    version: OnceLock<Version>,
     /// Told when its stream has ended.
     over: Notify,
 }
@@ -91,6 +94,7 @@ impl TwoEndpoints {
             hearing,
             aside: Arc::default(),
             standing: Standing::default(),
+            version: OnceLock::new(),
             over: Notify::new(),
         });
         let calls = Arc::new(Calls::of_the_only_stream());
@@ -107,6 +111,12 @@ impl TwoEndpoints {
     /// An id that was not used before.
     pub(crate) fn next_id(&self) -> u64 {
         self.ids.next()
+    }
+
+    /// A version was agreed on.
+    pub(crate) fn speak(&self, version: Version) {
+        // There is one handshake in the life of a session.
+        self.up.version.set(version).ok();
     }
 
     pub(crate) fn standing(&self) -> &Standing {
@@ -265,22 +275,10 @@ async fn read(up: Arc<Up>, calls: Arc<Calls>, mut stream: Arrival, mut parser: S
     let why = loop {
         match parser.next() {
             Some(Ok(event)) => {
-                let Ok(message) = Message::split(event.data) else {
-                    continue;
-                };
-                match calls.route(message) {
-                    Routed::Done => {},
-                    Routed::Unheard(notice) => up.hearing.tell(&notice),
-                    Routed::ForAll(notice) => {
-                        calls.tell_callers(&notice, &up.hearing.tell_all(&notice));
-                    },
-                    Routed::Answer(id, spoken) => up.voice.answer(&id, spoken, &[]),
-                    Routed::Stray(stray) => ask_aside(&up, stray),
-                    Routed::Nobodys(id, kind) => {
-                        up.voice.answer(&id, up.hearing.refuse(kind), &[]);
-                    },
-                    Routed::TakenBack(id) => up.aside.take_back(&id),
-                    Routed::TooManyStrays => break "it answers requests nobody sent".to_owned(),
+                let version = up.version.get().copied();
+                let mut texts = batch::parts(event.data, version);
+                if let Err(why) = texts.try_for_each(|text| route(&up, &calls, text)) {
+                    break why.to_owned();
                 }
                 continue;
             },
@@ -303,6 +301,24 @@ async fn read(up: Arc<Up>, calls: Arc<Calls>, mut stream: Arrival, mut parser: S
     );
     calls.end(&Trouble::new(Reason::ReplyLost, what).because(why));
     up.over.notify_waiters();
+}
+
+/// Leads one message to whom it is for, or says why nothing more is to be read.
+fn route(up: &Arc<Up>, calls: &Calls, text: Bytes) -> Result<(), &'static str> {
+    let Ok(message) = Message::split(text) else {
+        return Ok(());
+    };
+    match calls.route(message) {
+        Routed::Done => {},
+        Routed::Unheard(notice) => up.hearing.tell(&notice),
+        Routed::ForAll(notice) => calls.tell_callers(&notice, &up.hearing.tell_all(&notice)),
+        Routed::Answer(id, spoken) => up.voice.answer(&id, spoken, &[]),
+        Routed::Stray(stray) => ask_aside(up, stray),
+        Routed::Nobodys(id, kind) => up.voice.answer(&id, up.hearing.refuse(kind), &[]),
+        Routed::TakenBack(id) => up.aside.take_back(&id),
+        Routed::TooManyStrays => return Err("it answers requests nobody sent"),
+    }
+    Ok(())
 }
 
 /// Puts a question that belongs to no call to whoever attends, else refuses it.

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::future::{BoxFuture, join_all};
 use http::{Response, StatusCode};
-use serde_json::value::RawValue;
 use warmline::core::era::Version;
+use warmline::core::protocol::batch;
 use warmline::core::protocol::envelope::{Kind, Message};
 use warmline::core::protocol::meta;
 use warmline::core::protocol::params::Params;
@@ -35,10 +35,11 @@ pub(crate) async fn answer(visit: &Visit<'_>, body: Bytes) -> Response<Body> {
         Ok(client) => client,
         Err(refusal) => return refusal.response(None, visit.candour()),
     };
-    if client.version() != Some(Version::V2025_03_26) {
+    let version = client.version();
+    if !version.is_some_and(Version::knows_batches) {
         return refused("Invalid Request: this version of the protocol knows no batches");
     }
-    let messages = match split(&body) {
+    let messages = match split(body, version) {
         Ok(messages) => messages,
         Err(why) => return refused(&why),
     };
@@ -133,19 +134,14 @@ fn ready(message: Bytes) -> Perhaps {
 }
 
 /// The messages of a batch, all of them or what is wrong.
-fn split(body: &Bytes) -> Result<Vec<(Message, Params)>, String> {
-    let parts: Vec<&RawValue> =
-        serde_json::from_slice(body).map_err(|error| format!("Invalid Request: {error}"))?;
-    if parts.is_empty() || parts.len() > MAX_MESSAGES {
-        let count = parts.len();
+fn split(body: Bytes, version: Option<Version>) -> Result<Vec<(Message, Params)>, String> {
+    let parts = batch::parts(body, version);
+    if parts.clone().take(MAX_MESSAGES + 1).count() > MAX_MESSAGES {
         return Err(format!(
-            "Invalid Request: a batch has 1 to {MAX_MESSAGES} messages, not {count}"
+            "Invalid Request: a batch has 1 to {MAX_MESSAGES} messages"
         ));
     }
-    let messages: Vec<_> = parts
-        .into_iter()
-        .map(|part| one(body, part))
-        .collect::<Result<_, _>>()?;
+    let messages: Vec<_> = parts.map(one).collect::<Result<_, _>>()?;
     if has_an_id_twice(&messages) {
         return Err("Invalid Request: two requests of a batch have the same id".to_owned());
     }
@@ -161,9 +157,8 @@ fn has_an_id_twice(messages: &[(Message, Params)]) -> bool {
     ids.any(|id| !known.insert(id))
 }
 
-fn one(body: &Bytes, part: &RawValue) -> Result<(Message, Params), String> {
-    let raw = body.slice_ref(part.get().as_bytes());
-    let message = Message::split(raw).map_err(|error| format!("Invalid Request: {error}"))?;
+fn one(text: Bytes) -> Result<(Message, Params), String> {
+    let message = Message::split(text).map_err(|error| format!("Invalid Request: {error}"))?;
     if lacks_id(&message) {
         return Err(LACKS_ID.to_owned());
     }

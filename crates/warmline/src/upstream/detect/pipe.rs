@@ -250,6 +250,7 @@ impl Opening<'_> {
         let opened = greeting::read_initialize(&self.server.name, message);
         let opened = opened.map_err(|trouble| offer.explain(trouble))?;
         offer.accepts(&self.server.name, opened.version)?;
+        pipe.speak(opened.version);
         pipe.say(notification("notifications/initialized", None))?;
         let driver = self.piped(pipe, ids, None);
         let mut facts = opened.facts(Transport::Stdio, true);

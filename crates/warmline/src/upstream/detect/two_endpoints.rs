@@ -43,6 +43,7 @@ impl Opening<'_> {
         let opened = greeting::read_initialize_result(&self.server.name, &result);
         let opened = opened.map_err(|trouble| offer.explain(trouble))?;
         offer.accepts(&self.server.name, opened.version)?;
+        session.speak(opened.version);
         session.notify(INITIALIZED, None).await?;
         let mut facts = opened.facts(Transport::HttpSse, true);
         facts.evidence = std::mem::take(&mut self.evidence);

@@ -6,13 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use tokio::net::unix::pipe::Sender;
 use tokio::sync::{Notify, watch};
 use warmline_core::code::Reason;
 use warmline_core::delivery::Delivery;
+use warmline_core::era::Version;
 use warmline_core::exchange::Trouble;
 use warmline_core::protocol::envelope::Message;
 
@@ -28,6 +29,8 @@ use crate::upstream::whose::{self, Whose};
 pub(super) struct Desk {
     server: String,
     state: Mutex<State>,
+    /// The version that was agreed on, once it was.
+    version: OnceLock<Version>,
     /// Wakes the owner.
     work: Notify,
     /// True once the child and its tree are gone.
@@ -124,6 +127,7 @@ impl Desk {
         Self {
             server,
             state: Mutex::default(),
+            version: OnceLock::new(),
             work: Notify::new(),
             gone: watch::Sender::new(false),
         }
@@ -196,6 +200,15 @@ impl Desk {
 
     pub(super) fn set_questions(&self, questions: Questions) {
         self.state.lock().questions = questions;
+    }
+
+    pub(super) fn speak(&self, version: Version) {
+        // There is one handshake in the life of a child.
+        self.version.set(version).ok();
+    }
+
+    pub(super) fn version(&self) -> Option<Version> {
+        self.version.get().copied()
     }
 
     pub(super) fn take_news(&self, id: u64) -> Option<PipeNews> {

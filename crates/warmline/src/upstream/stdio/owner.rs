@@ -7,12 +7,14 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Sender;
 use tokio::process::ChildStdout;
 use tokio::task::JoinHandle;
 use warmline_core::code::Reason;
 use warmline_core::exchange::Trouble;
+use warmline_core::protocol::batch;
 use warmline_core::protocol::lines::{Line, LineCodec};
 
 use super::desk::{Desk, Reading, Wish, Work};
@@ -313,27 +315,8 @@ impl Output {
     fn route(&self, desk: &Arc<Desk>, line: Line) -> Result<(), Fed> {
         match line {
             Line::Full(line) => {
-                match desk.route(|state| routing::take_in(state, line))? {
-                    None => {},
-                    Some(Taken::ForAll(notice)) => {
-                        desk.tell_callers(&notice, &self.hearing.tell_all(&notice));
-                    },
-                    Some(Taken::Aside(notice)) => self.hearing.tell(&notice),
-                    Some(Taken::Stray(stray)) => {
-                        let desk = Arc::downgrade(desk);
-                        self.hearing.ask(&self.aside, stray, move |id, spoken| {
-                            if let Some(desk) = desk.upgrade() {
-                                desk.answer(spoken, id);
-                            }
-                        });
-                    },
-                    Some(Taken::Nobodys(kind, question)) => {
-                        let id = question.raw_id().unwrap_or(b"null");
-                        desk.answer(self.hearing.refuse(kind), id);
-                    },
-                    Some(Taken::Withdrawn(id)) => self.aside.take_back(&id),
-                }
-                Ok(())
+                let mut texts = batch::parts(line, desk.version());
+                texts.try_for_each(|text| self.take_in(desk, text))
             },
             Line::TooLong { id, bytes } => {
                 let limit = (desk.server(), self.line_limit);
@@ -341,6 +324,31 @@ impl Output {
                 Ok(())
             },
         }
+    }
+
+    /// Takes in one message.
+    fn take_in(&self, desk: &Arc<Desk>, text: Bytes) -> Result<(), Fed> {
+        match desk.route(|state| routing::take_in(state, text))? {
+            None => {},
+            Some(Taken::ForAll(notice)) => {
+                desk.tell_callers(&notice, &self.hearing.tell_all(&notice));
+            },
+            Some(Taken::Aside(notice)) => self.hearing.tell(&notice),
+            Some(Taken::Stray(stray)) => {
+                let desk = Arc::downgrade(desk);
+                self.hearing.ask(&self.aside, stray, move |id, spoken| {
+                    if let Some(desk) = desk.upgrade() {
+                        desk.answer(spoken, id);
+                    }
+                });
+            },
+            Some(Taken::Nobodys(kind, question)) => {
+                let id = question.raw_id().unwrap_or(b"null");
+                desk.answer(self.hearing.refuse(kind), id);
+            },
+            Some(Taken::Withdrawn(id)) => self.aside.take_back(&id),
+        }
+        Ok(())
     }
 
     async fn discard(&mut self) {

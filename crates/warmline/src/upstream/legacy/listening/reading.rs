@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::Notify;
 use warmline_core::code::Reason;
+use warmline_core::protocol::batch;
 use warmline_core::protocol::envelope::Message;
 use warmline_core::protocol::sse::SseParser;
 
@@ -92,12 +93,17 @@ impl Reading {
         }
     }
 
-    /// Leads one message to whom it is for; none where nothing more is to be read.
+    /// Leads each message of a text to whom it is for; none where nothing more is to be read.
     fn route(&self, data: Bytes) -> Option<()> {
-        let Ok(message) = Message::split(data) else {
+        let session = self.session.upgrade()?;
+        let mut texts = batch::parts(data, session.voice.head.version());
+        texts.try_for_each(|text| self.route_one(&session, text))
+    }
+
+    fn route_one(&self, session: &Arc<LegacyHttp>, text: Bytes) -> Option<()> {
+        let Ok(message) = Message::split(text) else {
             return Some(());
         };
-        let session = self.session.upgrade()?;
         match self.calls.route(message) {
             Routed::Done => {},
             Routed::Unheard(notice) => session.hearing.tell(&notice),
