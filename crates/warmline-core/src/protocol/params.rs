@@ -19,11 +19,25 @@ pub struct Params {
     meta: Option<(usize, usize)>,
 }
 
+/// Stands for parameters that were not said. Whoever reads it finds an object without members; it
+/// is told from one that was said by its place, and not written.
+static UNSAID: [u8; 2] = *b"{}";
+
+/// The raw parameters of a message that has none.
+pub const fn unsaid() -> Bytes {
+    Bytes::from_static(&UNSAID)
+}
+
+/// Whether raw parameters stand for those that were not said.
+pub fn are_unsaid(raw: &[u8]) -> bool {
+    std::ptr::eq(raw.as_ptr(), UNSAID.as_ptr())
+}
+
 impl Params {
-    /// An object without members.
+    /// Parameters that were not said: an object without members.
     pub const fn empty() -> Self {
         Self {
-            raw: Bytes::from_static(b"{}"),
+            raw: unsaid(),
             is_empty: true,
             meta: None,
         }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::malformed::Malformed;
 use super::object;
-use super::params::Params;
+use super::params::{Params, are_unsaid};
 
 /// One change to an object. Of several for one name the first counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,11 +86,11 @@ pub fn write_request(
     out.push(b'}');
 }
 
-/// Writes a notification; `params` is a raw JSON object.
+/// Writes a notification; `params` is a raw JSON object. Those that were not said are left out.
 pub fn write_notification(out: &mut Vec<u8>, method: &str, params: Option<&[u8]>) {
     out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"method\":");
     write_text(out, method);
-    if let Some(params) = params {
+    if let Some(params) = params.filter(|raw| !are_unsaid(raw)) {
         out.extend_from_slice(b",\"params\":");
         out.extend_from_slice(params);
     }

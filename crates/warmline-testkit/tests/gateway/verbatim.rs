@@ -257,3 +257,46 @@ async fn a_server_may_speak_in_a_batch_outside_any_call() {
     client.delete().await;
     words.finish().await;
 }
+
+/// DESIGN 4: what a server or a client tells without parameters arrives without them, and with those
+/// of no member where it has such.
+#[tokio::test]
+async fn parameters_that_were_not_said_are_not_added() {
+    let words = Words::start().await;
+    let client = words.greet(NEWEST).await;
+    let told = [
+        r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#,
+        r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{}}"#,
+        r#"{"jsonrpc":"2.0","method":"custom/thing"}"#,
+        r#"{"jsonrpc":"2.0","method":"custom/thing","params":{}}"#,
+    ];
+    let events = [&told[..], &[ANSWER]].concat();
+    let heard = texts(client.post(&wanting("events", &events)).await).await;
+    assert_eq!(heard, [&told[..], &[&ANSWER.replace("$ID", "1")]].concat());
+
+    let mut stream = client.get(None).await;
+    assert_eq!(stream.event().await.unwrap().data, "");
+    for text in told {
+        words.say(text).await;
+        assert_eq!(stream.event().await.unwrap().data, text);
+    }
+    words
+        .say(r#"{"jsonrpc":"2.0","id":"q","method":"roots/list"}"#)
+        .await;
+    let asked = stream.heard("roots/list").await;
+    assert_eq!(asked.get("params"), None);
+
+    for text in [
+        r#"{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}"#,
+        r#"{"jsonrpc":"2.0","method":"notifications/roots/list_changed","params":{}}"#,
+    ] {
+        let notice: Value = serde_json::from_str(text).unwrap();
+        assert_eq!(client.post(&notice).await.status, 202);
+        until("it is told", || {
+            words.heard("roots/list_changed").as_deref() == Some(text)
+        })
+        .await;
+    }
+    client.delete().await;
+    words.finish().await;
+}

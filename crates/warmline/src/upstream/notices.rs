@@ -11,6 +11,7 @@ use bytes::Bytes;
 use warmline_core::exchange::{Question, QuestionKind};
 use warmline_core::key::Digest;
 use warmline_core::protocol::envelope::{Kind, Message};
+use warmline_core::protocol::params::unsaid;
 
 use super::aside::Aside;
 use super::listener::{self, Asked, Spoken};
@@ -112,7 +113,7 @@ impl Stray {
         Self {
             kind,
             id: Bytes::copy_from_slice(message.raw_id().unwrap_or(b"null")),
-            params: params.unwrap_or_else(|| Bytes::from_static(b"{}")),
+            params: params.unwrap_or_else(unsaid),
         }
     }
 }
@@ -131,8 +132,7 @@ impl Hearing {
         let (Some(notices), Some(method)) = (&self.0, message.method()) else {
             return;
         };
-        let params = message.params();
-        let params = params.unwrap_or_else(|| Bytes::from_static(b"{}"));
+        let params = message.params().unwrap_or_else(unsaid);
         notices.notice(method, &params);
     }
 
@@ -141,8 +141,8 @@ impl Hearing {
         let (Some(notices), Some(method)) = (&self.0, message.method()) else {
             return Vec::new();
         };
-        let params = message.params();
-        notices.for_all(method, params.as_deref().unwrap_or(b"{}"))
+        let params = message.params().unwrap_or_else(unsaid);
+        notices.for_all(method, &params)
     }
 
     /// Tells what came on the stream of a call to those others whom it concerns.

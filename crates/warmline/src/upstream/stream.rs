@@ -9,6 +9,7 @@ use warmline_core::era::Version;
 use warmline_core::exchange::{News, Question, QuestionKind};
 use warmline_core::protocol::batch::{self, Parts};
 use warmline_core::protocol::envelope::{Id, Kind, Message};
+use warmline_core::protocol::params::unsaid;
 use warmline_core::protocol::sse::{SseEvent, SseParser};
 
 use super::answer::Before;
@@ -278,9 +279,7 @@ impl<'a> Watch<'a> {
                 Some(Pause::Ask(Asking {
                     id: Bytes::copy_from_slice(message.raw_id().unwrap_or(b"null")),
                     method: message.method().unwrap_or_default().to_owned(),
-                    params: message
-                        .params()
-                        .unwrap_or_else(|| Bytes::from_static(b"{}")),
+                    params: message.params().unwrap_or_else(unsaid),
                 }))
             },
         }
@@ -296,9 +295,7 @@ impl<'a> Watch<'a> {
     }
 
     fn notice(&self, message: &Message) {
-        let params = message
-            .params()
-            .unwrap_or_else(|| Bytes::from_static(b"{}"));
+        let params = message.params().unwrap_or_else(unsaid);
         let news = match message.method().unwrap_or_default() {
             "notifications/progress" => News::Progress(params),
             "notifications/message" => News::Log(params),

@@ -12,6 +12,7 @@ use warmline::Listener;
 use warmline::core::exchange::{Answer, News, Question, QuestionKind};
 use warmline::core::key::Digest;
 use warmline::core::protocol::envelope::{Kind, Message};
+use warmline::core::protocol::params::are_unsaid;
 use warmline::core::protocol::splice::{self, Edit};
 use warmline::upstream::{Asked, Notices, Roomy, Whose};
 
@@ -286,9 +287,11 @@ fn notification(method: &str, params: &[u8]) -> Bytes {
 }
 
 fn request(id: u64, method: &str, params: &[u8]) -> Bytes {
-    let mut out = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"{method}\",\"params\":")
-        .into_bytes();
-    out.extend_from_slice(params);
+    let mut out = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}""#).into_bytes();
+    if !are_unsaid(params) {
+        out.extend_from_slice(br#","params":"#);
+        out.extend_from_slice(params);
+    }
     out.push(b'}');
     out.into()
 }
