@@ -26,7 +26,7 @@ use crate::connect::{Setup, updated};
 use crate::engine::Caller;
 use crate::entry::Entry;
 use crate::sync::Mutex;
-use crate::upstream::{Asked, Notices, Whose};
+use crate::upstream::{Asked, Notices, Whose, concerns_all};
 
 /// More questions than these are not put to those who attend one session at a time.
 const MAX_ASKED: usize = 32;
@@ -189,6 +189,10 @@ impl Notices for Told {
         self.telling(|telling| telling.question(question))
     }
 
+    fn question_of(&self, whose: Whose, question: Question) -> Option<Asked<'static>> {
+        self.telling(|telling| telling.question_of(whose, question))
+    }
+
     fn nobodys(&self, kind: QuestionKind) {
         self.entry.question_refused(kind);
     }
@@ -205,6 +209,10 @@ impl Notices for Setup {
 
     fn question(&self, question: Question) -> Option<Asked<'static>> {
         Telling::of(self).question(question)
+    }
+
+    fn question_of(&self, whose: Whose, question: Question) -> Option<Asked<'static>> {
+        Telling::of(self).question_of(whose, question)
     }
 
     fn nobodys(&self, kind: QuestionKind) {
@@ -249,6 +257,11 @@ impl<'a> Telling<'a> {
     /// Tells all who attend, and says whose calls need not tell it again.
     fn for_all(&self, method: &str, params: &[u8]) -> Vec<Whose> {
         self.entry.notice(method, params);
+        let is_everybodys = self.setup.is_some_and(Setup::is_everybodys);
+        if is_everybodys && !concerns_all(method) {
+            self.entry.metrics.notices_withheld.one_more();
+            return Vec::new();
+        }
         let listeners = self.listeners(method, params);
         for place in &listeners {
             place.ear.notice(method, params);
@@ -283,14 +296,26 @@ impl<'a> Telling<'a> {
                 return None;
             },
         };
-        let open = OpenQuestion::begin(&audience)?;
-        let asked = place.ear.question(question)?;
-        Some(Box::pin(async move {
-            let answer = asked.await;
-            drop(open);
-            answer
-        }))
+        ask(&audience, &place, question)
     }
+
+    /// Puts a question to the one whose calls it may be of, where they attend.
+    fn question_of(self, whose: Whose, question: Question) -> Option<Asked<'static>> {
+        let audience = self.setup?.audience()?;
+        let is_theirs = |place: &&Arc<Place>| place.ear.whose() == Some(whose);
+        let place = audience.places.lock().iter().find(is_theirs).cloned()?;
+        ask(&audience, &place, question)
+    }
+}
+
+fn ask(audience: &Arc<Audience>, place: &Place, question: Question) -> Option<Asked<'static>> {
+    let open = OpenQuestion::begin(audience)?;
+    let asked = place.ear.question(question)?;
+    Some(Box::pin(async move {
+        let answer = asked.await;
+        drop(open);
+        answer
+    }))
 }
 
 /// A question that somebody who attends has not answered yet.

@@ -13,7 +13,7 @@ use warmline_core::code::Reason;
 use warmline_core::era::Era;
 use warmline_core::exchange::Trouble;
 use warmline_core::key::{DeclaredId, Digest, Key, Transport};
-use warmline_core::plan::{self, Asking, Holding, Leg, Plan};
+use warmline_core::plan::{self, Asking, Holding, Leg, Ownership, Plan};
 use warmline_core::policy::BreakerPolicy;
 use warmline_core::pool::Sharing;
 use warmline_core::pool::{Health, Why};
@@ -185,6 +185,12 @@ impl Setup {
     /// How calls share its sessions, where a key holds them.
     pub(crate) fn sharing(&self) -> Option<Sharing> {
         self.held.map(|(_, holding)| holding.sharing)
+    }
+
+    /// Whether identities share its sessions.
+    pub(crate) fn is_everybodys(&self) -> bool {
+        self.held
+            .is_some_and(|(_, holding)| holding.owner == Ownership::Everybody)
     }
 
     pub(crate) fn is_process(&self) -> bool {

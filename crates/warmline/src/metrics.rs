@@ -215,6 +215,8 @@ pub struct ServerMetrics {
     pub resends: CountBy<Reason>,
     /// Questions that could be of calls of several callers, and were refused.
     pub questions_refused: Counter,
+    /// Notices that could be of another identity's call, and were told to nobody.
+    pub notices_withheld: Counter,
     /// How long leases were held.
     pub lease_time: Spread,
     /// Leases held longer than anybody should.
@@ -274,6 +276,7 @@ impl ServerMetrics {
             attempts: Counter::default(),
             resends: CountBy::default(),
             questions_refused: Counter::default(),
+            notices_withheld: Counter::default(),
             lease_time: Spread::of_time(),
             long_leases: Counter::default(),
             children: Level::default(),

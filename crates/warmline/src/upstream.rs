@@ -78,6 +78,7 @@ pub use self::listener::{Asked, Listener, Roomy};
 pub use self::lists::List;
 pub(crate) use self::lists::{Pages, is_usable};
 pub use self::notices::Notices;
+pub(crate) use self::notices::concerns_all;
 pub use self::path::FoundBy;
 pub use self::probe::{Probe, Probed};
 pub(crate) use self::server::holds_a_login;

@@ -3,11 +3,15 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use warmline::{Server, Warmline};
+use warmline_gateway::{Gateway, Options};
 use warmline_testkit::{Entry, LedgerServer, Personality};
 
+use super::noticed::has_begun;
+use super::program::Program;
 use super::wire::{Legacy, Response, call};
 use super::world::{LEDGER, World, until};
 
@@ -17,11 +21,43 @@ const NEWEST: &str = "2025-11-25";
 
 /// A call that lasts, and its response when it begins.
 fn lasting(client: &Legacy, id: i64) -> JoinHandle<Response> {
+    calling(client, call(id, "slow", json!({ "ms": 60_000 })))
+}
+
+/// The same for a call that ends by itself.
+fn ending(client: &Legacy, id: i64, ms: u64) -> JoinHandle<Response> {
+    calling(client, call(id, "slow", json!({ "ms": ms })))
+}
+
+fn calling(client: &Legacy, call: Value) -> JoinHandle<Response> {
     let client = client.clone();
+    tokio::spawn(async move { client.post(&call).await })
+}
+
+/// What comes on a stream.
+fn messages(mut stream: Response) -> mpsc::UnboundedReceiver<Value> {
+    let (tell, told) = mpsc::unbounded_channel();
     tokio::spawn(async move {
-        let slow = call(id, "slow", json!({ "ms": 60_000 }));
-        client.post(&slow).await
-    })
+        while let Some(event) = stream.event_ever().await {
+            if !event.data.is_empty() && tell.send(event.message()).is_err() {
+                break;
+            }
+        }
+    });
+    told
+}
+
+async fn next_of(told: &mut mpsc::UnboundedReceiver<Value>, method: &str) -> Value {
+    let found = async {
+        loop {
+            let message = told.recv().await.unwrap();
+            if message["method"] == method {
+                break message;
+            }
+        }
+    };
+    let found = tokio::time::timeout(Duration::from_secs(20), found).await;
+    found.unwrap_or_else(|_| panic!("{method} never came"))
 }
 
 fn refused(world: &World) -> u64 {
@@ -90,6 +126,103 @@ async fn a_question_among_several_calls_of_one_client_is_that_clients() {
     drop(stream);
     client.delete().await;
     world.finish().await;
+}
+
+/// mcp-spec 4.4.5 Y4, P78: of several calls of a client nobody can know which one asks. Where the
+/// client has a standing stream it is asked there, and whichever call ends, the question stays.
+#[tokio::test]
+async fn a_question_outlives_a_call_that_it_may_not_be_of() {
+    let world = World::new(Personality::legacy()).await;
+    let control = world.server.control();
+    let client = Legacy::greet(&world, PATH, NEWEST, json!({ "roots": {} })).await;
+    client.count().await;
+    let mut standing = client.get(None).await;
+    until("the server's stream is held", || {
+        control.standing_streams() == 1
+    })
+    .await;
+    let oldest = ending(&client, 1, 3000);
+    under_way(&world, 1).await;
+    let other = lasting(&client, 2);
+    under_way(&world, 2).await;
+    control.ask("roots/list", &json!({}));
+    let question = standing.heard("roots/list").await;
+    let ended = oldest.await.unwrap().answer().await;
+    assert_eq!(ended["id"], 1, "{ended}");
+    assert_eq!(world.server.ledger().received("(response)"), 0);
+    let answer = json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "roots": [] } });
+    assert_eq!(client.post(&answer).await.status, 202);
+    answered(&world).await;
+    assert_eq!(refused(&world), 0);
+    other.abort();
+    client.delete().await;
+    drop(standing);
+    world.finish().await;
+}
+
+/// mcp-spec 4.4.5 Y4, P80: what a client is asked on the stream of a call is taken back when that
+/// call ends; the server that waits for its answer hears so, too.
+#[tokio::test]
+async fn a_question_that_ends_with_its_call_is_refused_at_its_server() {
+    let world = World::new(Personality::legacy()).await;
+    let client = Legacy::greet(&world, PATH, NEWEST, json!({ "elicitation": {} })).await;
+    client.count().await;
+    let oldest = ending(&client, 1, 3000);
+    under_way(&world, 1).await;
+    let other = lasting(&client, 2);
+    under_way(&world, 2).await;
+    let params = json!({ "message": "?", "requestedSchema": {} });
+    world.server.control().ask("elicitation/create", &params);
+    let mut stream = oldest.await.unwrap();
+    let question = stream.heard("elicitation/create").await;
+    let taken_back = stream.heard("notifications/cancelled").await;
+    assert_eq!(taken_back["params"]["requestId"], question["id"]);
+    answered(&world).await;
+    other.abort();
+    client.delete().await;
+    world.finish().await;
+}
+
+/// mcp-spec 4.4.5 Y4: the same on a pipe. While somebody thinks about it no call of theirs counts as
+/// one without a sign of life, whichever it is of.
+#[tokio::test]
+async fn a_question_on_a_pipe_outlives_a_call_that_it_may_not_be_of() {
+    let program = Program::ledger(&["--personality", "legacy"]);
+    let (idle, total) = (Duration::from_secs(3), Duration::from_secs(60));
+    let declared = program.declared("child").patience(idle, total);
+    let warm = Warmline::builder().server(declared).build().unwrap();
+    let options = Options {
+        listen: ([127, 0, 0, 1], 0).into(),
+        ..Options::default()
+    };
+    let gateway = Gateway::start(warm.clone(), options).await.unwrap();
+    let (at, able) = (gateway.address(), json!({ "elicitation": {} }));
+    let client = Legacy::greet_at(at, "/servers/child/mcp", NEWEST, able, Vec::new()).await;
+    let mut standing = messages(client.get(None).await);
+    let mut attended = false;
+    while !attended {
+        let changed = client.post(&call(1, "change_tools", json!({}))).await;
+        drop(changed);
+        let heard = tokio::time::timeout(Duration::from_millis(100), standing.recv()).await;
+        attended = heard.is_ok();
+    }
+    let oldest = ending(&client, 2, 4000);
+    until("it runs", || has_begun(&program, "slow")).await;
+    let asking = calling(&client, call(3, "ask_form", json!({})));
+    let question = next_of(&mut standing, "elicitation/create").await;
+    let ended = oldest.await.unwrap().answer().await;
+    assert!(ended["result"].is_object(), "{ended}");
+    let answer = json!({
+        "jsonrpc": "2.0", "id": question["id"],
+        "result": { "action": "accept", "content": { "name": "Ada" } },
+    });
+    assert_eq!(client.post(&answer).await.status, 202);
+    let answered = asking.await.unwrap().answer().await;
+    assert!(answered.to_string().contains("Ada"), "{answered}");
+    client.delete().await;
+    program.gone().await;
+    gateway.stop().await;
+    warm.close().await;
 }
 
 /// P80: a question that belongs to no call is taken back from the client that was asked, under the

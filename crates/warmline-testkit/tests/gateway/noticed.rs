@@ -1,21 +1,24 @@
 //! Who hears what a server says outside any call, while calls are under way.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, Lines};
 use warmline::core::policy::SessionPer;
 use warmline::{Server, Vault, Warmline};
-use warmline_gateway::{Options, Pipe};
+use warmline_gateway::{Gateway, Options, Pipe};
 use warmline_testkit::{Control, Fault, LedgerServer, Moment, Personality, Rule};
 
 use super::merged_world::ask;
+use super::program::Program;
 use super::wire::{Legacy, Response, call, initialize};
 use super::world::{LEDGER, World, known, until};
 
 const RUN: &str = "/runs/together/servers/ledger/mcp";
 const NEWEST: &str = "2025-11-25";
 const TOOLS_CHANGED: &str = "notifications/tools/list_changed";
+const LINE: &str = "notifications/message";
 const COMPLETE: &str = "notifications/elicitation/complete";
 const READY: &str = "note:///ready";
 const LAST: &str = "note:///last";
@@ -98,7 +101,113 @@ async fn listener(world: &World, path: &str) -> (Legacy, Log) {
     let client = subscribed(world, path).await;
     let log = Log::of(client.get(None).await);
     log.is_told(&world.server.control()).await;
-    (client, log)
+    log
+}
+
+/// A client of a person, who wants to hear every line.
+async fn greet_as(at: SocketAddr, path: &str, name: &str) -> Legacy {
+    let shown = vec![(
+        "Authorization".to_owned(),
+        format!("Bearer token-of-{name}"),
+    )];
+    let client = Legacy::greet_at(at, path, NEWEST, json!({}), shown).await;
+    let answer = ask(&client, "logging/setLevel", json!({ "level": "debug" })).await;
+    assert_eq!(answer["result"], json!({}), "{answer}");
+    client
+}
+
+/// Whether a program has begun with a call of this tool.
+pub(super) fn has_begun(program: &Program, tool: &str) -> bool {
+    let lives = program.lives();
+    let mut lines = lives.iter().flatten();
+    lines.any(|line| line["phase"] == "begin" && line["tool"] == tool)
+}
+
+/// The first that a response says, whichever form it has.
+async fn first_of(mut response: Response) -> Value {
+    match response.header("content-type") {
+        Some("application/json") => response.answer().await,
+        _ => response.message().await.unwrap(),
+    }
+}
+
+fn withheld(warm: &Warmline, server: &str) -> u64 {
+    let snapshot = warm.snapshot();
+    let numbers = snapshot.server(server).unwrap();
+    numbers.count("notices_withheld_total", &[])
+}
+
+/// DESIGN 4, mcp-spec T31: people share a session. What it says outside of calls and may be of a
+/// call of one of them is told to nobody; what concerns all of them is told to all.
+#[tokio::test]
+async fn a_log_line_never_goes_to_another_identity() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let declared = Server::http(LEDGER, server.url()).session_per(SessionPer::Server);
+    let warm = Warmline::builder().server(declared).build().unwrap();
+    let world = World::around(server, warm, |options, vault| {
+        known(options, vault, &["alice", "bob"])
+    })
+    .await;
+    let (at, control) = (world.gateway.address(), world.server.control());
+    let path = "/servers/ledger/mcp";
+    let (alice, bob) = (
+        greet_as(at, path, "alice").await,
+        greet_as(at, path, "bob").await,
+    );
+    let logs = [
+        listening(&world, &alice).await,
+        listening(&world, &bob).await,
+    ];
+    assert_eq!(control.sessions().len(), 1);
+    let line = json!({ "level": "error", "data": "of one of them" });
+    for (method, params) in [(LINE, line), ("custom/private", json!({}))] {
+        control.say(&json!({ "jsonrpc": "2.0", "method": method, "params": params }));
+    }
+    control.change_tools();
+    for log in &logs {
+        until("all heard of the lists", || log.has(TOOLS_CHANGED)).await;
+        assert_eq!(log.heard(), [TOOLS_CHANGED]);
+    }
+    assert_eq!(withheld(&world.warm, LEDGER), 2);
+    world.finish().await;
+}
+
+/// DESIGN 4, mcp-spec T31: the same on the pipe of a program. With calls of several in flight a line
+/// that names none is given to none of them.
+#[tokio::test]
+async fn a_log_line_on_a_pipe_is_given_to_no_call_of_another() {
+    let program = Program::ledger(&["--personality", "legacy"]);
+    let declared = program.declared("child").session_per(SessionPer::Server);
+    let warm = Warmline::builder().server(declared).build().unwrap();
+    let usual = Options {
+        listen: ([127, 0, 0, 1], 0).into(),
+        ..Options::default()
+    };
+    let options = known(usual, warm.vault(), &["alice", "bob"]);
+    let gateway = Gateway::start(warm.clone(), options).await.unwrap();
+    let (at, path) = (gateway.address(), "/servers/child/mcp");
+    let (alice, bob) = (
+        greet_as(at, path, "alice").await,
+        greet_as(at, path, "bob").await,
+    );
+    let slow = {
+        let alice = alice.clone();
+        let slow = call(1, "slow", json!({ "ms": 3000 }));
+        tokio::spawn(async move { alice.post(&slow).await })
+    };
+    until("it runs", || has_begun(&program, "slow")).await;
+    let lines = bob.post(&call(1, "log", json!({ "lines": 2 }))).await;
+    for response in [lines, slow.await.unwrap()] {
+        let first = first_of(response).await;
+        assert_eq!(first["id"], 1, "something came before it: {first}");
+    }
+    assert_eq!(withheld(&warm, "child"), 2);
+    // Alone, a call has what is said meanwhile.
+    let line = bob.post(&call(2, "log", json!({ "lines": 1 }))).await;
+    assert_eq!(first_of(line).await["method"], LINE);
+    gateway.stop().await;
+    warm.close().await;
+    program.gone().await;
 }
 
 /// mcp-spec T32, 3.2.3: what concerns everybody is heard once by each client of the session: on its

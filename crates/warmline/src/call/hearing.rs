@@ -62,6 +62,10 @@ impl Listener for Hearing<'_> {
         }
     }
 
+    fn is_asked(&self) -> bool {
+        self.listener.is_some_and(Listener::is_asked)
+    }
+
     fn client(&self) -> Option<Digest> {
         self.listener.and_then(Listener::client)
     }

@@ -167,6 +167,11 @@ pub const METRICS: &[Metric] = &[
         &[],
         "Questions that could be of calls of several callers, and were refused",
     ),
+    counter(
+        "notices_withheld_total",
+        &[],
+        "Notices that could be of another identity's call, and were told to nobody",
+    ),
     histogram("lease_seconds", "How long leases were held"),
     counter(
         "leases_over_warn_total",

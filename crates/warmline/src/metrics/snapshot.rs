@@ -260,6 +260,7 @@ fn call_numbers(list: &mut List, metrics: &ServerMetrics) {
     list.counter("attempts_total", &metrics.attempts);
     list.by("resends_total", &metrics.resends);
     list.counter("questions_refused_total", &metrics.questions_refused);
+    list.counter("notices_withheld_total", &metrics.notices_withheld);
     list.spread("lease_seconds", &metrics.lease_time);
     list.counter("leases_over_warn_total", &metrics.long_leases);
 }

@@ -30,7 +30,14 @@ pub(crate) struct Answers {
     turns: Arc<Semaphore>,
     /// Each cancel on its way has one of these.
     cancels: Arc<Semaphore>,
-    under_way: Mutex<JoinSet<()>>,
+    under_way: Mutex<UnderWay>,
+}
+
+#[derive(Debug, Default)]
+struct UnderWay {
+    answers: JoinSet<()>,
+    /// Whether the session is over: nothing more is said in it.
+    is_over: bool,
 }
 
 impl Default for Answers {
@@ -50,13 +57,18 @@ impl Answers {
         F: Future<Output = Result<(), Trouble>> + Send + 'static,
     {
         let mut under_way = self.under_way.lock();
+        // What is refused because its call was dropped may come after the runtime.
+        if under_way.is_over || clock::Home::here().is_none() {
+            return;
+        }
+        let under_way = &mut under_way.answers;
         while under_way.try_join_next().is_some() {}
         if under_way.len() >= IN_ALL {
             tracing::warn!(%server, "answer dropped: the server does not take those before it");
             return;
         }
         let turns = Arc::clone(&self.turns);
-        clock::spawn_in("answer a question", &mut under_way, async move {
+        clock::spawn_in("answer a question", under_way, async move {
             let turn = turns.acquire_owned().await;
             if let Err(trouble) = post.await {
                 tracing::warn!(%server, %trouble, "answer not delivered");
@@ -79,6 +91,8 @@ impl Answers {
 
     /// Ends all of them.
     pub(crate) fn end(&self) {
-        self.under_way.lock().abort_all();
+        let mut under_way = self.under_way.lock();
+        under_way.is_over = true;
+        under_way.answers.abort_all();
     }
 }

@@ -1,4 +1,5 @@
-//! Questions that belong to no call, until they are answered or their server takes them back.
+//! Questions that no call waits for, until they are answered, their server takes them back or its
+//! session is over.
 //!
 //! Told by: whoever reads what a server says outside the streams of its calls.
 
@@ -44,10 +45,17 @@ impl Aside {
             asked.notify_one();
         }
     }
+
+    /// Its session is over: nobody wants to know any more.
+    pub(crate) fn end(&self) {
+        for (_, asked) in self.0.lock().iter() {
+            asked.notify_one();
+        }
+    }
 }
 
 impl OpenAside {
-    /// Waits until the server takes it back.
+    /// Waits until the server takes it back, or is gone.
     pub(crate) async fn taken_back(&self) {
         self.taken_back.notified().await;
     }

@@ -5,8 +5,8 @@
 //!
 //! Responses go by id. Progress goes to the call whose token it names. What concerns everybody is
 //! told to them first; of the callers who did not hear it so, each hears it by one call. Other
-//! notices go to the oldest call that somebody listens to. Whose question it is decides [`whose`];
-//! one that is nobody's is refused at once.
+//! notices go to the oldest call where all are one caller's, else to whoever hears the rest. Whose
+//! question it is decides [`whose`]; one that is nobody's is refused at once.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::pin::pin;
@@ -110,6 +110,8 @@ pub(crate) enum Routed {
     Answer(Bytes, Spoken),
     /// A question with no call in flight.
     Stray(Stray),
+    /// A question of one of several calls of this caller.
+    OneCallers(Whose, Stray, Message),
     /// A question, by its raw id, that may be of calls of several callers.
     Nobodys(Bytes, QuestionKind),
     /// The server takes the question of this raw id back.
@@ -203,6 +205,15 @@ impl Calls {
         }
     }
 
+    /// Puts a question to the oldest call of a caller; says whether there is one to hear it.
+    pub(crate) fn ask_oldest_of(&self, whose: Whose, question: Message) -> bool {
+        let mut state = self.state.lock();
+        let oldest = whose::oldest_of(whose, state.in_flight());
+        let slot = oldest.and_then(|id| state.open.get_mut(&id));
+        let roomy = slot.filter(|slot| slot.has_room());
+        roomy.map(|slot| slot.push(question)).is_some()
+    }
+
     /// Whether nobody waits for anything.
     pub(crate) fn is_empty(&self) -> bool {
         self.state.lock().open.is_empty()
@@ -267,7 +278,7 @@ impl State {
         let named = message.params().and_then(|params| token_of(&params));
         let its_call = match concerns(&message) {
             Some(Concerns::Everybody | Concerns::Somebody) => return Routed::ForAll(message),
-            Some(Concerns::SomeCall) => named.or_else(|| self.oldest()),
+            Some(Concerns::SomeCall) => named.or_else(|| whose::notice(self.in_flight())),
             Some(Concerns::ItsCall) | None => named,
         };
         match its_call.and_then(|id| self.open.get_mut(&id)) {
@@ -284,12 +295,6 @@ impl State {
     fn in_flight(&self) -> impl Iterator<Item = (u64, Option<Whose>)> + Clone + '_ {
         let in_flight = self.open.iter().filter(|(_, slot)| !slot.answered);
         in_flight.map(|(id, slot)| (*id, slot.whose))
-    }
-
-    /// The oldest call that somebody listens to: a notice that names none is taken to be its.
-    fn oldest(&self) -> Option<u64> {
-        let mut listened_to = self.in_flight().filter(|(_, whose)| whose.is_some());
-        listened_to.next().map(|(id, _)| id)
     }
 
     fn question(&mut self, message: Message) -> Routed {
@@ -309,9 +314,12 @@ impl State {
                 },
                 Some(_) | None => Routed::Answer(id, listener::refused(kind)),
             },
+            (Belongs::ToCaller(whose), Some(kind)) => {
+                Routed::OneCallers(whose, Stray::of(kind, &message), message)
+            },
             (Belongs::ToSomebody, Some(kind)) => Routed::Nobodys(id, kind),
             (Belongs::ToNoCall, Some(kind)) => Routed::Stray(Stray::of(kind, &message)),
-            (Belongs::ToSomebody | Belongs::ToNoCall, None) => {
+            (Belongs::ToCaller(_) | Belongs::ToSomebody | Belongs::ToNoCall, None) => {
                 Routed::Answer(id, listener::refused(None))
             },
         }
@@ -338,22 +346,32 @@ impl Call {
             self.wake.notified().await;
         }
     }
-}
 
-impl Drop for Call {
-    fn drop(&mut self) {
+    /// Nothing more is heard; gives back what was asked and not heard.
+    pub(crate) fn leave(&self) -> Vec<Message> {
         let mut state = self.calls.state.lock();
-        if let Some(slot) = state.open.remove(&self.id) {
-            if !slot.answered {
-                state.late.insert(self.id);
-            }
-            if slot.untaken > 0 {
-                state.untaken = state.untaken.saturating_sub(slot.untaken);
-                self.calls.taken.notify_waiters();
-            }
+        let Some(slot) = state.open.remove(&self.id) else {
+            return Vec::new();
+        };
+        if !slot.answered {
+            state.late.insert(self.id);
+        }
+        if slot.untaken > 0 {
+            state.untaken = state.untaken.saturating_sub(slot.untaken);
+            self.calls.taken.notify_waiters();
         }
         if state.late.len() > MAX_LATE {
             state.late.pop_first();
         }
+        let unheard = slot.waiting.into_iter();
+        unheard
+            .filter(|message| message.kind() == Kind::Request)
+            .collect()
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        drop(self.leave());
     }
 }

@@ -214,6 +214,7 @@ impl LegacyHttp {
         watch.own = request.headers().to_vec();
         watch.hearing = self.hearing.clone();
         watch.version = self.voice.head.version();
+        watch.back = Some(&self.voice);
         let sent = if let Questions::Expected(head_start) = self.questions {
             let listening = self.listen(id, listener, head_start);
             let Ok(standing) = clock::timeout_at(limits.by(), listening).await else {
@@ -403,6 +404,7 @@ impl LegacyHttp {
                 return Err(answer::late(server));
             }
             clock::sleep(wait_now).await;
+            let by = watch.by();
             let headers = |map: &mut HeaderMap| {
                 self.voice.head.write(Form::Stream, &watch.own, map);
                 map.insert(LAST_EVENT_ID, last.clone());
@@ -411,7 +413,7 @@ impl LegacyHttp {
                 .voice
                 .way()
                 .endpoint
-                .send(Method::GET, headers, Bytes::new(), watch.by())
+                .send(Method::GET, headers, Bytes::new(), by)
                 .await;
             match got {
                 Ok(stream)

@@ -10,6 +10,7 @@ use warmline_core::exchange::{Answer, News, Question, QuestionKind};
 use warmline_core::key::Digest;
 use warmline_core::protocol::splice;
 
+use super::letterhead::Own;
 use super::whose::Whose;
 
 /// A future on the heap, as questions need it.
@@ -41,6 +42,12 @@ pub trait Listener: Send + Sync {
     /// nobody listens.
     fn whose(&self) -> Option<Whose> {
         Some(Whose::of(self))
+    }
+
+    /// Whether whoever it is for thinks at this moment about a question that no call waits for and
+    /// that may be of this call: then only the call's total limit runs.
+    fn is_asked(&self) -> bool {
+        false
     }
 
     /// The client session that it is for, by its name. Of clients that share a session each is
@@ -93,25 +100,63 @@ const MAX_OPEN: usize = 32;
 /// The questions of one call that are waiting for their answers.
 #[derive(Default)]
 pub(crate) struct Open<'a> {
-    asked: Vec<(Bytes, QuestionKind, Asked<'a>)>,
+    asked: Vec<OpenQuestion<'a>>,
+}
+
+/// Where a question came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Came {
+    /// On the stream of the call itself: with that call its server is done with it.
+    WithItsCall,
+    /// Elsewhere: it may be of another call, and its server waits for what it gets.
+    Elsewhere,
+}
+
+struct OpenQuestion<'a> {
+    /// The raw id under which the server asked.
+    id: Bytes,
+    kind: QuestionKind,
+    came: Came,
+    answer: Asked<'a>,
 }
 
 impl<'a> Open<'a> {
     /// Asks the listener; `id` is the raw id under which the server asked. What is too much is
     /// declined without asking.
-    pub(crate) fn ask(&mut self, id: Bytes, question: Question, listener: &'a dyn Listener) {
+    pub(crate) fn ask(
+        &mut self,
+        (id, came): (Bytes, Came),
+        question: Question,
+        listener: &'a dyn Listener,
+    ) {
         let kind = question.kind;
         let answer = if self.asked.len() < MAX_OPEN {
             listener.question(question)
         } else {
             ().question(question)
         };
-        self.asked.push((id, kind, answer));
+        self.asked.push(OpenQuestion {
+            id,
+            kind,
+            came,
+            answer,
+        });
     }
 
     /// The server no longer wants to know.
     pub(crate) fn withdraw(&mut self, id: &[u8]) {
-        self.asked.retain(|(asked, _, _)| asked != id);
+        self.asked.retain(|asked| asked.id != id);
+    }
+
+    /// The server answered the call: what it asked with it is done with.
+    pub(crate) fn replied(&mut self) {
+        self.asked.retain(|asked| asked.came == Came::Elsewhere);
+    }
+
+    /// Whoever was asked hears that nobody waits any more; gives back what got no answer.
+    pub(crate) fn leave(&mut self) -> impl Iterator<Item = (Bytes, QuestionKind)> {
+        let left = std::mem::take(&mut self.asked).into_iter();
+        left.map(|asked| (asked.id, asked.kind))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -125,11 +170,11 @@ impl<'a> Open<'a> {
     pub(crate) async fn answered(&mut self) -> (Bytes, QuestionKind, Answer) {
         poll_fn(|cx| {
             for place in 0..self.asked.len() {
-                let Some((_, _, answer)) = self.asked.get_mut(place) else {
+                let Some(asked) = self.asked.get_mut(place) else {
                     break;
                 };
-                if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
-                    let (id, kind, _) = self.asked.swap_remove(place);
+                if let Poll::Ready(answer) = asked.answer.as_mut().poll(cx) {
+                    let OpenQuestion { id, kind, .. } = self.asked.swap_remove(place);
                     return Poll::Ready((id, kind, answer));
                 }
             }
@@ -137,6 +182,12 @@ impl<'a> Open<'a> {
         })
         .await
     }
+}
+
+/// Who sends what a question got.
+pub(crate) trait Back: Sync {
+    /// Sends it, in the background, with the headers of the call that it belongs to.
+    fn answer(&self, id: &[u8], spoken: Spoken, own: &Own);
 }
 
 /// The raw result or error that goes back for an answer.

@@ -18,8 +18,9 @@ use super::listener::{self, Asked, Spoken};
 use super::whose::Whose;
 use crate::clock;
 
-/// So long somebody may take to answer a question that belongs to no call.
-const ANSWER_WITHIN: Duration = Duration::from_secs(600);
+/// So long somebody may take to answer a question that no call waits for: as long as a call may take
+/// that is asked, where nobody says otherwise.
+const ANSWER_WITHIN: Duration = Duration::from_secs(3600);
 
 /// Hears what a server tells that belongs to no call: a list changed, a resource was updated, a
 /// log line between calls.
@@ -54,6 +55,13 @@ pub trait Notices: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Something is asked that is of one of several calls of this caller. None: they are not heard
+    /// here, or cannot answer it.
+    fn question_of(&self, whose: Whose, question: Question) -> Option<Asked<'static>> {
+        let is_theirs = self.whose() == Some(whose);
+        is_theirs.then(|| self.question(question)).flatten()
+    }
+
     /// Something was asked that may be of calls of several callers: it was refused.
     fn nobodys(&self, kind: QuestionKind) {
         let _ = kind;
@@ -78,7 +86,20 @@ pub(crate) fn concerns(message: &Message) -> Option<Concerns> {
     if message.kind() != Kind::Notification {
         return None;
     }
-    Some(match message.method().unwrap_or_default() {
+    Some(concerns_of(message.method().unwrap_or_default()))
+}
+
+/// Whether a notice of this method can concern all who share a session, whoever they are.
+pub(crate) fn concerns_all(method: &str) -> bool {
+    match concerns_of(method) {
+        Concerns::Everybody | Concerns::Somebody => true,
+        Concerns::SomeCall | Concerns::ItsCall => false,
+    }
+}
+
+/// Whom a notice of this method concerns.
+fn concerns_of(method: &str) -> Concerns {
+    match method {
         "notifications/tools/list_changed"
         | "notifications/resources/list_changed"
         | "notifications/prompts/list_changed"
@@ -86,7 +107,7 @@ pub(crate) fn concerns(message: &Message) -> Option<Concerns> {
         "notifications/elicitation/complete" => Concerns::Somebody,
         "notifications/progress" | "notifications/cancelled" => Concerns::ItsCall,
         _ => Concerns::SomeCall,
-    })
+    }
 }
 
 /// What became of a message on the stream of a call.
@@ -115,6 +136,41 @@ impl Stray {
             id: Bytes::copy_from_slice(message.raw_id().unwrap_or(b"null")),
             params: params.unwrap_or_else(unsaid),
         }
+    }
+
+    fn question(&self) -> Question {
+        Question {
+            kind: self.kind,
+            params: self.params.clone(),
+        }
+    }
+
+    /// What it gets that nobody can be asked.
+    fn refused(&self) -> Spoken {
+        listener::refused(Some(self.kind))
+    }
+
+    /// Waits for its answer, in the background. What the server takes back gets nothing.
+    fn wait_for(
+        self,
+        asked: Asked<'static>,
+        aside: &Arc<Aside>,
+        answer: impl FnOnce(&[u8], Spoken) + Send + 'static,
+    ) {
+        let Some(open) = aside.open(self.id.clone()) else {
+            return answer(&self.id, self.refused());
+        };
+        clock::spawn_if_running("ask aside", async move {
+            let given = tokio::select! {
+                given = clock::timeout(ANSWER_WITHIN, asked) => given,
+                () = open.taken_back() => return,
+            };
+            let spoken = match given {
+                Ok(given) => listener::spoken(self.kind, given),
+                Err(_) => self.refused(),
+            };
+            answer(&self.id, spoken);
+        });
     }
 }
 
@@ -180,23 +236,29 @@ impl Hearing {
         stray: Stray,
         answer: impl FnOnce(&[u8], Spoken) + Send + 'static,
     ) {
-        let Stray { kind, id, params } = stray;
-        let question = Question { kind, params };
-        let open = aside.open(id.clone());
-        let asked = self.0.as_ref().and_then(|it| it.question(question));
-        let (Some(open), Some(asked)) = (open, asked) else {
-            return answer(&id, listener::refused(Some(kind)));
-        };
-        clock::spawn_if_running("ask aside", async move {
-            let given = tokio::select! {
-                given = clock::timeout(ANSWER_WITHIN, asked) => given,
-                () = open.taken_back() => return,
-            };
-            let spoken = match given {
-                Ok(given) => listener::spoken(kind, given),
-                Err(_) => listener::refused(Some(kind)),
-            };
-            answer(&id, spoken);
-        });
+        let notices = self.0.as_ref();
+        match notices.and_then(|it| it.question(stray.question())) {
+            Some(asked) => stray.wait_for(asked, aside, answer),
+            None => answer(&stray.id, stray.refused()),
+        }
+    }
+
+    /// Puts a question of one of several calls of a caller to that caller: where they are heard
+    /// besides their calls, so that it does not end with a call that it may not be of, else by one
+    /// of them, which says whether it can.
+    pub(crate) fn ask_caller(
+        &self,
+        whose: Whose,
+        aside: &Arc<Aside>,
+        stray: Stray,
+        by_a_call: impl FnOnce() -> bool,
+        answer: impl FnOnce(&[u8], Spoken) + Send + 'static,
+    ) {
+        let notices = self.0.as_ref();
+        match notices.and_then(|it| it.question_of(whose, stray.question())) {
+            Some(asked) => stray.wait_for(asked, aside, answer),
+            None if by_a_call() => {},
+            None => answer(&stray.id, stray.refused()),
+        }
     }
 }

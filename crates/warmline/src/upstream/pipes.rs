@@ -15,8 +15,9 @@ use warmline_core::protocol::splice::{self, Edit};
 use super::answer;
 use super::hidden::Hidden;
 use super::legacy::Stood;
+use super::letterhead::Own;
 use super::limits::{Digits, Ids, Limits};
-use super::listener::{self, Listener, Spoken};
+use super::listener::{self, Back, Listener, Spoken};
 use super::mirrors::{Mirrors, NotMirrored};
 use super::modern::write_modern;
 use super::session::Standing;
@@ -77,6 +78,7 @@ impl Piped {
         let id = self.ids.next();
         let line = splice::one_line(self.write(id, &request));
         let mut watch = Watch::new(id, Limits::begin(request.patience()), listener);
+        watch.back = (self.era() == Era::Legacy).then_some(self as &dyn Back);
         let mut call = Cancelling {
             pipe: &self.pipe,
             id,
@@ -123,7 +125,7 @@ impl Piped {
                     continue;
                 },
                 news = call.call.next() => news,
-                () = clock::sleep_until(by) => return self.late(call, request),
+                () = clock::sleep_until(by) => continue,
             };
             match news {
                 PipeNews::Notice(message) => drop(watch.heed_message(message)),
@@ -230,6 +232,14 @@ impl Piped {
             return write_modern(id, request, said);
         }
         write_legacy(id, request)
+    }
+}
+
+impl Back for Piped {
+    fn answer(&self, id: &[u8], spoken: Spoken, _: &Own) {
+        let line = spoken.message(id);
+        // A child that cannot be told is gone, and what it asked with it.
+        self.pipe.say(splice::one_line(line.into())).ok();
     }
 }
 

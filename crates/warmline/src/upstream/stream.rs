@@ -16,7 +16,7 @@ use super::answer::Before;
 use super::calls::{Call, Heard};
 use super::http::{Arrival, Cut};
 use super::limits::Limits;
-use super::listener::{LARGE, Listener, Open};
+use super::listener::{self, Back, Came, LARGE, Listener, Open};
 use super::notices::{Beside, Hearing};
 use super::whose;
 use crate::clock::{self, Instant};
@@ -50,6 +50,23 @@ pub(crate) struct Watch<'a> {
     said: Parts,
     /// The answer, while the rest of its batch is heeded: nobody would hear that behind it.
     reply: Option<Message>,
+    /// Where that goes which a question gets when the call ends before anybody answered it: a
+    /// server must not wait for ever. None where servers cannot ask.
+    pub(crate) back: Option<&'a dyn Back>,
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        let Some(back) = self.back else { return };
+        for (id, kind) in self.open.leave() {
+            back.answer(&id, listener::refused(Some(kind)), &self.own);
+        }
+        for unheard in self.standing.iter().flat_map(Call::leave) {
+            let kind = QuestionKind::of(unheard.method().unwrap_or_default());
+            let id = unheard.raw_id().unwrap_or(b"null");
+            back.answer(id, listener::refused(kind), &self.own);
+        }
+    }
 }
 
 /// Why reading a stream stopped.
@@ -80,6 +97,7 @@ pub(crate) struct Asking {
     pub(crate) id: Bytes,
     pub(crate) method: String,
     pub(crate) params: Bytes,
+    pub(crate) came: Came,
 }
 
 /// So many bytes of a stream are read before others have their turn.
@@ -102,6 +120,7 @@ impl<'a> Watch<'a> {
             version: None,
             said: Parts::default(),
             reply: None,
+            back: None,
         }
     }
 
@@ -166,7 +185,7 @@ impl<'a> Watch<'a> {
                     Some(Err(Cut::Late)) => return Pause::Late,
                     None => return Pause::Ended,
                 },
-                () = clock::sleep_until(by) => return Pause::Late,
+                () = clock::sleep_until(by) => {},
             }
         }
     }
@@ -198,12 +217,14 @@ impl<'a> Watch<'a> {
 
     /// When waiting ends if nothing happens. While a person thinks about a question only the
     /// total limit runs.
-    pub(crate) fn by(&self) -> Instant {
-        if self.open.is_empty() {
-            self.limits.by()
-        } else {
-            self.limits.total_by()
+    pub(crate) fn by(&mut self) -> Instant {
+        if !self.open.is_empty() {
+            return self.limits.total_by();
         }
+        if clock::now() >= self.limits.by() && self.listener.is_asked() {
+            self.limits.sign_of_life();
+        }
+        self.limits.by()
     }
 
     fn heed(&mut self, event: SseEvent) -> Option<Pause> {
@@ -239,7 +260,13 @@ impl<'a> Watch<'a> {
     fn heed_one(&mut self, text: Bytes) -> Option<Pause> {
         match Message::split(text) {
             Ok(message) => match self.hearing.tell_beside(&message, self.listener.whose()) {
-                Beside::ForItsCaller => self.heed_message(message),
+                Beside::ForItsCaller => match self.heed_message(message) {
+                    Some(Pause::Ask(asking)) => Some(Pause::Ask(Asking {
+                        came: Came::WithItsCall,
+                        ..asking
+                    })),
+                    pause => pause,
+                },
                 Beside::Told => {
                     self.before = Before::Something;
                     self.limits.sign_of_life();
@@ -258,6 +285,7 @@ impl<'a> Watch<'a> {
         match message.kind() {
             Kind::Result | Kind::Error => {
                 if is_for(&message, self.id) {
+                    self.open.replied();
                     return Some(Pause::Reply(message));
                 }
                 self.strays += 1;
@@ -280,6 +308,7 @@ impl<'a> Watch<'a> {
                     id: Bytes::copy_from_slice(message.raw_id().unwrap_or(b"null")),
                     method: message.method().unwrap_or_default().to_owned(),
                     params: message.params().unwrap_or_else(unsaid),
+                    came: Came::Elsewhere,
                 }))
             },
         }
@@ -307,7 +336,7 @@ impl<'a> Watch<'a> {
     /// Passes a question on to the listener.
     pub(crate) fn ask(&mut self, kind: QuestionKind, asking: Asking) {
         self.open.ask(
-            asking.id,
+            (asking.id, asking.came),
             Question {
                 kind,
                 params: asking.params,
@@ -317,13 +346,18 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// The next message on a standing stream; never, where there is none. Its end is no news to a call that has its own stream.
+/// What comes next on a standing stream; never anything, where there is none.
+pub(crate) async fn heard_on(standing: &mut Option<Call>) -> Heard {
+    match standing {
+        Some(call) => call.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The next message on a standing stream. Its end is no news to a call that has its own stream.
 pub(crate) async fn next_of(standing: &mut Option<Call>) -> Message {
     loop {
-        let Some(call) = standing else {
-            return std::future::pending().await;
-        };
-        match call.next().await {
+        match heard_on(standing).await {
             Heard::Message(message) => return message,
             Heard::Lost(_) => *standing = None,
         }

@@ -31,11 +31,11 @@ use super::http::{Arrival, BodyKind, Cut};
 use super::legacy::Stood;
 use super::letterhead::{Form, Letterhead};
 use super::limits::{Ids, Limits};
-use super::listener::{self, Listener};
-use super::notices::{Hearing, Stray};
+use super::listener::{self, Listener, Spoken};
+use super::notices::Hearing;
 use super::pipes::{notification, write_legacy};
 use super::session::Standing;
-use super::stream::{Pause, Watch};
+use super::stream::{Pause, Watch, heard_on};
 use super::voice::Voice;
 use super::way::Way;
 use crate::clock::{self, Instant};
@@ -171,8 +171,9 @@ impl TwoEndpoints {
         let endpoint = &voice.way().endpoint;
         let mut watch = Watch::new(id, Limits::begin(request.patience()), listener);
         watch.own = request.headers().to_vec();
-        let mut call = match self.calls.register(id, listener.whose()) {
-            Ok(call) => call,
+        watch.back = Some(voice);
+        watch.standing = match self.calls.register(id, listener.whose()) {
+            Ok(call) => Some(call),
             Err(trouble) => return trouble.unsent(request),
         };
         let headers = |map: &mut HeaderMap| {
@@ -197,7 +198,7 @@ impl TwoEndpoints {
                     watch.limits.sign_of_life();
                     voice.answer(&id, listener::spoken(kind, answer), &watch.own);
                 },
-                heard = call.next() => match heard {
+                heard = heard_on(&mut watch.standing) => match heard {
                     Heard::Message(message) => match watch.heed_message(message) {
                         Some(Pause::Reply(reply)) => {
                             drop(posting);
@@ -261,12 +262,14 @@ impl TwoEndpoints {
         self.up.voice.end();
         self.calls.end(&closed(self.up.voice.server()));
         self.up.standing.retire(Reason::Closed);
+        self.up.aside.end();
     }
 }
 
 impl Drop for TwoEndpoints {
     fn drop(&mut self) {
         self.reader.abort();
+        self.up.aside.end();
     }
 }
 
@@ -300,6 +303,7 @@ async fn read(up: Arc<Up>, calls: Arc<Calls>, mut stream: Arrival, mut parser: S
         up.voice.server()
     );
     calls.end(&Trouble::new(Reason::ReplyLost, what).because(why));
+    up.aside.end();
     up.over.notify_waiters();
 }
 
@@ -313,7 +317,13 @@ fn route(up: &Arc<Up>, calls: &Calls, text: Bytes) -> Result<(), &'static str> {
         Routed::Unheard(notice) => up.hearing.tell(&notice),
         Routed::ForAll(notice) => calls.tell_callers(&notice, &up.hearing.tell_all(&notice)),
         Routed::Answer(id, spoken) => up.voice.answer(&id, spoken, &[]),
-        Routed::Stray(stray) => ask_aside(up, stray),
+        Routed::Stray(stray) => up.hearing.ask(&up.aside, stray, answering(up)),
+        Routed::OneCallers(whose, stray, question) => {
+            let by_a_call = || calls.ask_oldest_of(whose, question);
+            let (aside, answer) = (&up.aside, answering(up));
+            up.hearing
+                .ask_caller(whose, aside, stray, by_a_call, answer);
+        },
         Routed::Nobodys(id, kind) => up.voice.answer(&id, up.hearing.refuse(kind), &[]),
         Routed::TakenBack(id) => up.aside.take_back(&id),
         Routed::TooManyStrays => return Err("it answers requests nobody sent"),
@@ -321,14 +331,14 @@ fn route(up: &Arc<Up>, calls: &Calls, text: Bytes) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Puts a question that belongs to no call to whoever attends, else refuses it.
-fn ask_aside(up: &Arc<Up>, stray: Stray) {
+/// Sends what a question got that no call waits for.
+fn answering(up: &Arc<Up>) -> impl FnOnce(&[u8], Spoken) + Send + 'static {
     let weak = Arc::downgrade(up);
-    up.hearing.ask(&up.aside, stray, move |id, spoken| {
+    move |id, spoken| {
         if let Some(up) = weak.upgrade() {
             up.voice.answer(id, spoken, &[]);
         }
-    });
+    }
 }
 
 /// The data of the first event, if it is the one that names the endpoint.

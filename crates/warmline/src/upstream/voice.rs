@@ -14,7 +14,7 @@ use warmline_core::exchange::{QuestionKind, Request, Trouble};
 use super::answer;
 use super::answers::Answers;
 use super::letterhead::{Letterhead, Own};
-use super::listener::{Listener, Spoken};
+use super::listener::{Back, Listener, Spoken};
 use super::stream::{Asking, Watch};
 use super::way::Way;
 use crate::clock;
@@ -91,11 +91,15 @@ impl Voice {
         }
     }
 
-    /// Ends the answers that are still on their way.
+    /// Ends the answers that are still on their way; from now on there are none.
     pub(crate) fn end(&self) {
-        if let Some(answers) = self.answers.get() {
-            answers.end();
-        }
+        self.answers.get_or_init(Box::default).end();
+    }
+}
+
+impl Back for Voice {
+    fn answer(&self, id: &[u8], spoken: Spoken, own: &Own) {
+        Self::answer(self, id, spoken, own);
     }
 }
 

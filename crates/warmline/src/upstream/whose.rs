@@ -25,14 +25,16 @@ impl Whose {
 pub(crate) enum Belongs {
     /// To this call.
     To(u64),
+    /// To one of several calls of this caller.
+    ToCaller(Whose),
     /// To some call of several callers: nobody can know to which.
     ToSomebody,
     /// To no call at all.
     ToNoCall,
 }
 
-/// To whom a question belongs: to the call it names, else to the caller whose calls are in flight,
-/// if it is one. `in_flight` are the calls that wait for their answers, oldest first; to those that
+/// To whom a question belongs: to the call it names, else to the only one in flight, else to the
+/// caller whose calls are in flight, if it is one. `in_flight` are the calls that wait for their answers, oldest first; to those that
 /// nobody listens to, as our own are, nothing belongs.
 pub(crate) fn question(
     message: &Message,
@@ -50,15 +52,62 @@ pub(crate) fn question(
         }
         // A token that is not ours: the server wants progress on its own question.
     }
-    let mut found = None;
+    match callers(in_flight) {
+        Callers::Nobody => Belongs::ToNoCall,
+        Callers::One { oldest, alone, .. } if alone => Belongs::To(oldest),
+        Callers::One { whose, .. } => Belongs::ToCaller(whose),
+        Callers::Several => Belongs::ToSomebody,
+    }
+}
+
+/// The call that a notice which names none is given to: the oldest of the one caller whose calls
+/// are in flight. None where nobody's are, or those of several: to guess would tell one caller
+/// what another one's call did.
+pub(crate) fn notice(in_flight: impl Iterator<Item = (u64, Option<Whose>)>) -> Option<u64> {
+    match callers(in_flight) {
+        Callers::One { oldest, .. } => Some(oldest),
+        Callers::Nobody | Callers::Several => None,
+    }
+}
+
+/// The oldest call of a caller that is still in flight.
+pub(crate) fn oldest_of(
+    whose: Whose,
+    mut in_flight: impl Iterator<Item = (u64, Option<Whose>)>,
+) -> Option<u64> {
+    let found = in_flight.find(|(_, caller)| *caller == Some(whose));
+    found.map(|(id, _)| id)
+}
+
+/// Whose calls are in flight, of those that somebody listens to.
+enum Callers {
+    Nobody,
+    One {
+        whose: Whose,
+        oldest: u64,
+        /// Whether it is the only call.
+        alone: bool,
+    },
+    Several,
+}
+
+fn callers(in_flight: impl Iterator<Item = (u64, Option<Whose>)>) -> Callers {
+    let mut found = Callers::Nobody;
     for (id, whose) in in_flight {
-        match (found, whose) {
-            (None, Some(whose)) => found = Some((id, whose)),
-            (Some((_, first)), Some(other)) if first != other => return Belongs::ToSomebody,
-            (Some(_), _) | (None, None) => {},
+        let Some(caller) = whose else { continue };
+        match &mut found {
+            Callers::Nobody => {
+                found = Callers::One {
+                    whose: caller,
+                    oldest: id,
+                    alone: true,
+                };
+            },
+            Callers::One { whose, alone, .. } if *whose == caller => *alone = false,
+            Callers::One { .. } | Callers::Several => return Callers::Several,
         }
     }
-    found.map_or(Belongs::ToNoCall, |(id, _)| Belongs::To(id))
+    found
 }
 
 /// The call a message of the server names: by our progress token, by the request it cancels, or by
@@ -148,7 +197,7 @@ mod tests {
         let rows: [(&str, &InFlight, Belongs); 13] = [
             ("{}", &[], Belongs::ToNoCall),
             ("{}", &[(7, a)], Belongs::To(7)),
-            ("{}", &[(7, a), (8, a)], Belongs::To(7)),
+            ("{}", &[(7, a), (8, a)], Belongs::ToCaller(Whose(1))),
             ("{}", &[(7, a), (8, b)], Belongs::ToSomebody),
             ("{}", &[(7, a), (8, a), (9, b)], Belongs::ToSomebody),
             ("{}", &[(7, None)], Belongs::ToNoCall),
@@ -158,7 +207,7 @@ mod tests {
             (named, &[(7, a), (8, b)], Belongs::To(8)),
             (named, &[(7, a), (8, None)], Belongs::ToNoCall),
             (given_up, &[(7, a), (8, b)], Belongs::ToNoCall),
-            (foreign, &[(7, a), (8, a)], Belongs::To(7)),
+            (foreign, &[(7, a), (8, a)], Belongs::ToCaller(Whose(1))),
         ];
         for (params, in_flight, expected) in rows {
             let found = question(&asking(params), |id| id == 3, in_flight.iter().copied());

@@ -32,20 +32,36 @@ pub(super) struct Questions(Mutex<Asking>);
 
 #[derive(Debug, Default)]
 struct Asking {
-    open: Vec<(u64, oneshot::Sender<Answer>)>,
+    open: Vec<OneAsked>,
     /// Whether the client session is over: nobody answers any more.
     is_over: bool,
 }
 
+#[derive(Debug)]
+struct OneAsked {
+    number: u64,
+    of: Of,
+    answer: oneshot::Sender<Answer>,
+}
+
+/// What a question belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Of {
+    /// A call, which waits for its answer.
+    Call,
+    /// No call that is known: any call of the client may wait for it.
+    NoCall,
+}
+
 impl Questions {
     /// Notes a question; none where too many are open.
-    fn open(&self, number: u64) -> Option<oneshot::Receiver<Answer>> {
+    fn open(&self, number: u64, of: Of) -> Option<oneshot::Receiver<Answer>> {
         let mut asking = self.0.lock();
         if asking.is_over || asking.open.len() >= MAX_OPEN {
             return None;
         }
         let (answer, answered) = oneshot::channel();
-        asking.open.push((number, answer));
+        asking.open.push(OneAsked { number, of, answer });
         Some(answered)
     }
 
@@ -60,8 +76,14 @@ impl Questions {
 
     fn close(&self, number: u64) -> Option<oneshot::Sender<Answer>> {
         let open = &mut self.0.lock().open;
-        let place = open.iter().position(|(asked, _)| *asked == number)?;
-        Some(open.swap_remove(place).1)
+        let place = open.iter().position(|asked| asked.number == number)?;
+        Some(open.swap_remove(place).answer)
+    }
+
+    /// Whether something is asked that any call may wait for.
+    fn any_of_no_call(&self) -> bool {
+        let asking = self.0.lock();
+        asking.open.iter().any(|asked| asked.of == Of::NoCall)
     }
 
     /// The client answered. What nobody asked is nothing to anybody.
@@ -88,14 +110,14 @@ impl Questions {
 }
 
 /// Puts a question to a client, on this lane.
-fn ask(client: &Arc<Client>, question: &Question, lane: &Arc<Lane>) -> Asked<'static> {
+fn ask(client: &Arc<Client>, question: &Question, of: Of, lane: &Arc<Lane>) -> Asked<'static> {
     let declined = || Box::pin(std::future::ready(Answer::Declined));
     if !client.answers().can(question.kind) {
         return declined();
     }
     let kind = question.kind;
     let number = client.new_number();
-    let Some(answered) = client.questions.open(number) else {
+    let Some(answered) = client.questions.open(number, of) else {
         return declined();
     };
     let open = OpenQuestion {
@@ -212,13 +234,17 @@ impl Listener for Ear {
 
     fn question(&self, question: Question) -> Asked<'_> {
         match self.asked_on() {
-            Some(lane) => ask(&self.client, &question, &lane),
+            Some(lane) => ask(&self.client, &question, Of::Call, &lane),
             None => Box::pin(std::future::ready(Answer::Declined)),
         }
     }
 
     fn whose(&self) -> Option<Whose> {
         Some(Whose::of(&*self.client))
+    }
+
+    fn is_asked(&self) -> bool {
+        self.client.questions.any_of_no_call()
     }
 
     fn client(&self) -> Option<Digest> {
@@ -276,7 +302,7 @@ impl Notices for StandingEar {
 
     fn question(&self, question: Question) -> Option<Asked<'static>> {
         let can = self.client.answers().can(question.kind);
-        can.then(|| ask(&self.client, &question, &self.lane))
+        can.then(|| ask(&self.client, &question, Of::NoCall, &self.lane))
     }
 }
 

@@ -32,9 +32,10 @@ use crate::upstream::aside::Aside;
 use crate::upstream::calls::{Call, Calls};
 use crate::upstream::http::{Arrival, BodyKind, Lost};
 use crate::upstream::letterhead::Form;
-use crate::upstream::listener::{self, Listener};
+use crate::upstream::listener::{self, Listener, Spoken};
 use crate::upstream::notices::Stray;
 use crate::upstream::stream::{Asking, Pause, Watch, next_of};
+use crate::upstream::whose::Whose;
 
 /// How long a call that may need the stream waits for its head, in milliseconds: what is asked on
 /// a stream that is not there is lost, and the call waits for ever. A server that sends no head
@@ -149,6 +150,7 @@ impl Listening {
         if let Stream::Running(reader) = ended {
             reader.abort();
         }
+        self.aside.end();
         self.turned.notify_waiters();
     }
 
@@ -287,7 +289,7 @@ impl LegacyHttp {
                     continue;
                 },
                 message = next_of(&mut watch.standing) => message,
-                () = clock::sleep_until(by) => return Err(late(self.voice.server())),
+                () = clock::sleep_until(by) => continue,
             };
             match watch.heed_message(message) {
                 Some(Pause::Ask(asking)) => self.voice.hear_question(watch, asking),
@@ -320,13 +322,28 @@ impl LegacyHttp {
 
     /// Puts a question that belongs to no call to whoever attends, else refuses it.
     fn ask_aside(self: &Arc<Self>, stray: Stray) {
-        let session = Arc::downgrade(self);
         let aside = &self.listening.get_or_init(Box::default).aside;
-        self.hearing.ask(aside, stray, move |id, spoken| {
+        self.hearing.ask(aside, stray, self.answering());
+    }
+
+    /// Puts a question of one of several calls of a caller to that caller: where they attend, else
+    /// by the oldest of their calls.
+    fn ask_caller(self: &Arc<Self>, whose: Whose, stray: Stray, question: Message) {
+        let listening = self.listening.get_or_init(Box::default);
+        let by_a_call = || listening.calls.ask_oldest_of(whose, question);
+        let (aside, answer) = (&listening.aside, self.answering());
+        self.hearing
+            .ask_caller(whose, aside, stray, by_a_call, answer);
+    }
+
+    /// Sends what a question got that no call waits for.
+    fn answering(self: &Arc<Self>) -> impl FnOnce(&[u8], Spoken) + Send + 'static {
+        let session = Arc::downgrade(self);
+        move |id, spoken| {
             if let Some(session) = session.upgrade() {
                 session.voice.answer(id, spoken, &[]);
             }
-        });
+        }
     }
 
     /// The server no longer wants to know what it asked outside any call.

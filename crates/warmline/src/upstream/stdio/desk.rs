@@ -14,13 +14,13 @@ use tokio::sync::{Notify, watch};
 use warmline_core::code::Reason;
 use warmline_core::delivery::Delivery;
 use warmline_core::era::Version;
-use warmline_core::exchange::Trouble;
+use warmline_core::exchange::{QuestionKind, Trouble};
 use warmline_core::protocol::envelope::Message;
 
 use super::outbox::{Outbox, Withdrawn};
 use super::{Abandoned, PipeNews, Questions, Waits};
 use crate::sync::Mutex;
-use crate::upstream::listener::{LARGE, Spoken};
+use crate::upstream::listener::{LARGE, Spoken, refused};
 use crate::upstream::process::Exit;
 use crate::upstream::whose::{self, Whose};
 
@@ -234,7 +234,7 @@ impl Desk {
     /// Gives a call up and says how much of its line has left.
     pub(super) fn abandon(&self, id: u64) -> Abandoned {
         let mut state = self.state.lock();
-        let Some(slot) = self.remove(&mut state, id) else {
+        let Some(slot) = self.leave(&mut state, id) else {
             return Abandoned::Unsent;
         };
         if slot.written == Written::Whole {
@@ -252,7 +252,7 @@ impl Desk {
     /// Forgets a call. A line that is half-way out is written to its end.
     pub(super) fn unregister(&self, id: u64) {
         let mut state = self.state.lock();
-        let Some(slot) = self.remove(&mut state, id) else {
+        let Some(slot) = self.leave(&mut state, id) else {
             return;
         };
         if slot.written == Written::Whole || state.outbox.withdraw(id) == Withdrawn::InPart {
@@ -260,12 +260,20 @@ impl Desk {
         }
     }
 
-    /// Takes a call off the desk. Where its reply was large, the owner may read on.
-    fn remove(&self, state: &mut State, id: u64) -> Option<Slot> {
-        let slot = state.calls.remove(&id)?;
+    /// Takes a call off the desk. Where its reply was large, the owner may read on. What it was
+    /// asked and has not heard is refused: nobody will answer it.
+    fn leave(&self, state: &mut State, id: u64) -> Option<Slot> {
+        let mut slot = state.calls.remove(&id)?;
         if slot.untaken > 0 {
             state.untaken = state.untaken.saturating_sub(slot.untaken);
             self.work.notify_one();
+        }
+        while let Some(news) = slot.take() {
+            if let PipeNews::Question(question) = news {
+                let kind = QuestionKind::of(question.method().unwrap_or_default());
+                state.answer(refused(kind), question.raw_id().unwrap_or(b"null"));
+                self.work.notify_one();
+            }
         }
         Some(slot)
     }
@@ -366,6 +374,13 @@ impl Desk {
         }
     }
 
+    /// Owner: puts a question to the oldest call of a caller; says whether there is one to hear it.
+    pub(super) fn ask_oldest_of(&self, whose: Whose, question: Message) -> bool {
+        let mut state = self.state.lock();
+        let oldest = whose::oldest_of(whose, state.callers());
+        oldest.is_some_and(|id| state.tell(id, question, PipeNews::Question))
+    }
+
     /// Owner: no call can be answered any more. The first trouble counts.
     pub(super) fn end(&self, trouble: Trouble) {
         let mut state = self.state.lock();
@@ -423,12 +438,6 @@ impl State {
     /// The same by their ids alone.
     pub(super) fn waiting(&self) -> Vec<u64> {
         self.callers().map(|(id, _)| id).collect()
-    }
-
-    /// The oldest that somebody listens to: a notice that names no call is taken to be its.
-    pub(super) fn oldest(&self) -> Option<u64> {
-        let mut listened_to = self.callers().filter(|(_, whose)| whose.is_some());
-        listened_to.next().map(|(id, _)| id)
     }
 
     pub(super) fn is_in_flight(&self, id: u64) -> bool {

@@ -120,7 +120,7 @@ impl Owner {
         if why != Why::Asked(Wish::Close) {
             self.tell_of_loss(&trouble);
         }
-        self.desk.end(trouble);
+        self.end(trouble);
         self.close(why).await;
     }
 
@@ -134,6 +134,12 @@ impl Owner {
         } else {
             tracing::debug!(server, why, said, "child lost");
         }
+    }
+
+    /// Nothing more is heard of the child, and nothing is answered.
+    fn end(&self, trouble: Trouble) {
+        self.desk.end(trouble);
+        self.stdout.aside.end();
     }
 
     async fn serve(&mut self, stdin: &Sender) -> Why {
@@ -286,7 +292,7 @@ impl Drop for Owner {
     fn drop(&mut self) {
         let what = format!("the task that served `{}` ended", self.desk.server());
         // Its child ends with it: what was not sent yet may go to another.
-        self.desk.end(Trouble::new(Reason::ChildExit, what));
+        self.end(Trouble::new(Reason::ChildExit, what));
         if let Some(draining) = &self.draining {
             draining.abort();
         }
@@ -328,27 +334,38 @@ impl Output {
 
     /// Takes in one message.
     fn take_in(&self, desk: &Arc<Desk>, text: Bytes) -> Result<(), Fed> {
-        match desk.route(|state| routing::take_in(state, text))? {
-            None => {},
-            Some(Taken::ForAll(notice)) => {
+        if let Some(taken) = desk.route(|state| routing::take_in(state, text))? {
+            self.pass_on(desk, taken);
+        }
+        Ok(())
+    }
+
+    /// Leads what is not for one call to whom it concerns.
+    fn pass_on(&self, desk: &Arc<Desk>, taken: Taken) {
+        let weak = Arc::downgrade(desk);
+        let answer = move |id: &[u8], spoken| {
+            if let Some(desk) = weak.upgrade() {
+                desk.answer(spoken, id);
+            }
+        };
+        match taken {
+            Taken::ForAll(notice) => {
                 desk.tell_callers(&notice, &self.hearing.tell_all(&notice));
             },
-            Some(Taken::Aside(notice)) => self.hearing.tell(&notice),
-            Some(Taken::Stray(stray)) => {
-                let desk = Arc::downgrade(desk);
-                self.hearing.ask(&self.aside, stray, move |id, spoken| {
-                    if let Some(desk) = desk.upgrade() {
-                        desk.answer(spoken, id);
-                    }
-                });
+            Taken::Aside(notice) => self.hearing.tell(&notice),
+            Taken::Stray(stray) => self.hearing.ask(&self.aside, stray, answer),
+            Taken::OneCallers(whose, stray, question) => {
+                let by_a_call = || desk.ask_oldest_of(whose, question);
+                let aside = &self.aside;
+                self.hearing
+                    .ask_caller(whose, aside, stray, by_a_call, answer);
             },
-            Some(Taken::Nobodys(kind, question)) => {
+            Taken::Nobodys(kind, question) => {
                 let id = question.raw_id().unwrap_or(b"null");
                 desk.answer(self.hearing.refuse(kind), id);
             },
-            Some(Taken::Withdrawn(id)) => self.aside.take_back(&id),
+            Taken::Withdrawn(id) => self.aside.take_back(&id),
         }
-        Ok(())
     }
 
     async fn discard(&mut self) {

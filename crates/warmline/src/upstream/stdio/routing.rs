@@ -2,8 +2,8 @@
 //!
 //! Replies go by id. Notices go to the call they name; what names none and concerns everybody is
 //! told to them first, and then to one call of each caller who did not hear it so; the rest goes to
-//! the oldest call that somebody listens to. Whose question it is decides [`whose`]; one that is
-//! nobody's is refused at once.
+//! the oldest call where all are one caller's, else to whoever hears what belongs to no call. Whose
+//! question it is decides [`whose`]; one that is nobody's is refused at once.
 
 use bytes::Bytes;
 use warmline_core::code::Reason;
@@ -17,7 +17,7 @@ use crate::upstream::calls::is_unread;
 use crate::upstream::listener::{Spoken, refused};
 use crate::upstream::notices::{Concerns, Stray, concerns};
 use crate::upstream::stderr;
-use crate::upstream::whose::{self, Belongs, named_call};
+use crate::upstream::whose::{self, Belongs, Whose, named_call};
 
 /// Why a child that says such things is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +37,8 @@ pub(super) enum Taken {
     Aside(Message),
     /// A question with no call in flight.
     Stray(Stray),
+    /// A question of one of several calls of this caller.
+    OneCallers(Whose, Stray, Message),
     /// A question that may be of calls of several callers.
     Nobodys(QuestionKind, Message),
     /// The server takes the question of this raw id back.
@@ -147,7 +149,9 @@ fn notice(state: &mut State, message: Message) -> Option<Taken> {
         (None, Some(Concerns::Everybody | Concerns::Somebody)) => {
             return Some(Taken::ForAll(message));
         },
-        (None, Some(Concerns::SomeCall | Concerns::ItsCall) | None) => state.oldest(),
+        (None, Some(Concerns::SomeCall | Concerns::ItsCall) | None) => {
+            whose::notice(state.callers())
+        },
     };
     let told = whose.is_some_and(|id| state.tell(id, message.clone(), PipeNews::Notice));
     state.skipped.unheard += u64::from(!told);
@@ -181,9 +185,13 @@ fn question(state: &mut State, message: Message) -> Option<Taken> {
                 return None;
             }
         },
+        (Belongs::ToCaller(whose), Some(kind)) => {
+            let stray = Stray::of(kind, &message);
+            return Some(Taken::OneCallers(whose, stray, message));
+        },
         (Belongs::ToNoCall, Some(kind)) => return Some(Taken::Stray(Stray::of(kind, &message))),
         (Belongs::ToSomebody, Some(kind)) => return Some(Taken::Nobodys(kind, message)),
-        (Belongs::ToNoCall | Belongs::ToSomebody, None) => {},
+        (Belongs::ToCaller(_) | Belongs::ToNoCall | Belongs::ToSomebody, None) => {},
     }
     state.skipped.unheard += 1;
     state.answer(refused(kind), id);

@@ -113,6 +113,9 @@ impl Reading {
             },
             Routed::Answer(id, spoken) => session.voice.answer(&id, spoken, &[]),
             Routed::Stray(stray) => session.ask_aside(stray),
+            Routed::OneCallers(whose, stray, question) => {
+                session.ask_caller(whose, stray, question);
+            },
             Routed::Nobodys(id, kind) => {
                 let spoken = session.hearing.refuse(kind);
                 session.voice.answer(&id, spoken, &[]);
