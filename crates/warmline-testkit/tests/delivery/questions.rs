@@ -9,7 +9,7 @@ use warmline::core::code::Reason;
 use warmline::core::era::Era;
 use warmline::core::exchange::QuestionKind;
 use warmline::upstream::{Declared, Server, Session, Upstream};
-use warmline_testkit::{Fault, Moment, Personality, ReplyForm, Rule, SseForm};
+use warmline_testkit::{Canned, CutAt, End, Fault, Moment, Personality, ReplyForm, Rule, SseForm};
 
 use super::listening::{Answers, Ear, fitting};
 use super::setting::Expected::{Error, Result, Unknown};
@@ -169,10 +169,7 @@ async fn a_round_that_is_lost_is_unknown_and_one_that_is_refused_can_be_sent_aga
     let mut setting = Setting::modern();
     setting.declared.capabilities = EVERYTHING;
     let ear = Ear::that_answers(Answers::Fitting);
-    let lost = Fault::Cut(
-        warmline_testkit::CutAt::AfterExecuting,
-        warmline_testkit::End::Rst,
-    );
+    let lost = Fault::Cut(CutAt::AfterExecuting, End::Rst);
     setting
         .server
         .inject(Rule::new(lost).on_tool("ask_form").after(1));
@@ -185,7 +182,7 @@ async fn a_round_that_is_lost_is_unknown_and_one_that_is_refused_can_be_sent_aga
     );
     assert_eq!(setting.executions("lost"), 1);
 
-    let busy = Fault::Reply(warmline_testkit::Canned::new(429, ""));
+    let busy = Fault::Reply(Canned::new(429, ""));
     setting
         .server
         .inject(Rule::new(busy).on_tool("ask_form").after(1));
@@ -213,6 +210,51 @@ async fn an_answer_that_the_server_does_not_take_does_not_hold_the_call_for_ever
         outcome.trouble
     );
     drop(session);
+    setting.finish().await;
+}
+
+/// An answer that a server does not take is sent again: its id says what it answers. Where it is
+/// never taken the call ends soon, and the server hears that nobody waits any more.
+#[tokio::test]
+async fn an_answer_that_is_not_taken_is_sent_again_or_ends_its_call() {
+    let refused = |status| Fault::Reply(Canned::new(status, ""));
+    let cut = || Fault::Cut(CutAt::BeforeExecuting, End::Rst);
+    let mut setting = Setting::legacy();
+    setting.declared.capabilities = EVERYTHING;
+    let ear = Ear::that_answers(Answers::Fitting);
+    for (account, fault) in [
+        ("503", refused(503)),
+        ("429", refused(429)),
+        ("500", refused(500)),
+        ("cut", cut()),
+    ] {
+        let rule = Rule::new(fault).on("(response)").times(2);
+        setting.server.inject(rule);
+        let outcome = ask(&setting, account, "ask_form", 1, &ear).await;
+        assert_eq!(outcome.ended, Result, "{account}: {:?}", outcome.trouble);
+        assert_eq!(setting.executions(account), 1, "{account}");
+    }
+    let ledger = setting.server.ledger();
+    let given_up = || ledger.received("notifications/cancelled");
+    for (number, (account, fault)) in [("gone", refused(404)), ("never", refused(503))]
+        .into_iter()
+        .enumerate()
+    {
+        let rule = Rule::new(fault).on("(response)").always();
+        setting.server.inject(rule);
+        let outcome = ask(&setting, account, "ask_form", 1, &ear).await;
+        let trouble = outcome.trouble.as_ref();
+        assert_eq!(outcome.ended, Unknown(Reason::ReplyLost), "{trouble:?}");
+        outcome.names_the_server(account);
+        let is_told = async {
+            while given_up() <= number {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        let told = tokio::time::timeout(Duration::from_secs(5), is_told).await;
+        assert!(told.is_ok(), "{account}: the server must hear of it");
+        setting.server.control().clear();
+    }
     setting.finish().await;
 }
 

@@ -21,7 +21,7 @@ use warmline_core::protocol::status::{
 };
 
 use super::http::{Arrival, BodyKind, Cut, Lost};
-use super::letterhead::{Form, Letterhead};
+use super::letterhead::{Form, Letterhead, Own};
 use super::limits::Digits;
 use super::listener::Listener;
 use super::pipes::notification;
@@ -409,22 +409,50 @@ fn foreign(server: &str, standing: &Standing) -> Ending {
     .unknown()
 }
 
+/// A message that was not taken, or may not have been.
+pub(crate) struct NotTaken {
+    pub(crate) trouble: Trouble,
+    /// Whether it may be taken another time.
+    pub(crate) may_be_taken: bool,
+}
+
 /// Posts a message that is only acknowledged: a notification, or the answer to a question.
 pub(crate) async fn post(
     head: Letterhead,
     own: Vec<(HeaderName, HeaderValue)>,
     body: Bytes,
 ) -> Result<(), Trouble> {
+    let posted = post_once(&head, &own, body).await;
+    posted.map_err(|not_taken| not_taken.trouble)
+}
+
+/// The same, and says whether it is worth another try.
+pub(crate) async fn post_once(head: &Letterhead, own: &Own, body: Bytes) -> Result<(), NotTaken> {
     let by = clock::after(head.way.times.handshake);
-    let headers = |map: &mut HeaderMap| head.write(Form::Message, &own, map);
-    let arrival = head
-        .way
-        .endpoint
-        .send(Method::POST, headers, body, by)
-        .await
-        .map_err(|lost| lost.trouble)?;
+    let headers = |map: &mut HeaderMap| head.write(Form::Message, own, map);
+    let sent = head.way.endpoint.send(Method::POST, headers, body, by);
+    let arrival = sent.await.map_err(|lost| NotTaken {
+        may_be_taken: lost.trouble.reason != Reason::Timeout,
+        trouble: lost.trouble,
+    })?;
+    let status = arrival.status.as_u16();
     let accepted = accepted(head.way.server(), arrival, by).await;
-    accepted.map_err(|trouble| head.struck(trouble))
+    accepted.map_err(|trouble| NotTaken {
+        trouble: head.struck(trouble),
+        may_be_taken: matches!(status, 408 | 425 | 429 | 500 | 502..=504),
+    })
+}
+
+/// The trouble of a call whose server does not take the answer to what it asked: it would wait for
+/// it, and the caller with it.
+pub(crate) fn unanswered(server: &str, trouble: Trouble) -> Trouble {
+    let what =
+        format!("`{server}` did not take the answer to its question, so the call was given up");
+    let why = match trouble.why {
+        Some(why) => format!("{}: {why}", trouble.what),
+        None => trouble.what,
+    };
+    Trouble::new(Reason::ReplyLost, what).because(why)
 }
 
 /// Reads what a notification or an answer of ours got.

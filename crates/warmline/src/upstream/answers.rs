@@ -2,16 +2,22 @@
 //!
 //! Each is a short task of its own, so that whoever reads the server's words never waits for the
 //! server to take ours. A few are posted at once, some wait behind them, and a server that asks
-//! on and on without listening loses the rest. They end with their session.
+//! on and on without listening loses the rest. What a server does not take is posted again a few
+//! times: its id says what it answers, so that a second one does no harm. They end with their
+//! session.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinSet;
+use warmline_core::code::Reason;
 use warmline_core::exchange::Trouble;
 
+use super::answer::{self, NotTaken};
+use super::letterhead::Letterhead;
 use crate::clock;
 use crate::sync::Mutex;
 
@@ -19,6 +25,16 @@ use crate::sync::Mutex;
 const AT_ONCE: usize = 8;
 /// So many may be under way or waiting.
 const IN_ALL: usize = 1024;
+
+/// The pauses before an answer is posted again.
+const PAUSES: [Duration; 4] = [
+    Duration::from_millis(250),
+    Duration::from_millis(500),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+];
+/// A server that wants more time than this is not waited for: somebody waits for the call.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// So many cancels are waited for when their session ends, and so long.
 const CANCELS: u16 = 1024;
@@ -51,30 +67,34 @@ impl Default for Answers {
 }
 
 impl Answers {
-    /// Sends one, in the background.
-    pub(crate) fn send<F>(&self, server: Arc<str>, post: F)
-    where
-        F: Future<Output = Result<(), Trouble>> + Send + 'static,
-    {
+    /// Sends one, in the background. Whoever wants to know hears why it could not be brought to the
+    /// server.
+    pub(crate) fn send(&self, answer: Posting) -> oneshot::Receiver<Trouble> {
+        let (failed, undelivered) = oneshot::channel();
         let mut under_way = self.under_way.lock();
         // What is refused because its call was dropped may come after the runtime.
         if under_way.is_over || clock::Home::here().is_none() {
-            return;
+            return undelivered;
         }
         let under_way = &mut under_way.answers;
         while under_way.try_join_next().is_some() {}
+        let server = Arc::clone(answer.head.way.server());
         if under_way.len() >= IN_ALL {
             tracing::warn!(%server, "answer dropped: the server does not take those before it");
-            return;
+            let what = format!("`{server}` does not take the answers before it");
+            failed.send(Trouble::new(Reason::LocalResources, what)).ok();
+            return undelivered;
         }
         let turns = Arc::clone(&self.turns);
         clock::spawn_in("answer a question", under_way, async move {
             let turn = turns.acquire_owned().await;
-            if let Err(trouble) = post.await {
+            if let Err(trouble) = answer.deliver().await {
                 tracing::warn!(%server, %trouble, "answer not delivered");
+                failed.send(trouble).ok();
             }
             drop(turn);
         });
+        undelivered
     }
 
     /// To be held by a cancel while it is on its way; none where there are too many.
@@ -94,5 +114,35 @@ impl Answers {
         let mut under_way = self.under_way.lock();
         under_way.is_over = true;
         under_way.answers.abort_all();
+    }
+}
+
+/// An answer that is to be posted.
+pub(crate) struct Posting {
+    pub(crate) head: Letterhead,
+    /// The headers of the call that it belongs to.
+    pub(crate) own: Vec<(HeaderName, HeaderValue)>,
+    pub(crate) body: Bytes,
+}
+
+impl Posting {
+    /// Posts it until it is taken, or there were enough tries.
+    async fn deliver(self) -> Result<(), Trouble> {
+        for pause in PAUSES {
+            let posted = answer::post_once(&self.head, &self.own, self.body.clone()).await;
+            let Err(NotTaken {
+                trouble,
+                may_be_taken,
+            }) = posted
+            else {
+                return Ok(());
+            };
+            if !may_be_taken {
+                return Err(trouble);
+            }
+            let wanted = trouble.retry_after.unwrap_or_default();
+            clock::sleep(pause.max(wanted).min(LONGEST_PAUSE)).await;
+        }
+        answer::post(self.head, self.own, self.body).await
     }
 }

@@ -122,7 +122,7 @@ async fn first_reply(
     loop {
         match watch.read(arrival, &mut parser).await {
             Pause::Reply(message) => return Ok(message),
-            Pause::Ask(_) | Pause::Answered(..) => {},
+            Pause::Ask(_) | Pause::Turned(_) => {},
             Pause::Ended => {
                 let why = "the server ended the stream without an answer";
                 return Err(Cut::Broken(why.to_owned()));

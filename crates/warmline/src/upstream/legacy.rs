@@ -36,7 +36,7 @@ use super::hidden::Hidden;
 use super::http::{Arrival, BodyKind, Lost};
 use super::letterhead::{Form, Letterhead};
 use super::limits::{Ids, Limits};
-use super::listener::{self, Listener};
+use super::listener::Listener;
 use super::notices::Hearing;
 use super::pipes::write_legacy;
 use super::session::{Declared, Standing, not_kept};
@@ -345,9 +345,10 @@ impl LegacyHttp {
                     arrival = Some(stream);
                     continue;
                 },
-                Pause::Answered(id, kind, given) => {
-                    let spoken = listener::spoken(kind, given);
-                    self.voice.answer(&id, spoken, &watch.own);
+                Pause::Turned(turn) => {
+                    if let Some(trouble) = self.voice.heed(watch, turn) {
+                        return trouble.unknown();
+                    }
                     arrival = Some(stream);
                     continue;
                 },

@@ -6,7 +6,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use warmline_core::exchange::{Answer, News, Question, QuestionKind};
+use tokio::sync::oneshot;
+use warmline_core::exchange::{Answer, News, Question, QuestionKind, Trouble};
 use warmline_core::key::Digest;
 use warmline_core::protocol::splice;
 
@@ -101,6 +102,16 @@ const MAX_OPEN: usize = 32;
 #[derive(Default)]
 pub(crate) struct Open<'a> {
     asked: Vec<OpenQuestion<'a>>,
+    /// Answers on their way to the server; each says why where it does not arrive.
+    sent: Vec<oneshot::Receiver<Trouble>>,
+}
+
+/// What became of a question.
+pub(crate) enum Turn {
+    /// It was answered; this goes back to the server.
+    Answered(Bytes, QuestionKind, Answer),
+    /// Its answer could not be brought to the server.
+    Undelivered(Trouble),
 }
 
 /// Where a question came.
@@ -163,11 +174,16 @@ impl<'a> Open<'a> {
         self.asked.is_empty()
     }
 
-    /// The next answer; never, while nothing is asked.
+    /// An answer is on its way.
+    pub(crate) fn sent(&mut self, undelivered: oneshot::Receiver<Trouble>) {
+        self.sent.push(undelivered);
+    }
+
+    /// The next answer, or one that could not be delivered; never, while there is none.
     ///
     /// # Cancel safety
     /// Dropping it loses nothing.
-    pub(crate) async fn answered(&mut self) -> (Bytes, QuestionKind, Answer) {
+    pub(crate) async fn turn(&mut self) -> Turn {
         poll_fn(|cx| {
             for place in 0..self.asked.len() {
                 let Some(asked) = self.asked.get_mut(place) else {
@@ -175,8 +191,19 @@ impl<'a> Open<'a> {
                 };
                 if let Poll::Ready(answer) = asked.answer.as_mut().poll(cx) {
                     let OpenQuestion { id, kind, .. } = self.asked.swap_remove(place);
-                    return Poll::Ready((id, kind, answer));
+                    return Poll::Ready(Turn::Answered(id, kind, answer));
                 }
+            }
+            let mut failed = None;
+            self.sent.retain_mut(|sent| match Pin::new(sent).poll(cx) {
+                Poll::Ready(outcome) => {
+                    failed = failed.take().or(outcome.ok());
+                    false
+                },
+                Poll::Pending => true,
+            });
+            if let Some(trouble) = failed {
+                return Poll::Ready(Turn::Undelivered(trouble));
             }
             Poll::Pending
         })

@@ -187,7 +187,7 @@ impl ModernHttp {
                 Pause::Ask(asking) => {
                     tracing::debug!(%server, method = asking.method, "request ignored");
                 },
-                Pause::Answered(..) => {},
+                Pause::Turned(_) => {},
                 Pause::Ended => {
                     let why = "the server ended the stream without an answer";
                     return answer::cut_stream(server, watch, why);

@@ -17,7 +17,7 @@ use super::hidden::Hidden;
 use super::legacy::Stood;
 use super::letterhead::Own;
 use super::limits::{Digits, Ids, Limits};
-use super::listener::{self, Back, Listener, Spoken};
+use super::listener::{self, Back, Listener, Spoken, Turn};
 use super::mirrors::{Mirrors, NotMirrored};
 use super::modern::write_modern;
 use super::session::Standing;
@@ -119,10 +119,19 @@ impl Piped {
             }
             let news = tokio::select! {
                 biased;
-                (id, kind, answer) = watch.open.answered() => {
-                    watch.limits.sign_of_life();
-                    self.answer(&id, listener::spoken(kind, answer));
-                    continue;
+                turn = watch.open.turn() => match turn {
+                    Turn::Answered(id, kind, answer) => {
+                        watch.limits.sign_of_life();
+                        let said = self.answer(&id, listener::spoken(kind, answer));
+                        // A child that is gone says so by itself.
+                        match said.err().filter(|trouble| trouble.reason == Reason::LocalResources) {
+                            Some(trouble) => return answer::unanswered(&self.server, trouble).unknown(),
+                            None => continue,
+                        }
+                    },
+                    Turn::Undelivered(trouble) => {
+                        return answer::unanswered(&self.server, trouble).unknown();
+                    },
                 },
                 news = call.call.next() => news,
                 () = clock::sleep_until(by) => continue,
@@ -196,15 +205,17 @@ impl Piped {
         }
         match QuestionKind::of(&asking.method) {
             Some(kind) => watch.ask(kind, asking),
-            None => self.answer(&asking.id, Spoken::Error(-32601, "method not found")),
+            None => drop(self.answer(&asking.id, Spoken::Error(-32601, "method not found"))),
         }
     }
 
-    fn answer(&self, id: &[u8], spoken: Spoken) {
+    fn answer(&self, id: &[u8], spoken: Spoken) -> Result<(), Trouble> {
         let line = spoken.message(id);
-        if let Err(trouble) = self.pipe.say(splice::one_line(line.into())) {
+        let said = self.pipe.say(splice::one_line(line.into()));
+        if let Err(trouble) = &said {
             tracing::warn!(server = self.server, %trouble, "answer not delivered");
         }
+        said
     }
 
     /// Sends a notification; `params` is a raw JSON object.

@@ -16,7 +16,7 @@ use super::answer::Before;
 use super::calls::{Call, Heard};
 use super::http::{Arrival, Cut};
 use super::limits::Limits;
-use super::listener::{self, Back, Came, LARGE, Listener, Open};
+use super::listener::{self, Back, Came, LARGE, Listener, Open, Turn};
 use super::notices::{Beside, Hearing};
 use super::whose;
 use crate::clock::{self, Instant};
@@ -75,8 +75,8 @@ pub(crate) enum Pause {
     Reply(Message),
     /// The server asks something that must be answered on another request.
     Ask(Asking),
-    /// A question was answered; this goes back to the server.
-    Answered(Bytes, QuestionKind, warmline_core::exchange::Answer),
+    /// Something became of a question.
+    Turned(Turn),
     /// The server ended the stream without a response.
     Ended,
     /// The connection broke.
@@ -163,10 +163,7 @@ impl<'a> Watch<'a> {
             }
             tokio::select! {
                 biased;
-                (id, kind, answer) = self.open.answered() => {
-                    self.limits.sign_of_life();
-                    return Pause::Answered(id, kind, answer);
-                },
+                turn = self.open.turn() => return Pause::Turned(turn),
                 message = next_of(&mut self.standing) => {
                     let bytes = message.raw().len();
                     match self.heed_message(message) {

@@ -31,7 +31,7 @@ use super::http::{Arrival, BodyKind, Cut};
 use super::legacy::Stood;
 use super::letterhead::{Form, Letterhead};
 use super::limits::{Ids, Limits};
-use super::listener::{self, Listener, Spoken};
+use super::listener::{Listener, Spoken};
 use super::notices::Hearing;
 use super::pipes::{notification, write_legacy};
 use super::session::Standing;
@@ -194,9 +194,10 @@ impl TwoEndpoints {
             }
             tokio::select! {
                 biased;
-                (id, kind, answer) = watch.open.answered() => {
-                    watch.limits.sign_of_life();
-                    voice.answer(&id, listener::spoken(kind, answer), &watch.own);
+                turn = watch.open.turn() => {
+                    if let Some(trouble) = voice.heed(&mut watch, turn) {
+                        return trouble.unknown();
+                    }
                 },
                 heard = heard_on(&mut watch.standing) => match heard {
                     Heard::Message(message) => match watch.heed_message(message) {

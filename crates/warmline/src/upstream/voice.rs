@@ -9,12 +9,13 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
+use tokio::sync::oneshot;
 use warmline_core::exchange::{QuestionKind, Request, Trouble};
 
 use super::answer;
-use super::answers::Answers;
+use super::answers::{Answers, Posting};
 use super::letterhead::{Letterhead, Own};
-use super::listener::{Back, Listener, Spoken};
+use super::listener::{self, Back, Listener, Spoken, Turn};
 use super::stream::{Asking, Watch};
 use super::way::Way;
 use crate::clock;
@@ -62,10 +63,46 @@ impl Voice {
 
     /// Sends what a question got, in the background.
     pub(crate) fn answer(&self, id: &[u8], spoken: Spoken, own: &Own) {
-        let body = spoken.message(id);
-        let post = answer::post(self.head.clone(), own.to_vec(), body.into());
-        let answers = self.answers.get_or_init(Box::default);
-        answers.send(Arc::clone(self.server()), post);
+        drop(self.send(id, spoken, own));
+    }
+
+    /// The same for a call, which hears of it where the server does not take it: then this is its
+    /// trouble, because the server would wait for ever.
+    pub(crate) fn heed(&self, watch: &mut Watch<'_>, turn: Turn) -> Option<Trouble> {
+        match turn {
+            Turn::Answered(id, kind, answer) => {
+                watch.limits.sign_of_life();
+                let undelivered = self.send(&id, listener::spoken(kind, answer), &watch.own);
+                watch.open.sent(undelivered);
+                None
+            },
+            Turn::Undelivered(trouble) => {
+                let notice = answer::cancelled(watch.id, watch.listener);
+                self.cancel(notice, watch.own.clone());
+                Some(answer::unanswered(self.server(), trouble))
+            },
+        }
+    }
+
+    fn send(&self, id: &[u8], spoken: Spoken, own: &Own) -> oneshot::Receiver<Trouble> {
+        self.answers.get_or_init(Box::default).send(Posting {
+            head: self.head.clone(),
+            own: own.to_vec(),
+            body: spoken.message(id).into(),
+        })
+    }
+
+    /// Tells the server that nobody waits for a call any more, in the background.
+    fn cancel(&self, notice: Bytes, own: Vec<(HeaderName, HeaderValue)>) {
+        let server = Arc::clone(self.server());
+        let post = answer::post(self.head.clone(), own, notice);
+        let on_its_way = self.answers.get_or_init(Box::default).cancel();
+        clock::spawn_if_running("cancel a call", async move {
+            if let Err(trouble) = post.await {
+                tracing::debug!(%server, %trouble, "cancel not heard");
+            }
+            drop(on_its_way);
+        });
     }
 
     /// A notice for a call, to be dropped when nobody waits for it any more.
@@ -127,16 +164,7 @@ impl Drop for CancelNotice<'_> {
         if !self.issued.load(Ordering::Relaxed) {
             return;
         }
-        let server = Arc::clone(voice.server());
         let notice = answer::cancelled(self.id, self.listener);
-        let own = std::mem::take(&mut self.own);
-        let post = answer::post(voice.head.clone(), own, notice);
-        let on_its_way = voice.answers.get_or_init(Box::default).cancel();
-        clock::spawn_if_running("cancel a call", async move {
-            if let Err(trouble) = post.await {
-                tracing::debug!(%server, %trouble, "cancel not heard");
-            }
-            drop(on_its_way);
-        });
+        voice.cancel(notice, std::mem::take(&mut self.own));
     }
 }

@@ -32,7 +32,7 @@ use crate::upstream::aside::Aside;
 use crate::upstream::calls::{Call, Calls};
 use crate::upstream::http::{Arrival, BodyKind, Lost};
 use crate::upstream::letterhead::Form;
-use crate::upstream::listener::{self, Listener, Spoken};
+use crate::upstream::listener::{Listener, Spoken};
 use crate::upstream::notices::Stray;
 use crate::upstream::stream::{Asking, Pause, Watch, next_of};
 use crate::upstream::whose::Whose;
@@ -283,10 +283,12 @@ impl LegacyHttp {
             let message = tokio::select! {
                 biased;
                 done = &mut sent => return done.map(Headed::Arrived),
-                (id, kind, answer) = watch.open.answered() => {
-                    watch.limits.sign_of_life();
-                    self.voice.answer(&id, listener::spoken(kind, answer), &watch.own);
-                    continue;
+                turn = watch.open.turn() => match self.voice.heed(watch, turn) {
+                    Some(trouble) => {
+                        let delivery = Delivery::Unknown;
+                        return Err(Lost { delivery, trouble });
+                    },
+                    None => continue,
                 },
                 message = next_of(&mut watch.standing) => message,
                 () = clock::sleep_until(by) => continue,
