@@ -5,6 +5,9 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
+
 /// A file to which lines are added.
 #[derive(Debug)]
 pub(super) struct Output {
@@ -33,17 +36,42 @@ impl Output {
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
+    // Without this whoever opens a pipe waits for somebody who reads it. Files do not mind.
+    let without_waiting = i32::try_from(OFlags::NONBLOCK.bits()).map_err(io::Error::other)?;
+    let file = OpenOptions::new()
         .append(true)
         .create(true)
         .mode(0o600)
+        .custom_flags(without_waiting)
         .open(path)
+        .map_err(|error| match Errno::from_io_error(&error) {
+            Some(Errno::NXIO) => io::Error::other("it is a pipe that nobody reads"),
+            Some(_) | None => error,
+        })?;
+    // A reader that is only slow is waited for: what is half written would be no line.
+    fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+    Ok(file)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
+
+    /// It would be waited for before anybody could say stop.
+    #[test]
+    fn a_pipe_that_nobody_reads_is_an_error_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        let (kind, mode) = (rustix::fs::FileType::Fifo, 0o600.into());
+        rustix::fs::mknodat(rustix::fs::CWD, &path, kind, mode, 0).unwrap();
+        let error = Output::open(&path).unwrap_err();
+        assert_eq!(error.to_string(), "it is a pipe that nobody reads");
+        let reader = rustix::fs::open(&path, OFlags::RDONLY | OFlags::NONBLOCK, 0o600.into());
+        let mut reader = File::from(reader.unwrap());
+        Output::open(&path).unwrap().write(b"one\n").unwrap();
+        assert_eq!(io::read_to_string(&mut reader).unwrap(), "one\n");
+    }
 
     #[test]
     fn a_file_that_was_moved_away_is_made_anew() {
