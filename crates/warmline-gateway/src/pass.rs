@@ -93,9 +93,11 @@ impl Visit<'_> {
         if !is_call || rules.may_call_named(&self.subject, server, params) {
             return None;
         }
-        let tool = params.name().unwrap_or_default();
-        let (tool, server) = (tool.escape_debug(), server.escape_debug());
-        Some(format!("`{tool}` of `{server}` may not be called"))
+        let server = server.escape_debug();
+        Some(match params.name() {
+            Some(tool) => format!("`{}` of `{server}` may not be called", tool.escape_debug()),
+            None => format!("a call of `{server}` has to name its tool by a text"),
+        })
     }
 
     /// What the audit notes of a request that no rule is about, or that is for all servers.

@@ -128,13 +128,14 @@ impl Rules {
         }
     }
 
-    /// The same for the tool that a call names. A call that names none is its server's to refuse.
+    /// The same for the tool that a call names. Where there are rules, one that names none by a text
+    /// is not passed on: its server might read a name into it.
     pub(crate) fn may_call_named(&self, subject: &Subject, server: &str, call: &Params) -> bool {
         if !self.servers.contains_key(server) {
             return true;
         }
-        let tool = call.name().unwrap_or_default();
-        self.may_call(subject, server, &tool)
+        call.name()
+            .is_some_and(|tool| self.may_call(subject, server, &tool))
     }
 }
 

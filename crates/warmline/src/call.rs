@@ -108,9 +108,7 @@ pub(crate) async fn carry(
 ) -> Result<Answered> {
     let mut way = Way::begin(caller, entry, job)?;
     way.held = held;
-    let present = caller
-        .enter()
-        .map_err(|trouble| way.over(trouble, Delivery::Unsent))?;
+    let present = caller.enter().map_err(|trouble| way.refused(trouble))?;
     let busy = held.map(Holder::busy);
     // Pinned here: whoever watches a call does not hold a copy of it.
     let went = caller
@@ -128,13 +126,16 @@ pub(crate) async fn carry(
 fn allowed(caller: &Caller, entry: &Entry, job: &Job) -> Result<(), Trouble> {
     caller.engine.admit()?;
     entry.may_be_used(&caller.engine)?;
-    let Some(tool) = &job.tool else {
-        return Ok(());
+    let what = match &job.tool {
+        Some(tool) if !entry.may_call(&caller.engine, tool) => {
+            format!("`{tool}` of `{}` may not be called", entry.name)
+        },
+        // Its server might read a name into it, and that name might be a denied one.
+        None if tool_name::is_call(&job.method) && entry.chooses_tools(&caller.engine) => {
+            format!("a call of `{}` has to name its tool by a text", entry.name)
+        },
+        Some(_) | None => return Ok(()),
     };
-    if entry.may_call(&caller.engine, tool) {
-        return Ok(());
-    }
-    let what = format!("`{tool}` of `{}` may not be called", entry.name);
     Err(Trouble::new(Reason::NotAllowed, what))
 }
 
@@ -230,13 +231,18 @@ impl<'a> Way<'a> {
             counted,
         };
         if let Err(trouble) = allowed(caller, entry, &way.job) {
-            return Err(way.over(trouble, Delivery::Unsent));
+            return Err(way.refused(trouble));
         }
         if way.job.patience.total.is_zero() {
             let trouble = way.late("there was none to begin with");
-            return Err(way.over(trouble, Delivery::Unsent));
+            return Err(way.refused(trouble));
         }
         Ok(way)
+    }
+
+    /// The error of a call that is not even tried.
+    fn refused(&mut self, trouble: Trouble) -> Error {
+        self.over(trouble, Delivery::Unsent).after(0)
     }
 
     async fn go(&mut self) -> Result<Answered> {

@@ -30,12 +30,14 @@ fn strict() -> Rules {
 
 /// Another configuration, with these servers and these rules.
 fn reload(world: &World, servers: &[(&str, String)], rules: Rules) {
-    let declared = servers.iter();
+    let server = |(name, url): &(&str, String)| Server::http(*name, url.as_str());
+    reload_as(world, &|| servers.iter().map(server).collect(), rules);
+}
+
+/// The same, with servers about which more is decided.
+pub(crate) fn reload_as(world: &World, servers: &dyn Fn() -> Vec<Server>, rules: Rules) {
     let wanted = || Wanted {
-        servers: declared
-            .clone()
-            .map(|(name, url)| Server::http(*name, url.as_str()))
-            .collect(),
+        servers: servers(),
         engine: EngineSettings::default(),
         gateway: GatewaySettings::default(),
         accesses: Accesses::default(),
@@ -156,5 +158,68 @@ async fn rules_of_a_removed_server_go_with_it() {
     };
     let freed = tokio::time::timeout(Duration::from_secs(20), free).await;
     assert!(freed.is_ok(), "the old rules still count");
+    world.finish().await;
+}
+
+/// Where rules choose among the tools of a server, a call that names none by a text goes nowhere: its
+/// server might read the name of a denied one into it. Without such rules that is its server's to
+/// refuse. Whatever rules forbid was not tried, and that is what is told.
+#[tokio::test]
+async fn a_call_that_names_no_tool_by_a_text_passes_no_rule() {
+    let world = World::of_alice(Personality::legacy()).await;
+    let server = || Server::http(LEDGER, world.server.url());
+    let alice = somebody(&world, "alice", &format!("/servers/{LEDGER}/mcp"));
+    let of_alice = ServerRules {
+        allow: Vec::new(),
+        deny: vec![Rule {
+            whose: Whose::Named("alice".to_owned()),
+            tools: Some(vec!["counter".to_owned()]),
+        }],
+    };
+    let of_alice = Rules::none().with(LEDGER, of_alice);
+    let calls = [
+        json!({ "name": ["counter"] }),
+        json!({ "name": { "toString": "counter" } }),
+        json!({ "name": 7 }),
+        json!({ "Name": "counter" }),
+        json!({}),
+    ];
+    let rows: [(&str, &dyn Fn() -> Vec<Server>, Rules, bool); 4] = [
+        ("of a caller", &|| vec![server()], of_alice, false),
+        (
+            "denied",
+            &|| vec![server().deny(["counter"])],
+            Rules::none(),
+            false,
+        ),
+        (
+            "allowed",
+            &|| vec![server().allow(["echo"])],
+            Rules::none(),
+            false,
+        ),
+        ("none", &|| vec![server()], Rules::none(), true),
+    ];
+    for (what, servers, rules, passes) in rows {
+        reload_as(&world, servers, rules);
+        assert!(is_done(&alice, "echo").await, "{what}");
+        for params in &calls {
+            let received = || world.server.ledger().received("tools/call");
+            let before = received();
+            let call =
+                json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+            let answer = alice.post(&call).await.answer().await;
+            let told = &answer["error"]["data"]["warmline"];
+            assert_eq!(told["code"] != "not-allowed", passes, "{what}: {answer}");
+            assert_eq!(received() - before, usize::from(passes), "{what}: {params}");
+        }
+        if !passes {
+            let answer = alice.call("counter", json!({})).await;
+            let told = &answer["error"]["data"]["warmline"];
+            let said = (&told["code"], &told["delivery"], &told["attempts"]);
+            let expected = (&json!("not-allowed"), &json!("unsent"), &json!(0));
+            assert_eq!(said, expected, "{what}: {answer}");
+        }
+    }
     world.finish().await;
 }

@@ -11,10 +11,15 @@ use warmline_core::protocol::params::Params;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ToolName(Bytes);
 
+/// Whether a method calls a tool.
+pub(super) fn is_call(method: &str) -> bool {
+    method == "tools/call"
+}
+
 impl ToolName {
-    /// The tool that such a request calls, if it calls one.
+    /// The tool that such a request calls, if it calls one and names it by a text.
     pub(crate) fn of(method: &str, params: &Params) -> Option<Self> {
-        if method != "tools/call" {
+        if !is_call(method) {
             return None;
         }
         Some(Self(match params.name()? {

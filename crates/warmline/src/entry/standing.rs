@@ -80,6 +80,14 @@ impl Entry {
         })
     }
 
+    /// Whether only some of its tools may be called, by what was said last.
+    pub(crate) fn chooses_tools(&self, engine: &Engine) -> bool {
+        self.with_rules(engine, |ruling| {
+            let policy = ruling.policy();
+            !(policy.allow.is_empty() && policy.deny.is_empty())
+        })
+    }
+
     /// Asks the entry whose rules count for this one: itself, or what was declared after it under
     /// its name. What was taken away is held to what counted then.
     pub(crate) fn with_rules<T>(&self, engine: &Engine, ask: impl FnOnce(&Self) -> T) -> T {
