@@ -225,12 +225,11 @@ async fn serve<I>(
     // Who comes so late says one thing, and is not kept.
     let is_late = *stopping.borrow();
     let limits = shared.gate.limits();
-    let counts = Arc::clone(&shared.counts);
+    let leaving = Arc::clone(&shared);
     let turns = Arc::new(Turns::default());
     let socket = Stalling::new(socket, limits.stalled_after).telling(move || {
-        counts.undelivered.one_more(Undelivered::Stalled);
-        let from = peer.shown();
-        tracing::info!(from, "a client that reads nothing was left");
+        leaving.counts.undelivered.one_more(Undelivered::Stalled);
+        leaving.faults.tell_of_stalled(peer);
     });
     let socket = Paced::new(socket, Arc::clone(&turns), &limits);
     let (refusing, refused) = (Arc::clone(&shared), Arc::clone(&turns));

@@ -19,11 +19,17 @@ use crate::who::Peer;
 /// So long the same reason is not told again.
 const QUIET: Duration = Duration::from_secs(10);
 
+/// The places of what is no reason of the door.
+const MESSAGE: usize = TurnedAwayFor::ALL.len();
+const ERA: usize = MESSAGE + 1;
+const STALLED: usize = ERA + 1;
+
 /// What was told lately.
 #[derive(Debug)]
 pub(crate) struct Faults {
     begun: Instant,
-    /// One for each reason of the door, and two for messages that a face refused.
+    /// One for each reason of the door, two for messages that a face refused, and one for clients
+    /// that were left.
     lately: Box<[Lately]>,
     /// The same for lines of the audit: one for each reason of the door.
     audited: Box<[Lately]>,
@@ -42,7 +48,7 @@ impl Default for Faults {
         Self {
             begun: clock::now(),
             audited: quiet(TurnedAwayFor::ALL.len()),
-            lately: quiet(TurnedAwayFor::ALL.len() + 2),
+            lately: quiet(STALLED + 1),
         }
     }
 }
@@ -56,8 +62,8 @@ impl Faults {
         let told = reply::told(response);
         let (reason, place) = match (why, told.map(|told| told.matter)) {
             (Some(why), _) => (why.word(), why.place()),
-            (None, Some(Matter::Message)) => ("message", TurnedAwayFor::ALL.len()),
-            (None, Some(Matter::Era)) => ("era", TurnedAwayFor::ALL.len() + 1),
+            (None, Some(Matter::Message)) => ("message", MESSAGE),
+            (None, Some(Matter::Era)) => ("era", ERA),
             (None, None) => return,
         };
         let line = Line {
@@ -91,6 +97,18 @@ impl Faults {
         match self.due(self.lately.get(why.place())) {
             None => line.write_for_debugging(),
             Some(unsaid) => line.write(Some(why), (unsaid > 0).then_some(unsaid)),
+        }
+    }
+
+    /// A client that took nothing of what was written for it was left.
+    pub(super) fn tell_of_stalled(&self, peer: Peer) {
+        let from = peer.shown();
+        match self.due(self.lately.get(STALLED)) {
+            None => tracing::debug!(from, "a client that reads nothing was left"),
+            Some(unsaid) => {
+                let more = (unsaid > 0).then_some(unsaid);
+                tracing::info!(from, more, "a client that reads nothing was left");
+            },
         }
     }
 

@@ -1,6 +1,6 @@
 //! Clients that leave, or stop to read: what is counted of them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
@@ -8,6 +8,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use warmline_testkit::Personality;
 
 use super::exposition::Scraped;
+use super::logbook::Logbook;
 use super::wire::{self, Legacy};
 use super::world::{World, until};
 
@@ -194,6 +195,35 @@ async fn a_reply_that_a_slow_reader_never_took_is_counted() {
     becomes(&world, DROPPED, ("why", "stalled"), 1.0).await;
     assert_eq!(world.server.ledger().executions("big"), 1);
     drop(asked);
+    world.finish().await;
+}
+
+/// reliability F39: however many clients read nothing, the log has one line of it in ten seconds.
+#[tokio::test]
+async fn clients_that_read_nothing_do_not_fill_the_log() {
+    let (book, _guard) = Logbook::open();
+    let world = world(Personality::legacy()).await;
+    let client = Legacy::greet(&world, PATH, "2025-11-25", json!({})).await;
+    let headers = [
+        ("Mcp-Session-Id", client.ticket.as_str()),
+        ("MCP-Protocol-Version", "2025-11-25"),
+    ];
+    let began = Instant::now();
+    for id in 1_i32..=3 {
+        let message = wire::call(id.into(), "big", json!({ "bytes": 4 << 20 }));
+        let unread = ask(&world, &headers, &message).await;
+        becomes(&world, DROPPED, ("why", "stalled"), f64::from(id)).await;
+        drop(unread);
+    }
+    let lines = book.lines();
+    let told = |level: &str| {
+        let said = |line: &&String| line.contains("reads nothing") && line.starts_with(level);
+        lines.iter().filter(said).count()
+    };
+    let most = 1 + began.elapsed().as_secs() / 10;
+    let (aloud, quietly) = (told("INFO"), told("DEBUG"));
+    assert_eq!(aloud + quietly, 3, "{lines:#?}");
+    assert!((1..=most).contains(&(aloud as u64)), "{lines:#?}");
     world.finish().await;
 }
 
