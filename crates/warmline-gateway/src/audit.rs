@@ -125,18 +125,19 @@ impl Audit {
 
     /// Somebody was not let in.
     pub(crate) fn turned_away(&self, head: &Parts, subject: &str, why: &'static str) {
-        self.turned_away_after(head, (subject, why), 0);
+        self.turned_away_after(Some(head.uri.path()), (subject, why), 0);
     }
 
-    /// The same, after so many others for whom no line was written.
+    /// The same, after so many others for whom no line was written. Who did not come as far as to
+    /// say so wanted to go to no path.
     pub(crate) fn turned_away_after(
         &self,
-        head: &Parts,
+        path: Option<&str>,
         (subject, why): (&str, &'static str),
         left_out: u64,
     ) {
         let mut said = Self::said(subject);
-        put(&mut said, "path", Some(cut(head.uri.path())));
+        put(&mut said, "path", path.map(cut));
         put(&mut said, "refused", Some(why));
         if left_out > 0 {
             said.insert("more".to_owned(), json!(left_out));

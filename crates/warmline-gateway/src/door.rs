@@ -41,8 +41,8 @@ use self::limits::Connected;
 pub use self::limits::Limits;
 use self::pace::{Answering, Paced, Turns};
 use self::refusing::{
-    Refusal, closing, foreign, no_such_run, not_let_in, not_there, parting, reason_of, too_late,
-    too_many_strangers, two_credentials, unclear, unreadable,
+    Refusal, closing, foreign, no_such_run, not_let_in, not_there, note_nobody, parting, reason_of,
+    too_late, too_many_strangers, two_credentials, unclear, unreadable,
 };
 pub use self::resource::Resource;
 use self::socket::LocalListener;
@@ -176,6 +176,7 @@ fn turn_away(socket: &TcpStream) {
 fn no_room(shared: &Shared, peer: Peer) {
     let why = TurnedAwayFor::Connections;
     shared.counts.turned_away.one_more(why);
+    note_nobody(shared, None, why);
     let what = "there are too many connections";
     shared.faults.tell_of_connection(why, peer, what);
 }
@@ -184,6 +185,7 @@ fn no_room(shared: &Shared, peer: Peer) {
 fn no_http(shared: &Shared, peer: Peer) {
     let why = TurnedAwayFor::Head;
     shared.counts.turned_away.one_more(why);
+    note_nobody(shared, None, why);
     let what = "a connection does not speak HTTP/1.1";
     shared.faults.tell_of_connection(why, peer, what);
 }
@@ -241,7 +243,7 @@ async fn serve<I>(
     let service = service_fn(move |request| {
         let (shared, (turn, bounds)) = (Arc::clone(&shared), turns.begin());
         async move {
-            let answer = match unclear(&shared, request.headers(), bounds, peer) {
+            let answer = match unclear(&shared, &request, bounds, peer) {
                 Some(refusal) => refusal,
                 None => answer_behind(&shared, request, (peer, opens)).await,
             };
@@ -385,17 +387,8 @@ async fn passed(
 
 /// A refusal of a request of which nobody asked yet whose it is, with its line in the audit.
 fn nobodys(shared: &Shared, head: &Parts, refusal: Refusal) -> Refusal {
-    note_nobody(shared, head, refusal.why);
+    note_nobody(shared, Some(head.uri.path()), refusal.why);
     refusal
-}
-
-/// The line in the audit for somebody nobody knows. Of many that come alike one is written.
-fn note_nobody(shared: &Shared, head: &Parts, why: TurnedAwayFor) {
-    if let Some(audit) = &shared.audit
-        && let Some(left_out) = shared.faults.due_in_audit(why)
-    {
-        audit.turned_away_after(head, ("nobody", why.word()), left_out);
-    }
 }
 
 /// What is wrong with a request that is about a run.
@@ -503,7 +496,7 @@ async fn let_in(
     if let Peer::Address(address) = peer {
         shared.gate.stranger(address);
     }
-    note_nobody(shared, head, reason_of(turned_away));
+    note_nobody(shared, Some(head.uri.path()), reason_of(turned_away));
     if is_tired {
         return Err(TurnedAwayFor::Strangers.with(too_many_strangers()));
     }

@@ -12,7 +12,7 @@ use http::header::{
 };
 use http::request::Parts;
 use http::uri::Authority;
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 
@@ -93,7 +93,7 @@ pub(super) fn unreadable(shared: &Shared, peer: Peer, status: StatusCode) -> Byt
         StatusCode::REQUEST_TIMEOUT => TurnedAwayFor::TooSlow,
         _ => TurnedAwayFor::Head,
     };
-    turned_away_at_once(shared, peer, (why, &response));
+    turned_away_at_once(shared, peer, None, (why, &response));
     match response.body_mut() {
         Body::Whole(bytes) => bytes.take().unwrap_or_default(),
         Body::Empty | Body::Events(_) | Body::Lines(_) | Body::Told(_) => Bytes::new(),
@@ -104,11 +104,11 @@ pub(super) fn unreadable(shared: &Shared, peer: Peer, status: StatusCode) -> Byt
 /// may have seen another one. Nothing that follows it is believed.
 pub(super) fn unclear(
     shared: &Shared,
-    headers: &HeaderMap,
+    request: &Request<Incoming>,
     bounds: Bounds,
     peer: Peer,
 ) -> Option<Response<Body>> {
-    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    let mut codings = request.headers().get_all(TRANSFER_ENCODING).iter();
     let is_plain = codings.all(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked"));
     if is_plain && bounds == Bounds::Clear {
         return None;
@@ -117,7 +117,8 @@ pub(super) fn unclear(
     let status = StatusCode::BAD_REQUEST;
     let mut response = reply::error(status, None, RpcCode::Invalid, what);
     closing(&mut response);
-    turned_away_at_once(shared, peer, (TurnedAwayFor::Head, &response));
+    let path = Some(request.uri().path());
+    turned_away_at_once(shared, peer, path, (TurnedAwayFor::Head, &response));
     Some(response)
 }
 
@@ -125,12 +126,23 @@ pub(super) fn unclear(
 fn turned_away_at_once(
     shared: &Shared,
     peer: Peer,
+    path: Option<&str>,
     (why, response): (TurnedAwayFor, &Response<Body>),
 ) {
+    note_nobody(shared, path, why);
     shared.counts.turned_away.one_more(why);
     shared.faults.tell(Some(why), peer, response);
     let class = StatusClass::of(response.status());
     shared.counts.requests.one_more(Face::None, class);
+}
+
+/// The line in the audit for somebody nobody knows. Of many that come alike one is written.
+pub(super) fn note_nobody(shared: &Shared, path: Option<&str>, why: TurnedAwayFor) {
+    if let Some(audit) = &shared.audit
+        && let Some(left_out) = shared.faults.due_in_audit(why)
+    {
+        audit.turned_away_after(path, ("nobody", why.word()), left_out);
+    }
 }
 
 /// What is wrong with where a request comes from: a page of elsewhere sent it, or it came under a

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use http::Method;
 use serde_json::{Value, json};
@@ -511,4 +512,39 @@ async fn what_is_refused_at_other_listeners_has_its_line() {
     });
     let lines: Vec<_> = lines.collect();
     assert_eq!(lines, ["/admin/nothing", "/admin/drain"]);
+}
+
+/// DESIGN 7: what is refused before it is a request has its line in the audit too: nobody's, without a
+/// path where none was read.
+#[tokio::test]
+async fn a_head_that_is_no_request_has_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("audit.jsonl");
+    let world = World::with(Personality::legacy(), |mut options| {
+        options.audit = Some(AuditOptions {
+            file: file.clone(),
+            arguments: Vec::new(),
+        });
+        options.limits.head_within = Duration::from_millis(100);
+        options
+    })
+    .await;
+    let address = world.gateway.address();
+    let long = format!("GET /mcp HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(64 << 10));
+    for (text, status) in [("not HTTP at all\r\n\r\n", 400), ("GET /mcp HT", 408)] {
+        assert_eq!(send(address, text).await.status, status);
+    }
+    assert_eq!(send(address, &long).await.status, 431);
+    world.finish().await;
+    let text = fs::read_to_string(&file).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+    let said = lines.map(|line: Value| {
+        assert_eq!(
+            (&line["subject"], &line["path"]),
+            (&json!("nobody"), &Value::Null)
+        );
+        line["refused"].as_str().unwrap().to_owned()
+    });
+    // Of many that come alike one is written.
+    assert_eq!(said.collect::<Vec<_>>(), ["head", "too-slow"]);
 }
