@@ -314,6 +314,15 @@ impl Run {
         CURRENT.sync_scope(self.clone(), body)
     }
 
+    /// Does something for as long as the run lasts; none where the run is over before. It is no call:
+    /// it keeps no run from resting, and no end of one waits for it.
+    ///
+    /// # Cancel safety
+    /// As that of what is done.
+    pub async fn while_live<F: Future>(&self, doing: F) -> Option<F::Output> {
+        self.shared.until_cut(doing).await
+    }
+
     /// Leaves a named run to its record and its idle limit, instead of ending it.
     pub fn detach(mut self) {
         self.role = Role::Joined;

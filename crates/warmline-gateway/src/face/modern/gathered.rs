@@ -24,7 +24,7 @@ use warmline::{Code, Listener, News, ServerHandle, clock};
 use super::Way;
 use super::listen::{
     ACKNOWLEDGED, COMPLETE, Ear, FIRST_PAUSE, LONGEST_PAUSE, METHOD, STOOD, hear, no_room,
-    not_as_json, stopped,
+    not_as_json, stopped, while_live,
 };
 use super::promise::{Came, Everybody, Promise, Told, Wanted};
 use super::together::Together;
@@ -79,7 +79,7 @@ pub(super) async fn answer(
     let turned_out = visit.turned_out();
     let calling: Calling = Box::pin(async move {
         tokio::select! {
-            () = place.stay() => {},
+            _ = while_live(place.way.run.as_ref(), place.stay()) => {},
             () = stopped(&mut stopping) => {},
             () = turned_out => {},
         }

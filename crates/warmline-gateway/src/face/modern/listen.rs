@@ -21,7 +21,7 @@ use warmline::core::key::Digest;
 use warmline::core::protocol::meta;
 use warmline::core::protocol::params::Params;
 use warmline::core::protocol::splice::Edit;
-use warmline::{Code, Error, Listener, News, ServerHandle, clock};
+use warmline::{Code, Error, Listener, News, Run, ServerHandle, clock};
 
 use super::task::Tasks;
 use super::together::{Lists, Together};
@@ -66,11 +66,14 @@ pub(super) async fn answer(visit: &Visit<'_>, asked: Asked) -> Response<Body> {
     let ear = Arc::new(ear.noted_in(line));
     let mut stopping = shared.stopping.clone();
     let (turned_out, candour) = (visit.turned_out(), visit.candour());
-    let (server, params) = (asked.server, asked.params);
+    let (server, params, run) = (asked.server, asked.params, asked.run);
     let together = shared.together.clone();
     let calling: Calling = Box::pin(async move {
+        let staying = stay((&together, &server), &params, (&ear, candour));
         let ended = tokio::select! {
-            ended = stay((&together, &server), &params, (&ear, candour)) => ended,
+            ended = while_live(run.as_ref(), staying) => {
+                ended.unwrap_or_else(|| ear.ended(COMPLETE))
+            },
             () = stopped(&mut stopping) => ear.ended(COMPLETE),
             () = turned_out => ear.ended(COMPLETE),
         };
@@ -134,6 +137,15 @@ async fn stay(
         }
         clock::sleep(pause).await;
         pause = LONGEST_PAUSE.min(pause * 2);
+    }
+}
+
+/// Stays for as long as the run that a listen belongs to: a stream that is held for many goes on
+/// without it. Whoever names the run next begins another.
+pub(super) async fn while_live<F: Future>(run: Option<&Run>, staying: F) -> Option<F::Output> {
+    match run {
+        Some(run) => run.while_live(staying).await,
+        None => Some(staying.await),
     }
 }
 

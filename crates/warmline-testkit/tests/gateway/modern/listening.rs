@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use warmline::Server;
+use warmline::core::era::Era;
+use warmline::{Server, Warmline};
 use warmline_gateway::{AuditOptions, Options};
-use warmline_testkit::{CutAt, End, Fault, Personality, Rule};
+use warmline_testkit::{CutAt, End, Fault, LedgerServer, Personality, Rule};
 
 use super::wire::{Stream, Wire, call, request};
-use crate::world::World;
+use crate::world::{World, known};
 
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 const LIMIT: Duration = Duration::from_secs(10);
@@ -123,6 +124,45 @@ async fn list_changes_for_many_come_from_one_listen() {
     let again = for_lists(&world, "alice", place, &one, tools()).await;
     open(&world, 1).await;
     drop(again);
+    open(&world, 0).await;
+    world.finish().await;
+}
+
+/// P82: a listen ends with its run, whatever it wants to hear of and at whichever place; those outside
+/// the run go on.
+#[tokio::test]
+async fn a_listen_for_lists_ends_with_its_run() {
+    let server = LedgerServer::start(Personality::modern()).unwrap();
+    let declared = Server::http("ledger", server.url()).era(Era::Modern);
+    let warm = Warmline::builder().server(declared).build().unwrap();
+    let people = ["alice"];
+    let world = World::around(server, warm, |options, vault| {
+        known(options, vault, &people)
+    })
+    .await;
+    let tools = || json!({ "toolsListChanged": true });
+    let (one, two, three) = (json!(1), json!(2), json!(3));
+    let place = "/servers/ledger/mcp";
+    let mut outside = for_lists(&world, "alice", place, &one, tools()).await;
+    let in_run = format!("/runs/r{place}");
+    let at_server = for_lists(&world, "alice", &in_run, &two, tools()).await;
+    let among_all = for_lists(&world, "alice", "/runs/r/mcp", &three, tools()).await;
+    let end = request("ping", json!({}))
+        .at("/runs/r")
+        .http("DELETE")
+        .body("");
+    let end = end.with("Authorization", "Bearer token-of-alice");
+    assert_eq!(end.send(&world).await.status, 204);
+    for (mut stream, id) in [(at_server, two), (among_all, three)] {
+        let last = tokio::time::timeout(LIMIT, next(&mut stream, &id)).await;
+        let last = last.expect("it outlives its run");
+        assert_eq!(last["result"]["resultType"], "complete", "{last}");
+        assert!(stream.message().await.is_none());
+    }
+    world.server.control().change_tools();
+    let told = next(&mut outside, &one).await;
+    assert_eq!(told["method"], "notifications/tools/list_changed");
+    drop(outside);
     open(&world, 0).await;
     world.finish().await;
 }
