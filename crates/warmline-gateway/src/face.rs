@@ -39,11 +39,21 @@ use crate::terms;
 use crate::which;
 use crate::who::{Peer, Subject};
 
+/// At which place a request came in, wherever it goes from there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CameAt {
+    /// That of its server.
+    OneServer,
+    /// That of all servers.
+    AllServers,
+}
+
 /// A request that was let in.
 pub(crate) struct Visit<'a> {
     pub(crate) shared: &'a Arc<Shared>,
     pub(crate) subject: Subject,
     pub(crate) target: Target<'a>,
+    pub(crate) came_at: CameAt,
     pub(crate) head: &'a Parts,
     /// Where it comes from.
     pub(crate) peer: Peer,
@@ -66,6 +76,10 @@ impl<'a> Visit<'a> {
             noted: shared.audit.is_some().then(Arc::default),
             shared,
             subject,
+            came_at: match target.server {
+                Some(_) => CameAt::OneServer,
+                None => CameAt::AllServers,
+            },
             target,
             head,
             peer,
@@ -82,6 +96,7 @@ impl<'a> Visit<'a> {
                 run: self.target.run,
                 server: Some(server),
             },
+            came_at: self.came_at,
             head: self.head,
             peer: self.peer,
             burden: self.burden,

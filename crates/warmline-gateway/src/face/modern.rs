@@ -40,7 +40,7 @@ use warmline::core::protocol::splice::{self, Edit};
 use warmline::upstream::Roomy;
 use warmline::{Error, IdentityHandle, Listener, News, Run, ServerHandle};
 
-use self::state::Binding;
+use self::state::{Binding, Occasion};
 use self::task::{Extensions, Tasks};
 use super::{Headless, PartingWords, Visit, method_named, raw_id};
 use crate::body::Body;
@@ -100,7 +100,6 @@ async fn call(visit: &Visit<'_>, asked: Asked, method: Cow<'static, str>) -> Res
         },
     };
     let lane = Arc::new(Lane::new(Keep::Nothing));
-    let may_ask = state::may_ask(&method);
     let trace = trace::passed_on(visit.head, &asked.params);
     let call = asked
         .server
@@ -115,21 +114,24 @@ async fn call(visit: &Visit<'_>, asked: Asked, method: Cow<'static, str>) -> Res
     let ear = Arc::new(ear);
     let call = call.listened_by(Arc::<Ear>::clone(&ear));
     let (id, server, who, run) = (asked.id, asked.server, asked.who, asked.run);
-    let (extensions, tasks) = (asked.extensions, asked.tasks);
+    let (extensions, tasks, occasion) = (asked.extensions, asked.tasks, asked.occasion);
     let (shared, candour) = (Arc::clone(visit.shared), visit.candour());
     let calling: Calling = Box::pin(async move {
         let result = match pass.ended(&server, call.unboxed().await) {
-            Ok(result) if may_ask => Binding {
+            Ok(result) => result,
+            Err(error) => {
+                return failed(&server, &id, (&error, ear.heard()), candour).await;
+            },
+        };
+        let result = match &occasion {
+            Some(occasion) => Binding {
                 vault: shared.warm.vault(),
                 who,
                 server: server.name(),
                 run: run.as_ref().map(Run::name),
             }
-            .seal(result, &extensions),
-            Ok(result) => state::understood(&result, &extensions).map(|()| tasks.named(result)),
-            Err(error) => {
-                return failed(&server, &id, (&error, ear.heard()), candour).await;
-            },
+            .seal(result, occasion, &extensions),
+            None => state::understood(&result, &extensions).map(|()| tasks.named(result)),
         };
         Ended {
             status: StatusCode::OK,
@@ -186,6 +188,8 @@ struct Asked {
     run: Option<Run>,
     /// The tasks that it names.
     tasks: Tasks,
+    /// What a state is for that its server may answer with; none where it may not.
+    occasion: Option<Occasion>,
     extensions: Extensions,
     accepts: Accepts,
     /// What its reports of progress are to name.
@@ -217,13 +221,15 @@ impl Asked {
         let wants_logs = params.meta_member(meta::LOG_LEVEL).is_some();
         let token = token.map(|token| params.raw().slice_ref(token));
         let extensions = Extensions::of(&params);
-        let (params, tasks) = upward(binding, method, params)?;
+        let occasion = Occasion::of(method, &params, visit.came_at);
+        let (params, tasks) = upward(binding, (method, occasion.as_ref()), params)?;
         Ok(Self {
             id: raw_id(message),
             server,
             who,
             run: way.run,
             tasks,
+            occasion,
             extensions,
             accepts: super::accepts(visit.head).unwrap_or(Accepts::Both),
             token,
@@ -281,13 +287,12 @@ impl Way {
 /// to us.
 fn upward(
     binding: Binding<'_>,
-    method: &str,
+    (method, occasion): (&str, Option<&Occasion>),
     params: Params,
 ) -> Result<(Params, Tasks), NotPassed> {
-    let state = if state::may_ask(method) {
-        binding.open(&params)
-    } else {
-        Ok(None)
+    let state = match occasion {
+        Some(occasion) => binding.open(&params, occasion),
+        None => Ok(None),
     };
     let state = state.map_err(|state::NotOurs| NotPassed::BadState)?;
     let (tasks, named) = Tasks::of(binding, method, &params).map_err(|task::Unknown| {

@@ -264,11 +264,11 @@ async fn read_from_first(
         let asked = Asked::of(&there, message, params.clone()).ok()?;
         let look = Look::at(&there, &server, params)?;
         let read = look.read(server.request_raw(owner::READ, asked.params).relayed());
-        let (who, run) = (asked.who, asked.run);
-        Some(async move { read.await.map(|result| (who, run, server, result)) })
+        let whose = (asked.who, asked.run, asked.occasion?);
+        Some(async move { read.await.map(|result| (whose, server, result)) })
     });
     let reading = Vec::from_iter(reading);
-    let Some((who, run, server, result)) = owner::first_of(reading).await else {
+    let Some(((who, run, occasion), server, result)) = owner::first_of(reading).await else {
         return reply::answer(no_such_resource(message, uri));
     };
     let binding = Binding {
@@ -277,7 +277,7 @@ async fn read_from_first(
         server: server.name(),
         run: run.as_ref().map(Run::name),
     };
-    match binding.seal(result, &Extensions::of(params)) {
+    match binding.seal(result, &occasion, &Extensions::of(params)) {
         Ok(result) => answer(message, &result),
         Err(trouble) => reply::answer(state::not_passed_on(message.raw_id(), &trouble)),
     }

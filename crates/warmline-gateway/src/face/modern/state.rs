@@ -23,6 +23,7 @@ use warmline::seal::Purpose;
 use warmline::{Vault, clock};
 
 use super::task::{self, Extensions};
+use crate::face::CameAt;
 use crate::reply::{self, RpcCode};
 
 /// The member that holds it, in results and in parameters.
@@ -32,7 +33,9 @@ const KIND: &str = "\"resultType\"";
 /// So long a state can be used, in seconds: as long as a call may take.
 const LASTS: u64 = 60 * 60;
 /// The methods that may be answered with a question.
-const ASKING: [&str; 3] = ["tools/call", "resources/read", "prompts/get"];
+const ASKING: [&str; 3] = ["tools/call", READ, "prompts/get"];
+/// The one that names what it is about by a URI.
+const READ: &str = "resources/read";
 
 /// Whose a state is, for which server, and in which run.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +46,46 @@ pub(super) struct Binding<'a> {
     pub(super) run: Option<&'a str>,
 }
 
-/// It is no state that was given to this caller for this server in this run, or it is too old.
+/// What a state was given for, as its caller says it: only the same request comes back with it.
+#[derive(Clone, Debug)]
+pub(super) struct Occasion {
+    method: &'static str,
+    /// What is asked for, by its name or its URI at that place.
+    name: Bytes,
+    came_at: CameAt,
+}
+
+impl Occasion {
+    /// That of a request; none where no question can be the answer, and so there is no state.
+    pub(super) fn of(method: &str, params: &Params, came_at: CameAt) -> Option<Self> {
+        let method = ASKING.into_iter().find(|asking| *asking == method)?;
+        let name = match method {
+            READ => params.uri(),
+            _ => params.name(),
+        };
+        let name = match name {
+            None => Bytes::new(),
+            Some(Cow::Borrowed(plain)) => params.raw().slice_ref(plain.as_bytes()),
+            Some(Cow::Owned(unescaped)) => unescaped.into(),
+        };
+        Some(Self {
+            method,
+            name,
+            came_at,
+        })
+    }
+
+    fn parts(&self) -> [&[u8]; 3] {
+        let came_at: &[u8] = match self.came_at {
+            CameAt::OneServer => b"one",
+            CameAt::AllServers => b"all",
+        };
+        [self.method.as_bytes(), &self.name, came_at]
+    }
+}
+
+/// It is no state that was given to this caller for this request to this server in this run, or it
+/// is too old.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NotOurs;
 
@@ -114,34 +156,37 @@ fn unreadable() -> Trouble {
     Trouble::new(Reason::Internal, what)
 }
 
-/// Whether a method may be answered with a question, and so has a state.
-pub(super) fn may_ask(method: &str) -> bool {
-    ASKING.contains(&method)
-}
-
 impl Binding<'_> {
-    /// Whose a thing of this kind is.
-    pub(super) fn digest(self, kind: &str) -> Digest {
+    /// Whose a thing of this kind is, and what it was given for where that matters.
+    pub(super) fn digest(self, kind: &str, given_for: &[&[u8]]) -> Digest {
         let run = self.run.unwrap_or_default();
-        let parts: [&[u8]; 4] = [
+        let whose: [&[u8]; 4] = [
             kind.as_bytes(),
             self.who.bytes(),
             self.server.as_bytes(),
             // No run is called nothing.
             run.as_bytes(),
         ];
+        let parts = [&whose, given_for].concat();
         self.vault.digest(Purpose::Route, &parts)
     }
 
     /// The result with the server's state sealed, or the task that it hands out; as it is where it
     /// has neither.
-    pub(super) fn seal(self, result: Bytes, extensions: &Extensions) -> Result<Bytes, Trouble> {
-        self.seal_until(result, extensions, clock::wall_seconds() + LASTS)
+    pub(super) fn seal(
+        self,
+        result: Bytes,
+        given_for: &Occasion,
+        extensions: &Extensions,
+    ) -> Result<Bytes, Trouble> {
+        let until = clock::wall_seconds() + LASTS;
+        self.seal_until(result, given_for, extensions, until)
     }
 
     fn seal_until(
         self,
         result: Bytes,
+        given_for: &Occasion,
         extensions: &Extensions,
         until: u64,
     ) -> Result<Bytes, Trouble> {
@@ -149,7 +194,9 @@ impl Binding<'_> {
             return Ok(result);
         };
         let (member, sealed) = match (&*kind, asking.state, asking.task) {
-            ("input_required", Some(state), _) => (MEMBER, self.seal_state(state, until)?),
+            ("input_required", Some(state), _) => {
+                (MEMBER, self.seal_state(state, given_for, until)?)
+            },
             (task::KIND, _, Some(id)) => (task::MEMBER, self.seal_task(id.get())?),
             _ => return Ok(result),
         };
@@ -160,10 +207,15 @@ impl Binding<'_> {
     }
 
     /// The very bytes of the server, quotes and all, as its caller gets them.
-    fn seal_state(self, state: &RawValue, until: u64) -> Result<String, Trouble> {
+    fn seal_state(
+        self,
+        state: &RawValue,
+        given_for: &Occasion,
+        until: u64,
+    ) -> Result<String, Trouble> {
         let mut plain = until.to_le_bytes().to_vec();
         plain.extend_from_slice(state.get().as_bytes());
-        let bound_to = self.digest("state");
+        let bound_to = self.digest("state", &given_for.parts());
         let sealed = self
             .vault
             .seal(Purpose::RequestState, bound_to.bytes(), &plain)?;
@@ -171,17 +223,26 @@ impl Binding<'_> {
     }
 
     /// The server's own state, raw, where the parameters hold one.
-    pub(super) fn open(self, params: &Params) -> Result<Option<Vec<u8>>, NotOurs> {
-        self.open_at(params, clock::wall_seconds())
+    pub(super) fn open(
+        self,
+        params: &Params,
+        given_for: &Occasion,
+    ) -> Result<Option<Vec<u8>>, NotOurs> {
+        self.open_at(params, given_for, clock::wall_seconds())
     }
 
-    fn open_at(self, params: &Params, now: u64) -> Result<Option<Vec<u8>>, NotOurs> {
+    fn open_at(
+        self,
+        params: &Params,
+        given_for: &Occasion,
+        now: u64,
+    ) -> Result<Option<Vec<u8>>, NotOurs> {
         let Some(raw) = params.member(MEMBER) else {
             return Ok(None);
         };
         let text = serde_json::from_slice::<Cow<'_, str>>(raw).map_err(|_| NotOurs)?;
         let sealed = URL_SAFE_NO_PAD.decode(&*text).map_err(|_| NotOurs)?;
-        let bound_to = self.digest("state");
+        let bound_to = self.digest("state", &given_for.parts());
         let plain = self
             .vault
             .unseal(Purpose::RequestState, bound_to.bytes(), &sealed)
@@ -226,6 +287,15 @@ mod tests {
         result[MEMBER].as_str().unwrap().to_owned()
     }
 
+    fn asking(method: &str, name: &str, came_at: CameAt) -> Occasion {
+        let params = serde_json::json!({ "name": name, "uri": name });
+        Occasion::of(method, &Params::of(&params).unwrap(), came_at).unwrap()
+    }
+
+    fn ask() -> Occasion {
+        asking("tools/call", "ask", CameAt::OneServer)
+    }
+
     fn with_state(state: &str) -> Params {
         Params::of(&serde_json::json!({ "name": "ask", MEMBER: state })).unwrap()
     }
@@ -234,9 +304,9 @@ mod tests {
     fn a_state_comes_back_byte_for_byte_and_to_nobody_else() {
         let (vault, other) = (Vault::ephemeral().unwrap(), Vault::ephemeral().unwrap());
         let mine = binding(&vault, 1, "one");
-        let sealed = mine.seal_until(GIVEN.into(), &none(), 100).unwrap();
+        let sealed = mine.seal_until(GIVEN.into(), &ask(), &none(), 100).unwrap();
         let state = state_of(&sealed);
-        let opened = |whose: Binding<'_>, now| whose.open_at(&with_state(&state), now);
+        let opened = |whose: Binding<'_>, now| whose.open_at(&with_state(&state), &ask(), now);
         let expected = br#""\u00e9t\/ \"1\"""#.to_vec();
         assert_eq!(opened(mine, 100), Ok(Some(expected)));
         assert_eq!(opened(mine, 101), Err(NotOurs), "too old");
@@ -248,11 +318,20 @@ mod tests {
         ] {
             assert_eq!(opened(whose, 1), Err(NotOurs), "{what}");
         }
+        for other in [
+            asking("tools/call", "pay", CameAt::OneServer),
+            asking("tools/call", "ask", CameAt::AllServers),
+            asking("prompts/get", "ask", CameAt::OneServer),
+            asking("resources/read", "ask", CameAt::OneServer),
+        ] {
+            let opened = mine.open_at(&with_state(&state), &other, 1);
+            assert_eq!(opened, Err(NotOurs), "{other:?}");
+        }
         for place in 0..state.len() {
             let mut forged = state.clone().into_bytes();
             forged[place] = if forged[place] == b'A' { b'B' } else { b'A' };
             let forged = with_state(&String::from_utf8(forged).unwrap());
-            assert_eq!(mine.open_at(&forged, 1), Err(NotOurs), "{place}");
+            assert_eq!(mine.open_at(&forged, &ask(), 1), Err(NotOurs), "{place}");
         }
     }
 
@@ -267,7 +346,7 @@ mod tests {
             r#"{ "resultType" : "complete" , "x":{"resultType":"task"}}"#,
             r#"{"x":{"resultType":"task"},"text":"\"resultType\":\"task\""}"#,
         ] {
-            let same = mine.seal_until(result.into(), &none(), 1).unwrap();
+            let same = mine.seal_until(result.into(), &ask(), &none(), 1).unwrap();
             assert_eq!(same, result);
         }
         for hidden in [
@@ -275,9 +354,9 @@ mod tests {
             r#"{"resultType":"input_required","request\u0053tate":"a"}"#,
             r#" {"request\u0053tate":"a","resultType":"\u0069nput_required"}"#,
         ] {
-            let sealed = mine.seal_until(hidden.into(), &none(), 1).unwrap();
+            let sealed = mine.seal_until(hidden.into(), &ask(), &none(), 1).unwrap();
             let state = state_of(&sealed);
-            let opened = mine.open_at(&with_state(&state), 1);
+            let opened = mine.open_at(&with_state(&state), &ask(), 1);
             assert_eq!(opened, Ok(Some(br#""a""#.to_vec())), "{hidden}");
             assert!(!sealed.ends_with(b"\"a\"}"), "{hidden}");
         }
@@ -289,13 +368,15 @@ mod tests {
             r#"{"resultType":"banana"}"#,
             r#"{"resultType":"complete","resultType":"task"}"#,
         ] {
-            let sealed = mine.seal_until(unreadable.into(), &none(), 1);
+            let sealed = mine.seal_until(unreadable.into(), &ask(), &none(), 1);
             assert!(sealed.is_err(), "{unreadable}");
         }
-        assert_eq!(mine.open_at(&Params::empty(), 1), Ok(None));
+        assert_eq!(mine.open_at(&Params::empty(), &ask(), 1), Ok(None));
         for (state, what) in [("", "empty"), ("état", "not ours")] {
-            assert_eq!(mine.open_at(&with_state(state), 1), Err(NotOurs), "{what}");
+            let opened = mine.open_at(&with_state(state), &ask(), 1);
+            assert_eq!(opened, Err(NotOurs), "{what}");
         }
-        assert!(may_ask("tools/call") && !may_ask("tasks/get"));
+        let of_task = Occasion::of("tasks/get", &Params::empty(), CameAt::OneServer);
+        assert!(of_task.is_none());
     }
 }

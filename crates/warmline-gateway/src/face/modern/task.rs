@@ -78,7 +78,7 @@ struct Named<'a> {
 impl Binding<'_> {
     /// The raw id of a task as its caller gets it.
     pub(super) fn seal_task(self, raw: &str) -> Result<String, Trouble> {
-        let bound_to = self.digest(KIND);
+        let bound_to = self.digest(KIND, &[]);
         let vault = self.vault;
         let sealed = vault.seal(Purpose::RequestState, bound_to.bytes(), raw.as_bytes())?;
         Ok(format!("\"{}\"", URL_SAFE_NO_PAD.encode(sealed)))
@@ -88,7 +88,7 @@ impl Binding<'_> {
     fn open_task(self, raw: &[u8]) -> Option<Bytes> {
         let text = serde_json::from_slice::<Cow<'_, str>>(raw).ok()?;
         let sealed = URL_SAFE_NO_PAD.decode(&*text).ok()?;
-        let bound_to = self.digest(KIND);
+        let bound_to = self.digest(KIND, &[]);
         let opened = self
             .vault
             .unseal(Purpose::RequestState, bound_to.bytes(), &sealed);

@@ -64,8 +64,8 @@ async fn a_question_goes_to_the_client_and_its_state_back_to_the_server() {
     world.finish().await;
 }
 
-/// mcp-spec 6.3.4, 6.3.6: a state of somebody else, of another server or run, or with a letter
-/// changed is no state, and the server hears nothing of it.
+/// mcp-spec 6.3.4, 6.3.6: a state of somebody else, of another server, run, tool or place, or with a
+/// letter changed is no state, and the server hears nothing of it.
 #[tokio::test]
 async fn a_state_is_good_for_its_caller_alone() {
     let mut world = World::new(Personality::modern()).await;
@@ -90,6 +90,10 @@ async fn a_state_is_good_for_its_caller_alone() {
         let forged = String::from_utf8(forged).unwrap();
         body["params"]["requestState"] = json!(forged);
     });
+    let named = |tool: &str| {
+        let wire = next().changed(|body| body["params"]["name"] = json!(tool));
+        wire.set("Mcp-Name", tool)
+    };
     let made_up = next().changed(|body| body["params"]["requestState"] = json!("état"));
     let before = world.server.ledger().received("tools/call");
     let rows = [
@@ -105,6 +109,11 @@ async fn a_state_is_good_for_its_caller_alone() {
         (
             "a run in a header",
             by("alice", next().with("Warmline-Run", "r1")),
+        ),
+        ("another tool", by("alice", named("echo"))),
+        (
+            "at the place of all servers",
+            by("alice", named("ledger__ask_form").at("/mcp")),
         ),
         ("forged", by("alice", forged)),
         ("made up", by("alice", made_up)),
