@@ -31,7 +31,7 @@ use crate::body::Body;
 use crate::door::limits::Burden;
 use crate::door::replies::ReplyRoom;
 use crate::failure::Candour;
-use crate::flow::Accepts;
+use crate::flow::{Accepts, Flow};
 use crate::metrics::Face;
 use crate::path::Target;
 use crate::reply::{self, RpcCode};
@@ -117,6 +117,15 @@ impl<'a> Visit<'a> {
     /// How much the client is told of what goes wrong behind us.
     pub(crate) fn candour(&self) -> Candour {
         self.subject.candour()
+    }
+
+    /// The stream that answers a call, ended when who sent this is not let in any more. A client that
+    /// hears everything on one stream has that watched instead, or is on a pipe and shows nothing.
+    pub(crate) fn watched(&self, flow: Flow) -> Flow {
+        match self.head.extensions.get() {
+            Some(OneStream) => flow,
+            None => flow.until(self.turned_out()),
+        }
     }
 
     /// Ends when who sent this is not let in any more: for a stream that stays open.

@@ -138,10 +138,18 @@ pub(crate) async fn respond(
     manner: Manner,
     burden: Burden,
 ) -> Response<Body> {
-    match Flow::of(call, lane, manner, burden).begin().await {
-        Begun::Alone(ended) => reply::ended(ended.status, ended.message),
-        Begun::Events(flow) => flow.response(),
-        Begun::GivenUp => reply::accepted(),
+    let begun = Flow::of(call, lane, manner, burden).begin().await;
+    begun.response(|flow| flow)
+}
+
+impl Begun {
+    /// The response that begins so; what becomes a stream may be told more.
+    pub(crate) fn response(self, streams: impl FnOnce(Flow) -> Flow) -> Response<Body> {
+        match self {
+            Self::Alone(ended) => reply::ended(ended.status, ended.message),
+            Self::Events(flow) => streams(flow).response(),
+            Self::GivenUp => reply::accepted(),
+        }
     }
 }
 

@@ -24,9 +24,10 @@ pub(crate) mod words;
 use serde::Deserialize;
 use warmline::core::protocol::params::Params;
 use warmline::core::protocol::splice::{self, Edit};
-use warmline::{Code, Error, List, ServerHandle};
+use warmline::{Error, List, ServerHandle};
 
 use crate::Shared;
+use crate::terms;
 use crate::who::Subject;
 
 /// A server behind this place, as a caller reaches it.
@@ -41,19 +42,12 @@ impl Member {
         let server = self.reached.as_ref();
         server.is_ok_and(|server| server.is_subscribed(uri))
     }
-
-    /// Whether it is one that nobody is to hear of: it is switched off.
-    fn is_hidden(&self) -> bool {
-        let error = self.reached.as_ref().err();
-        error.is_some_and(|error| error.code() == Code::NotAllowed)
-    }
 }
 
 /// The names of the servers that somebody may use, in order.
 pub(crate) fn servers(shared: &Shared, subject: &Subject) -> Vec<String> {
     let mut names = shared.warm.servers();
-    let terms = shared.terms.load();
-    names.retain(|name| terms.rules.may_use(subject, name));
+    names.retain(|name| terms::may_use(shared, subject, name));
     names
 }
 
@@ -68,7 +62,7 @@ pub(crate) fn members(
         reached: reach(&name),
         name,
     });
-    all.filter(|member| !member.is_hidden()).collect()
+    all.collect()
 }
 
 /// What a request wants of all servers together.

@@ -214,27 +214,36 @@ pub(crate) async fn look_after(shared: Weak<Shared>, mut stopping: watch::Receiv
     }
 }
 
+/// Whether somebody may use a server now: their rules let them, it is there, and it is not switched
+/// off.
+pub(crate) fn may_use(shared: &Shared, subject: &Subject, server: &str) -> bool {
+    let is_theirs = shared.terms.load().rules.may_use(subject, server);
+    is_theirs && shared.warm.check_server(server).is_ok()
+}
+
 /// Ends when somebody is not let in any more, or not to this server: what they showed was taken
-/// away, or is over, or other rules count.
+/// away, or is over, or other rules count, or the server is switched off or gone.
 pub(crate) async fn turned_out(shared: Arc<Shared>, subject: Subject, server: Option<String>) {
     let mut changed = shared.terms.changed.subscribe();
+    let mut declarations = shared.warm.declarations();
+    let server = server.as_deref();
     loop {
-        let terms = shared.terms.load();
-        let may_use = server
-            .as_deref()
-            .is_none_or(|server| terms.rules.may_use(&subject, server));
-        if !may_use || !terms.still_lets_in(&subject) {
+        let may_stay = server.is_none_or(|server| may_use(&shared, &subject, server));
+        if !may_stay || !shared.terms.load().still_lets_in(&subject) {
             return;
         }
-        drop(terms);
         let left = subject.left().map(|left| left.min(LONGEST_SLEEP));
+        // Nobody tells when live runs lose one that was taken away.
+        let goes = server.is_some_and(|server| shared.warm.still_serves_removed(server));
+        let next_look = left.into_iter().chain(goes.then_some(LOOK_EVERY)).min();
         let over = async {
-            match left {
-                Some(left) => clock::sleep(left).await,
+            match next_look {
+                Some(next_look) => clock::sleep(next_look).await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
+            () = declarations.changed() => {},
             told = changed.changed() => {
                 if told.is_err() {
                     return;

@@ -280,6 +280,14 @@ impl Engine {
             self.shared.records.lock().remove(&old.name);
         }
         self.forget_tools_of(&entry.name);
+        if entry.check_enabled().is_err() {
+            self.let_run_out(&entry.name);
+        }
+    }
+
+    /// A server is switched off: what runs have there is closed when a drain is over.
+    fn let_run_out(&self, name: &str) {
+        self.keeper.was_switched_off(self.made.of_name(name));
     }
 
     /// Other rules count for a name: what was listed by the old ones is read again, also where
@@ -297,6 +305,7 @@ impl Engine {
         self.forget_tools_of(&entry.name);
         if entry.check_enabled().is_err() {
             self.end_shared_of(entry);
+            self.let_run_out(&entry.name);
         }
         let most = entry.policy().max_sessions;
         self.pool.decide_room(&entry.name, most);

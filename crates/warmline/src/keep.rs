@@ -49,6 +49,7 @@ pub(crate) struct Started {
     task: Mutex<Option<(AbortHandle, Home)>>,
     left: Arc<LeftOvers>,
     removed: Mutex<Vec<(Instant, Arc<Entry>)>>,
+    switched_off: Mutex<Vec<(Instant, Arc<Entry>)>>,
 }
 
 /// Ends of runs that were dropped where nothing could carry them out.
@@ -99,6 +100,20 @@ impl Started {
         self.left.told.notify_one();
     }
 
+    /// A server was switched off, whichever ways lead to it. What runs have there goes when a drain
+    /// is over, unless it was switched on again by then.
+    pub(crate) fn was_switched_off(&self, entries: Vec<Arc<Entry>>) {
+        let now = clock::now();
+        let mut off = self.switched_off.lock();
+        for entry in entries {
+            if !off.iter().any(|(_, known)| Arc::ptr_eq(known, &entry)) {
+                off.push((now, entry));
+            }
+        }
+        drop(off);
+        self.left.told.notify_one();
+    }
+
     /// How a server of that name was declared when it was taken away, until its time is over.
     pub(crate) fn last_removed(&self, name: &str) -> Option<Arc<Entry>> {
         let removed = self.removed.lock();
@@ -106,13 +121,15 @@ impl Started {
         latest.find(|entry| *entry.name == *name).cloned()
     }
 
-    /// When the time of the next server that was taken away is over.
+    /// When the time of the next server that was taken away or switched off is over.
     fn puts_away_at(&self, after: Duration) -> Option<Instant> {
-        let removed = self.removed.lock();
-        let ends = removed
-            .iter()
-            .filter_map(|(since, _)| since.checked_add(after));
-        ends.min()
+        let next_of = |all: &Mutex<Vec<(Instant, Arc<Entry>)>>| {
+            let all = all.lock();
+            let ends = all.iter().filter_map(|(since, _)| since.checked_add(after));
+            ends.min()
+        };
+        let next = [next_of(&self.removed), next_of(&self.switched_off)];
+        next.into_iter().flatten().min()
     }
 
     /// Whether a server of that name was taken away, and its time is not over.
@@ -128,6 +145,16 @@ impl Started {
         let is_over = |since: Instant| now.saturating_duration_since(since) >= after;
         let over = removed.iter().filter(|(since, _)| is_over(*since));
         over.map(|(_, entry)| Arc::clone(entry)).collect()
+    }
+
+    /// The same of those that were switched off, which are looked at once.
+    fn off_for_long(&self, after: Duration) -> Vec<Arc<Entry>> {
+        let now = clock::now();
+        let mut off = self.switched_off.lock();
+        let is_over =
+            |(since, _): &mut (Instant, Arc<Entry>)| now.saturating_duration_since(*since) >= after;
+        let over = off.extract_if(.., is_over);
+        over.map(|(_, entry)| entry).collect()
     }
 
     /// No run has these any more.
@@ -228,23 +255,35 @@ async fn round(engine: &Arc<Engine>, background: &mut Background) {
     background.stores.begin_if_due(engine);
 }
 
-/// Ends what live runs still have of servers that were taken away long enough ago.
+/// Ends what live runs still have of servers that were taken away, or switched off, long enough
+/// ago.
 fn end_removed(engine: &Engine) {
-    let over = engine.keeper.over(engine.ceilings().drain);
+    let drain = engine.ceilings().drain;
+    let over = engine.keeper.over(drain);
     for entry in &over {
         // Whoever is on the way there sees it, or we see the cell they put there.
         entry.put_away();
-        for run in engine.live_runs() {
-            for cell in run.routes.cells_of(entry) {
-                if cell.key().run().is_some() {
-                    engine.pool().end(&cell, Why::Reloaded);
-                }
-            }
-            run.leaves(entry);
-        }
+        end_in_runs(engine, entry);
     }
     // Only now: as long as anybody could use them, what was decided about them counts.
     engine.keeper.was_put_away(&over);
+    for entry in engine.keeper.off_for_long(drain) {
+        if entry.may_be_used(engine).is_err() {
+            end_in_runs(engine, &entry);
+        }
+    }
+}
+
+/// Ends what live runs have of a server; those that had state there are told by their next call.
+fn end_in_runs(engine: &Engine, entry: &Arc<Entry>) {
+    for run in engine.live_runs() {
+        for cell in run.routes.cells_of(entry) {
+            if cell.key().run().is_some() {
+                engine.pool().end(&cell, Why::Reloaded);
+            }
+        }
+        run.leaves(entry);
+    }
 }
 
 /// A process that an identity shares over its runs does not idle away while one of them is live.

@@ -12,7 +12,7 @@ use http::header::{
 };
 use http::request::Parts;
 use http::uri::Authority;
-use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 
@@ -33,7 +33,7 @@ use crate::face::{Visit, raw_id};
 use crate::failure::{self, Candour};
 use crate::metrics::{Face, StatusClass, TurnedAwayFor};
 use crate::reply::{self, RpcCode};
-use crate::terms::Terms;
+use crate::terms::{self, Terms};
 use crate::who::{Peer, TurnedAway};
 
 /// A request that goes no further than the door.
@@ -212,8 +212,13 @@ pub(super) fn not_there(terms: &Terms, visit: &Visit<'_>, server: &str) -> Optio
     if !terms.rules.may_use(&visit.subject, server) {
         return Some(TurnedAwayFor::NotAllowed.with(reply::no_such_server()));
     }
-    let is_known = visit.shared.warm.knows_server(server);
-    (!is_known).then(|| TurnedAwayFor::Path.with(reply::no_such_server()))
+    if !visit.shared.warm.knows_server(server) {
+        return Some(TurnedAwayFor::Path.with(reply::no_such_server()));
+    }
+    // Nothing is heard of one that is switched off; who asks it for something is told so.
+    let is_silent =
+        visit.head.method == Method::GET && !terms::may_use(visit.shared, &visit.subject, server);
+    is_silent.then(|| TurnedAwayFor::NotAllowed.with(reply::no_such_server()))
 }
 
 /// What somebody gets who hands in two credentials by one header: which of them is meant is not

@@ -46,7 +46,7 @@ use super::{Headless, PartingWords, Visit, method_named, raw_id};
 use crate::body::Body;
 use crate::door::replies::{CallRoom, ReplyRoom};
 use crate::failure::{self, Candour};
-use crate::flow::{self, Accepts, Calling, Ended, Leaving, Manner};
+use crate::flow::{Accepts, Calling, Ended, Flow, Leaving, Manner};
 use crate::lane::{Keep, Lane};
 use crate::reply::{self, RpcCode};
 use crate::trace;
@@ -146,7 +146,9 @@ async fn call(visit: &Visit<'_>, asked: Asked, method: Cow<'static, str>) -> Res
         leaving: Leaving::Cancels,
         stream: None,
     };
-    flow::respond(calling, lane, manner, visit.take_burden()).await
+    let flow = Flow::of(calling, lane, manner, visit.take_burden());
+    let begun = flow.begin().await;
+    begun.response(|flow| visit.watched(flow))
 }
 
 /// How a request that failed ends for its client. Where the server does not speak this era, its

@@ -50,6 +50,7 @@ mod staying;
 mod straight;
 mod streamed;
 mod tracing_context;
+mod turned_out;
 mod verbatim;
 mod who;
 mod who_handed;

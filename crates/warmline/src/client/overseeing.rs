@@ -10,6 +10,7 @@ use http::HeaderName;
 
 use super::{IdentityHandle, Warmline};
 use crate::engine::Engine;
+use crate::error::{Error, Result};
 use crate::events::Fingerprint;
 use crate::run::{Role, Run, RunShared};
 
@@ -33,6 +34,20 @@ impl Warmline {
     /// have it.
     pub fn knows_server(&self, name: &str) -> bool {
         self.engine.entries.load().contains_key(name) || self.engine.keeper.still_keeps(name)
+    }
+
+    /// Whether a server of that name may be called: it is declared, or live runs still have it, and
+    /// it is not switched off.
+    ///
+    /// # Errors
+    /// `server-unknown` or `not-allowed`.
+    pub fn check_server(&self, name: &str) -> Result<()> {
+        let is_declared = self.engine.entries.load().contains_key(name);
+        let checked = match self.engine.keeper.last_removed(name) {
+            Some(last) if !is_declared => last.check_enabled(),
+            Some(_) | None => self.engine.entry(name).map(drop),
+        };
+        checked.map_err(Error::unsent)
     }
 
     /// Whether live runs still have a server of that name that was taken away.

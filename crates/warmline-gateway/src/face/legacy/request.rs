@@ -81,7 +81,7 @@ pub(super) async fn respond(
             if let (Some(whose), Some(stream)) = (client.name(), manner.stream) {
                 hold(visit, client, (whose, stream), &lane, Kind::Call);
             }
-            flow.primed(prime(visit, client)).response()
+            visit.watched(flow.primed(prime(visit, client))).response()
         },
     }
 }

@@ -67,7 +67,10 @@ fn go_on(
     // Whoever may not read it leaves it to those who do.
     let flow = || Flow::after(number, Arc::clone(&lane), manner(stream));
     match kind {
-        Kind::Call => flow().primed(already(prime(visit, client))).response(),
+        Kind::Call => {
+            let flow = flow().primed(already(prime(visit, client)));
+            visit.watched(flow).response()
+        },
         Kind::Standing => match client.stand(stream, &lane) {
             Some(at) => stand(visit, client, &lane, at, flow(), Prime::No),
             None => taken(),
