@@ -9,9 +9,10 @@
 //! What is struck out: the credential and every header that was declared, the values in a query,
 //!   variables that were filled in; of a child every value that was given to it beyond what each
 //!   program gets, and the password in the address of a proxy. What is shorter than six characters
-//!   is in every text, and stays.
+//!   is in every text, and stays. How JSON may spell them: [`spelling`].
 
-use std::borrow::Cow;
+mod spelling;
+
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 
@@ -21,6 +22,7 @@ use url::Url;
 use warmline_core::exchange::{Ending, Reply, Trouble};
 use zeroize::Zeroizing;
 
+use self::spelling::{CUT, DEEPEST, first_letter, spelled};
 use super::environment::{self, Environment, is_harmless, is_proxy};
 use super::server::{HttpReach, Reach, Server};
 
@@ -35,6 +37,13 @@ struct Value {
     /// The name of its variable or header, which is no secret.
     name: String,
     text: Zeroizing<String>,
+}
+
+/// A place in a text where a value stands.
+struct Found<'h> {
+    from: usize,
+    to: usize,
+    value: &'h Value,
 }
 
 impl Hidden {
@@ -119,38 +128,61 @@ impl Hidden {
     }
 
     /// The text without them. Each leaves the name of its variable.
-    pub(crate) fn strike(&self, mut text: String) -> String {
-        for value in &self.values {
-            if text.contains(value.text.as_str()) {
-                text = text.replace(value.text.as_str(), &value.mark());
-            }
+    pub(crate) fn strike(&self, text: String) -> String {
+        match self.may_be_in(&text) {
+            true => self.struck_from(&text, 0),
+            false => text,
         }
-        if text.contains(CUT) {
-            text = self.strike_before_cuts(&text);
-        }
-        text
     }
 
-    /// What was shortened may end with the beginning of one.
-    fn strike_before_cuts(&self, text: &str) -> String {
-        let mut pieces: Vec<Cow<'_, str>> = text.split(CUT).map(Cow::Borrowed).collect();
-        let cut = pieces.len().saturating_sub(1);
-        for piece in pieces.iter_mut().take(cut) {
-            let torn = self.values.iter().filter_map(|value| {
-                let starts = value.text.char_indices().map(|(at, _)| at).rev();
-                let mut starts = starts.take_while(|at| *at >= SHORTEST_END);
-                let length = starts.find(|at| {
-                    let start = value.text.get(..*at);
-                    start.is_some_and(|start| piece.ends_with(start))
-                })?;
-                Some((length, value.mark()))
-            });
-            if let Some((length, mark)) = torn.max_by_key(|(length, _)| *length) {
-                let kept = piece.get(..piece.len() - length).unwrap_or_default();
-                *piece = Cow::Owned(format!("{kept}{mark}"));
-            }
+    /// Whether a closer look is needed.
+    fn may_be_in(&self, text: &str) -> bool {
+        let is_in = |value: &Value| text.contains(value.text.as_str());
+        !self.values.is_empty() && (text.contains(['\\', CUT]) || self.values.iter().any(is_in))
+    }
+
+    /// The text without them, where it was escaped so often at least.
+    fn struck_from(&self, text: &str, depth: usize) -> String {
+        let mut out = String::with_capacity(text.len());
+        let mut kept = 0;
+        for Found { from, to, value } in self.found(text, depth) {
+            out.push_str(text.get(kept..from).unwrap_or_default());
+            out.push_str(&value.mark());
+            kept = to;
         }
-        pieces.join(CUT)
+        out.push_str(text.get(kept..).unwrap_or_default());
+        out
+    }
+
+    /// Where they stand. Those that overlap are one, which has the name of the longest.
+    fn found(&self, text: &str, depth: usize) -> Vec<Found<'_>> {
+        let deepest = if text.contains('\\') { DEEPEST } else { depth };
+        let mut all: Vec<Found<'_>> = Vec::new();
+        let mut from = 0;
+        while let Some(rest) = text.get(from..)
+            && let Some((_, step)) = first_letter(rest, depth)
+        {
+            for depth in depth..=deepest {
+                let letter = first_letter(rest, depth).map(|(letter, _)| letter);
+                let begun = self.values.iter().filter(|value| value.begins_with(letter));
+                for value in begun {
+                    let Some(length) = spelled(rest, &value.text, depth) else {
+                        continue;
+                    };
+                    let found = Found {
+                        from,
+                        to: from + length,
+                        value,
+                    };
+                    match all.last_mut() {
+                        Some(last) if from < last.to => last.join(found),
+                        Some(_) | None => all.push(found),
+                    }
+                }
+            }
+            from += step;
+        }
+        all
     }
 
     /// A trouble without them.
@@ -176,14 +208,47 @@ impl Hidden {
     }
 
     fn struck_bytes(&self, bytes: Bytes) -> Bytes {
-        let is_in = |value: &Value| memchr::memmem::find(&bytes, value.text.as_bytes()).is_some();
-        if !self.values.iter().any(is_in) {
-            return bytes;
+        let json = String::from_utf8_lossy(&bytes);
+        match self.may_be_in(&json) {
+            true => Bytes::from(self.struck_json(&json)),
+            false => bytes,
         }
-        match std::str::from_utf8(&bytes) {
-            Ok(text) => Bytes::from(self.strike(text.to_owned())),
-            // JSON is UTF-8: whoever reads this would have refused it.
-            Err(_) => bytes,
+    }
+
+    /// JSON without them, which is still JSON: strings are told from what stands between them.
+    fn struck_json(&self, json: &str) -> String {
+        let mut out = String::with_capacity(json.len());
+        let mut rest = json;
+        while let Some((between, string)) = rest.split_once('"') {
+            let mut is_escaped = false;
+            let end = string.find(|letter| {
+                let is_end = letter == '"' && !is_escaped;
+                is_escaped = letter == '\\' && !is_escaped;
+                is_end
+            });
+            let (string, after) = string.split_at(end.unwrap_or(string.len()));
+            self.strike_numbers(between, &mut out);
+            out.push('"');
+            out.push_str(&self.struck_from(string, 1));
+            out.push_str(if end.is_some() { "\"" } else { "" });
+            rest = after.get(1..).unwrap_or_default();
+        }
+        self.strike_numbers(rest, &mut out);
+        out
+    }
+
+    /// What stands between strings: a number that holds one becomes a string.
+    fn strike_numbers(&self, between: &str, out: &mut String) {
+        let is_sign = |letter: char| "[]{},:".contains(letter) || letter.is_ascii_whitespace();
+        for piece in between.split_inclusive(is_sign) {
+            let number = piece.trim_end_matches(is_sign);
+            match self.found(number, 0).first() {
+                Some(found) => {
+                    let sign = piece.get(number.len()..).unwrap_or_default();
+                    out.push_str(&format!("\"{}\"{sign}", found.value.mark()));
+                },
+                None => out.push_str(piece),
+            }
         }
     }
 
@@ -191,11 +256,12 @@ impl Hidden {
     pub(crate) fn strike_cut(&self, text: String) -> String {
         let text = self.strike(text);
         let torn = self.values.iter().filter_map(|value| {
-            let ends = value.text.char_indices().map(|(at, _)| at);
-            let mut ends = ends.filter_map(|at| value.text.get(at..));
-            let end = ends.find(|end| text.starts_with(end))?;
-            (end.len() >= SHORTEST_END).then_some(())?;
-            Some((end.len(), value.mark()))
+            let ends = value.text.char_indices();
+            let ends = ends.filter_map(|(at, _)| value.text.get(at..));
+            let ends = ends.filter(|end| end.len() >= SHORTEST_END);
+            let said = ends.flat_map(|end| (0..=DEEPEST).map(move |depth| (end, depth)));
+            let said = said.filter_map(|(end, depth)| spelled(&text, end, depth));
+            Some((said.max()?, value.mark()))
         });
         match torn.max_by_key(|(length, _)| *length) {
             Some((length, mark)) => mark + text.get(length..).unwrap_or_default(),
@@ -205,12 +271,26 @@ impl Hidden {
 }
 
 impl Value {
+    fn begins_with(&self, letter: Option<char>) -> bool {
+        letter.is_some_and(|letter| self.text.starts_with(letter))
+    }
+
     /// Safe inside a JSON text.
     fn mark(&self) -> String {
         let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_-.".contains(letter);
         match self.name.chars().all(is_plain) {
             true => format!("[redacted: {}]", self.name),
             false => "[redacted]".to_owned(),
+        }
+    }
+}
+
+impl Found<'_> {
+    /// Both of them, which overlap.
+    fn join(&mut self, other: Self) {
+        self.to = self.to.max(other.to);
+        if other.value.text.len() > self.value.text.len() {
+            self.value = other.value;
         }
     }
 }
@@ -255,7 +335,8 @@ fn secrets_of_url(url: &Url) -> Vec<String> {
     all
 }
 
-/// How a text may stand in another one: as it is, in a URL, in JSON.
+/// How a text may stand in another one: as it is, or in a URL. What JSON makes of it is read where
+/// it is looked for.
 fn forms(text: &str) -> Vec<String> {
     let mut all = vec![text.to_owned()];
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-._~".contains(letter);
@@ -272,15 +353,9 @@ fn forms(text: &str) -> Vec<String> {
                 .map(str::to_owned),
         );
     }
-    let json = serde_json::Value::from(text).to_string();
-    let json = json.trim_matches('"').to_owned();
-    all.push(json.replace('/', "\\/"));
-    all.push(json);
     all
 }
 
-/// The sign of what was shortened.
-const CUT: &str = "…";
 /// A part of a path that is as long is no word.
 const LONG_PART: usize = 16;
 /// Shorter values stand in every text.
@@ -289,101 +364,4 @@ const SHORTEST: usize = 6;
 const SHORTEST_END: usize = 3;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn hidden(variables: &[(&str, &str)]) -> Hidden {
-        let pairs = variables.iter();
-        Hidden::of(
-            &pairs
-                .map(|(name, value)| (name.into(), value.into()))
-                .collect(),
-        )
-    }
-
-    /// reliability O24: what a child was given in confidence is not in what it says.
-    #[test]
-    fn values_are_struck_out_of_what_a_child_says() {
-        let child = hidden(&[
-            ("TOKEN", "canary-1"),
-            ("LONGER", "canary-1-and-more"),
-            ("KEY", "-----BEGIN-----\nbody-of-the-key\n-----END-----"),
-            ("MODE", "quiet"),
-            ("HOME", "/home/somebody"),
-            ("LC_ALL", "C.UTF-8"),
-            ("HTTPS_PROXY", "http://me:pass-word@proxy:3128"),
-        ]);
-        let table = [
-            ("token=canary-1!", "token=[redacted: TOKEN]!"),
-            ("canary-1-and-more", "[redacted: LONGER]"),
-            ("a body-of-the-key b", "a [redacted: KEY] b"),
-            ("quiet in /home/somebody", "quiet in /home/somebody"),
-            ("C.UTF-8", "C.UTF-8"),
-            ("me:pass-word@proxy", "me:[redacted: HTTPS_PROXY]@proxy"),
-            ("nothing of it", "nothing of it"),
-        ];
-        for (said, shown) in table {
-            assert_eq!(child.strike(said.to_owned()), shown, "{said}");
-        }
-        assert_eq!(
-            child.strike_cut("ary-1 x".to_owned()),
-            "[redacted: TOKEN] x"
-        );
-        assert_eq!(child.strike_cut("other x".to_owned()), "other x");
-        assert_eq!(format!("{child:?}"), "Hidden(10)");
-    }
-
-    fn of_url(url: &str, filled: &[(&str, &str)]) -> Hidden {
-        let pairs = filled.iter();
-        let reach = HttpReach {
-            url: url.parse().unwrap(),
-            headers: vec![(
-                http::header::AUTHORIZATION,
-                HeaderValue::from_static("Bearer to/ken+1=="),
-            )],
-            ca_file: None,
-            filled: pairs
-                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-                .collect(),
-        };
-        Hidden::of_url(&reach)
-    }
-
-    /// A66: what a server repeats of a request is struck out, in whatever form it repeats it; where
-    /// the server is stays readable.
-    #[test]
-    fn what_a_server_repeats_of_a_request_is_struck_out() {
-        let filled = [
-            ("KEY", "s3cret&more"),
-            ("HOST", "Example.com"),
-            ("SHORT", "mcp"),
-            (
-                "PLACE",
-                "http://other.example/hooks/0123456789abcdef?k=quite-long",
-            ),
-        ];
-        let hidden = of_url("http://example.com/s3cret&more/mcp?key=in-query", &filled);
-        let table = [
-            ("Bearer to/ken+1==", "[redacted: authorization]"),
-            ("got to/ken+1==.", "got [redacted: authorization]."),
-            (
-                r#"{"t":"to\/ken+1=="}"#,
-                r#"{"t":"[redacted: authorization]"}"#,
-            ),
-            ("k=to%2Fken%2B1%3D%3D", "k=[redacted: authorization]"),
-            ("?key=in-query", "?key=[redacted: key]"),
-            (
-                "http://example.com/s3cret&more/mcp",
-                "http://example.com/[redacted: KEY]/mcp",
-            ),
-            ("/hooks/0123456789abcdef", "[redacted: PLACE]"),
-            ("at 0123456789abcdef", "at [redacted: PLACE]"),
-            ("http://other.example", "http://other.example"),
-            ("cut off: to/ke…\"", "cut off: [redacted: authorization]…\""),
-            ("not a token…", "not a token…"),
-        ];
-        for (said, shown) in table {
-            assert_eq!(hidden.strike(said.to_owned()), shown, "{said}");
-        }
-    }
-}
+mod tests;
