@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::{HeaderValue, header};
-use serde_json::json;
+use serde_json::{Value, json};
 use warmline::store::MemoryStore;
 use warmline::{Error, Secret, Server, Warmline};
 use warmline_testkit::{Canned, CutAt, End, Fault, LedgerServer, Personality, Rule};
@@ -104,4 +104,52 @@ async fn no_canary_is_heard_anywhere() {
         let around = place.map(|at| told.get(at.saturating_sub(300)..at + 60));
         assert_eq!(around, None, "{hidden} was told");
     }
+}
+
+/// A66, reliability P30: a server or a program that repeats its secret in the error of a call tells
+/// nobody, in whatever way its JSON spells it. What it answers otherwise is its caller's.
+#[tokio::test]
+async fn no_canary_is_heard_in_the_error_of_a_call() {
+    const SECRET: &str = "aB3/kL9+canary==";
+    let spelled = [
+        SECRET.to_owned(),
+        SECRET.replace('/', r"\/"),
+        SECRET.replace('+', r"\u002B").replace('=', r"\u003d"),
+        SECRET
+            .chars()
+            .map(|letter| format!(r"\u{:04x}", u32::from(letter)))
+            .collect(),
+        SECRET.replace('+', r"\\u002B"),
+    ];
+    for secret in spelled {
+        let error = format!(
+            r#"{{"jsonrpc":"2.0","id":$ID,"error":{{"code":-32000,"message":"bad {secret}!","data":["{secret}"]}}}}"#
+        );
+        let rule = Rule::new(Fault::Reply(Canned::new(200, &error).json()));
+        let rule = rule.on_tool("pay").always();
+        let fault = serde_json::to_string(&rule).unwrap();
+        let server = LedgerServer::start(Personality::legacy()).unwrap();
+        server.inject(rule);
+        let program = Program::ledger(&["--personality", "legacy", "--fault", &fault]);
+        let warm = Warmline::builder()
+            .server(Server::http("lamp", server.url()).bearer(Secret::new(SECRET)))
+            .server(program.declared("child").env("CANARY", SECRET))
+            .build()
+            .unwrap();
+        let run = warm.begin();
+        for name in ["lamp", "child"] {
+            let called = run.server(name).unwrap();
+            let refused = called.call("pay", json!({ "amount": 1 })).await;
+            let told = printed(&refused.unwrap_err());
+            assert!(told.contains("bad [redacted: "), "{name}: {told}");
+            assert!(!told.contains("kL9"), "{name}: {told}");
+            let echoed = called.call("echo", json!({ "text": SECRET })).await;
+            let echoed = echoed.unwrap().structured::<Value>().unwrap();
+            assert_eq!(echoed["arguments"]["text"], SECRET, "{name}");
+        }
+        run.end().await;
+        warm.close().await;
+        program.gone().await;
+    }
+    nothing_left().await;
 }

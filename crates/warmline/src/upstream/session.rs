@@ -183,11 +183,12 @@ impl Session {
             // On the heap: this transport is rare, and its call is large.
             Driver::TwoEndpoints(driver) => Box::pin(driver.send(request, listener)).await,
         };
-        match (&ending, &self.driver) {
-            // What a program was given is often no secret, and its words are its caller's.
-            (Ending::Answered(Reply::Result(_)), _)
-            | (Ending::Answered(Reply::Error(_)), Driver::Piped(_)) => ending,
-            (Ending::Answered(_) | Ending::Failed(_), _) => self.hidden().struck_ending(ending),
+        match ending {
+            // Nothing in it is looked for, so nothing is asked for.
+            Ending::Answered(Reply::Result(_)) => ending,
+            Ending::Answered(Reply::Error(_)) | Ending::Failed(_) => {
+                self.hidden().struck_ending(ending)
+            },
         }
     }
 
