@@ -20,8 +20,17 @@ pub(crate) enum Sought {
 }
 
 impl Sought {
-    /// Looks for the program as the server would be started.
+    /// Looks for the program as the server would be started. Variables that were filled into its
+    /// path are not told.
     pub(crate) fn of(stdio: &StdioReach) -> Self {
+        match Self::plainly(stdio) {
+            Self::Found(says) => Self::Found(stdio.without_filled(says)),
+            Self::Missing(says) => Self::Missing(stdio.without_filled(says)),
+            Self::Unknown(why) => Self::Unknown(why),
+        }
+    }
+
+    fn plainly(stdio: &StdioReach) -> Self {
         let (program, folder) = (&stdio.program, stdio.cwd.clone().unwrap_or_default());
         if program.contains('/') {
             return match is_program(&folder.join(program)) {

@@ -370,7 +370,7 @@ impl Entry {
         let found = self.known_place()?;
         Some(match &found.reach {
             Reach::Http(reach) => upstream::shown_url(reach),
-            Reach::Stdio(reach) => reach.program.clone(),
+            Reach::Stdio(reach) => reach.without_filled(reach.program.clone()),
         })
     }
 

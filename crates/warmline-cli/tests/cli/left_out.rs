@@ -157,6 +157,31 @@ fn a_gateway_keeps_what_works_where_its_file_names_what_cannot() {
     }
 }
 
+/// A66: a variable that a file fills into the path of a program is named, and its value is not told.
+#[test]
+fn a_program_that_is_not_there_is_told_without_what_was_filled_in() {
+    let warmline = Warmline::new().with("SOME_KEY", "canary-4f1d");
+    let json = r#"{"mcpServers": {"lost": {"command": "/no/such/${SOME_KEY}"}}}"#;
+    warmline.write_user("mcp.json", json);
+    let (servers, told) = said_at_the_start(&warmline, &[]);
+    assert_eq!(servers, ["lost"]);
+    tells!(told, @r"
+    exit: 0
+    ----- stderr -----
+    `lost` may not start: there is no program /no/such/[redacted: SOME_KEY]
+    ");
+    for words in [
+        &["doctor"][..],
+        &["doctor", "lost", "-v"],
+        &["doctor", "lost", "--offline"],
+        &["tools", "lost", "-v"],
+        &["doctor", "--json"],
+    ] {
+        let told = warmline.run(words);
+        assert!(!told.everything().contains("canary-4f1d"), "{told}");
+    }
+}
+
 /// P101: one server that cannot work is told at the start, and the others are served. Nothing is started
 /// to find out.
 #[test]

@@ -24,7 +24,7 @@ use zeroize::Zeroizing;
 
 use self::spelling::{CUT, DEEPEST, first_letter, spelled};
 use super::environment::{self, Environment, is_harmless, is_proxy};
-use super::server::{HttpReach, Reach, Server};
+use super::server::{HttpReach, Reach, Server, StdioReach};
 
 /// Values that are struck out of a text, the longest first.
 #[derive(Clone, Default)]
@@ -267,6 +267,13 @@ impl Hidden {
             Some((length, mark)) => mark + text.get(length..).unwrap_or_default(),
             None => text,
         }
+    }
+}
+
+impl StdioReach {
+    /// What is told of where it is, without the variables that were filled in there.
+    pub fn without_filled(&self, told: String) -> String {
+        Hidden::default().and_values(&self.filled).strike(told)
     }
 }
 

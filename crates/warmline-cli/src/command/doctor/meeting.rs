@@ -130,7 +130,7 @@ fn reached(target: &Target, facts: &Facts, child: Option<&ChildReport>) -> Vec<F
             };
             let mut findings = vec![Finding::ok(
                 "program",
-                format!("{found} ({})", child.found_by),
+                stdio.without_filled(format!("{found} ({})", child.found_by)),
             )];
             findings.push(path(child));
             findings.push(match (child.warden, child.skipped_lines) {
