@@ -84,6 +84,37 @@ fn init_takes_over_what_desktop_clients_have_and_no_secret() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
 }
 
+/// What looks like a secret in the path of a URL is not copied either, as some services hand their
+/// servers out; the whole URL comes from a variable.
+#[test]
+fn init_copies_no_secret_out_of_the_path_of_a_url() {
+    let secrets = [
+        "ghp_16C7e42F292c6912E7710c838347Ae178B4a",
+        "sk-proj-9aBcDeFgHiJkLmNoPqRsTuVwXyZ0123",
+        "9f86d081884c7d659a2feaa0c55ad015",
+        "1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed",
+    ];
+    for secret in secrets {
+        let warmline = Warmline::new();
+        let path = warmline.home().join(".cursor/mcp.json");
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let url = format!("https://mcp.example.com/s/{secret}/mcp");
+        let json = format!(r#"{{"mcpServers": {{"hosted": {{"url": "{url}"}}}}}}"#);
+        std::fs::write(path, json).unwrap();
+        let told = warmline.run(&["init"]);
+        let to_do = "to do: put the whole URL into `HOSTED_URL`: a part of \
+                     https://mcp.example.com/s/…/mcp may be secret";
+        assert!(told.stdout.contains(to_do), "{told}");
+        assert!(!told.everything().contains(secret), "{told}");
+        let file = warmline.home().join(".config/warmline/warmline.toml");
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert!(text.contains("url_env = \"HOSTED_URL\""), "{text}");
+        assert!(!text.contains(secret), "{text}");
+        let filled = warmline.with("HOSTED_URL", &url);
+        assert_eq!(filled.run(&["check"]).exit, 0);
+    }
+}
+
 /// A file without servers has nothing to look at yet: the next step is a server.
 #[test]
 fn init_without_servers_says_how_to_add_one() {

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use super::declaration::{Declaration, DeclaredReach, Written};
 use super::outline::public_url;
-use super::secrets::{self, Guess};
+use super::secrets::{self, Guess, STRUCK};
 
 /// What stands in the place of an argument that may be secret, until somebody fills it in.
 pub const PLACEHOLDER: &str = "FILL_IN";
@@ -106,6 +106,15 @@ impl Table {
         let written = url.map(|url| url.text.as_str()).unwrap_or_default();
         let shown = public_url(written);
         let plain = shown.trim_end_matches("?…");
+        if plain.contains(STRUCK) {
+            let variable = variable_of(&self.text, "URL");
+            self.line("url_env", &quoted(&variable));
+            self.left_out(format!(
+                "put the whole URL into `{variable}`: a part of {} may be secret",
+                plain.escape_debug()
+            ));
+            return;
+        }
         self.line("url", &quoted(plain));
         if plain != written && plain.trim_end_matches('/') != written.trim_end_matches('/') {
             self.left_out("the URL had a user or a query, which may be secret".to_owned());
@@ -116,7 +125,7 @@ impl Table {
     fn header(&mut self, name: &str) {
         if name.eq_ignore_ascii_case("authorization") && !self.has_credential {
             self.has_credential = true;
-            let variable = variable_of(&self.text);
+            let variable = variable_of(&self.text, "TOKEN");
             self.line("credential", &format!("{{ env = {} }}", quoted(&variable)));
             self.left_out(format!(
                 "put the token, without `Bearer`, into `{variable}`"
@@ -150,11 +159,11 @@ impl Table {
     }
 }
 
-/// The variable for the token of the server whose table this is.
-fn variable_of(table: &str) -> String {
+/// The variable for something of the server whose table this is.
+fn variable_of(table: &str, what: &str) -> String {
     let name = table.lines().next().unwrap_or_default();
     let name = name.trim_start_matches("[servers.").trim_end_matches(']');
-    secrets::variable_of(name)
+    secrets::variable_of(name, what)
 }
 
 fn list<'a>(words: impl Iterator<Item = &'a str>) -> String {
@@ -195,6 +204,12 @@ mod tests {
             (r#"{"url": "https://example.com/mcp", "headers": {"Authorization": "Bearer canary"}}"#,
              r#"credential = { env = "MY_SERVER_TOKEN" }"#),
             (r#"{"url": "https://example.com/mcp?key=canary"}"#,            r#"url = "https://example.com/mcp""#),
+            (r#"{"url": "https://example.com/s/ghp_canary/mcp"}"#,          r#"url_env = "MY_SERVER_URL""#),
+            (r#"{"url": "https://example.com/sk-proj-canary?a=b"}"#,        r#"url_env = "MY_SERVER_URL""#),
+            (r#"{"url": "https://example.com/canary0123456789abcdef0123456789"}"#, "a part of https://example.com/… may be secret"),
+            (r#"{"url": "https://${HOST}/s/ghp_canary/mcp"}"#,              "a part of https://${HOST}/s/…/mcp may be secret"),
+            (r#"{"url": "https://1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed.example.com/mcp"}"#, "4bed.example.com/mcp"),
+            (r#"{"command": "s", "args": ["https://example.com/s/ghp_canary"]}"#, r#"["s", "FILL_IN"]"#),
             (r#"{"url": "https://example.com/mcp", "headers": {"X-Api": "canary"}}"#, "the header `X-Api` was not taken over"),
         ];
         for (json, holds) in table {

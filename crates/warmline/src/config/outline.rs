@@ -4,6 +4,7 @@ use url::Url;
 
 use super::declaration::Written;
 use super::expand::{Expand, names};
+use super::secrets::{STRUCK, looks_secret};
 
 /// A word of a command line as a reader can tell it from its neighbours.
 ///
@@ -57,8 +58,8 @@ const EXECUTED: &[&str] = &[
 ];
 const EXECUTED_PREFIXES: &[&str] = &["LD_", "DYLD_", "PYTHON"];
 
-/// A URL for people: without user, password, query and fragment, where secrets travel. Variables
-/// stay as they are written.
+/// A URL for people: without user, password, query and fragment, where secrets travel, and without
+/// parts of its path that look like secrets. Variables stay as they are written.
 pub fn public_url(written: &str) -> String {
     let has_variables = !names(written, Expand::Variables).is_empty();
     let mut url = match Url::parse(written) {
@@ -72,11 +73,27 @@ pub fn public_url(written: &str) -> String {
     if named && (url.set_username("").is_err() || url.set_password(None).is_err()) {
         return format!("{}://…", url.scheme());
     }
+    let place = public_path(url.as_str());
     if struck {
-        format!("{url}?…")
+        format!("{place}?…")
     } else {
-        url.to_string()
+        place
     }
+}
+
+/// A URL without what looks like a secret behind its host.
+fn public_path(url: &str) -> String {
+    let path = url.find("://").map_or(0, |at| at + 3);
+    let path = url
+        .get(path..)
+        .and_then(|rest| Some(path + rest.find('/')?));
+    let (host, path) = url.split_at(path.unwrap_or(url.len()));
+    let parts = path.split('/').map(|part| {
+        let is_secret = !part.contains("${") && looks_secret(part);
+        if is_secret { STRUCK } else { part }
+    });
+    let parts: Vec<&str> = parts.collect();
+    format!("{host}{}", parts.join("/"))
 }
 
 /// What is no URL, or not yet: what stands before `?` and `#` is its place.
@@ -89,10 +106,10 @@ fn public_text(written: &str) -> String {
     };
     match place.rsplit_once('@') {
         Some((before, host)) => match before.split_once("://") {
-            Some((scheme, _)) => format!("{scheme}://{host}{struck}"),
-            None => format!("…@{host}{struck}"),
+            Some((scheme, _)) => public_path(&format!("{scheme}://{host}")) + struck,
+            None => format!("…@{}{struck}", public_path(host)),
         },
-        None => format!("{place}{struck}"),
+        None => public_path(place) + struck,
     }
 }
 

@@ -62,7 +62,7 @@ impl Declaration {
 
     fn in_header(&self, (name, value): &(String, Written)) -> Option<PlainSecret> {
         let is_plain = is_secret_name(name) && !value.text.is_empty() && !self.is_filled_in(value);
-        let variable = variable_of(&self.name);
+        let variable = variable_of(&self.name, "TOKEN");
         let is_usual = name.eq_ignore_ascii_case("authorization");
         is_plain.then(|| {
             let instead = match (self.expand, is_usual) {
@@ -77,7 +77,7 @@ impl Declaration {
         })
     }
 
-    /// A password, or a part of the query by its name.
+    /// A password, a part of the query by its name, or a part of the path by its looks.
     fn in_url(&self, written: &Written) -> Option<PlainSecret> {
         let name = secret_in_url(&written.text)?;
         let instead = match self.expand {
@@ -151,7 +151,7 @@ fn put(written: &str) -> String {
 
 const PUT: &str = "put it into a variable, and write ";
 
-/// The name of what is secret in a URL, and written out: a password, or a part of its query.
+/// The name of what is secret in a URL, and written out: a password, or a part of its query or path.
 fn secret_in_url(text: &str) -> Option<String> {
     let url = Url::parse(text).ok()?;
     let is_written =
@@ -161,7 +161,12 @@ fn secret_in_url(text: &str) -> Option<String> {
     }
     let mut parts = url.query_pairs();
     let secret = parts.find(|(name, value)| is_secret_name(name) && is_written(value));
-    secret.map(|(name, _)| name.into_owned())
+    if let Some((name, _)) = secret {
+        return Some(name.into_owned());
+    }
+    let mut parts = url.path_segments()?;
+    let is_secret = parts.any(|part| is_written(part) && looks_secret(part));
+    is_secret.then(|| "path token".to_owned())
 }
 
 /// A command line for people: words can be told apart, and values that look like secrets are struck
@@ -182,7 +187,7 @@ pub fn public_command<'w>(words: impl Iterator<Item = &'w str> + Clone) -> Strin
 }
 
 /// What stands for a secret.
-const STRUCK: &str = "…";
+pub(super) const STRUCK: &str = "…";
 
 /// What is thought of a word of a command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -325,9 +330,9 @@ fn without_scheme(value: &str) -> &str {
     }
 }
 
-/// The variable for the token of a server.
-pub(super) fn variable_of(server: &str) -> String {
-    format!("{}_TOKEN", server.to_ascii_uppercase().replace('-', "_"))
+/// The variable for something of a server, such as its `TOKEN`.
+pub(super) fn variable_of(server: &str, what: &str) -> String {
+    format!("{}_{what}", server.to_ascii_uppercase().replace('-', "_"))
 }
 
 /// Whether something with this name is a secret.
@@ -363,8 +368,8 @@ const SAID_OPENLY: &[&str] = &[
     "oauth2", "required", "optional",
 ];
 
-/// Whether a word looks like a secret itself: a URL with a user or a query, or one long run of
-/// letters and digits.
+/// Whether a word looks like a secret itself: a URL with a user, a query or such a word in its path,
+/// or one long run of letters and digits.
 pub(super) fn looks_secret(word: &str) -> bool {
     if word.contains("://") {
         return public_url(word).trim_end_matches('/') != word.trim_end_matches('/');
@@ -389,7 +394,7 @@ mod tests {
     fn secrets_in_plain_text_are_named_with_what_to_write_instead() {
         type Expected = &'static [(&'static str, &'static str)];
         #[rustfmt::skip]
-        let table: [(&str, &str, Expected); 15] = [
+        let table: [(&str, &str, Expected); 18] = [
             ("a.toml", "[servers.a-b]\nurl = 'https://x'\nheaders = { Authorization = 'Bearer x', Accept-Language = 'de' }",
                 &[("Authorization a.toml:3:29", "`credential = { env = \"A_B_TOKEN\" }`")]),
             ("a.toml", "[servers.a]\nurl = 'https://x'\nheaders = { X-Api-Key = 'x' }",
@@ -408,6 +413,11 @@ mod tests {
             ("a.toml", "[servers.q]\nurl = 'http://x/mcp?api_key=sk-live-1'",
                 &[("api_key a.toml:2:7", "put the whole URL into a variable, and write `url_env = \"Q_URL\"`")]),
             ("a.toml", "[servers.q]\nurl = 'http://x/mcp?region=eu'", &[]),
+            ("a.toml", "[servers.q]\nurl = 'http://x/s/ghp_abcdefghij/mcp'",
+                &[("path token a.toml:2:7", "put the whole URL into a variable, and write `url_env = \"Q_URL\"`")]),
+            ("a.json", r#"{"mcpServers": {"q": {"url": "http://x/s/9f86d081884c7d659a2feaa0c55ad015"}}}"#,
+                &[("path token a.json:1:30", "`${Q_PATH_TOKEN}`")]),
+            ("a.json", r#"{"mcpServers": {"q": {"url": "http://x/s/${K}/mcp"}}}"#, &[]),
             ("a.json", r#"{"mcpServers": {"q": {"url": "http://x/mcp?api_key=abc"}}}"#, &[("api_key a.json:1:30", "`${Q_API_KEY}`")]),
             ("a.json", r#"{"mcpServers": {"q": {"url": "http://x/mcp?api_key=${K}"}}}"#, &[]),
             ("a.toml", "[servers.q]\ncommand = ['x']\nenv = { API_KEY = 'sk-1', KEY_FILE = '/x', DB = 'pg://a:b@c', MODE = 'fast' }",
@@ -438,7 +448,7 @@ mod tests {
     #[test]
     fn a_command_line_is_shown_without_its_secrets() {
         #[rustfmt::skip]
-        let table: [(&[&str], &str); 16] = [
+        let table: [(&[&str], &str); 17] = [
             (&["npx", "-y", "z", "--api-key", "sk-live-1"],           "npx -y z --api-key …"),
             (&["npx", "z", "--token=ghp_1", "--port=80"],             "npx z --token=… --port=80"),
             (&["npx", "z", "ghp_abcdefghij"],                         "npx z …"),
@@ -448,6 +458,7 @@ mod tests {
             (&["x", "--header", "Authorization:Bearer ${T}"],         "x --header 'Authorization:Bearer ${T}'"),
             (&["x", "postgres://me:abc@db/x"],                        "x postgres://db/x"),
             (&["x", "https://h/mcp?key=abc"],                         "x 'https://h/mcp?…'"),
+            (&["x", "https://h/s/ghp_abc/mcp"],                       "x https://h/s/…/mcp"),
             (&["x", "--auth", "none", "--max-tokens", "4096"],        "x --auth none --max-tokens 4096"),
             (&["x", "--key-file", "k", "--key", "/etc/k", "--author", "me"], "x --key-file k --key /etc/k --author me"),
             (&["x", "--password", "p@ss w0rd;"],                      "x --password …"),

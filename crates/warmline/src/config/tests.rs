@@ -287,6 +287,8 @@ fn a_url_for_people_holds_no_secret() {
         ("https://canary:${PW}@example.com/",      "https://example.com/"),
         ("https://example.com/${KEY}/mcp",         "https://example.com/${KEY}/mcp"),
         ("https://example.com/${KEY}?k=canary",    "https://example.com/${KEY}?…"),
+        ("https://example.com/s/ghp_canary/mcp",   "https://example.com/s/…/mcp"),
+        ("https://${HOST}/s/ghp_canary?k=canary",  "https://${HOST}/s/…?…"),
         ("nonsense?canary",                        "nonsense?…"),
     ];
     for (written, shown) in table {
