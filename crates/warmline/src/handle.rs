@@ -345,7 +345,8 @@ impl ServerHandle {
         let Some(line) = call::line(&self.caller, &self.entry()?) else {
             return Ok(());
         };
-        line.notify(method, params).await.map_err(Error::unsent)
+        let told = line.tell(method, params).await;
+        told.map_err(|lost| Error::new(lost.trouble, lost.delivery))
     }
 
     /// Hears what the session of this caller says outside any call, and answers what it asks

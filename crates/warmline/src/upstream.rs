@@ -31,6 +31,7 @@ mod contact;
 mod detect;
 pub(crate) mod environment;
 mod facts;
+mod fair;
 mod greeting;
 mod hidden;
 mod http;

@@ -1,5 +1,6 @@
 //! Standing streams: held for whoever attends a server, and only then.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -231,4 +232,50 @@ async fn a_gap_in_a_stream_may_have_been_a_change_of_lists() {
         drop(ledger);
         world.finish().await;
     }
+}
+
+/// Counts what is heard.
+#[derive(Debug, Default)]
+struct Count(AtomicUsize);
+
+impl Notices for Count {
+    fn notice(&self, _method: &str, _params: &[u8]) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// reliability P5, reliability P10: a standing stream that always has more lets others have their
+/// turn: calls, timers, and whatever else runs on the same thread.
+#[tokio::test]
+async fn a_stream_that_never_pauses_lets_others_have_their_turn() {
+    const NOTICES: usize = 20_000;
+    let world = World::new(Personality::legacy());
+    let event = "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"info\",\"data\":\"more\"}}\n\n";
+    let flood =
+        Canned::new(200, &event.repeat(NOTICES)).header("Content-Type", "text/event-stream");
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    ledger.log_level("info").await.unwrap();
+    let rule = Rule::new(Fault::Reply(flood)).on("GET");
+    world.server.inject(rule.times(1));
+    let count = Arc::new(Count::default());
+    let attending = ledger.attend(Arc::<Count>::clone(&count)).unwrap();
+    let heard = || count.0.load(Ordering::Relaxed);
+    let turns = async {
+        let mut most_in_one = 0;
+        while heard() < NOTICES {
+            let before = heard();
+            tokio::task::yield_now().await;
+            most_in_one = most_in_one.max(heard() - before);
+        }
+        most_in_one
+    };
+    let most_in_one = tokio::time::timeout(secs(30), turns).await.unwrap();
+    assert!(
+        most_in_one < 1_000,
+        "{most_in_one} notices were read in one turn"
+    );
+    drop(attending);
+    run.end().await;
+    world.finish().await;
 }

@@ -449,3 +449,22 @@ async fn an_empty_body_names_the_url() {
 pub(crate) async fn read(handle: &ServerHandle) -> Result<ToolResult, Error> {
     handle.call("get", json!({"key": "a"})).repeatable().await
 }
+
+/// reliability D53: what is told about a notification on a lost session is the truth: the server got
+/// it and refused it.
+#[tokio::test]
+async fn a_notification_on_a_lost_session_was_refused() {
+    let world = World::new(Personality::legacy());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    count(&ledger).await;
+    world.server.control().forget_sessions();
+    let method = "notifications/roots/list_changed";
+    let error = ledger.notify(method, b"{}").await.unwrap_err();
+    assert_eq!(world.server.ledger().received(method), 1);
+    assert_eq!(error.delivery(), Delivery::Refused, "{error:?}");
+    assert_eq!(error.code().word(), "request-refused", "{error:?}");
+    assert_eq!(count(&ledger).await, 1, "the next call is healed");
+    run.end().await;
+    world.finish().await;
+}

@@ -411,7 +411,7 @@ fn foreign(server: &str, standing: &Standing) -> Ending {
 
 /// A message that was not taken, or may not have been.
 pub(crate) struct NotTaken {
-    pub(crate) trouble: Trouble,
+    pub(crate) lost: Lost,
     /// Whether it may be taken another time.
     pub(crate) may_be_taken: bool,
 }
@@ -422,8 +422,18 @@ pub(crate) async fn post(
     own: Vec<(HeaderName, HeaderValue)>,
     body: Bytes,
 ) -> Result<(), Trouble> {
+    let delivered = deliver(head, own, body).await;
+    delivered.map_err(|lost| lost.trouble)
+}
+
+/// The same, for whoever wants to know what became of a message that was not accepted.
+pub(crate) async fn deliver(
+    head: Letterhead,
+    own: Vec<(HeaderName, HeaderValue)>,
+    body: Bytes,
+) -> Result<(), Lost> {
     let posted = post_once(&head, &own, body).await;
-    posted.map_err(|not_taken| not_taken.trouble)
+    posted.map_err(|not_taken| not_taken.lost)
 }
 
 /// The same, and says whether it is worth another try.
@@ -433,12 +443,15 @@ pub(crate) async fn post_once(head: &Letterhead, own: &Own, body: Bytes) -> Resu
     let sent = head.way.endpoint.send(Method::POST, headers, body, by);
     let arrival = sent.await.map_err(|lost| NotTaken {
         may_be_taken: lost.trouble.reason != Reason::Timeout,
-        trouble: lost.trouble,
+        lost,
     })?;
     let status = arrival.status.as_u16();
-    let accepted = accepted(head.way.server(), arrival, by).await;
-    accepted.map_err(|trouble| NotTaken {
-        trouble: head.struck(trouble),
+    let accepted = accepted(&head.way, arrival, by).await;
+    accepted.map_err(|lost| NotTaken {
+        lost: Lost {
+            trouble: head.struck(lost.trouble),
+            ..lost
+        },
         may_be_taken: matches!(status, 408 | 425 | 429 | 500 | 502..=504),
     })
 }
@@ -456,7 +469,7 @@ pub(crate) fn unanswered(server: &str, trouble: Trouble) -> Trouble {
 }
 
 /// Reads what a notification or an answer of ours got.
-async fn accepted(server: &str, arrival: Arrival, by: Instant) -> Result<(), Trouble> {
+async fn accepted(way: &Way, arrival: Arrival, by: Instant) -> Result<(), Lost> {
     let status = arrival.status.as_u16();
     // Whatever follows an acceptance, nobody waits for it.
     if (200..300).contains(&status) {
@@ -468,7 +481,25 @@ async fn accepted(server: &str, arrival: Arrival, by: Instant) -> Result<(), Tro
         .whole(REFUSAL_BODY, by, &())
         .await
         .unwrap_or_default();
-    Err(said.trouble(server, status, Reason::Rejected, &body))
+    let mut trouble = said.trouble(way.server(), status, Reason::Rejected, &body);
+    let meaning = read_status(&StatusFacts {
+        status,
+        era: Era::Legacy,
+        sent: SentSession::WithId,
+        our_id: 0,
+        body: Body::Whole(&body),
+        challenge: said.challenge.as_deref(),
+        dialects: way.dialects,
+        standing: Stream::None,
+    });
+    let delivery = match meaning {
+        Meaning::Refused { .. } => Delivery::Refused,
+        Meaning::Answer(_) | Meaning::Wait | Meaning::Unknown { .. } => {
+            trouble.code = Code::AnswerLost;
+            Delivery::Unknown
+        },
+    };
+    Err(Lost { delivery, trouble })
 }
 
 /// The notice that a call was given up: in the words of its caller where it said any, else in ours.

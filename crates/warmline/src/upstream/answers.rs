@@ -130,13 +130,10 @@ impl Posting {
     async fn deliver(self) -> Result<(), Trouble> {
         for pause in PAUSES {
             let posted = answer::post_once(&self.head, &self.own, self.body.clone()).await;
-            let Err(NotTaken {
-                trouble,
-                may_be_taken,
-            }) = posted
-            else {
+            let Err(NotTaken { lost, may_be_taken }) = posted else {
                 return Ok(());
             };
+            let trouble = lost.trouble;
             if !may_be_taken {
                 return Err(trouble);
             }

@@ -461,11 +461,12 @@ impl LegacyHttp {
     async fn tell_initialized(&self) -> Result<(), Trouble> {
         let mut body = Vec::new();
         handshake::write_initialized(&mut body);
-        self.voice.tell(body.into()).await
+        let told = self.voice.tell(body.into()).await;
+        told.map_err(|lost| lost.trouble)
     }
 
     /// Sends a notification; `params` is a raw JSON object.
-    pub(crate) async fn notify(&self, method: &str, params: &[u8]) -> Result<(), Trouble> {
+    pub(crate) async fn notify(&self, method: &str, params: &[u8]) -> Result<(), Lost> {
         let mut body = Vec::new();
         splice::write_notification(&mut body, method, Some(params));
         self.voice.tell(body.into()).await

@@ -19,7 +19,7 @@ use warmline_core::protocol::sse::SseParser;
 use super::answer;
 use super::greeting::{self, Heard};
 use super::hidden::Hidden;
-use super::http::{Arrival, BodyKind};
+use super::http::{Arrival, BodyKind, Lost};
 use super::letterhead::{Form, Letterhead};
 use super::limits::{Digits, Ids, Limits};
 use super::listener::Listener;
@@ -211,10 +211,10 @@ impl ModernHttp {
     }
 
     /// Sends a notification. Modern servers over HTTP know none of ours; they drop it.
-    pub(crate) async fn notify(&self, method: &str, params: &[u8]) -> Result<(), Trouble> {
+    pub(crate) async fn notify(&self, method: &str, params: &[u8]) -> Result<(), Lost> {
         let mut body = Vec::new();
         splice::write_notification(&mut body, method, Some(params));
-        answer::post(self.head.clone(), Vec::new(), body.into()).await
+        answer::deliver(self.head.clone(), Vec::new(), body.into()).await
     }
 
     fn write_headers(

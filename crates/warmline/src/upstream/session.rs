@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use bytes::Bytes;
 use warmline_core::code::Reason;
+use warmline_core::delivery::Delivery;
 use warmline_core::era::{Era, Version};
 use warmline_core::exchange::{Ending, Reply, Request, Trouble, Words};
 use warmline_core::protocol::handshake;
 
 use super::facts::{Facts, Kept};
 use super::hidden::Hidden;
+use super::http::Lost;
 use super::legacy::{LegacyHttp, Stood};
 use super::listener::Listener;
 use super::modern::ModernHttp;
@@ -247,11 +249,21 @@ impl Session {
     /// # Errors
     /// With the trouble that kept it from being delivered.
     pub async fn notify(&self, method: &str, params: &[u8]) -> Result<(), Trouble> {
+        let told = self.tell(method, params).await;
+        told.map_err(|lost| lost.trouble)
+    }
+
+    /// The same, for whoever wants to know what became of a notification that was not accepted.
+    pub(crate) async fn tell(&self, method: &str, params: &[u8]) -> Result<(), Lost> {
         match &self.driver {
             Driver::LegacyHttp(driver) => driver.notify(method, params).await,
             Driver::ModernHttp(driver) => driver.notify(method, params).await,
             Driver::TwoEndpoints(driver) => driver.notify(method, Some(params)).await,
-            Driver::Piped(driver) => driver.notify(method, params),
+            // What cannot be written stays here.
+            Driver::Piped(driver) => driver.notify(method, params).map_err(|trouble| Lost {
+                delivery: Delivery::Unsent,
+                trouble,
+            }),
         }
     }
 

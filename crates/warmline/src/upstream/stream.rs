@@ -14,6 +14,7 @@ use warmline_core::protocol::sse::{SseEvent, SseParser};
 
 use super::answer::Before;
 use super::calls::{Call, Heard};
+use super::fair::Share;
 use super::http::{Arrival, Cut};
 use super::limits::Limits;
 use super::listener::{self, Back, Came, LARGE, Listener, Open, Turn};
@@ -100,9 +101,6 @@ pub(crate) struct Asking {
     pub(crate) came: Came,
 }
 
-/// So many bytes of a stream are read before others have their turn.
-const FAIR_SHARE: usize = 256 << 10;
-
 impl<'a> Watch<'a> {
     pub(crate) fn new(id: u64, limits: Limits, listener: &'a dyn Listener) -> Self {
         Self {
@@ -126,17 +124,12 @@ impl<'a> Watch<'a> {
 
     /// Reads until something happens that the driver must act on.
     pub(crate) async fn read(&mut self, arrival: &mut Arrival, parser: &mut SseParser) -> Pause {
-        let mut taken = 0;
+        let mut share = Share::default();
         // What stood behind a question.
         if let Some(pause) = self.heed_said() {
             return pause;
         }
         loop {
-            // A stream that always has more would keep the timers of everybody else waiting.
-            if taken >= FAIR_SHARE {
-                taken = 0;
-                clock::yield_now().await;
-            }
             for event in &mut *parser {
                 let event = match event {
                     Ok(event) => event,
@@ -146,9 +139,11 @@ impl<'a> Watch<'a> {
                         };
                     },
                 };
+                let bytes = event.data.len();
                 if let Some(pause) = self.heed(event) {
                     return pause;
                 }
+                share.took(bytes).await;
                 if clock::now() >= self.limits.total_by() {
                     return Pause::Late;
                 }
@@ -174,8 +169,8 @@ impl<'a> Watch<'a> {
                 },
                 piece = arrival.piece() => match piece {
                     Some(Ok(bytes)) => {
-                        taken += bytes.len();
                         parser.push(&bytes);
+                        share.took(bytes.len()).await;
                     },
                     Some(Err(Cut::Broken(why))) => return Pause::Broken(why),
                     Some(Err(Cut::TooLarge { limit })) => return Pause::TooLarge { limit },

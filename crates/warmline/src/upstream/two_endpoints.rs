@@ -26,8 +26,9 @@ use warmline_core::protocol::sse::SseParser;
 use super::answer;
 use super::aside::Aside;
 use super::calls::{Calls, Heard, Routed};
+use super::fair::Share;
 use super::hidden::Hidden;
-use super::http::{Arrival, BodyKind, Cut};
+use super::http::{Arrival, BodyKind, Cut, Lost};
 use super::legacy::Stood;
 use super::letterhead::{Form, Letterhead};
 use super::limits::{Ids, Limits};
@@ -253,7 +254,7 @@ impl TwoEndpoints {
     }
 
     /// Sends a notification.
-    pub(crate) async fn notify(&self, method: &str, params: Option<&[u8]>) -> Result<(), Trouble> {
+    pub(crate) async fn notify(&self, method: &str, params: Option<&[u8]>) -> Result<(), Lost> {
         self.up.voice.tell(notification(method, params)).await
     }
 
@@ -276,9 +277,11 @@ impl Drop for TwoEndpoints {
 
 /// Reads the stream to its end, which is the end of the session.
 async fn read(up: Arc<Up>, calls: Arc<Calls>, mut stream: Arrival, mut parser: SseParser) {
+    let mut share = Share::default();
     let why = loop {
         match parser.next() {
             Some(Ok(event)) => {
+                share.took(event.data.len()).await;
                 let version = up.version.get().copied();
                 let mut texts = batch::parts(event.data, version);
                 if let Err(why) = texts.try_for_each(|text| route(&up, &calls, text)) {
@@ -292,7 +295,10 @@ async fn read(up: Arc<Up>, calls: Arc<Calls>, mut stream: Arrival, mut parser: S
             None => {},
         }
         match calls.piece(&mut stream, parser.max_event_bytes()).await {
-            Some(Ok(bytes)) => parser.push(&bytes),
+            Some(Ok(bytes)) => {
+                parser.push(&bytes);
+                share.took(bytes.len()).await;
+            },
             Some(Err(Cut::Broken(why))) => break why,
             Some(Err(Cut::TooLarge { .. } | Cut::Late)) => break "it cannot be read".to_owned(),
             None => break "the server ended the stream".to_owned(),

@@ -14,6 +14,7 @@ use warmline_core::exchange::{QuestionKind, Request, Trouble};
 
 use super::answer;
 use super::answers::{Answers, Posting};
+use super::http::Lost;
 use super::letterhead::{Letterhead, Own};
 use super::listener::{self, Back, Listener, Spoken, Turn};
 use super::stream::{Asking, Watch};
@@ -47,8 +48,8 @@ impl Voice {
     }
 
     /// Posts a message and waits until it is acknowledged.
-    pub(crate) async fn tell(&self, body: Bytes) -> Result<(), Trouble> {
-        answer::post(self.head.clone(), Vec::new(), body).await
+    pub(crate) async fn tell(&self, body: Bytes) -> Result<(), Lost> {
+        answer::deliver(self.head.clone(), Vec::new(), body).await
     }
 
     /// Passes a question on to the call's listener, or answers what needs nobody.

@@ -44,7 +44,8 @@ impl Opening<'_> {
         let opened = opened.map_err(|trouble| offer.explain(trouble))?;
         offer.accepts(&self.server.name, opened.version)?;
         session.speak(opened.version);
-        session.notify(INITIALIZED, None).await?;
+        let told = session.notify(INITIALIZED, None).await;
+        told.map_err(|lost| lost.trouble)?;
         let mut facts = opened.facts(Transport::HttpSse, true);
         facts.evidence = std::mem::take(&mut self.evidence);
         Ok((Driver::TwoEndpoints(Box::new(session)), facts))

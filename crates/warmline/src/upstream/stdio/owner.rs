@@ -22,6 +22,7 @@ use super::routing::{self, Fed, Taken};
 use crate::clock;
 use crate::upstream::aside::Aside;
 use crate::upstream::children::CountedChild;
+use crate::upstream::fair::Share;
 use crate::upstream::notices::Hearing;
 use crate::upstream::process::{Exit, Process};
 use crate::upstream::server::Tether;
@@ -143,6 +144,7 @@ impl Owner {
     }
 
     async fn serve(&mut self, stdin: &Sender) -> Why {
+        let mut share = Share::default();
         loop {
             // As much as one line may have: a child whose callers do not read waits, and so do
             // all who call it.
@@ -153,8 +155,8 @@ impl Owner {
             }
             tokio::select! {
                 read = self.stdout.read(&self.desk), if reading == Reading::Goes => match read {
-                    Ok(()) if self.stdout.open => {},
-                    Ok(()) => return Why::OutputClosed,
+                    Ok(bytes) if self.stdout.open => share.took(bytes).await,
+                    Ok(_) => return Why::OutputClosed,
                     Err(fed) => return Why::Fed(fed),
                 },
                 () = self.desk.wait_for_work() => {},
@@ -301,21 +303,22 @@ impl Drop for Owner {
 }
 
 impl Output {
-    /// Reads once and routes all whole lines. May be dropped without losing any.
-    async fn read(&mut self, desk: &Arc<Desk>) -> Result<(), Fed> {
+    /// Reads once, routes all whole lines, and says how much was read. May be dropped without losing
+    /// any.
+    async fn read(&mut self, desk: &Arc<Desk>) -> Result<usize, Fed> {
         let read = self.fill().await;
         self.codec.push(self.chunk.get(..read).unwrap_or_default());
         while let Some(line) = self.codec.next() {
             self.lines += 1;
             self.route(desk, line)?;
         }
-        if self.open {
-            return Ok(());
-        }
         // A last line without a newline is a line all the same.
-        self.codec
-            .finish()
-            .map_or(Ok(()), |line| self.route(desk, line))
+        if !self.open
+            && let Some(line) = self.codec.finish()
+        {
+            self.route(desk, line)?;
+        }
+        Ok(read)
     }
 
     fn route(&self, desk: &Arc<Desk>, line: Line) -> Result<(), Fed> {

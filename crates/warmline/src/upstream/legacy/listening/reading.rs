@@ -17,6 +17,7 @@ use warmline_core::protocol::sse::SseParser;
 use super::LegacyHttp;
 use crate::clock;
 use crate::upstream::calls::{Calls, Routed};
+use crate::upstream::fair::Share;
 use crate::upstream::http::Arrival;
 
 /// The reading of a stream.
@@ -45,6 +46,7 @@ impl Reading {
     pub(super) async fn read(&mut self, mut stream: Arrival, rest: Duration) {
         let mut rested_by = clock::after(rest);
         let most = self.parser.max_event_bytes();
+        let mut share = Share::default();
         loop {
             let ears = loop {
                 let ears = self.ears();
@@ -57,9 +59,11 @@ impl Reading {
                     .map(|event| event.map(|event| event.data))
                 {
                     Some(Ok(data)) => {
+                        let bytes = data.len();
                         if self.route(data).is_none() {
                             return;
                         }
+                        share.took(bytes).await;
                     },
                     Some(Err(_)) | None => break ears,
                 }
@@ -73,7 +77,10 @@ impl Reading {
                 biased;
                 () = self.wanted.notified() => {},
                 piece = self.calls.piece(&mut stream, most), if ears != Ears::Away => match piece {
-                    Some(Ok(bytes)) => self.parser.push(&bytes),
+                    Some(Ok(bytes)) => {
+                        self.parser.push(&bytes);
+                        share.took(bytes.len()).await;
+                    },
                     Some(Err(_)) | None => return,
                 },
                 () = clock::sleep_until(rested_by) => {},
