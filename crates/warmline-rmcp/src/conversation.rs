@@ -5,6 +5,7 @@
 //! Who hears the rest: whoever attends the session, from the moment in which the client says that
 //!   it is ready until the conversation ends.
 //! In which order things arrive: news and questions of a call before its answer, always.
+//! What goes first: the calls. News that come faster than the client takes them away hold up none.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -136,12 +137,12 @@ impl<B: Behind> Conversation<B> {
             }
             tokio::select! {
                 biased;
-                Some(message) = self.heard.recv() => return Some(message),
                 Some(settled) = self.calls.next(), if !self.calls.is_empty() => {
                     if let Ok(settled) = settled {
                         self.settle(settled);
                     }
                 },
+                Some(message) = self.heard.recv() => return Some(message),
                 changed = self.lists.changed(self.server.name()) => {
                     // Whoever attends hears it from the session itself.
                     if self.attended.as_ref().is_none_or(|attended| attended.is_over()) {
@@ -163,9 +164,9 @@ impl<B: Behind> Conversation<B> {
     fn settle(&mut self, settled: Settled) {
         self.cancels.remove(&settled.id);
         self.era = settled.era.or(self.era);
-        // What the call told before it ended comes first.
-        while let Ok(earlier) = self.heard.try_recv() {
-            self.next.push_back(earlier);
+        // What the call told before it ended comes first. What comes from now on may never end.
+        for _ in 0..self.heard.len() {
+            self.next.extend(self.heard.try_recv().ok());
         }
         self.next.push_back(settled.message);
     }

@@ -431,6 +431,28 @@ async fn what_a_server_says_between_calls_reaches_the_client() {
     assert!(stage.script().ear.is_none(), "nobody hears any more");
 }
 
+/// reliability P10: news that come faster than they are taken away hold up no call.
+#[tokio::test]
+async fn a_call_is_answered_though_the_news_never_end() {
+    let stage = Stage::of(Era::Legacy, Version::V2025_11_25);
+    let mut conversation = greeted(&stage).await;
+    let ready = notice("notifications/initialized", json!({}));
+    conversation.take(ready).unwrap();
+    let ear = stage.script().ear.clone().unwrap();
+    let call = request(1, "tools/call", json!({ "name": "dig" }));
+    conversation.take(call).unwrap();
+    assert!(is_silent(&mut conversation).await);
+    stage.answer("tools/call", json!({ "content": [] }));
+    for _ in 0..5 {
+        ear.notice("notifications/resources/updated", br#"{"uri":"a://b"}"#);
+        ear.notice("notifications/resources/updated", br#"{"uri":"a://c"}"#);
+        if heard(&mut conversation).await["id"] == 1 {
+            return;
+        }
+    }
+    panic!("the call waits for the news to end");
+}
+
 #[tokio::test]
 async fn a_modern_server_is_spared_what_it_does_not_know() {
     let stage = Stage::of(Era::Modern, Version::V2026_07_28);
