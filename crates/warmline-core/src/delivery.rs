@@ -138,6 +138,8 @@ pub struct Attempt {
     pub renewal: Renewal,
     /// How long it is until the caller's deadline.
     pub left: Duration,
+    /// The longest pause that is waited out where a server asks for one.
+    pub patience: Duration,
     /// How long the server usually takes for an answer; zero where that is not known.
     pub typical: Duration,
     /// Whether the server's budget has something left.
@@ -248,8 +250,9 @@ fn again(attempt: &Attempt) -> Next {
         return Next::Surface;
     };
     let cost = cost(attempt, first);
-    let fits =
-        attempt.left > Duration::ZERO && pause.saturating_add(attempt.typical) <= attempt.left;
+    let fits = attempt.left > Duration::ZERO
+        && pause <= attempt.patience.max(LONGEST_PAUSE)
+        && pause.saturating_add(attempt.typical) <= attempt.left;
     let payable = cost == Cost::Free || attempt.purse == Purse::Full;
     if fits && payable && may_go_on(attempt, first) {
         Next::SendAgain { first, pause, cost }

@@ -169,7 +169,8 @@ struct Way<'a> {
     /// Whether the attempt under way may have reached the server.
     under_way: bool,
     by: Instant,
-    /// How long it stood in line for the sessions it had so far.
+    /// How long it stood in line for the sessions it had so far, and waited because its server
+    /// asked for a pause.
     in_line: Duration,
     generation: Option<u32>,
     rerouted: bool,
@@ -279,14 +280,14 @@ impl<'a> Way<'a> {
         }
         let repeat = self.repeat(route, None);
         let copy = (repeat == Repeat::Safe).then(|| request.clone());
-        let _asks_for = self.asks_for(route);
-        let hearing = Hearing::new(self.job.listener.as_deref(), route.setup());
         let epoch = route.setup().credential.as_ref().map(|it| it.epoch());
         if let Err(trouble) = self.cooled().await {
             lease.settle(Outcome::Unused);
             let delivery = self.so_far.delivery(Delivery::Unsent);
             return Step::Over(Err(self.over(trouble, delivery)));
         }
+        let _asks_for = self.asks_for(route);
+        let hearing = Hearing::new(self.job.listener.as_deref(), route.setup());
         let began = clock::now();
         let left = self.by.saturating_duration_since(began);
         let patience = Patience {
@@ -332,20 +333,36 @@ impl<'a> Way<'a> {
         }
     }
 
-    /// Waits until the server wants to hear from this identity again, if it asked for a pause.
-    async fn cooled(&self) -> Result<(), Trouble> {
+    /// Waits until the server wants to hear from this identity again, if it asked for a pause: for
+    /// as long as a caller waits for a session, and not longer.
+    async fn cooled(&mut self) -> Result<(), Trouble> {
         let now = self.caller.engine.tick();
         let Some(left) = self.entry.cooling(self.caller.who.id, now) else {
             return Ok(());
         };
-        let until = clock::after(left);
-        if until >= self.by {
-            let mut trouble = self.late("the server asked for a pause that is longer");
-            trouble.retry_after = Some(left);
-            return Err(trouble);
-        }
-        clock::sleep(left).await;
-        Ok(())
+        let patience = self.patience();
+        let mut trouble = if left > patience {
+            let what = format!(
+                "`{}` asked for a pause, which lasts another {} s: longer than a call waits",
+                self.entry.name,
+                left.as_secs_f64().ceil()
+            );
+            Trouble::new(Reason::Overloaded, what)
+                .hint("come back when the pause is over; `wait` says how long a call waits for one")
+        } else if clock::after(left) >= self.by {
+            self.late("the server asked for a pause that is longer")
+        } else {
+            clock::sleep(left).await;
+            self.in_line = self.in_line.saturating_add(left);
+            return Ok(());
+        };
+        trouble.retry_after = Some(left);
+        Err(trouble)
+    }
+
+    /// How long this call still waits until it may be sent.
+    fn patience(&self) -> Duration {
+        self.entry.policy().wait.saturating_sub(self.in_line)
     }
 
     fn repeat(&self, route: &Route, hints: Option<repeat::Hints>) -> Repeat {

@@ -62,6 +62,7 @@ fn a_decision_that_costs_is_paid_with_it() {
         heard: Heard::Nothing,
         renewal: Renewal::Pointless,
         left: Duration::from_secs(60),
+        patience: Duration::from_secs(30),
         typical: Duration::ZERO,
         purse: Purse::Empty,
         dice: 0,

@@ -443,13 +443,14 @@ static POOL_FULL: Page = Page {
 
 static OVERLOADED: Page = Page {
     word: "overloaded",
-    meaning: "Too many callers wait already, or too many runs are live.",
+    meaning: "Too many callers wait already, too many runs are live, or the server asked for a pause.",
     party: Party::Load,
     delivery: Some(Delivery::Unsent),
     exit: Exit::ByDelivery,
     causes: &[
         "more callers than the line holds",
         "runs that are never ended",
+        "a pause that the server asked for, longer than a call waits (`wait`)",
     ],
     try_this: &["come back later, or end runs that are over"],
 };

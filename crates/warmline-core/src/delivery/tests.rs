@@ -22,6 +22,7 @@ fn attempt(delivery: Delivery, repeat: Repeat, hurdle: Hurdle) -> Attempt {
         heard: Heard::Nothing,
         renewal: Renewal::Possible,
         left: Duration::from_secs(60),
+        patience: Duration::from_secs(30),
         typical: Duration::ZERO,
         purse: Purse::Full,
         dice: u32::MAX,
@@ -156,6 +157,32 @@ fn nothing_is_sent_again_that_cannot_be_answered_in_time() {
             typical,
             retry_after,
             ..attempt(Delivery::Refused, Repeat::Unsafe, hurdle)
+        };
+        assert_eq!(is_again(decide(&attempt)), again, "{attempt:?}");
+    }
+}
+
+/// reliability R4, reliability F25: a pause that is longer than anybody waits for a session is told,
+/// not waited out. Pauses of our own are short enough for everybody.
+#[test]
+fn a_pause_is_waited_out_for_as_long_as_a_session_is_waited_for() {
+    #[rustfmt::skip]
+    let table = [
+        // patience     asked for             again
+        (30_000,        Some(30_000),         true),
+        (30_000,        Some(30_001),         false),
+        (30_000,        Some(3_600_000),      false),
+        (10_000,        Some(30_000),         false),
+        (0,             Some(2_000),          true),
+        (0,             Some(2_001),          false),
+        (0,             None,                 true),
+    ];
+    for (patience, asked, again) in table {
+        let attempt = Attempt {
+            left: Duration::from_secs(3600),
+            patience: patience * MILLI,
+            retry_after: asked.map(|asked: u32| asked * MILLI),
+            ..attempt(Delivery::Refused, Repeat::Safe, Hurdle::Throttled)
         };
         assert_eq!(is_again(decide(&attempt)), again, "{attempt:?}");
     }

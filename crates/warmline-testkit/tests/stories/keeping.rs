@@ -356,6 +356,47 @@ async fn a_server_that_asks_for_a_pause_gets_it() {
     world.finish().await;
 }
 
+/// reliability F25, reliability P10: a pause that is longer than anybody waits for a session is told
+/// at once, to the call that met it and to all that come while it lasts. Others are served, and when
+/// it is over everybody is.
+#[tokio::test]
+async fn a_long_pause_is_told_and_not_waited_out() {
+    for (status, met) in [(429, Delivery::Refused), (503, Delivery::Unknown)] {
+        let world = World::new(Personality::legacy());
+        let (alice, bob) = (world.warm.identity("alice"), world.warm.identity("bob"));
+        let runs = (alice.begin(), bob.begin());
+        let ledger = runs.0.server(LEDGER).unwrap();
+        count(&ledger).await;
+        let busy = Canned::new(status, "later").header("Retry-After", "600");
+        let rule = Rule::new(Fault::Reply(busy)).on_tool("pay").times(1);
+        world.server.inject(rule);
+        let began = tokio::time::Instant::now();
+        let error = world.pay(&ledger, "impatient").await.unwrap_err();
+        assert_eq!((error.delivery(), error.attempts()), (met, 1), "{error:?}");
+        assert_eq!(error.retry_after(), Some(secs(600)), "{error:?}");
+        for error in [
+            ledger.call("counter", json!({})).await.unwrap_err(),
+            ledger.ping().await.unwrap_err(),
+            ledger
+                .request("resources/list", json!({}))
+                .await
+                .unwrap_err(),
+        ] {
+            let told = (error.code().word(), error.delivery());
+            assert_eq!(told, ("overloaded", Delivery::Unsent), "{error:?}");
+            let wait = error.retry_after().unwrap();
+            assert!((secs(500)..=secs(600)).contains(&wait), "{error:?}");
+        }
+        assert_eq!(count(&runs.1.server(LEDGER).unwrap()).await, 1);
+        assert!(began.elapsed() < secs(20), "nobody waited");
+        pass(secs(600)).await;
+        assert_eq!(count(&ledger).await, 2);
+        runs.0.end().await;
+        runs.1.end().await;
+        world.finish().await;
+    }
+}
+
 /// P2: a server whose idle timer drops sessions after 2 s is called for an hour, after pauses that
 /// its timer survives and after pauses that it does not; no caller sees an error, and no payment is
 /// made twice.

@@ -2,6 +2,7 @@
 //! and what has to be mended before the next attempt.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use warmline_core::code::{Code, Reason};
 use warmline_core::delivery::{
@@ -100,6 +101,7 @@ impl Way<'_> {
                 _ => Renewal::Pointless,
             },
             left: self.by.saturating_duration_since(clock::now()),
+            patience: self.patience(),
             typical: self.entry.answers.usual(),
             // Said by the budget itself, when it decides.
             purse: Purse::Empty,
@@ -120,13 +122,21 @@ impl Way<'_> {
             return Step::Over(Err(self.surface(failed)));
         }
         self.goes_again(route, &failed, first);
+        self.pauses(pause, &failed.trouble).await;
+        let id = self.job.call_id.clone().unwrap_or_else(fresh_call_id);
+        let marked = repeat::marked(again.params(), &id, self.so_far.attempts());
+        Step::Again(again.with_params(marked))
+    }
+
+    /// Waits before the next attempt. What the server asked for counts as time in line.
+    async fn pauses(&mut self, pause: Duration, trouble: &Trouble) {
         // The shortest sleep there is takes longer than it takes others to pass by in line.
         if !pause.is_zero() {
             clock::sleep(pause).await;
         }
-        let id = self.job.call_id.clone().unwrap_or_else(fresh_call_id);
-        let marked = repeat::marked(again.params(), &id, self.so_far.attempts());
-        Step::Again(again.with_params(marked))
+        if trouble.retry_after.is_some() {
+            self.in_line = self.in_line.saturating_add(pause);
+        }
     }
 
     /// How old a session was that the server does not know any more.
