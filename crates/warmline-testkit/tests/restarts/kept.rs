@@ -80,6 +80,26 @@ impl Kept {
         self.0.records.scan().await.unwrap().len()
     }
 
+    /// All that it holds, to be put back one day.
+    pub(crate) async fn copy(&self) -> Vec<(RecordName, Stored)> {
+        let mut copy = Vec::new();
+        for (name, _) in self.0.records.scan().await.unwrap() {
+            copy.push((name, self.0.records.load(name).await.unwrap().unwrap()));
+        }
+        copy
+    }
+
+    /// Holds again what it held on an earlier day.
+    pub(crate) async fn put_back(&self, copy: Vec<(RecordName, Stored)>) {
+        for (name, edition) in self.0.records.scan().await.unwrap() {
+            self.0.records.clear(name, edition).await.unwrap();
+        }
+        for (name, stored) in copy {
+            let saved = self.0.records.save(name, None, stored).await.unwrap();
+            assert_eq!(saved, Saved::Done);
+        }
+    }
+
     /// Waits until so many records are there.
     pub(crate) async fn comes_to(&self, expected: usize) {
         let waiting = async {

@@ -123,3 +123,24 @@ async fn calls_go_on_while_the_store_panics() {
     warm.close().await;
     until("no session is left", || server.counts().open_sessions == 0).await;
 }
+
+/// A141: a store that comes back as it was on an earlier day fails no call: what it holds is older
+/// than the session that is replaced, so nobody else was there first.
+#[tokio::test]
+async fn a_store_from_an_earlier_day_fails_no_call() {
+    let (server, store) = (server(), Kept::new());
+    let warm = life(&server, &store);
+    assert_eq!(count(&warm, "chat").await, 1);
+    let earlier = store.copy().await;
+    server.control().forget_sessions();
+    assert_eq!(count(&warm, "chat").await, 1);
+    store.put_back(earlier).await;
+    assert_eq!(count(&warm, "chat").await, 2);
+    server.control().forget_sessions();
+    assert_eq!(count(&warm, "chat").await, 1, "it is healed as ever");
+    assert_eq!(count(&warm, "chat").await, 2);
+    assert_eq!(server.counts().open_sessions, 1);
+    warm.named("chat").unwrap().end().await;
+    warm.close().await;
+    until("no session is left", || server.counts().open_sessions == 0).await;
+}

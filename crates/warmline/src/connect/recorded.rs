@@ -219,7 +219,7 @@ impl Connect {
                 book.has_now(record, Stored::NotYet);
                 opened
             },
-            Written::Lost(winner) => match self.resumed(setup, &winner) {
+            Written::Lost(winner) => match self.resumed_from(setup, &winner, generation) {
                 Some(theirs) => {
                     book.has_now(winner, Stored::So);
                     if !self.ends_another(setup, &line) {
@@ -234,6 +234,19 @@ impl Connect {
                 },
             },
         }
+    }
+
+    /// The session of whoever was there first. A record that is older than what is replaced is no
+    /// winner: the store came back as it was on an earlier day.
+    fn resumed_from(
+        &self,
+        setup: &Arc<Setup>,
+        winner: &Record,
+        generation: u32,
+    ) -> Option<Opened<Line>> {
+        (winner.generation >= generation)
+            .then(|| self.resumed(setup, winner))
+            .flatten()
     }
 
     fn record(&self, setup: &Setup, key: &Key, line: &Line, generation: u32) -> Record {
