@@ -140,6 +140,12 @@ impl Builder {
     /// where [`Builder::from_env`] asked for it, the keys of a store only where one is named by
     /// its folder, and how much memory this machine has.
     ///
+    /// # Runtimes
+    /// It may be called from several runtimes. What runs in the background runs in the one whose call
+    /// began it: above all, a program is served by the runtime that it was started in. While nobody
+    /// drives that one (a runtime of one thread between two `block_on`), calls to the program from
+    /// another runtime end after some seconds, unsent. Sessions over HTTP do not depend on it.
+    ///
     /// # Errors
     /// `config-bad-value`, naming the server and what is wrong with it; `store-unavailable`, where
     /// the keys of the store cannot be read or made.

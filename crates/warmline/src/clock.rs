@@ -6,6 +6,7 @@
 use std::future::Future;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 pub use tokio::time::Instant;
 
@@ -89,6 +90,15 @@ where
     }
 }
 
+/// Which runtime this code runs in, if it runs in one.
+pub(crate) fn here() -> Option<tokio::runtime::Id> {
+    let handle = tokio::runtime::Handle::try_current();
+    handle.ok().map(|handle| handle.id())
+}
+
+/// A runtime that carries nothing out for so long is driven by nobody.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(3);
+
 /// The runtime that something lives in, for those who want it done there and are elsewhere.
 #[derive(Clone, Debug)]
 pub(crate) struct Home(tokio::runtime::Handle);
@@ -99,6 +109,24 @@ impl Home {
         tokio::runtime::Handle::try_current().ok().map(Self)
     }
 
+    /// Whether this code runs in it.
+    pub(crate) fn is_here(&self) -> bool {
+        here() == Some(self.0.id())
+    }
+
+    /// Ends once nothing is carried out there any more: it is over, or nobody drives it. A runtime
+    /// of one thread rests between two `block_on`.
+    pub(crate) async fn rests(&self) {
+        loop {
+            let (sign, seen) = oneshot::channel();
+            self.spawn("sign of life", async { sign.send(()).unwrap_or_default() });
+            let Ok(Ok(())) = timeout(SIGN_OF_LIFE, seen).await else {
+                return;
+            };
+            sleep(SIGN_OF_LIFE).await;
+        }
+    }
+
     /// Starts a task there. If it is no more, the work is dropped.
     pub(crate) fn spawn<F>(&self, name: &'static str, future: F)
     where
@@ -106,6 +134,14 @@ impl Home {
     {
         tracing::trace!(task = name, "task began");
         drop(self.0.spawn(future));
+    }
+}
+
+/// Ends once nothing is carried out any more in that runtime; never, where there is none.
+pub(crate) async fn rests(home: Option<Home>) {
+    match home {
+        Some(home) => home.rests().await,
+        None => std::future::pending().await,
     }
 }
 

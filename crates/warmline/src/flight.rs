@@ -6,12 +6,12 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::hash::Hash;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use crate::clock;
+use crate::clock::{self, Home};
 use crate::sync::Mutex;
 
 /// Work under way, by what it is for.
@@ -26,7 +26,12 @@ struct Flight<T> {
     /// Who waits for its result has a receiver; nobody else does.
     tell: Arc<watch::Sender<Option<T>>>,
     task: AbortHandle,
+    /// Where it is carried out.
+    home: Option<Home>,
 }
+
+/// Which piece of work it is, for those who keep it from nobody.
+type Mark<T> = Weak<watch::Sender<Option<T>>>;
 
 impl<K, T> Default for Flights<K, T> {
     fn default() -> Self {
@@ -59,8 +64,9 @@ where
 
     /// The result of the work for a key: of the work that is under way, or of this.
     ///
-    /// Work dies with the runtime of whoever began it. Then the first of those who waited for it
-    /// and are still there begins its own. None if that died too; nothing is known of its result.
+    /// Work dies with the runtime of whoever began it, and rests as long as nobody drives that. Then
+    /// the first of those who waited for it and are still there begins its own. None if that died
+    /// too; nothing is known of its result.
     pub(crate) async fn join<F>(
         &self,
         name: &'static str,
@@ -72,22 +78,33 @@ where
     {
         let mut work = Some(work);
         loop {
-            let mut result = {
+            let (mut result, mark, elsewhere) = {
                 let mut under_way = self.0.lock();
                 match under_way.get(&key) {
-                    Some(flight) => flight.tell.subscribe(),
+                    Some(flight) => {
+                        let mark = Arc::downgrade(&flight.tell);
+                        (flight.tell.subscribe(), mark, flight.elsewhere())
+                    },
                     None => {
                         let (tell, result) = watch::channel(None);
                         let tell = Arc::new(tell);
                         let work = work.take()?();
                         let task = self.begin(name, key.clone(), work, Arc::clone(&tell));
-                        under_way.insert(key.clone(), Flight { tell, task });
-                        result
+                        let mark = Arc::downgrade(&tell);
+                        let home = Home::here();
+                        under_way.insert(key.clone(), Flight { tell, task, home });
+                        (result, mark, None)
                     },
                 }
             };
-            if let Ok(told) = result.wait_for(Option::is_some).await {
-                return told.clone();
+            tokio::select! {
+                biased;
+                told = result.wait_for(Option::is_some) => {
+                    if let Ok(told) = told {
+                        return told.clone();
+                    }
+                },
+                () = clock::rests(elsewhere) => take_off(&self.0, &key, &mark),
             }
         }
     }
@@ -105,6 +122,7 @@ where
         let done = Landing {
             flights: Arc::clone(&self.0),
             key,
+            mark: Arc::downgrade(&tell),
         };
         let task = clock::spawn(name, async move {
             let output = work.await;
@@ -116,14 +134,31 @@ where
     }
 }
 
+impl<T> Flight<T> {
+    /// Where it is carried out, if that is not here.
+    fn elsewhere(&self) -> Option<Home> {
+        self.home.clone().filter(|home| !home.is_here())
+    }
+}
+
 /// Takes work off the board, however it ends.
 struct Landing<K: Eq + Hash, T> {
     flights: Arc<Mutex<Board<K, T>>>,
     key: K,
+    mark: Mark<T>,
 }
 
 impl<K: Eq + Hash, T> Drop for Landing<K, T> {
     fn drop(&mut self) {
-        self.flights.lock().remove(&self.key);
+        take_off(&self.flights, &self.key, &self.mark);
+    }
+}
+
+/// Takes this very work off the board; somebody else may have begun it anew.
+fn take_off<K: Eq + Hash, T>(flights: &Mutex<Board<K, T>>, key: &K, mark: &Mark<T>) {
+    let mut under_way = flights.lock();
+    let is_it = |flight: &Flight<T>| mark.as_ptr() == Arc::as_ptr(&flight.tell);
+    if under_way.get(key).is_some_and(is_it) {
+        under_way.remove(key);
     }
 }

@@ -52,6 +52,7 @@ pub(crate) use places::{Trace, UntilGone};
 pub(crate) use rooms::Room;
 pub(crate) use shelves::{Met, OnShelf};
 pub(crate) use sweeping::KeepAlive;
+pub(crate) use waiting::Until;
 
 #[cfg(test)]
 mod tests;

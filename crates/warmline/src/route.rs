@@ -17,12 +17,11 @@ use warmline_core::plan::{self, Asking, Leg, Ownership, Plan, Reach};
 use warmline_core::policy::SessionPer;
 use warmline_core::pool::{Turn, Want, Why};
 
-use crate::clock::Instant;
 use crate::connect::{Connect, Setup};
 use crate::credentials::Credential;
 use crate::engine::Caller;
 use crate::entry::{Entry, Found, NO_CREDENTIAL, Together};
-use crate::pool::{CellOf, Lease, SpareKey};
+use crate::pool::{CellOf, Lease, SpareKey, Until};
 use crate::run::RunShared;
 use crate::run::routes::{By, Inserted, Mark};
 
@@ -79,12 +78,12 @@ impl Route {
         &self,
         caller: &Caller,
         (want, turn): (Want, Turn),
-        by: Instant,
+        until: Until,
     ) -> Result<Lease<Connect>, Trouble> {
         let pool = caller.engine.pool();
         match self {
-            Self::Held(cell) => pool.lease_in_turn(cell, want, turn, by).await,
-            Self::Once(own) => pool.once(&own.shelf, &own.setup, own.owner, by).await,
+            Self::Held(cell) => pool.lease_in_turn(cell, want, turn, until).await,
+            Self::Once(own) => pool.once(&own.shelf, &own.setup, own.owner, until).await,
         }
     }
 }

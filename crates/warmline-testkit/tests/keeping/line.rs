@@ -6,10 +6,10 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 use warmline::core::policy::SessionPer;
 use warmline::{Error, ServerHandle, ToolResult};
-use warmline_testkit::{Personality, Phase};
+use warmline_testkit::{Fault, Moment, Personality, Phase, Rule};
 
 use super::census::until;
-use super::world::{LEDGER, World, payment, secs};
+use super::world::{LEDGER, World, pass, payment, secs};
 
 type Paying = JoinHandle<Result<ToolResult, Error>>;
 
@@ -114,6 +114,27 @@ async fn a_call_that_is_healed_waits_in_line_once() {
         // Four of 700 ms do not fit into two seconds.
         drop(other.await.unwrap());
     }
+    run.end().await;
+    world.finish().await;
+}
+
+/// P14, reliability P14: the time in line and the time of an opening are two limits. Whoever stood in
+/// line for nearly all of the one still has the other, and does not see that the session was lost.
+#[tokio::test]
+async fn a_call_that_stood_in_line_for_long_is_healed_all_the_same() {
+    let world = World::with(Personality::legacy(), |server| server.serial());
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    let lease = run.lease(LEDGER).await.unwrap();
+    let paying = in_line(&world, &ledger, 1).await.pop().unwrap();
+    // It waits for 30 s at most.
+    pass(Duration::from_millis(29_500)).await;
+    world.server.control().forget_sessions();
+    let slow = Fault::Delay(1_000, Moment::BeforeExecuting);
+    world.server.inject(Rule::new(slow).on("initialize"));
+    drop(lease);
+    paying.await.unwrap().unwrap().ok().unwrap();
+    assert_eq!(world.handshakes(), 2);
     run.end().await;
     world.finish().await;
 }

@@ -29,6 +29,7 @@ mod orders;
 mod reloaded;
 mod reuse;
 mod runs;
+mod runtimes;
 mod spares;
 mod state_loss;
 mod storm;

@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::events::{self, Event, Fingerprint, Which};
 use crate::lease::Holder;
 use crate::metrics::Acquired;
-use crate::pool::{How, Lease};
+use crate::pool::{How, Lease, Until};
 use crate::route::{self, Route};
 
 impl<'a> Way<'a> {
@@ -65,14 +65,17 @@ impl<'a> Way<'a> {
             1 => Turn::Last,
             _ => Turn::First,
         };
-        let left = self.entry.policy().wait.saturating_sub(self.in_line);
-        let until = clock::after(left);
-        let by = until.min(self.by);
-        match route.lease(self.caller, (self.want, turn), by).await {
+        let wait = self.entry.policy().wait;
+        let in_line = clock::after(self.patience());
+        let until = Until {
+            in_line: in_line.min(self.by),
+            opened: clock::after(wait).min(self.by),
+        };
+        match route.lease(self.caller, (self.want, turn), until).await {
             Ok(lease) => {
                 if lease.how() == How::Waited {
-                    let left = until.saturating_duration_since(clock::now());
-                    self.in_line = self.entry.policy().wait.saturating_sub(left);
+                    let left = in_line.saturating_duration_since(clock::now());
+                    self.in_line = wait.saturating_sub(left);
                 }
                 let lease = self.remembering(&route, lease);
                 Ok((route, lease))

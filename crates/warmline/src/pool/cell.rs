@@ -25,6 +25,7 @@ use super::rooms::Room;
 use super::steps::{Step, Steps};
 use super::waiting::Waiting;
 use super::{Connector, Purpose};
+use crate::clock::Home;
 use crate::sync::Mutex;
 
 /// All that is known of one key.
@@ -71,6 +72,8 @@ pub(super) struct Slot<C: Connector> {
 pub(super) struct Flight {
     pub(super) generation: Generation,
     pub(super) stage: Stage,
+    /// Where it is carried out.
+    pub(super) home: Option<Home>,
     /// Dropping it stops the opening.
     _stop: oneshot::Sender<()>,
 }
@@ -411,6 +414,7 @@ impl<C: Connector> Inside<C> {
         self.busy().flights.push(Flight {
             generation,
             stage: Stage::Room,
+            home: Home::here(),
             _stop: stop,
         });
         Step::Open(generation, self.busy().kept.take(), stopped)

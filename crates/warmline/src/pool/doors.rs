@@ -16,6 +16,7 @@ use super::lease::{Handed, Lease};
 use super::rooms::{InLine, Room, Space};
 use super::shelves::{Met, OnShelf};
 use super::tally::{Census, Seldom, Stats};
+use super::waiting::Until;
 use super::{
     CellPolicy, Changes, Connector, Ends, How, Opener, Passing, Purpose, Sharing, SpareKey, Want,
     What, Why, wording,
@@ -92,9 +93,10 @@ impl<C: Connector> Pool<C> {
         &self,
         cell: &Arc<CellOf<C>>,
         want: Want,
-        by: Instant,
+        until: impl Into<Until>,
     ) -> Result<Lease<C>, Trouble> {
-        self.lease_in_turn(cell, want, Turn::Last, by).await
+        let until = until.into();
+        self.lease_in_turn(cell, want, Turn::Last, until).await
     }
 
     /// The same in this turn. Whoever had a lease on a session that was dead has the first: it stands
@@ -104,7 +106,7 @@ impl<C: Connector> Pool<C> {
         cell: &Arc<CellOf<C>>,
         want: Want,
         turn: Turn,
-        by: Instant,
+        until: Until,
     ) -> Result<Lease<C>, Trouble> {
         if let Some(trouble) = self.ground.turned_away(cell.server()) {
             return self.refused(cell, trouble, Duration::ZERO);
@@ -115,7 +117,7 @@ impl<C: Connector> Pool<C> {
                 Ok(self.leased(cell, handed, How::Hit, Duration::ZERO))
             },
             other @ (Asked::Lease(_) | Asked::Wait(_) | Asked::Refused(_)) => {
-                self.lease_later(cell, (want, turn), by, other).await
+                self.lease_later(cell, (want, turn), until, other).await
             },
         }
     }
@@ -126,7 +128,7 @@ impl<C: Connector> Pool<C> {
         shelf: &SpareKey,
         setup: &Arc<C::Setup>,
         owner: Owner,
-        by: Instant,
+        until: impl Into<Until>,
     ) -> Result<Lease<C>, Trouble> {
         let scope = Scope::Shared(shelf.declared);
         let key = Arc::new(Key::of(shelf.place.clone(), owner, shelf.credential, scope));
@@ -139,7 +141,7 @@ impl<C: Connector> Pool<C> {
             .insert(cell.number(), Arc::clone(&cell));
         // However this ends: nobody else gets that session, and it is closed after its call.
         let _ending = Ending(Arc::clone(&cell));
-        self.lease(&cell, Want::Exclusive, by).await
+        self.lease(&cell, Want::Exclusive, until).await
     }
 
     /// Whether an opening may be tried outside the pool. Whoever gets it tells how it ended.
@@ -283,7 +285,7 @@ impl<C: Connector> Pool<C> {
         &self,
         cell: &Arc<CellOf<C>>,
         (want, turn): (Want, Turn),
-        by: Instant,
+        until: Until,
         first: Asked<C>,
     ) -> Result<Lease<C>, Trouble> {
         let since = clock::now();
@@ -295,7 +297,7 @@ impl<C: Connector> Pool<C> {
                 Asked::Lease(handed) => (Ok(handed), How::Hit),
                 Asked::Wait(mut waiting) => {
                     cell.happened(What::Waiting);
-                    (waiting.turn(since, by).await, waiting.how)
+                    (waiting.turn(since, until).await, waiting.how)
                 },
                 // It was empty for long and forgotten while somebody still had it in hand.
                 Asked::Refused(Refusal::Ended(Why::Evicted)) if cell.is_held() => {

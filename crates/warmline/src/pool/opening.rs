@@ -89,6 +89,15 @@ impl<C: Connector> CellOf<C> {
         ground.shelves.used(ground, &shelf, setup, wanted);
     }
 
+    /// Nobody carries out this opening any more. Whoever waits asks again, and opens where it is.
+    pub(super) fn desert(self: &Arc<Self>, generation: Generation) {
+        self.enter(|inside, now, steps| {
+            if inside.land(generation) {
+                inside.take_in(self, Event::Deserted { generation }, now, steps);
+            }
+        });
+    }
+
     fn shelf(&self) -> SpareKey {
         let declared = self.connector().declared(self.setup());
         SpareKey::of(self.any_key(), declared)
@@ -412,12 +421,7 @@ impl<C: Connector> Permit<C> {
     /// Its runtime ended under it. Whoever still waits does so in another one, and opens there.
     fn tell_deserted(&mut self) {
         self.open = false;
-        let generation = self.generation;
-        self.cell.enter(|inside, now, steps| {
-            if inside.land(generation) {
-                inside.take_in(&self.cell, Event::Deserted { generation }, now, steps);
-            }
-        });
+        self.cell.desert(self.generation);
     }
 
     fn tell_failed(&mut self, trouble: Trouble) {

@@ -4,12 +4,32 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use tokio::sync::oneshot;
-use warmline_core::pool::{Event, WaiterId};
+use warmline_core::pool::{Event, Generation, WaiterId};
 
 use super::cell::{Answer, CellOf, Stage, Unserved};
 use super::{Connector, How, wording};
-use crate::clock::{self, Instant};
+use crate::clock::{self, Home, Instant};
+
+/// Until when a caller waits for its session.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Until {
+    /// While it stands in line for one.
+    pub(crate) in_line: Instant,
+    /// While one is being opened, which has a time of its own: whoever stood in line for long may
+    /// still have a lost session healed.
+    pub(crate) opened: Instant,
+}
+
+impl From<Instant> for Until {
+    fn from(by: Instant) -> Self {
+        Self {
+            in_line: by,
+            opened: by,
+        }
+    }
+}
 
 /// A caller in line.
 pub(super) struct Waiting<C: Connector> {
@@ -35,13 +55,44 @@ impl<C: Connector> Waiting<C> {
         }
     }
 
-    /// Waits for its turn, at the latest until then.
-    pub(super) async fn turn(&mut self, since: Instant, by: Instant) -> Answer<C> {
-        match clock::timeout_at(by, &mut self.heard).await {
+    /// Waits for its turn, at the latest until then. An opening that rests with the runtime of
+    /// whoever began it is taken from there.
+    pub(super) async fn turn(&mut self, since: Instant, until: Until) -> Answer<C> {
+        let Some((home, generation)) = self.opened_elsewhere() else {
+            return self.turn_in_time(since, until).await;
+        };
+        tokio::select! {
+            biased;
+            answer = self.turn_in_time(since, until) => return answer,
+            () = clock::rests(Some(home)) => self.cell.desert(generation),
+        }
+        self.turn_in_time(since, until).await
+    }
+
+    async fn turn_in_time(&mut self, since: Instant, until: Until) -> Answer<C> {
+        let mut heard = clock::timeout_at(until.in_line, &mut self.heard).await;
+        if heard.is_err() && until.in_line < until.opened && self.is_being_opened() {
+            heard = clock::timeout_at(until.opened, &mut self.heard).await;
+        }
+        match heard {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err(Unserved::AskAgain),
             Err(_) => self.too_late(clock::now().saturating_duration_since(since)),
         }
+    }
+
+    /// An opening for this line that is carried out in another runtime than the caller's.
+    fn opened_elsewhere(&self) -> Option<(Home, Generation)> {
+        let all = self.cell.enter(|inside, _, _| {
+            let flights = inside.flights().iter();
+            let all = flights.filter_map(|one| Some((one.home.clone()?, one.generation)));
+            all.collect::<SmallVec<[_; 2]>>()
+        });
+        all.into_iter().find(|(home, _)| !home.is_here())
+    }
+
+    fn is_being_opened(&self) -> bool {
+        self.cell.enter(|inside, _, _| !inside.flights().is_empty())
     }
 
     /// The time is over. An answer that came in the same moment counts.

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use hyper::client::conn::http1;
 use rustls::ClientConfig;
+use tokio::runtime::Id;
 use tokio::task::AbortHandle;
 
 pub(crate) use self::line::Line;
@@ -43,10 +44,25 @@ pub(crate) struct Connections {
 struct Resting {
     /// The most recently used last: it is the warmest, and the others may age out.
     lines: Vec<(Line, Instant)>,
-    /// The task that closes them in time. It may have ended with its runtime.
-    keeper: Option<AbortHandle>,
+    /// The task that closes them in time, in the runtime that was used last. It may have ended with
+    /// it.
+    keeper: Option<(Option<Id>, AbortHandle)>,
     /// Nothing rests here any more.
     closed: bool,
+}
+
+impl Resting {
+    /// The warmest that was opened in this runtime.
+    fn take_one(&mut self, here: Option<Id>) -> Option<(Line, Instant)> {
+        let at = self.lines.iter().rposition(|(line, _)| line.home == here)?;
+        Some(self.lines.remove(at))
+    }
+
+    /// Whether a task of this runtime closes what has rested too long.
+    fn is_kept(&self, here: Option<Id>) -> bool {
+        let keeper = self.keeper.as_ref();
+        keeper.is_some_and(|(home, keeper)| *home == here && !keeper.is_finished())
+    }
 }
 
 impl std::fmt::Debug for Connections {
@@ -86,12 +102,14 @@ impl Connections {
     }
 
     /// A kept connection that is still alive as far as we can tell, the warmest first. One whose
-    /// last response has not quite ended rests on: a later call may have it.
+    /// last response has not quite ended rests on: a later call may have it. So does one of another
+    /// runtime, which may be driven by nobody at this moment.
     pub(crate) fn take_kept(&self) -> Option<Line> {
         let mut busy = Vec::new();
         let mut found = None;
+        let here = clock::here();
         while found.is_none() {
-            let Some((mut line, since)) = self.resting.lock().lines.pop() else {
+            let Some((mut line, since)) = self.resting.lock().take_one(here) else {
                 break;
             };
             if clock::now() >= since + self.keep_for {
@@ -139,10 +157,13 @@ impl Connections {
             resting.lines.remove(0);
         }
         resting.lines.push((line, clock::now()));
-        let is_kept = resting.keeper.as_ref();
-        if is_kept.is_none_or(AbortHandle::is_finished) {
+        let here = clock::here();
+        if !resting.is_kept(here) {
             let keeping = keep(Arc::downgrade(self), self.keep_for);
-            resting.keeper = Some(clock::spawn("keep connections", keeping).abort_handle());
+            let keeper = clock::spawn("keep connections", keeping).abort_handle();
+            if let Some((_, before)) = resting.keeper.replace((here, keeper)) {
+                before.abort();
+            }
         }
     }
 
@@ -154,7 +175,7 @@ impl Connections {
             (std::mem::take(&mut resting.lines), resting.keeper.take())
         };
         drop(lines);
-        if let Some(keeper) = keeper {
+        if let Some((_, keeper)) = keeper {
             keeper.abort();
         }
     }

@@ -151,8 +151,13 @@ impl Piped {
                     };
                 },
                 PipeNews::Lost { delivery, trouble } => {
-                    // An answer too large, or no room to queue, is the trouble of its call alone.
-                    let alone = [Reason::ReplyTooLarge, Reason::LocalResources];
+                    // An answer too large, no room to queue, or nobody who writes it at this moment
+                    // is the trouble of its call alone.
+                    let alone = [
+                        Reason::ReplyTooLarge,
+                        Reason::LocalResources,
+                        Reason::TimeoutUnsent,
+                    ];
                     if !alone.contains(&trouble.reason) {
                         self.standing.retire(trouble.reason);
                     }

@@ -309,11 +309,35 @@ impl PipeCall {
                 trouble,
             };
         }
+        let elsewhere = self.desk.elsewhere();
         loop {
             if let Some(news) = self.desk.take_news(self.id) {
                 return news;
             }
-            self.wake.notified().await;
+            tokio::select! {
+                biased;
+                () = self.wake.notified() => {},
+                // What left before is answered, whoever may read it.
+                () = clock::rests(elsewhere.clone()), if !self.is_under_way() => {
+                    if !self.is_under_way() {
+                        return self.never_written();
+                    }
+                },
+            }
+        }
+    }
+
+    /// Nobody drives the runtime that the owner of the child runs in.
+    fn never_written(&self) -> PipeNews {
+        let server = self.desk.server();
+        let what = format!("`{server}` was started in a runtime that nobody drives at this moment");
+        PipeNews::Lost {
+            delivery: match self.abandon() {
+                Abandoned::Unsent => Delivery::Unsent,
+                Abandoned::Torn | Abandoned::Written => Delivery::Unknown,
+            },
+            trouble: Trouble::new(Reason::TimeoutUnsent, what)
+                .hint("let that runtime run on, or call all servers from one runtime"),
         }
     }
 

@@ -340,7 +340,9 @@ async fn who_found_its_session_dead_keeps_its_place_in_a_full_line() {
     let ask = |name: &'static str, turn| {
         let (pool, cell, order) = (world.pool.clone(), Arc::clone(&cell), Arc::clone(&order));
         clock::spawn("ask", async move {
-            let lease = pool.lease_in_turn(&cell, Want::Shared, turn, soon()).await;
+            let lease = pool
+                .lease_in_turn(&cell, Want::Shared, turn, soon().into())
+                .await;
             let lease = lease.unwrap_or_else(|trouble| panic!("{name}: {trouble:?}"));
             order.lock().push(name);
             clock::sleep(Duration::from_secs(1)).await;

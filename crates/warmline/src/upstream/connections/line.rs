@@ -13,8 +13,10 @@ use http::{HeaderMap, Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
+use tokio::runtime::Id;
 
 use super::waking::Waking;
+use crate::clock;
 use crate::net::{Reads, Socket};
 
 /// A map with room for more headers is not kept.
@@ -35,6 +37,8 @@ pub(crate) struct Line {
     pub(crate) tail: Option<Incoming>,
     /// It has carried a request before.
     pub(crate) used: bool,
+    /// The runtime that it was opened in: there its socket is waited for.
+    pub(super) home: Option<Id>,
 }
 
 /// What whoever uses a line drives.
@@ -72,6 +76,7 @@ impl Line {
             pulled: Arc::default(),
             tail: None,
             used: false,
+            home: clock::here(),
         }
     }
 

@@ -19,6 +19,7 @@ use warmline_core::protocol::envelope::Message;
 
 use super::outbox::{Outbox, Withdrawn};
 use super::{Abandoned, PipeNews, Questions, Waits};
+use crate::clock::Home;
 use crate::sync::Mutex;
 use crate::upstream::listener::{LARGE, Spoken, refused};
 use crate::upstream::process::Exit;
@@ -35,6 +36,8 @@ pub(super) struct Desk {
     work: Notify,
     /// True once the child and its tree are gone.
     gone: watch::Sender<bool>,
+    /// Where the owner runs.
+    home: Option<Home>,
 }
 
 #[derive(Debug, Default)]
@@ -130,7 +133,13 @@ impl Desk {
             version: OnceLock::new(),
             work: Notify::new(),
             gone: watch::Sender::new(false),
+            home: Home::here(),
         }
+    }
+
+    /// Where the owner runs, if that is not here.
+    pub(super) fn elsewhere(&self) -> Option<Home> {
+        self.home.clone().filter(|home| !home.is_here())
     }
 
     pub(super) fn server(&self) -> &str {
