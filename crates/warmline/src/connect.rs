@@ -12,7 +12,7 @@ use std::time::Duration;
 use warmline_core::code::Reason;
 use warmline_core::era::Era;
 use warmline_core::exchange::Trouble;
-use warmline_core::key::{DeclaredId, Digest, Key, Transport};
+use warmline_core::key::{CredentialId, DeclaredId, Digest, Key, Owner, Transport};
 use warmline_core::plan::{self, Asking, Holding, Leg, Ownership, Plan};
 use warmline_core::policy::BreakerPolicy;
 use warmline_core::pool::Sharing;
@@ -24,7 +24,7 @@ use crate::attend::{Audience, Told};
 use crate::clock;
 use crate::credentials::Credential;
 use crate::engine::Shared;
-use crate::entry::{Entry, Found, Said, Wants};
+use crate::entry::{Entry, Found, NO_CREDENTIAL, Said, Wants};
 use crate::pool::{Connector, Happened, Opened, Order, Trace};
 use crate::route::Speaking;
 use crate::store::Records;
@@ -191,6 +191,11 @@ impl Setup {
     pub(crate) fn is_everybodys(&self) -> bool {
         self.held
             .is_some_and(|(_, holding)| holding.owner == Ownership::Everybody)
+    }
+
+    fn credential_id(&self) -> CredentialId {
+        let credential = self.credential.as_ref();
+        credential.map_or(NO_CREDENTIAL, |credential| credential.id())
     }
 
     pub(crate) fn is_process(&self) -> bool {
@@ -427,7 +432,12 @@ impl Connector for Connect {
         let setup = &order.setup;
         let session = Self::expected(setup, session).await?;
         let whose = (&*setup.entry, &*setup.found);
-        self.line(whose, (session, told), order.replaces.as_ref())
+        let line = self.line(whose, (session, told), order.replaces.as_ref())?;
+        // What belongs to no key yet is for whoever comes.
+        let owner = order.key.as_ref().map_or(Owner::Everybody, Key::owner);
+        let by = (setup.credential_id(), setup.said.id);
+        setup.entry.shook_hands(owner, by, line.shared_facts());
+        Ok(line)
     }
 
     async fn move_in(&self, order: &Order<Self>, line: Arc<Line>) -> Opened<Line> {

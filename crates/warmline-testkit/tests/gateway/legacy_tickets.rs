@@ -6,7 +6,7 @@ use warmline::core::policy::SessionPer;
 use warmline::store::FileStore;
 use warmline::{Secret, Server, Vault, Warmline};
 use warmline_gateway::{Gateway, Options};
-use warmline_testkit::{LedgerServer, Personality};
+use warmline_testkit::{Fault, LedgerServer, Personality, Rule};
 
 use super::wire::{Legacy, initialize, request};
 use super::world::{LEDGER, World, known, until};
@@ -304,6 +304,38 @@ async fn a_greeting_is_remembered_for_those_who_greet_alike() {
         assert_eq!(client.count().await, 1);
         client.delete().await;
     }
+    world.finish().await;
+}
+
+/// mcp-spec 5.5.4: what a server said in its newest handshake is what the next client hears, also if
+/// that handshake was made for a call, and the client before it heard the old words from memory.
+#[tokio::test]
+async fn the_newest_handshake_is_told() {
+    let world = World::of_alice(Personality::legacy()).await;
+    let agreed = async || {
+        let shown = [
+            ("Accept", "application/json, text/event-stream"),
+            ("Content-Type", "application/json"),
+            ("Authorization", "Bearer token-of-alice"),
+        ];
+        let hello = initialize(NEWEST, json!({})).to_string();
+        let mut greeted = request(world.gateway.address(), "POST", PATH, &shown, &hello).await;
+        let version = &greeted.answer().await["result"]["protocolVersion"];
+        version.as_str().unwrap().to_owned()
+    };
+    let first = world.greet_as_alice(PATH).await;
+    first.count().await;
+    first.delete().await;
+    // The server is another one by now, and forgot nobody who is still there.
+    let older = Fault::Version("2025-03-26".to_owned());
+    world
+        .server
+        .inject(Rule::new(older).on("initialize").always());
+    let second = world.greet_as_alice(PATH).await;
+    assert_eq!(agreed().await, NEWEST);
+    second.count().await;
+    assert_eq!(agreed().await, "2025-03-26");
+    second.delete().await;
     world.finish().await;
 }
 
