@@ -309,6 +309,8 @@ impl Engine {
         }
         let most = entry.policy().max_sessions;
         self.pool.decide_room(&entry.name, most);
+        self.pool
+            .decide_spares(|setup| Arc::ptr_eq(&setup.entry, entry));
         let waiters = self.ceilings().waiters_per_key;
         for cell in self.pool.cells() {
             let setup = cell.setup();

@@ -63,9 +63,18 @@ pub struct Shelf {
     wanted: u32,
     opening: u32,
     refilling: Refilling,
-    resting: SmallVec<[(SpareId, Tick); 1]>,
+    resting: SmallVec<[Resting; 1]>,
     used: Tick,
     next: SpareId,
+}
+
+/// A spare that lies on its shelf.
+#[derive(Clone, Copy, Debug)]
+struct Resting {
+    id: SpareId,
+    since: Tick,
+    /// Somebody will ask for it in a moment, and opened it for that.
+    is_expected: bool,
 }
 
 /// Whether spares are opened, by how the last one was.
@@ -112,22 +121,30 @@ impl Shelf {
         self.used = now;
     }
 
+    /// Another number is wanted from now on, where spares are wanted at all. Nobody used the
+    /// credential for that.
+    pub const fn decide(&mut self, wanted: u32) {
+        if self.wanted > 0 {
+            self.wanted = wanted;
+        }
+    }
+
     /// Takes the spare that rested least, and says how long it did. It never comes back.
     pub fn take(&mut self, now: Tick) -> Option<(SpareId, Duration)> {
         let at = self
             .resting
             .iter()
-            .rposition(|(_, since)| !self.is_old(*since, now))?;
-        let (id, since) = self.resting.remove(at);
-        Some((id, now.since(since)))
+            .rposition(|spare| !self.is_old(spare.since, now))?;
+        let spare = self.resting.remove(at);
+        Some((spare.id, now.since(spare.since)))
     }
 
     /// Takes this one, and says how long it rested; none if it does not lie there, or for too long.
     pub fn take_this(&mut self, id: SpareId, now: Tick) -> Option<Duration> {
-        let is_meant = |(lies, since): &(SpareId, Tick)| *lies == id && !self.is_old(*since, now);
+        let is_meant = |spare: &Resting| spare.id == id && !self.is_old(spare.since, now);
         let at = self.resting.iter().position(is_meant)?;
-        let (_, since) = self.resting.remove(at);
-        Some(now.since(since))
+        let spare = self.resting.remove(at);
+        Some(now.since(spare.since))
     }
 
     /// What the shelf needs now. What is to be opened counts as being opened.
@@ -135,11 +152,12 @@ impl Shelf {
         let wanted = self.wanted_now(now);
         let mut close = SmallVec::new();
         let (age, mut kept) = (self.age, 0);
-        self.resting.retain(|(id, since)| {
-            let old = age.is_some_and(|age| now.since(*since) >= age);
-            let expected = now.since(*since) < FIRST_CONTACT;
+        self.resting.retain(|spare| {
+            let rested = now.since(spare.since);
+            let old = age.is_some_and(|age| rested >= age);
+            let expected = spare.is_expected && rested < FIRST_CONTACT;
             if old || (kept >= wanted && !expected) {
-                close.push(*id);
+                close.push(spare.id);
                 return false;
             }
             kept += 1;
@@ -188,7 +206,7 @@ impl Shelf {
         if self.resting() + self.opening >= self.wanted_now(now) {
             return None;
         }
-        Some(self.lay(now))
+        Some(self.lay(now, false))
     }
 
     /// Somebody has a session from a first contact, and will ask for it in a moment; none if one
@@ -197,20 +215,24 @@ impl Shelf {
         if self.resting() >= self.wanted_now(now).max(1) {
             return None;
         }
-        Some(self.lay(now))
+        Some(self.lay(now, true))
     }
 
-    fn lay(&mut self, now: Tick) -> SpareId {
+    fn lay(&mut self, since: Tick, is_expected: bool) -> SpareId {
         let id = self.next;
         self.next = SpareId(id.0 + 1);
-        self.resting.push((id, now));
+        self.resting.push(Resting {
+            id,
+            since,
+            is_expected,
+        });
         id
     }
 
     /// Takes all of them off the shelf, and wants none any more.
     pub fn clear(&mut self) -> SmallVec<[SpareId; 1]> {
         self.wanted = 0;
-        self.resting.drain(..).map(|(id, _)| id).collect()
+        self.resting.drain(..).map(|spare| spare.id).collect()
     }
 
     /// How many rest on it.

@@ -124,6 +124,23 @@ async fn outside_a_run_a_call_takes_a_spare() {
     world.finish().await;
 }
 
+/// DESIGN 2: where fewer spares are decided on, those that are too many end at once.
+#[tokio::test]
+async fn fewer_spares_are_held_once_it_is_decided() {
+    let world = World::with(Personality::legacy(), spares(2));
+    let mut events = world.warm.events();
+    let run = world.warm.begin();
+    count(&run.server(LEDGER).unwrap()).await;
+    ready(&mut events, 2).await;
+    for number in [1, 0] {
+        let again = Server::http(LEDGER, world.server.url());
+        world.warm.add(again.spares(number)).unwrap();
+        there_are(&world, 1 + u64::from(number)).await;
+    }
+    run.end().await;
+    world.finish().await;
+}
+
 /// reliability P17: there are so many spares in all, whatever servers want.
 #[tokio::test]
 async fn there_are_so_many_spares_in_all() {

@@ -110,6 +110,19 @@ impl<C: Connector> Shelves<C> {
         refill(ground, key, &rack);
     }
 
+    /// Another number of spares may be wanted for those that are opened so.
+    pub(super) fn decide(&self, ground: &Arc<Ground<C>>, is_meant: impl Fn(&C::Setup) -> bool) {
+        for key in self.opened_so(is_meant) {
+            let Some(rack) = self.rack(&key) else {
+                continue;
+            };
+            let setup = Arc::clone(&rack.inside.lock().setup);
+            let wanted = ground.connector.spares(&setup);
+            rack.inside.lock().shelf.decide(wanted);
+            refill(ground, &key, &rack);
+        }
+    }
+
     /// Takes a spare.
     pub(super) fn take(&self, ground: &Arc<Ground<C>>, key: &SpareKey) -> Option<Taken<C>> {
         let rack = self.rack(key)?;

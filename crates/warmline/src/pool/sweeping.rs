@@ -117,6 +117,12 @@ impl<C: Connector> Pool<C> {
         shelves.clear_of(&self.ground, why, |key| key.declared == declared);
     }
 
+    /// Another number of spares may be wanted for what is opened so: those that are too many end
+    /// now, and those that are missing are opened.
+    pub(crate) fn decide_spares(&self, is_meant: impl Fn(&C::Setup) -> bool) {
+        self.ground.shelves.decide(&self.ground, is_meant);
+    }
+
     /// Closes what lies on one shelf.
     pub(crate) fn clear_shelf(&self, shelf: &SpareKey, why: Why) {
         let shelves = &self.ground.shelves;

@@ -124,6 +124,25 @@ fn the_session_of_a_first_contact_waits_a_moment_for_whoever_made_it() {
     assert_eq!(shelf.look(at(soon + 1)).close.len(), 1);
 }
 
+/// DESIGN 2: a number that was decided anew counts at once, also for what was laid down just now,
+/// but not where spares were never wanted.
+#[test]
+fn a_smaller_number_ends_spares_at_once() {
+    let mut shelf = shelf(Transport::Stdio, 3);
+    assert_eq!(shelf.look(at(0)).open, 3);
+    for _ in 0..3 {
+        assert!(shelf.opened(at(1)).is_some());
+    }
+    for (wanted, ended) in [(2, 1), (0, 2)] {
+        shelf.decide(wanted);
+        let need = shelf.look(at(2));
+        assert_eq!((need.close.len(), need.open), (ended, 0));
+    }
+    shelf.decide(2);
+    assert_eq!(shelf.look(at(2)).open, 0, "nobody came since");
+    assert!(shelf.is_forgettable(at(2)));
+}
+
 #[test]
 fn a_cleared_shelf_wants_nothing() {
     let mut shelf = shelf(Transport::Stdio, 3);
