@@ -36,6 +36,11 @@ pub(super) fn write(event: &Event, often: &Often) {
     {
         // Each caller and each list that asks for it meets the same fault.
         Some((Arc::clone(&session.server), event.kind(), reason.word()))
+    } else if let Event::CheckFailed { session, found } = event {
+        // Each session that is held meets it, at each look.
+        Some((Arc::clone(&session.server), event.kind(), found.word()))
+    } else if let Event::SessionGone { session, cause } = event {
+        Some((Arc::clone(&session.server), event.kind(), cause.word()))
     } else {
         None
     };

@@ -277,6 +277,41 @@ fn every_event_is_one_line_of_the_log_with_its_server_and_no_whole_session_id() 
     }
 }
 
+/// reliability O25: a server that is gone fails the check of every session that is held, and
+/// takes them all along: each is one line for its server and reason, however many there are.
+#[test]
+fn a_server_that_is_gone_is_one_line_for_all_its_sessions() {
+    let of_run = |run: u8| Which {
+        run: Some(fingerprint(run)),
+        ..which()
+    };
+    let failed = |run: u8, found: CheckResult| Event::CheckFailed {
+        session: of_run(run),
+        found,
+    };
+    let gone = |run: u8| Event::SessionGone {
+        session: of_run(run),
+        cause: HealCause::CheckFailed,
+    };
+    let lines = lines_of(|| {
+        let events = Events::default();
+        for run in 0..100 {
+            events.tell(failed(run, CheckResult::Unreachable));
+            events.tell(gone(run));
+        }
+        events.tell(failed(0, CheckResult::Silent));
+    });
+    let shown = lines.iter().filter(|line| !line.starts_with("DEBUG"));
+    let shown: Vec<_> = shown.map(|line| line.split(" server=").next()).collect();
+    let expected = [
+        "INFO message=check failed",
+        "WARN message=session gone",
+        "INFO message=check failed",
+    ];
+    assert_eq!(shown, expected.map(Some));
+    assert_eq!(lines.len(), 201, "each stands among those for debugging");
+}
+
 /// A95: a breaker that changed is one line, with server, scope and reason.
 #[test]
 fn a_line_holds_the_fields_of_its_event() {
