@@ -91,14 +91,22 @@ async fn subscribe(client: &Legacy, uris: &[&str]) {
     }
 }
 
+/// What most of these clients ask for.
+const WANTED: [&str; 3] = ["note:///a", READY, LAST];
+
 async fn subscribed(world: &World, path: &str) -> Legacy {
     let client = Legacy::greet(world, path, NEWEST, json!({ "elicitation": {} })).await;
-    subscribe(&client, &["note:///a", READY, LAST]).await;
+    subscribe(&client, &WANTED).await;
     client
 }
 
 async fn listener(world: &World, path: &str) -> (Legacy, Log) {
     let client = subscribed(world, path).await;
+    let log = listening(world, &client).await;
+    (client, log)
+}
+
+async fn listening(world: &World, client: &Legacy) -> Log {
     let log = Log::of(client.get(None).await);
     log.is_told(&world.server.control()).await;
     log
@@ -154,6 +162,9 @@ async fn a_log_line_never_goes_to_another_identity() {
         greet_as(at, path, "alice").await,
         greet_as(at, path, "bob").await,
     );
+    for client in [&alice, &bob] {
+        subscribe(client, &WANTED).await;
+    }
     let logs = [
         listening(&world, &alice).await,
         listening(&world, &bob).await,

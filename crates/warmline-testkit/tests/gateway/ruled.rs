@@ -184,24 +184,15 @@ async fn a_call_that_names_no_tool_by_a_text_passes_no_rule() {
         json!({ "Name": "counter" }),
         json!({}),
     ];
-    let rows: [(&str, &dyn Fn() -> Vec<Server>, Rules, bool); 4] = [
-        ("of a caller", &|| vec![server()], of_alice, false),
-        (
-            "denied",
-            &|| vec![server().deny(["counter"])],
-            Rules::none(),
-            false,
-        ),
-        (
-            "allowed",
-            &|| vec![server().allow(["echo"])],
-            Rules::none(),
-            false,
-        ),
-        ("none", &|| vec![server()], Rules::none(), true),
+    let none = Rules::none;
+    let rows = [
+        ("of a caller", server(), of_alice, false),
+        ("denied", server().deny(["counter"]), none(), false),
+        ("allowed", server().allow(["echo"]), none(), false),
+        ("none", server(), none(), true),
     ];
-    for (what, servers, rules, passes) in rows {
-        reload_as(&world, servers, rules);
+    for (what, server, rules, passes) in rows {
+        reload_as(&world, &|| vec![server.clone()], rules);
         assert!(is_done(&alice, "echo").await, "{what}");
         for params in &calls {
             let received = || world.server.ledger().received("tools/call");

@@ -100,5 +100,5 @@ impl Home {
 }
 
 pub(crate) async fn rests(_: Option<Home>) {
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
