@@ -20,7 +20,7 @@ use warmline::clock;
 use crate::body::Body;
 use crate::door::limits::Burden;
 use crate::door::replies::{ReplyRoom, is_large};
-use crate::lane::{Keep, Lane, Next, Pausing};
+use crate::lane::{Hears, Keep, Lane, Next, Pausing};
 use crate::metrics::{Counts, LeftCall, Undelivered};
 use crate::reply;
 
@@ -172,9 +172,13 @@ impl Flow {
     }
 
     fn new(call: Option<Borne>, lane: Arc<Lane>, next: u64, manner: Manner) -> Self {
+        let hears = match manner.accepts {
+            Accepts::Json => Hears::TheEnd,
+            Accepts::Both | Accepts::Events => Hears::All,
+        };
         Self {
             call,
-            reader: lane.attach(),
+            reader: lane.attach(hears),
             lane,
             next,
             manner,

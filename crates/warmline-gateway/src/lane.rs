@@ -14,11 +14,18 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use warmline::clock::{self, Instant};
+use warmline::upstream::{Pace, Roomy};
+
+use crate::metrics::Counts;
 
 /// More is not held for a client that does not read, or may come back. What is too much is left
 /// out, oldest first, but never a question nor the end of the call. What these weigh is bounded by
 /// who holds the lane.
 const MAX_BYTES: usize = 256 << 10;
+
+/// For a client that reads nothing is left out: whoever tells waits for it. Where somebody does not,
+/// more than this is not held.
+const MAX_UNREAD: usize = 1 << 20;
 
 /// Whether what was written is held for a client that may ask for it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +76,13 @@ struct State {
     bytes: usize,
     /// The number of the first message that nobody has read.
     unread: u64,
+    /// Bytes of those.
+    unread_bytes: usize,
+    /// How whoever reads keeps up.
+    pace: Pace,
+    hears: Hears,
+    /// Who counts what is left out.
+    counts: Option<Arc<Counts>>,
     phase: Phase,
     /// What the client said when it gave the call up.
     parting_words: Option<Bytes>,
@@ -96,6 +110,14 @@ enum Presence {
     Left,
     /// They left, and nobody can come back.
     Gone,
+}
+
+/// What a client reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hears {
+    All,
+    /// It takes no stream, so that nothing but the end of its call reaches it.
+    TheEnd,
 }
 
 #[derive(Debug)]
@@ -150,6 +172,10 @@ impl Lane {
             held: VecDeque::new(),
             bytes: 0,
             unread: 1,
+            unread_bytes: 0,
+            pace: Pace::KeepsUp,
+            hears: Hears::All,
+            counts: None,
             phase: Phase::Open,
             parting_words: None,
             form: Form::Any,
@@ -160,6 +186,47 @@ impl Lane {
             resting: None,
             wakers: SmallVec::new(),
         }))
+    }
+
+    /// The same, with what is left out counted there.
+    pub(crate) fn counted(mut self, counts: &Arc<Counts>) -> Self {
+        self.0.get_mut().counts = Some(Arc::clone(counts));
+        self
+    }
+
+    /// So many messages were left out before they came here.
+    pub(crate) fn missed(&self, messages: u64) {
+        self.0.lock().left_out(messages);
+    }
+
+    /// Whoever reads it has yet to read much: ends when more may be told, also because nobody reads
+    /// any more. None where that is so already. For who tells this lane alone: the door leaves
+    /// clients that take nothing.
+    pub(crate) fn behind(&self) -> Option<Roomy<'_>> {
+        self.0.lock().waited_for()?;
+        Some(Box::pin(self.caught_up()))
+    }
+
+    /// The same for who tells others as well, and waits for a while only.
+    pub(crate) fn behind_for_a_while(&self) -> Option<Roomy<'_>> {
+        let by = self.0.lock().waited_for()?;
+        Some(Box::pin(async move {
+            if clock::timeout_at(by, self.caught_up()).await.is_err() {
+                self.0.lock().pace.give_up();
+            }
+        }))
+    }
+
+    async fn caught_up(&self) {
+        std::future::poll_fn(|cx| {
+            let mut state = self.0.lock();
+            if state.waited_for().is_none() {
+                return Poll::Ready(());
+            }
+            state.wait(cx.waker());
+            Poll::Pending
+        })
+        .await;
     }
 
     /// One more message, that a client who does not read can do without. Says whether anybody can
@@ -221,8 +288,9 @@ impl Lane {
     }
 
     /// Somebody reads it from now on; whoever did before finds it over.
-    pub(crate) fn attach(&self) -> u64 {
+    pub(crate) fn attach(&self, hears: Hears) -> u64 {
         let mut state = self.0.lock();
+        state.hears = hears;
         state.reader += 1;
         state.presence = Presence::Reads;
         // Whoever has just come does not leave at once.
@@ -240,6 +308,7 @@ impl Lane {
         if state.reader == reader {
             state.presence = Presence::Left;
             state.forget_if_for_nobody();
+            state.wake();
         }
     }
 
@@ -358,7 +427,7 @@ impl State {
         if self.reader != reader {
             return Poll::Ready(Next::Over);
         }
-        self.unread = self.unread.max(number);
+        self.read_up_to(number);
         if self.keep == Keep::Nothing {
             while self.first < number && self.forget_first() {}
         }
@@ -381,15 +450,22 @@ impl State {
         if self.phase != Phase::Open || self.presence == Presence::Gone {
             return Pushed::Unheard;
         }
+        if need == Need::Spare && self.hears == Hears::TheEnd {
+            return Pushed::Heard;
+        }
         let length = message.len();
         while self.bytes + length > MAX_BYTES && self.can_forget_first() {
+            self.left_out(u64::from(self.first >= self.unread));
             self.forget_first();
         }
         let is_too_much = self.bytes + length > MAX_BYTES && !self.held.is_empty();
-        if is_too_much && need == Need::Spare {
+        if is_too_much && need == Need::Spare && !self.is_read() {
+            self.left_out(1);
             return Pushed::Heard;
         }
         self.bytes += length;
+        self.unread_bytes += length;
+        self.pace.weigh(self.unread_bytes);
         self.held.push_back(Held { message, need });
         self.wake();
         match self.holder() {
@@ -424,7 +500,44 @@ impl State {
 
     fn can_forget_first(&self) -> bool {
         let first = self.held.front();
-        first.is_some_and(|held| held.need == Need::Spare || self.first < self.unread)
+        let can_be_left_out = |held: &Held| held.need == Need::Spare && !self.is_read();
+        first.is_some_and(|held| self.first < self.unread || can_be_left_out(held))
+    }
+
+    /// Whether somebody reads it and keeps up, or is waited for.
+    fn is_read(&self) -> bool {
+        let keeps_up = self.pace != Pace::Slow && self.unread_bytes <= MAX_UNREAD;
+        self.presence == Presence::Reads && keeps_up
+    }
+
+    /// Until when whoever reads it is waited for, where it is behind.
+    fn waited_for(&self) -> Option<Instant> {
+        let is_read = self.phase == Phase::Open && self.presence == Presence::Reads;
+        let by = self.pace.waited_for(self.unread_bytes);
+        by.filter(|_| is_read)
+    }
+
+    /// All before that number was read.
+    fn read_up_to(&mut self, number: u64) {
+        if number <= self.unread {
+            return;
+        }
+        let place = |number: u64| usize::try_from(number - self.first).unwrap_or(usize::MAX);
+        let to = place(number).min(self.held.len());
+        let read = self.held.range(place(self.unread).min(to)..to);
+        let bytes: usize = read.map(|held| held.message.len()).sum();
+        self.unread = number;
+        self.unread_bytes = self.unread_bytes.saturating_sub(bytes);
+        if self.pace != Pace::KeepsUp {
+            self.pace.weigh(self.unread_bytes);
+            self.wake();
+        }
+    }
+
+    fn left_out(&self, messages: u64) {
+        if let Some(counts) = &self.counts {
+            counts.unheard.more(messages);
+        }
     }
 
     fn forget_first(&mut self) -> bool {
@@ -433,6 +546,10 @@ impl State {
         };
         let length = held.message.len();
         self.bytes = self.bytes.saturating_sub(length);
+        if self.first >= self.unread {
+            self.unread = self.first + 1;
+            self.unread_bytes = self.unread_bytes.saturating_sub(length);
+        }
         if let Some(holder) = self.holder() {
             holder.shrank(length);
         }

@@ -124,6 +124,8 @@ pub(crate) struct Counts {
     pub(crate) turned_away: CountBy<TurnedAwayFor>,
     pub(crate) left: CountBy<LeftCall>,
     pub(crate) undelivered: CountBy<Undelivered>,
+    /// Notices that were left out of what a client reads.
+    pub(crate) unheard: Counter,
     pub(crate) reloads: CountBy<Reloaded>,
     pub(crate) audit: Arc<AuditCounts>,
 }
@@ -198,6 +200,12 @@ pub const METRICS: &[Metric] = &[
         "dropped_replies_total",
         &["why"],
         "Replies that came and that no client took",
+    ),
+    Metric::of(
+        Kind::Counter,
+        "dropped_notices_total",
+        &[],
+        "Notices that were left out because their clients did not read for too long, or were away",
     ),
     Metric::of(
         Kind::Gauge,

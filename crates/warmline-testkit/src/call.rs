@@ -173,11 +173,11 @@ impl Call {
     }
 
     /// Says how far it has come, if the client asked to know.
-    pub(crate) fn progress(&self, done: u64, total: u64) {
+    pub(crate) fn progress(&self, done: u64, total: u64, padding: &str) {
         let token = &self.params["_meta"]["progressToken"];
         if !token.is_null() {
             let params = json!({"progressToken": token, "progress": done, "total": total,
-                "message": format!("step {done} of {total}")});
+                "message": format!("step {done} of {total}{padding}")});
             self.stream
                 .say(notification("notifications/progress", &params));
         }

@@ -161,10 +161,16 @@ async fn progress(call: &Call) -> Outcome {
         .as_u64()
         .unwrap_or(3)
         .min(100_000);
-    let pause = call.params["arguments"]["pause_ms"].as_u64().unwrap_or(1);
+    let arguments = &call.params["arguments"];
+    let pause = arguments["pause_ms"].as_u64().unwrap_or(1);
+    // A burst of large reports comes without a pause.
+    let padding = usize::try_from(arguments["bytes"].as_u64().unwrap_or(0)).unwrap_or(0);
+    let padding = ".".repeat(padding.min(1 << 20));
     for step in 1..=steps {
-        call.progress(step, steps);
-        tokio::time::sleep(Duration::from_millis(pause)).await;
+        call.progress(step, steps, &padding);
+        if pause > 0 {
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+        }
     }
     Ok(text(format!("{steps} steps")))
 }

@@ -26,7 +26,7 @@ use crate::connect::{Setup, updated};
 use crate::engine::Caller;
 use crate::entry::Entry;
 use crate::sync::Mutex;
-use crate::upstream::{Asked, Notices, Whose, concerns_all};
+use crate::upstream::{Asked, Notices, Roomy, Whose, concerns_all};
 
 /// More questions than these are not put to those who attend one session at a time.
 const MAX_ASKED: usize = 32;
@@ -185,6 +185,10 @@ impl Notices for Told {
         self.telling(|telling| telling.for_all(method, params))
     }
 
+    fn behind(&self) -> Option<Roomy<'_>> {
+        self.telling(|telling| telling.behind())
+    }
+
     fn question(&self, question: Question) -> Option<Asked<'static>> {
         self.telling(|telling| telling.question(question))
     }
@@ -205,6 +209,10 @@ impl Notices for Setup {
 
     fn for_all(&self, method: &str, params: &[u8]) -> Vec<Whose> {
         Telling::of(self).for_all(method, params)
+    }
+
+    fn behind(&self) -> Option<Roomy<'_>> {
+        Telling::of(self).behind()
     }
 
     fn question(&self, question: Question) -> Option<Asked<'static>> {
@@ -271,6 +279,22 @@ impl<'a> Telling<'a> {
             .iter()
             .filter_map(|place| place.ear.whose())
             .collect()
+    }
+
+    /// Ends when all who attend keep up.
+    fn behind(&self) -> Option<Roomy<'static>> {
+        let listeners = self.setup?.audience()?.places.lock().clone();
+        if listeners.iter().all(|place| place.ear.behind().is_none()) {
+            return None;
+        }
+        Some(Box::pin(async move {
+            // They are waited for at the same time: each says by itself when it was long enough.
+            for place in listeners {
+                if let Some(behind) = place.ear.behind() {
+                    behind.await;
+                }
+            }
+        }))
     }
 
     /// Tells whoever has no stream of their own, where this session hears for them.

@@ -99,7 +99,7 @@ async fn call(visit: &Visit<'_>, asked: Asked, method: Cow<'static, str>) -> Res
             return reply::answer(failure::message(&asked.id, &error, visit.candour()));
         },
     };
-    let lane = Arc::new(Lane::new(Keep::Nothing));
+    let lane = Arc::new(Lane::new(Keep::Nothing).counted(&visit.shared.counts));
     let trace = trace::passed_on(visit.head, &asked.params);
     let call = asked
         .server
@@ -428,6 +428,14 @@ impl Listener for Ear {
 
     fn room(&self, bytes: usize) -> Option<Roomy<'_>> {
         self.room.wait(bytes)
+    }
+
+    fn behind(&self) -> Option<Roomy<'_>> {
+        self.lane.behind()
+    }
+
+    fn missed(&self, notices: u64) {
+        self.lane.missed(notices);
     }
 
     fn stream_begun(&self) {

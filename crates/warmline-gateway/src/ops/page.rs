@@ -97,6 +97,7 @@ fn number(page: &mut Page, metric: &'static Metric, shared: &Shared) {
         "gateway_streams" => lines.number(shared.clients.streams()),
         "gateway_left_calls_total" => lines.by(&counts.left),
         "dropped_replies_total" => lines.by(&counts.undelivered),
+        "dropped_notices_total" => lines.number(counts.unheard.count()),
         "buffer_bytes" => {
             lines.with(&["requests"], gate.bytes());
             lines.with(&["replies"], gate.reply_bytes());

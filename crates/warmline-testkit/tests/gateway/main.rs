@@ -4,6 +4,7 @@
 
 mod admin;
 mod asked;
+mod bursts;
 mod cancelled;
 #[path = "../stage/census.rs"]
 mod census;

@@ -78,6 +78,16 @@ impl Listener for Hearing<'_> {
         self.listener.and_then(|listener| listener.room(bytes))
     }
 
+    fn behind(&self) -> Option<Roomy<'_>> {
+        self.listener.and_then(Listener::behind)
+    }
+
+    fn missed(&self, notices: u64) {
+        if let Some(listener) = self.listener {
+            listener.missed(notices);
+        }
+    }
+
     // How an answer comes says nothing of what is in it.
     fn stream_begun(&self) {
         if let Some(listener) = self.listener {

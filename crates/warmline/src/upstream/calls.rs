@@ -17,17 +17,13 @@ use tokio::sync::Notify;
 use warmline_core::exchange::{QuestionKind, Trouble};
 use warmline_core::protocol::envelope::{Id, Kind, Message, RpcError};
 
-use super::http::{Arrival, Cut};
 use super::listener::{self, LARGE, Spoken};
 use super::notices::{Concerns, Stray, concerns};
+use super::pace::Backlog;
 use super::stream::{MAX_STRAYS, token_of};
 use super::whose::{self, Belongs, Whose};
+use crate::clock::{self, Instant};
 use crate::sync::Mutex;
-
-/// So many messages wait for a slow caller; more notices are dropped, answers never.
-const MAX_WAITING: usize = 64;
-/// So many bytes of them.
-const MAX_WAITING_BYTES: usize = 4 << 20;
 
 /// So many calls that were given up are remembered.
 const MAX_LATE: usize = 1024;
@@ -36,7 +32,7 @@ const MAX_LATE: usize = 1024;
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     state: Mutex<State>,
-    /// Told when a large answer was taken.
+    /// Told when a large answer was taken, or when a call that was behind caught up.
     taken: Notify,
 }
 
@@ -49,6 +45,8 @@ struct State {
     strays: u32,
     /// Bytes of large answers whose callers have not taken them, or have no room for them yet.
     untaken: usize,
+    /// How many calls are behind, so that the reading waits for them.
+    behind: usize,
     ended: Option<Trouble>,
     stream: Stream,
 }
@@ -66,7 +64,7 @@ pub(crate) enum Stream {
 #[derive(Debug, Default)]
 struct Slot {
     waiting: VecDeque<Message>,
-    bytes: usize,
+    backlog: Backlog,
     answered: bool,
     /// Bytes of its answer, if that is large.
     untaken: usize,
@@ -75,26 +73,35 @@ struct Slot {
 }
 
 impl Slot {
-    fn has_room(&self) -> bool {
-        self.waiting.len() < MAX_WAITING && self.bytes < MAX_WAITING_BYTES
+    /// One more message, that is left out where too much waits already.
+    fn push(&mut self, message: Message) -> bool {
+        let has_room = self.backlog.push(message.raw().len());
+        if has_room {
+            self.push_surely(message);
+        }
+        has_room
     }
 
-    fn push(&mut self, message: Message) {
-        self.bytes += message.raw().len();
+    fn push_surely(&mut self, message: Message) {
         self.waiting.push_back(message);
         self.wake.notify_one();
     }
 
-    fn pop(&mut self) -> Option<Message> {
+    fn pop(&mut self, is_alone: bool) -> Option<Heard> {
+        if let Some(missed) = self.backlog.missed() {
+            return Some(Heard::Missed(missed));
+        }
         let message = self.waiting.pop_front()?;
-        self.bytes -= message.raw().len();
-        Some(message)
+        self.backlog.pop(message.raw().len(), is_alone);
+        Some(Heard::Message(message))
     }
 }
 
 /// What came for a call.
 pub(crate) enum Heard {
     Message(Message),
+    /// So many notices were left out.
+    Missed(u64),
     /// Nothing more will come.
     Lost(Trouble),
 }
@@ -178,30 +185,37 @@ impl Calls {
     pub(crate) fn tell_callers(&self, message: &Message, told: &[Whose]) {
         let mut state = self.state.lock();
         for call in whose::to_tell(state.in_flight(), told) {
-            if let Some(slot) = state.open.get_mut(&call).filter(|slot| slot.has_room()) {
-                slot.push(message.clone());
-            }
+            state.push(call, message.clone());
         }
     }
 
-    /// The next piece of their stream, once not more than this waits for callers who do not take it:
-    /// a server whose callers do not read waits, and so do all who call it.
+    /// Waits until not more than this of large answers waits for callers who do not take it: a server
+    /// whose callers do not read waits, and so do all who call it. One who is behind with its notices
+    /// is waited for as well, for a while.
     ///
     /// # Cancel safety
     /// Dropping it loses nothing.
-    pub(crate) async fn piece(
-        &self,
-        stream: &mut Arrival,
-        most_untaken: usize,
-    ) -> Option<Result<Bytes, Cut>> {
+    pub(crate) async fn room(&self, most_untaken: usize) {
         loop {
             let mut taken = pin!(self.taken.notified());
             // Before it is looked: what is taken in between is not missed.
             taken.as_mut().enable();
-            if self.state.lock().untaken <= most_untaken {
-                return stream.piece().await;
+            let by = {
+                let state = self.state.lock();
+                match (state.untaken > most_untaken, state.behind > 0) {
+                    (_, true) => state.waited_for(),
+                    (true, false) => None,
+                    (false, false) => return,
+                }
+            };
+            match by {
+                None => taken.await,
+                Some(by) => {
+                    if clock::timeout_at(by, taken).await.is_err() {
+                        self.state.lock().give_up();
+                    }
+                },
             }
-            taken.await;
         }
     }
 
@@ -209,9 +223,7 @@ impl Calls {
     pub(crate) fn ask_oldest_of(&self, whose: Whose, question: Message) -> bool {
         let mut state = self.state.lock();
         let oldest = whose::oldest_of(whose, state.in_flight());
-        let slot = oldest.and_then(|id| state.open.get_mut(&id));
-        let roomy = slot.filter(|slot| slot.has_room());
-        roomy.map(|slot| slot.push(question)).is_some()
+        oldest.is_some_and(|id| state.push(id, question))
     }
 
     /// Whether nobody waits for anything.
@@ -230,6 +242,39 @@ impl Calls {
 }
 
 impl State {
+    /// Changes what waits for a call, and counts who is behind.
+    fn change<T>(&mut self, id: u64, change: impl FnOnce(&mut Slot) -> T) -> Option<T> {
+        let slot = self.open.get_mut(&id)?;
+        let before = slot.backlog.waited_for().is_some();
+        let changed = change(slot);
+        let after = slot.backlog.waited_for().is_some();
+        self.behind = self.behind + usize::from(after) - usize::from(before);
+        Some(changed)
+    }
+
+    /// One more message for a call; says whether it is there and has room for it.
+    fn push(&mut self, id: u64, message: Message) -> bool {
+        self.change(id, |slot| slot.push(message)) == Some(true)
+    }
+
+    /// Until when those who are behind are waited for.
+    fn waited_for(&self) -> Option<Instant> {
+        let slots = self.open.values();
+        slots.filter_map(|slot| slot.backlog.waited_for()).min()
+    }
+
+    /// Those who were waited for long enough are waited for no longer.
+    fn give_up(&mut self) {
+        let now = clock::now();
+        let slots = self.open.values_mut();
+        self.behind = slots
+            .map(|slot| {
+                slot.backlog.give_up(now);
+                usize::from(slot.backlog.waited_for().is_some())
+            })
+            .sum();
+    }
+
     fn reply(&mut self, message: Message) -> Routed {
         let id = match message.id() {
             Some(Id::Number(number)) => u64::try_from(number).ok(),
@@ -245,7 +290,7 @@ impl State {
                     slot.untaken = bytes;
                     self.untaken += bytes;
                 }
-                slot.push(message);
+                slot.push_surely(message);
                 Routed::Done
             },
             None if id.is_some_and(|id| self.late.remove(&id)) => Routed::Done,
@@ -270,8 +315,9 @@ impl State {
     fn notice(&mut self, message: Message) -> Routed {
         if let Some(id) = whose::taken_back(&message) {
             // Whoever was asked knows it by its id.
-            for slot in self.open.values_mut().filter(|slot| slot.has_room()) {
-                slot.push(message.clone());
+            let all: Vec<u64> = self.open.keys().copied().collect();
+            for call in all {
+                self.push(call, message.clone());
             }
             return Routed::TakenBack(id);
         }
@@ -281,12 +327,12 @@ impl State {
             Some(Concerns::SomeCall) => named.or_else(|| whose::notice(self.in_flight())),
             Some(Concerns::ItsCall) | None => named,
         };
-        match its_call.and_then(|id| self.open.get_mut(&id)) {
-            Some(slot) if slot.has_room() => slot.push(message),
+        match its_call.filter(|id| self.open.contains_key(id)) {
+            Some(call) => drop(self.push(call, message)),
             None if concerns(&message) == Some(Concerns::SomeCall) => {
                 return Routed::Unheard(message);
             },
-            Some(_) | None => {},
+            None => {},
         }
         Routed::Done
     }
@@ -307,12 +353,9 @@ impl State {
         let is_given_up = |id| self.late.contains(&id);
         let belongs = whose::question(&message, is_given_up, self.in_flight());
         match (belongs, kind) {
-            (Belongs::To(call), _) => match self.open.get_mut(&call) {
-                Some(slot) if slot.has_room() => {
-                    slot.push(message);
-                    Routed::Done
-                },
-                Some(_) | None => Routed::Answer(id, listener::refused(kind)),
+            (Belongs::To(call), _) => match self.push(call, message) {
+                true => Routed::Done,
+                false => Routed::Answer(id, listener::refused(kind)),
             },
             (Belongs::ToCaller(whose), Some(kind)) => {
                 Routed::OneCallers(whose, Stray::of(kind, &message), message)
@@ -335,9 +378,13 @@ impl Call {
         loop {
             {
                 let mut state = self.calls.state.lock();
-                let waiting = state.open.get_mut(&self.id).and_then(Slot::pop);
-                if let Some(message) = waiting {
-                    return Heard::Message(message);
+                let (was_behind, is_alone) = (state.behind, state.open.len() == 1);
+                let waiting = state.change(self.id, |slot| slot.pop(is_alone)).flatten();
+                if state.behind < was_behind {
+                    self.calls.taken.notify_waiters();
+                }
+                if let Some(heard) = waiting {
+                    return heard;
                 }
                 if let Some(trouble) = &state.ended {
                     return Heard::Lost(trouble.clone());
@@ -356,7 +403,9 @@ impl Call {
         if !slot.answered {
             state.late.insert(self.id);
         }
-        if slot.untaken > 0 {
+        let was_behind = usize::from(slot.backlog.waited_for().is_some());
+        state.behind = state.behind.saturating_sub(was_behind);
+        if slot.untaken > 0 || was_behind > 0 {
             state.untaken = state.untaken.saturating_sub(slot.untaken);
             self.calls.taken.notify_waiters();
         }

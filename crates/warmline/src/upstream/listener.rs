@@ -17,7 +17,7 @@ use super::whose::Whose;
 /// A future on the heap, as questions need it.
 pub type Asked<'a> = Pin<Box<dyn Future<Output = Answer> + Send + 'a>>;
 
-/// Ends when there is room for a reply.
+/// Ends when there is room for a reply, or for more notices.
 pub type Roomy<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// Replies that are smaller need no room: there are no more of them than calls.
@@ -63,6 +63,18 @@ pub trait Listener: Send + Sync {
     fn room(&self, bytes: usize) -> Option<Roomy<'_>> {
         let _ = bytes;
         None
+    }
+
+    /// Something was told, and whoever listens has yet to read much of it: until this ends no more is
+    /// read for it. None where it keeps up.
+    fn behind(&self) -> Option<Roomy<'_>> {
+        None
+    }
+
+    /// So many notices were dropped: they came on a stream that others share, and whoever listens did
+    /// not keep up for a while.
+    fn missed(&self, notices: u64) {
+        let _ = notices;
     }
 
     /// The server answers with a stream of events. Told before anything that comes on it, and

@@ -14,7 +14,7 @@ use warmline_core::protocol::envelope::{Kind, Message};
 use warmline_core::protocol::params::unsaid;
 
 use super::aside::Aside;
-use super::listener::{self, Asked, Spoken};
+use super::listener::{self, Asked, Roomy, Spoken};
 use super::whose::Whose;
 use crate::clock;
 
@@ -46,6 +46,12 @@ pub trait Notices: Send + Sync + fmt::Debug {
     /// The client session that it is for, by its name. Of clients that share a session only those
     /// hear of a resource that asked for it. None: it stands for all.
     fn client(&self) -> Option<Digest> {
+        None
+    }
+
+    /// Whoever hears it has yet to read much of it: until this ends no more is read for it, and it
+    /// ends soon, as others wait too. None where it keeps up.
+    fn behind(&self) -> Option<Roomy<'_>> {
         None
     }
 
@@ -199,6 +205,18 @@ impl Hearing {
         };
         let params = message.params().unwrap_or_else(unsaid);
         notices.for_all(method, &params)
+    }
+
+    /// Waits for those who hear it where they are behind, for a while.
+    pub(crate) async fn keep_pace(&self) {
+        if let Some(behind) = self.behind() {
+            behind.await;
+        }
+    }
+
+    /// Ends when those who hear it keep up; none where they do.
+    pub(crate) fn behind(&self) -> Option<Roomy<'_>> {
+        self.0.as_ref()?.behind()
     }
 
     /// Tells what came on the stream of a call to those others whom it concerns.

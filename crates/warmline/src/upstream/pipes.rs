@@ -137,7 +137,13 @@ impl Piped {
                 () = clock::sleep_until(by) => continue,
             };
             match news {
-                PipeNews::Notice(message) => drop(watch.heed_message(message)),
+                PipeNews::Notice(message) => {
+                    drop(watch.heed_message(message));
+                    if !watch.keep_pace().await {
+                        return self.late(call, request);
+                    }
+                },
+                PipeNews::Missed(notices) => watch.listener.missed(notices),
                 PipeNews::Question(message) => {
                     if let Some(Pause::Ask(asking)) = watch.heed_message(message) {
                         self.hear_question(watch, asking);

@@ -110,6 +110,8 @@ pub(crate) enum PipeNews {
     Notice(Message),
     /// The server asks something; the answer goes back by [`Pipe::say`].
     Question(Message),
+    /// So many notices were left out: too much waited already.
+    Missed(u64),
     /// The answer.
     Reply(Message),
     /// There will be no answer.

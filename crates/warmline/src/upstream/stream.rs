@@ -19,6 +19,7 @@ use super::http::{Arrival, Cut};
 use super::limits::Limits;
 use super::listener::{self, Back, Came, LARGE, Listener, Open, Turn};
 use super::notices::{Beside, Hearing};
+use super::pace::ASK_AFTER;
 use super::whose;
 use crate::clock::{self, Instant};
 
@@ -45,6 +46,8 @@ pub(crate) struct Watch<'a> {
     pub(crate) own: Vec<(HeaderName, HeaderValue)>,
     /// Whether the listener gave room for the event under way.
     has_room: bool,
+    /// Bytes that were told since those who hear it were last known to keep up.
+    told: usize,
     /// The version that was agreed on, where one was.
     pub(crate) version: Option<Version>,
     /// What came and is not heeded yet: the rest of a batch.
@@ -119,6 +122,7 @@ impl<'a> Watch<'a> {
             said: Parts::default(),
             reply: None,
             back: None,
+            told: 0,
         }
     }
 
@@ -130,23 +134,8 @@ impl<'a> Watch<'a> {
             return pause;
         }
         loop {
-            for event in &mut *parser {
-                let event = match event {
-                    Ok(event) => event,
-                    Err(large) => {
-                        return Pause::TooLarge {
-                            limit: large.max_event_bytes,
-                        };
-                    },
-                };
-                let bytes = event.data.len();
-                if let Some(pause) = self.heed(event) {
-                    return pause;
-                }
-                share.took(bytes).await;
-                if clock::now() >= self.limits.total_by() {
-                    return Pause::Late;
-                }
+            if let Some(pause) = self.heed_all(parser, &mut share).await {
+                return pause;
             }
             if !self.room_to_read(parser).await {
                 return Pause::Late;
@@ -159,11 +148,12 @@ impl<'a> Watch<'a> {
             tokio::select! {
                 biased;
                 turn = self.open.turn() => return Pause::Turned(turn),
-                message = next_of(&mut self.standing) => {
+                message = next_of(&mut self.standing, self.listener) => {
                     let bytes = message.raw().len();
                     match self.heed_message(message) {
                         Some(Pause::Reply(_)) if !self.room_for(bytes).await => return Pause::Late,
                         Some(pause) => return pause,
+                        None if !self.keep_pace().await => return Pause::Late,
                         None => {},
                     }
                 },
@@ -180,6 +170,47 @@ impl<'a> Watch<'a> {
                 () = clock::sleep_until(by) => {},
             }
         }
+    }
+
+    /// Heeds what was read, no faster than those who hear it take it.
+    async fn heed_all(&mut self, parser: &mut SseParser, share: &mut Share) -> Option<Pause> {
+        for event in parser {
+            let event = match event {
+                Ok(event) => event,
+                Err(large) => {
+                    return Some(Pause::TooLarge {
+                        limit: large.max_event_bytes,
+                    });
+                },
+            };
+            let bytes = event.data.len();
+            if let Some(pause) = self.heed(event) {
+                return Some(pause);
+            }
+            share.took(bytes).await;
+            if !self.keep_pace().await || clock::now() >= self.limits.total_by() {
+                return Some(Pause::Late);
+            }
+        }
+        None
+    }
+
+    /// Waits for those who hear what came, where they are behind; says whether they took it before
+    /// the call's total limit. The server's own time stands still meanwhile.
+    pub(crate) async fn keep_pace(&mut self) -> bool {
+        if self.told < ASK_AFTER {
+            return true;
+        }
+        self.told = 0;
+        let by = self.limits.total_by();
+        let behind = [self.listener.behind(), self.hearing.behind()];
+        for one in behind.into_iter().flatten() {
+            if clock::timeout_at(by, one).await.is_err() {
+                return false;
+            }
+        }
+        self.limits.sign_of_life();
+        true
     }
 
     /// Waits until the listener has room for a reply of so many bytes; says whether it had in time.
@@ -260,6 +291,7 @@ impl<'a> Watch<'a> {
                     pause => pause,
                 },
                 Beside::Told => {
+                    self.told += message.raw().len();
                     self.before = Before::Something;
                     self.limits.sign_of_life();
                     None
@@ -287,6 +319,7 @@ impl<'a> Watch<'a> {
                 if let Some(id) = whose::taken_back(&message) {
                     self.open.withdraw(&id);
                 } else if !self.is_progress_of_another(&message) {
+                    self.told += message.raw().len();
                     self.before = Before::Something;
                     self.limits.sign_of_life();
                     self.notice(&message);
@@ -347,10 +380,11 @@ pub(crate) async fn heard_on(standing: &mut Option<Call>) -> Heard {
 }
 
 /// The next message on a standing stream. Its end is no news to a call that has its own stream.
-pub(crate) async fn next_of(standing: &mut Option<Call>) -> Message {
+pub(crate) async fn next_of(standing: &mut Option<Call>, listener: &dyn Listener) -> Message {
     loop {
         match heard_on(standing).await {
             Heard::Message(message) => return message,
+            Heard::Missed(notices) => listener.missed(notices),
             Heard::Lost(_) => *standing = None,
         }
     }

@@ -34,6 +34,7 @@ use super::letterhead::{Form, Letterhead};
 use super::limits::{Ids, Limits};
 use super::listener::{Listener, Spoken};
 use super::notices::Hearing;
+use super::pace::ASK_AFTER;
 use super::pipes::{notification, write_legacy};
 use super::session::Standing;
 use super::stream::{Pause, Watch, heard_on};
@@ -207,8 +208,10 @@ impl TwoEndpoints {
                             return self.taken(&reply, request, &mut watch).await;
                         },
                         Some(Pause::Ask(asking)) => voice.hear_question(&mut watch, asking),
+                        None if !watch.keep_pace().await => return answer::late(self.server()),
                         _ => {},
                     },
+                    Heard::Missed(notices) => listener.missed(notices),
                     Heard::Lost(trouble) => return trouble.unknown(),
                 },
                 sent = &mut posting, if !posted => match sent {
@@ -278,9 +281,16 @@ impl Drop for TwoEndpoints {
 /// Reads the stream to its end, which is the end of the session.
 async fn read(up: Arc<Up>, calls: Arc<Calls>, mut stream: Arrival, mut parser: SseParser) {
     let mut share = Share::default();
+    let (most, mut told) = (parser.max_event_bytes(), 0);
     let why = loop {
+        calls.room(most).await;
+        if told >= ASK_AFTER {
+            told = 0;
+            up.hearing.keep_pace().await;
+        }
         match parser.next() {
             Some(Ok(event)) => {
+                told += event.data.len();
                 share.took(event.data.len()).await;
                 let version = up.version.get().copied();
                 let mut texts = batch::parts(event.data, version);
@@ -294,7 +304,7 @@ async fn read(up: Arc<Up>, calls: Arc<Calls>, mut stream: Arrival, mut parser: S
             },
             None => {},
         }
-        match calls.piece(&mut stream, parser.max_event_bytes()).await {
+        match stream.piece().await {
             Some(Ok(bytes)) => {
                 parser.push(&bytes);
                 share.took(bytes.len()).await;

@@ -259,6 +259,14 @@ impl Listener for Ear {
         self.given_up_on.as_ref()?.parting_words()
     }
 
+    fn behind(&self) -> Option<Roomy<'_>> {
+        self.lane.behind()
+    }
+
+    fn missed(&self, notices: u64) {
+        self.lane.missed(notices);
+    }
+
     fn stream_begun(&self) {
         self.lane.begin();
     }
@@ -298,6 +306,10 @@ impl Notices for StandingEar {
 
     fn whose(&self) -> Option<Whose> {
         Some(Whose::of(&*self.client))
+    }
+
+    fn behind(&self) -> Option<Roomy<'_>> {
+        self.lane.behind_for_a_while()
     }
 
     fn question(&self, question: Question) -> Option<Asked<'static>> {

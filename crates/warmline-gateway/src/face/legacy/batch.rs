@@ -51,7 +51,8 @@ pub(crate) async fn answer(visit: &Visit<'_>, body: Bytes) -> Response<Body> {
         leaving: Leaving::GoesOn,
         stream: request::can_come_back(visit, &client).then(|| client.new_number()),
     };
-    let lane = Arc::new(Lane::new(flow::keep_for(&manner)));
+    let lane = Lane::new(flow::keep_for(&manner)).counted(&visit.shared.counts);
+    let lane = Arc::new(lane);
     let (mut asked, mut refused) = (Vec::new(), None);
     for (message, params) in messages {
         match message.kind() {

@@ -47,7 +47,8 @@ pub(super) async fn answer(
         leaving: Leaving::GoesOn,
         stream: can_come_back(visit, &client).then(|| client.new_number()),
     };
-    let lane = Arc::new(Lane::new(flow::keep_for(&manner)));
+    let lane = Lane::new(flow::keep_for(&manner)).counted(&visit.shared.counts);
+    let lane = Arc::new(lane);
     let present = match client.begin(visit, id.clone(), &lane) {
         Ok(present) => present,
         Err(refusal) => {

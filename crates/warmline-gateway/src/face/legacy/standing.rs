@@ -93,7 +93,7 @@ fn begin(visit: &Visit<'_>, client: &Arc<Client>, whose: Digest) -> Response<Bod
         true => Keep::Written,
         false => Keep::Nothing,
     };
-    let lane = Arc::new(Lane::new(keep));
+    let lane = Arc::new(Lane::new(keep).counted(&visit.shared.counts));
     let Some(at) = client.stand(stream, &lane) else {
         return taken();
     };

@@ -269,7 +269,7 @@ fn spare<'h>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lane::Keep;
+    use crate::lane::{Hears, Keep};
 
     const WHOSE: Digest = Digest::new([7; 16]);
     const OTHER: Digest = Digest::new([8; 16]);
@@ -311,7 +311,7 @@ mod tests {
         open.tell("{}".into());
         for stream in 1..=60 {
             let over = lane();
-            let reader = over.attach();
+            let reader = over.attach(Hears::All);
             // Nothing is known of its weight when it is held.
             hold(&streams, WHOSE, stream, &over);
             over.end(Some(large.clone()));
@@ -341,7 +341,7 @@ mod tests {
     fn an_end_that_is_too_large_is_read_and_not_held() {
         let streams = Streams::default();
         let lane = lane();
-        let reader = lane.attach();
+        let reader = lane.attach(Hears::All);
         hold(&streams, WHOSE, 1, &lane);
         lane.end(Some(vec![b'x'; MAX_BYTES + 1].into()));
         assert_eq!((streams.len(), streams.bytes()), (0, 0));

@@ -19,6 +19,7 @@ use http::request::Parts;
 use tokio::sync::watch;
 use warmline::core::era::Era;
 use warmline::core::protocol::params::Params;
+use warmline::upstream::Roomy;
 use warmline::{Code, Listener, News, ServerHandle, clock};
 
 use super::Way;
@@ -60,7 +61,7 @@ pub(super) async fn answer(
     let Some(taken) = visit.shared.listens.take(way.who) else {
         return no_room(&id);
     };
-    let lane = Arc::new(Lane::new(Keep::Nothing));
+    let lane = Arc::new(Lane::new(Keep::Nothing).counted(&visit.shared.counts));
     // It is a stream, whenever there is something to say.
     lane.begin();
     let line = visit.noted(METHOD, params);
@@ -340,5 +341,13 @@ impl Listener for MemberEar {
                 params,
             });
         }
+    }
+
+    fn behind(&self) -> Option<Roomy<'_>> {
+        self.promise.ear().behind()
+    }
+
+    fn missed(&self, notices: u64) {
+        self.promise.ear().missed(notices);
     }
 }

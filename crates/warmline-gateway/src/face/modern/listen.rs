@@ -21,6 +21,7 @@ use warmline::core::key::Digest;
 use warmline::core::protocol::meta;
 use warmline::core::protocol::params::Params;
 use warmline::core::protocol::splice::Edit;
+use warmline::upstream::Roomy;
 use warmline::{Code, Error, Listener, News, Run, ServerHandle, clock};
 
 use super::task::Tasks;
@@ -60,7 +61,7 @@ pub(super) async fn answer(visit: &Visit<'_>, asked: Asked) -> Response<Body> {
     let Some(place) = shared.listens.take(asked.who) else {
         return no_room(&asked.id);
     };
-    let lane = Arc::new(Lane::new(Keep::Nothing));
+    let lane = Arc::new(Lane::new(Keep::Nothing).counted(&shared.counts));
     let line = visit.noted(METHOD, &asked.params);
     let ear = Ear::new(&lane, asked.id).of_tasks(asked.tasks);
     let ear = Arc::new(ear.noted_in(line));
@@ -210,6 +211,14 @@ impl Listener for Ear {
             self.note(Ok(Bytes::new()));
         }
         self.tell(&method, &params);
+    }
+
+    fn behind(&self) -> Option<Roomy<'_>> {
+        self.lane.behind()
+    }
+
+    fn missed(&self, notices: u64) {
+        self.lane.missed(notices);
     }
 }
 

@@ -113,6 +113,11 @@ pub(super) enum Everybody {
 }
 
 impl Promise {
+    /// Who tells the client.
+    pub(super) fn ear(&self) -> &Ear {
+        &self.ear
+    }
+
     pub(super) fn new(wanted: Wanted, ear: Arc<Ear>) -> Self {
         Self {
             wanted,

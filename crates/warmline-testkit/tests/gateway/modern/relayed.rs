@@ -281,6 +281,21 @@ async fn progress_is_told_under_the_token_of_the_client() {
     world.finish().await;
 }
 
+/// mcp-spec T30: a client hears every report of its call, also where they come faster than it reads.
+#[tokio::test]
+async fn a_burst_of_reports_is_heard_whole() {
+    let world = World::new(Personality::modern()).await;
+    let many = json!({ "steps": 1_000, "bytes": 5_000, "pause_ms": 0 });
+    let back = with_meta(call("progress", many), "progressToken", json!("mine"))
+        .send(&world)
+        .await;
+    let told = back.messages();
+    let steps = told.iter().map(|one| one["params"]["progress"].as_u64());
+    let expected = (1..=1_000).map(Some).chain([None]);
+    assert!(steps.eq(expected), "{} came", told.len());
+    world.finish().await;
+}
+
 /// mcp-spec 6.7: lines of log come where the request asked for them, and nowhere else.
 #[tokio::test]
 async fn log_lines_come_where_they_were_asked_for() {

@@ -233,7 +233,7 @@ impl Opening<'_> {
         loop {
             match clock::timeout_at(by, call.next()).await {
                 Ok(PipeNews::Reply(message)) => return Ok(message),
-                Ok(PipeNews::Notice(_) | PipeNews::Question(_)) => {},
+                Ok(PipeNews::Notice(_) | PipeNews::Question(_) | PipeNews::Missed(_)) => {},
                 Ok(PipeNews::Lost { trouble, .. }) => return Err(trouble),
                 Err(clock::Elapsed) => return Err(self.silent()),
             }
@@ -314,7 +314,7 @@ impl Asked {
                 },
             };
             match news {
-                PipeNews::Notice(_) | PipeNews::Question(_) => {},
+                PipeNews::Notice(_) | PipeNews::Question(_) | PipeNews::Missed(_) => {},
                 PipeNews::Lost { trouble, .. } => return Heard::Ended(trouble),
                 PipeNews::Reply(message) if of_discover => return Heard::Discover(message),
                 PipeNews::Reply(message) => return Heard::Initialize(message),

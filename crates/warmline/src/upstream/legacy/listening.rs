@@ -290,12 +290,13 @@ impl LegacyHttp {
                     },
                     None => continue,
                 },
-                message = next_of(&mut watch.standing) => message,
+                message = next_of(&mut watch.standing, watch.listener) => message,
                 () = clock::sleep_until(by) => continue,
             };
             match watch.heed_message(message) {
                 Some(Pause::Ask(asking)) => self.voice.hear_question(watch, asking),
                 Some(Pause::Reply(message)) => return Ok(Headed::Replied(message)),
+                None if !watch.keep_pace().await => return Err(late(self.voice.server())),
                 _ => {},
             }
         }
@@ -435,6 +436,7 @@ async fn open_and_read(session: &Weak<LegacyHttp>, begun: &Notify, wanted: Wante
         wanted: Arc::clone(&listening.wanted),
         parser: SseParser::new(head.way.sizes.event),
         was_held: false,
+        told: 0,
     };
     drop(strong);
     let way = &head.way;

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -19,9 +20,10 @@ use warmline_core::protocol::envelope::Message;
 
 use super::outbox::{Outbox, Withdrawn};
 use super::{Abandoned, PipeNews, Questions, Waits};
-use crate::clock::Home;
+use crate::clock::{self, Home, Instant};
 use crate::sync::Mutex;
 use crate::upstream::listener::{LARGE, Spoken, refused};
+use crate::upstream::pace::Backlog;
 use crate::upstream::process::Exit;
 use crate::upstream::whose::{self, Whose};
 
@@ -34,6 +36,8 @@ pub(super) struct Desk {
     version: OnceLock<Version>,
     /// Wakes the owner.
     work: Notify,
+    /// Told when a call that was behind caught up.
+    taken: Notify,
     /// True once the child and its tree are gone.
     gone: watch::Sender<bool>,
     /// Where the owner runs.
@@ -51,6 +55,8 @@ pub(super) struct State {
     pub(super) skipped: Skipped,
     /// Bytes of large replies whose callers have not taken them, or have no room for them yet.
     untaken: usize,
+    /// How many calls are behind, so that the owner waits for them.
+    behind: usize,
     wish: Option<Wish>,
     ended: Option<Trouble>,
     exit: Option<Exit>,
@@ -79,7 +85,7 @@ pub(super) struct Slot {
     whose: Option<Whose>,
     written: Written,
     inbox: VecDeque<PipeNews>,
-    inbox_bytes: usize,
+    backlog: Backlog,
     /// Bytes of its reply, if that is large.
     untaken: usize,
     over: Over,
@@ -132,6 +138,7 @@ impl Desk {
             state: Mutex::default(),
             version: OnceLock::new(),
             work: Notify::new(),
+            taken: Notify::new(),
             gone: watch::Sender::new(false),
             home: Home::here(),
         }
@@ -222,11 +229,15 @@ impl Desk {
 
     pub(super) fn take_news(&self, id: u64) -> Option<PipeNews> {
         let mut state = self.state.lock();
-        match state.calls.get_mut(&id) {
-            Some(slot) => slot
-                .take()
-                .or_else(|| (slot.over == Over::Yes).then(|| self.heard_all())),
-            None => Some(self.heard_all()),
+        let (was_behind, is_alone) = (state.behind, state.calls.len() == 1);
+        let taken = state.change(id, |slot| (slot.take(is_alone), slot.over));
+        if state.behind < was_behind {
+            self.taken.notify_waiters();
+        }
+        match taken {
+            Some((None, Over::No)) => None,
+            Some((Some(news), _)) => Some(news),
+            Some((None, Over::Yes)) | None => Some(self.heard_all()),
         }
     }
 
@@ -273,11 +284,15 @@ impl Desk {
     /// asked and has not heard is refused: nobody will answer it.
     fn leave(&self, state: &mut State, id: u64) -> Option<Slot> {
         let mut slot = state.calls.remove(&id)?;
+        if slot.backlog.waited_for().is_some() {
+            state.behind = state.behind.saturating_sub(1);
+            self.taken.notify_waiters();
+        }
         if slot.untaken > 0 {
             state.untaken = state.untaken.saturating_sub(slot.untaken);
             self.work.notify_one();
         }
-        while let Some(news) = slot.take() {
+        for news in slot.inbox.drain(..) {
             if let PipeNews::Question(question) = news {
                 let kind = QuestionKind::of(question.method().unwrap_or_default());
                 state.answer(refused(kind), question.raw_id().unwrap_or(b"null"));
@@ -347,6 +362,24 @@ impl Desk {
         }
     }
 
+    /// Owner: waits for calls that are behind with what was read for them, for a while.
+    ///
+    /// # Cancel safety
+    /// Dropping it loses nothing.
+    pub(super) async fn keep_pace(&self) {
+        loop {
+            let mut taken = pin!(self.taken.notified());
+            // Before it is looked: what is taken in between is not missed.
+            taken.as_mut().enable();
+            let Some(by) = self.state.lock().waited_for() else {
+                return;
+            };
+            if clock::timeout_at(by, taken).await.is_err() {
+                self.state.lock().give_up();
+            }
+        }
+    }
+
     /// Owner: writes what the pipe takes now.
     pub(super) fn write_some(&self, stdin: &Sender) -> io::Result<()> {
         let mut state = self.state.lock();
@@ -370,17 +403,19 @@ impl Desk {
         while !outbox.is_empty() && outbox.write_some(stdin).is_ok() {}
     }
 
-    /// Owner: gives the state to the routing of one line.
-    pub(super) fn route<T>(&self, routing: impl FnOnce(&mut State) -> T) -> T {
-        routing(&mut self.state.lock())
+    /// Owner: gives the state to the routing of one line, and says whether to go on.
+    pub(super) fn route<T>(&self, routing: impl FnOnce(&mut State) -> T) -> (T, Reading) {
+        let mut state = self.state.lock();
+        (routing(&mut state), state.reading())
     }
 
     /// Owner: passes on what concerns everybody, to one call of each caller who was not told yet.
-    pub(super) fn tell_callers(&self, message: &Message, told: &[Whose]) {
+    pub(super) fn tell_callers(&self, message: &Message, told: &[Whose]) -> Reading {
         let mut state = self.state.lock();
         for call in whose::to_tell(state.callers(), told) {
             state.tell(call, message.clone(), PipeNews::Notice);
         }
+        state.reading()
     }
 
     /// Owner: puts a question to the oldest call of a caller; says whether there is one to hear it.
@@ -424,6 +459,42 @@ impl Desk {
 }
 
 impl State {
+    /// Changes what waits for a call, and counts who is behind.
+    fn change<T>(&mut self, id: u64, change: impl FnOnce(&mut Slot) -> T) -> Option<T> {
+        let slot = self.calls.get_mut(&id)?;
+        let before = slot.backlog.waited_for().is_some();
+        let changed = change(slot);
+        let after = slot.backlog.waited_for().is_some();
+        self.behind = self.behind + usize::from(after) - usize::from(before);
+        Some(changed)
+    }
+
+    /// Whether calls are behind.
+    fn reading(&self) -> Reading {
+        match self.behind {
+            0 => Reading::Goes,
+            _ => Reading::Rests,
+        }
+    }
+
+    /// Until when those who are behind are waited for.
+    fn waited_for(&self) -> Option<Instant> {
+        let slots = self.calls.values().filter(|_| self.behind > 0);
+        slots.filter_map(|slot| slot.backlog.waited_for()).min()
+    }
+
+    /// Those who were waited for long enough are waited for no longer.
+    fn give_up(&mut self) {
+        let now = clock::now();
+        let slots = self.calls.values_mut();
+        self.behind = slots
+            .map(|slot| {
+                slot.backlog.give_up(now);
+                usize::from(slot.backlog.waited_for().is_some())
+            })
+            .sum();
+    }
+
     /// Queues a line that nobody waits for, if there is room.
     pub(super) fn say(&mut self, line: Bytes) -> bool {
         self.outbox.push(None, line)
@@ -479,9 +550,7 @@ impl State {
         message: Message,
         as_news: fn(Message) -> PipeNews,
     ) -> bool {
-        self.calls
-            .get_mut(&id)
-            .is_some_and(|slot| slot.tell(message, as_news))
+        self.change(id, |slot| slot.tell(message, as_news)) == Some(true)
     }
 
     fn expect_late_reply(&mut self, id: u64, slot: &Slot) {
@@ -502,7 +571,7 @@ impl Slot {
             whose,
             written: Written::NotYet,
             inbox: VecDeque::new(),
-            inbox_bytes: 0,
+            backlog: Backlog::default(),
             untaken: 0,
             over: Over::No,
             wake: Arc::default(),
@@ -514,11 +583,9 @@ impl Slot {
     }
 
     fn tell(&mut self, message: Message, as_news: fn(Message) -> PipeNews) -> bool {
-        let bytes = message.raw().len();
-        if self.inbox.len() >= INBOX_NEWS || self.inbox_bytes + bytes > INBOX_BYTES {
+        if !self.backlog.push(message.raw().len()) {
             return false;
         }
-        self.inbox_bytes += bytes;
         self.inbox.push_back(as_news(message));
         self.wake.notify_one();
         true
@@ -531,17 +598,17 @@ impl Slot {
         self.wake.notify_one();
     }
 
-    fn take(&mut self) -> Option<PipeNews> {
+    fn take(&mut self, is_alone: bool) -> Option<PipeNews> {
+        if let Some(missed) = self.backlog.missed() {
+            return Some(PipeNews::Missed(missed));
+        }
         let news = self.inbox.pop_front();
         if let Some(PipeNews::Notice(message) | PipeNews::Question(message)) = &news {
-            self.inbox_bytes = self.inbox_bytes.saturating_sub(message.raw().len());
+            self.backlog.pop(message.raw().len(), is_alone);
         }
         news
     }
 }
 
-/// News that may wait for a caller to hear. The reply always has room.
-const INBOX_NEWS: usize = 64;
-const INBOX_BYTES: usize = 4 << 20;
 /// Calls that were given up and whose replies are still expected.
 const LATE_IDS: usize = 1024;

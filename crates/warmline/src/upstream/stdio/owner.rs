@@ -24,6 +24,7 @@ use crate::upstream::aside::Aside;
 use crate::upstream::children::CountedChild;
 use crate::upstream::fair::Share;
 use crate::upstream::notices::Hearing;
+use crate::upstream::pace::ASK_AFTER;
 use crate::upstream::process::{Exit, Process};
 use crate::upstream::server::Tether;
 use crate::upstream::stderr::StderrTail;
@@ -52,6 +53,21 @@ struct Output {
     /// How many were read.
     lines: u64,
     open: bool,
+    /// Whether all whole lines that were read were routed.
+    is_routed: bool,
+    haste: Haste,
+    /// Whether calls are behind with what they were told.
+    reading: Reading,
+    /// Bytes that were told since those who hear it were last known to keep up.
+    told: usize,
+}
+
+/// Whether what is read waits for those who hear it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Haste {
+    None,
+    /// The child is gone: what it said is taken in while its calls can still hear of it.
+    LastWords,
 }
 
 /// Why a child is not served any longer.
@@ -80,6 +96,10 @@ impl Owner {
             aside: Arc::default(),
             lines: 0,
             open: true,
+            is_routed: true,
+            haste: Haste::None,
+            reading: Reading::Goes,
+            told: 0,
         };
         Self {
             desk,
@@ -178,6 +198,7 @@ impl Owner {
     /// Takes in what the child said before it ended: replies in the pipe still count.
     async fn hear_the_last(&mut self, why: Why) -> Option<Exit> {
         let by = clock::after(LAST_WORDS);
+        self.stdout.haste = Haste::LastWords;
         if matches!(why, Why::Exited | Why::OutputClosed | Why::InputClosed) {
             let Self {
                 stdout,
@@ -306,12 +327,13 @@ impl Output {
     /// Reads once, routes all whole lines, and says how much was read. May be dropped without losing
     /// any.
     async fn read(&mut self, desk: &Arc<Desk>) -> Result<usize, Fed> {
+        if !self.is_routed {
+            self.route_all(desk).await?;
+        }
         let read = self.fill().await;
         self.codec.push(self.chunk.get(..read).unwrap_or_default());
-        while let Some(line) = self.codec.next() {
-            self.lines += 1;
-            self.route(desk, line)?;
-        }
+        self.is_routed = false;
+        self.route_all(desk).await?;
         // A last line without a newline is a line all the same.
         if !self.open
             && let Some(line) = self.codec.finish()
@@ -321,9 +343,38 @@ impl Output {
         Ok(read)
     }
 
-    fn route(&self, desk: &Arc<Desk>, line: Line) -> Result<(), Fed> {
+    /// Routes all whole lines that were read, no faster than they are heard.
+    async fn route_all(&mut self, desk: &Arc<Desk>) -> Result<(), Fed> {
+        loop {
+            self.keep_pace(desk).await;
+            let Some(line) = self.codec.next() else {
+                self.is_routed = true;
+                return Ok(());
+            };
+            self.lines += 1;
+            self.route(desk, line)?;
+        }
+    }
+
+    /// Waits for those who are behind with what they hear. Last words wait for nobody.
+    async fn keep_pace(&mut self, desk: &Desk) {
+        if self.haste == Haste::LastWords {
+            return;
+        }
+        if self.reading == Reading::Rests {
+            desk.keep_pace().await;
+            self.reading = Reading::Goes;
+        }
+        if self.told >= ASK_AFTER {
+            self.hearing.keep_pace().await;
+            self.told = 0;
+        }
+    }
+
+    fn route(&mut self, desk: &Arc<Desk>, line: Line) -> Result<(), Fed> {
         match line {
             Line::Full(line) => {
+                self.told += line.len();
                 let mut texts = batch::parts(line, desk.version());
                 texts.try_for_each(|text| self.take_in(desk, text))
             },
@@ -336,15 +387,17 @@ impl Output {
     }
 
     /// Takes in one message.
-    fn take_in(&self, desk: &Arc<Desk>, text: Bytes) -> Result<(), Fed> {
-        if let Some(taken) = desk.route(|state| routing::take_in(state, text))? {
+    fn take_in(&mut self, desk: &Arc<Desk>, text: Bytes) -> Result<(), Fed> {
+        let (taken, reading) = desk.route(|state| routing::take_in(state, text));
+        self.reading = reading;
+        if let Some(taken) = taken? {
             self.pass_on(desk, taken);
         }
         Ok(())
     }
 
     /// Leads what is not for one call to whom it concerns.
-    fn pass_on(&self, desk: &Arc<Desk>, taken: Taken) {
+    fn pass_on(&mut self, desk: &Arc<Desk>, taken: Taken) {
         let weak = Arc::downgrade(desk);
         let answer = move |id: &[u8], spoken| {
             if let Some(desk) = weak.upgrade() {
@@ -353,7 +406,8 @@ impl Output {
         };
         match taken {
             Taken::ForAll(notice) => {
-                desk.tell_callers(&notice, &self.hearing.tell_all(&notice));
+                let told = self.hearing.tell_all(&notice);
+                self.reading = desk.tell_callers(&notice, &told);
             },
             Taken::Aside(notice) => self.hearing.tell(&notice),
             Taken::Stray(stray) => self.hearing.ask(&self.aside, stray, answer),

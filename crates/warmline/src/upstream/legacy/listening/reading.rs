@@ -19,6 +19,7 @@ use crate::clock;
 use crate::upstream::calls::{Calls, Routed};
 use crate::upstream::fair::Share;
 use crate::upstream::http::Arrival;
+use crate::upstream::pace::ASK_AFTER;
 
 /// The reading of a stream.
 pub(super) struct Reading {
@@ -28,6 +29,8 @@ pub(super) struct Reading {
     pub(super) parser: SseParser,
     /// Whether somebody attended since it was opened.
     pub(super) was_held: bool,
+    /// Bytes that were told since those who hear it were last known to keep up.
+    pub(super) told: usize,
 }
 
 /// Who wants what comes.
@@ -53,6 +56,7 @@ impl Reading {
                 if ears == Ears::Away {
                     break ears;
                 }
+                self.keep_pace(most).await;
                 match self
                     .parser
                     .next()
@@ -60,6 +64,7 @@ impl Reading {
                 {
                     Some(Ok(data)) => {
                         let bytes = data.len();
+                        self.told += bytes;
                         if self.route(data).is_none() {
                             return;
                         }
@@ -76,7 +81,7 @@ impl Reading {
             tokio::select! {
                 biased;
                 () = self.wanted.notified() => {},
-                piece = self.calls.piece(&mut stream, most), if ears != Ears::Away => match piece {
+                piece = stream.piece(), if ears != Ears::Away => match piece {
                     Some(Ok(bytes)) => {
                         self.parser.push(&bytes);
                         share.took(bytes.len()).await;
@@ -84,6 +89,18 @@ impl Reading {
                     Some(Err(_)) | None => return,
                 },
                 () = clock::sleep_until(rested_by) => {},
+            }
+        }
+    }
+
+    /// Waits for those who hear what came, where they do not take it.
+    async fn keep_pace(&mut self, most_untaken: usize) {
+        self.calls.room(most_untaken).await;
+        if self.told >= ASK_AFTER {
+            self.told = 0;
+            let session = self.session.upgrade();
+            if let Some(hearing) = session.map(|session| session.hearing.clone()) {
+                hearing.keep_pace().await;
             }
         }
     }
