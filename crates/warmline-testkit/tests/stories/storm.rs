@@ -10,6 +10,7 @@ use warmline::core::delivery::Delivery;
 use warmline::{ServerHandle, ToolResult, Warmline};
 use warmline_testkit::{Fault, Moment, Personality, Rule, census};
 
+use super::census::until;
 use super::program::Program;
 use super::world::{LEDGER, Told, World, payment};
 
@@ -159,9 +160,10 @@ async fn pay(child: &ServerHandle, told: &Told, account: &str) {
     told.note(account, &payment(child, account).await);
 }
 
-/// Kills every process of a program.
-pub(crate) fn kill_all(program: &Program) {
+/// Kills every process of a program, and says which they were.
+pub(crate) fn kill_all(program: &Program) -> Vec<u32> {
     let place = program.place();
+    let mut killed = Vec::new();
     for child in census::children(std::process::id()) {
         let environment = std::fs::read(format!("/proc/{}/environ", child.pid));
         let is_its = environment.is_ok_and(|environment| {
@@ -172,6 +174,15 @@ pub(crate) fn kill_all(program: &Program) {
         if let Some(pid) = pid.filter(|_| is_its && child.name.contains("ledger")) {
             // It may have ended by itself.
             kill_process(pid, Signal::KILL).unwrap_or_default();
+            killed.push(child.pid);
         }
     }
+    killed
+}
+
+/// Waits until nothing is left of processes that were killed. One that dies has no environment any
+/// more while its pipes are still open: what is written to it then is lost, and may have been read.
+pub(crate) async fn are_buried(killed: &[u32]) {
+    let is_there = |pid: &u32| std::path::Path::new(&format!("/proc/{pid}")).exists();
+    until("the processes are buried", || !killed.iter().any(is_there)).await;
 }

@@ -9,7 +9,7 @@ use warmline::{Error, Leased, Server, ToolResult, Warmline};
 use warmline_testkit::{Canned, Fault, Personality, Rule};
 
 use super::program::Program;
-use super::storm::kill_all;
+use super::storm::{are_buried, kill_all};
 use super::world::{LEDGER, World, count, counted, pass, secs};
 
 /// A server that forgot the session of one request.
@@ -192,8 +192,8 @@ async fn each_run_on_a_modern_program_is_told_of_its_death() {
     for run in &runs {
         count(&run.server("child").unwrap()).await;
     }
-    kill_all(&program);
-    program.gone().await;
+    let killed = kill_all(&program);
+    are_buried(&killed).await;
     for run in &runs {
         let child = run.server("child").unwrap();
         let told = child.call("counter", json!({})).await.unwrap();
