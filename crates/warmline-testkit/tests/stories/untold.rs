@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use warmline::core::policy::{Calls, OnStateLoss, SessionPer, ToolPolicy};
 use warmline::upstream::List;
 use warmline::{Run, Server, ServerHandle};
-use warmline_testkit::{Canned, Fault, Personality, Rule};
+use warmline_testkit::{Canned, Fault, Moment, Personality, Rule};
 
 use super::census::until;
 use super::healing::read;
@@ -103,6 +103,67 @@ async fn a_loss_outlives_the_call_that_saw_it() {
             assert_ne!(failed.code().word(), "session-lost");
             world.server.control().clear();
             is_told(&run, then, &format!("{per:?}")).await;
+            over([run], world).await;
+        }
+    }
+}
+
+/// A call that learns of a loss and does not tell it.
+#[derive(Clone, Copy, Debug)]
+enum Silent {
+    /// It touches nothing that is lost.
+    List,
+    /// It is answered with an error.
+    Error,
+    /// Nobody waits for it any more.
+    Cancelled,
+}
+
+impl Silent {
+    async fn happens(self, world: &World, ledger: &ServerHandle) {
+        match self {
+            Self::List => drop(ledger.request("tools/list", json!({})).await.unwrap()),
+            Self::Error => {
+                let failed = ledger.call("no_such_tool", json!({})).await.unwrap_err();
+                assert_ne!(failed.code().word(), "session-lost");
+            },
+            Self::Cancelled => {
+                let slow = Rule::new(Fault::Delay(300, Moment::BeforeExecuting));
+                world.server.inject(slow.on("initialize").always());
+                let book = world.server.ledger().clone();
+                let before = book.received("initialize");
+                let call = tokio::spawn(ledger.call("counter", json!({})).into_future());
+                until("it looks for another way", || {
+                    book.received("initialize") > before
+                })
+                .await;
+                call.abort();
+                call.await.unwrap_err();
+                world.server.control().clear();
+            },
+        }
+    }
+}
+
+/// A48: a server keeps no sessions any more, and what learns that does not tell what was lost: the
+/// next call does.
+#[tokio::test]
+async fn a_loss_outlives_a_call_that_does_not_tell() {
+    for then in POLICIES {
+        for (per, silent) in [SessionPer::Run, SessionPer::Identity]
+            .into_iter()
+            .flat_map(|per| [Silent::List, Silent::Error, Silent::Cancelled].map(|it| (per, it)))
+        {
+            // A call that fails by the policy tells it by that.
+            if matches!((silent, then), (Silent::Error, OnStateLoss::Fail)) {
+                continue;
+            }
+            let world = World::with(stateless_by_now(), |server| shared(server, per, then));
+            let run = world.warm.begin();
+            count(&at(&run)).await;
+            world.server.control().forget_sessions();
+            silent.happens(&world, &at(&run)).await;
+            is_told(&run, then, &format!("{per:?}, {silent:?}")).await;
             over([run], world).await;
         }
     }
