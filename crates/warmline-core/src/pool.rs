@@ -254,8 +254,13 @@ pub struct Loss {
 }
 
 impl Loss {
-    /// Whether it is known to somebody who heard of losses of its key up to that number; zero for
-    /// who heard of none.
+    /// The number of what was lost before a key had any session here, as a record tells.
+    pub const FROM_BEFORE: u16 = 0;
+
+    /// What somebody knows of who heard of no loss of a key.
+    pub const NONE: u16 = u16::MAX;
+
+    /// Whether it is known to somebody who heard of losses of its key up to that number.
     pub const fn is_known_to(&self, heard: u16) -> bool {
         heard.wrapping_sub(self.number) < LATER
     }

@@ -160,6 +160,11 @@ impl Record {
         Duration::from_secs(now.saturating_sub(self.used_at))
     }
 
+    /// How old it is, by a wall clock that says `now`.
+    pub const fn age_at(&self, now: u64) -> Duration {
+        Duration::from_secs(now.saturating_sub(self.opened_at))
+    }
+
     /// How long the server will keep it, by a wall clock that says `now`; never longer than it
     /// promised at the opening. None where it promised nothing.
     pub fn expires_in(&self, now: u64) -> Option<Duration> {

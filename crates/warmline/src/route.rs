@@ -22,8 +22,8 @@ use crate::credentials::Credential;
 use crate::engine::Caller;
 use crate::entry::{Entry, Found, NO_CREDENTIAL, Together};
 use crate::pool::{CellOf, Lease, SpareKey, Until};
-use crate::run::RunShared;
 use crate::run::routes::{By, Inserted, Mark};
+use crate::run::{Coming, RunShared};
 
 /// The way of a call to its session.
 #[derive(Clone)]
@@ -328,7 +328,7 @@ impl Speaking {
             caller.engine.shared().records_of(entry),
         );
         match &caller.run {
-            Some(run) if run.was_there => setup.come_back_to(),
+            Some(run) if run.coming == Coming::Back => setup.come_back_to(),
             _ => setup,
         }
     }

@@ -77,8 +77,7 @@ pub(crate) struct RunShared {
     pub(crate) named: RunId,
     /// Whether it is counted among the runs of its identity. Written while `life` is locked.
     has_place: AtomicBool,
-    /// Whether somebody came back to it, and found it over.
-    pub(crate) was_there: bool,
+    pub(crate) coming: Coming,
     pub(crate) name: Arc<str>,
     pub(crate) who: Arc<Who>,
     pub(crate) began: Tick,
@@ -94,6 +93,17 @@ pub(crate) struct RunShared {
     over: Arc<Cut>,
     /// The end of the run that had the same id before: nothing is opened until then.
     after: Option<Arc<Cut>>,
+}
+
+/// What is known of a run that begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Coming {
+    /// No run had its name before.
+    New,
+    /// An earlier process may have known it by its name.
+    ByName,
+    /// Somebody comes back to it, and found it over.
+    Back,
 }
 
 /// A flag that can be waited for.
@@ -133,14 +143,14 @@ impl RunShared {
         (named, id, after): (RunId, RunId, Option<Arc<Cut>>),
         name: Arc<str>,
         who: Arc<Who>,
-        (has_place, was_there): (bool, bool),
+        (has_place, coming): (bool, Coming),
         engine: &Engine,
     ) -> Arc<Self> {
         Arc::new(Self {
             id,
             named,
             has_place: AtomicBool::new(has_place),
-            was_there,
+            coming,
             name,
             who,
             began: engine.tick(),

@@ -232,7 +232,9 @@ impl Cell {
         let generation = self.number_for(opening, arrival.number, out);
         if arrival.lost_state {
             let before = Generation::of(generation.number() - 1).unwrap_or(generation);
-            self.loses(before, Why::Gone);
+            // Of a session that is not the first one, somebody here may have shared the one before.
+            let first = Loss::FROM_BEFORE + u16::from(opening != Generation::FIRST);
+            self.loses(before, Why::Gone, first);
         }
         if let Some(session) = self.sessions.get_mut(at) {
             session.generation = generation;

@@ -94,6 +94,40 @@ fn each_loss_is_news_to_who_knows_of_the_one_before() {
     }
 }
 
+/// A48: what a record tells of was lost before the key had a session here, and has the lowest number;
+/// what is lost later is news to who knows of that alone.
+#[test]
+fn what_was_lost_before_a_key_had_sessions_is_told_apart() {
+    for lost_state in [true, false] {
+        let mut cell = Cell::new(side_by_side(Ends::ByLimits), 1, Tick::START);
+        let (want, turn) = (Want::Shared, Turn::Last);
+        let ask = |waiter| Event::Asked { waiter, want, turn };
+        let arrival = Arrival {
+            lost_state,
+            ..Arrival::FRESH
+        };
+        let generation = Generation::FIRST;
+        let open = |generation, arrival| Event::Opened {
+            generation,
+            arrival,
+        };
+        cell.on(ask(WaiterId(1)), Tick::START);
+        let opened = cell.on(open(generation, arrival), Tick::START);
+        let before = losses(&opened).first().map(|loss| loss.number);
+        assert_eq!(before, lost_state.then_some(Loss::FROM_BEFORE));
+        cell.on(ask(WaiterId(2)), Tick::START);
+        for outcome in [LEFT_STATE, Outcome::Gone(Why::Gone)] {
+            let settled = Event::Settled {
+                generation,
+                outcome,
+            };
+            cell.on(settled, Tick::START);
+        }
+        let later = cell.loss().unwrap();
+        assert!(!later.is_known_to(Loss::FROM_BEFORE), "{later:?}");
+    }
+}
+
 /// A48: whoever heard of later losses while it was on its way knows of the earlier ones; whoever
 /// slept through very many knows of none.
 #[test]

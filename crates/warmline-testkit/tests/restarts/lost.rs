@@ -1,6 +1,6 @@
 //! A loss that a process knew of, or could have known of, is told by the next one.
 
-use warmline::core::policy::OnStateLoss;
+use warmline::core::policy::{Calls, OnStateLoss, SessionPer};
 use warmline::{Error, Run, ToolResult};
 use warmline_testkit::{Canned, Fault, Rule};
 
@@ -207,5 +207,98 @@ async fn a_loss_that_another_process_heard_of_first_is_told_by_each() {
         for life in &lives {
             life.close().await;
         }
+    }
+}
+
+/// A48, A140: runs share a session, one of them is told of a loss, and the process is killed. The
+/// others come back by their names and are told; who begins in the next life lost nothing.
+#[tokio::test]
+async fn each_run_of_a_killed_life_is_told_what_was_lost_for_all() {
+    for then in POLICIES {
+        let (server, store) = (server(), Kept::new());
+        let life = || {
+            let shared = Server::http(LEDGER, server.url()).session_per(SessionPer::Identity);
+            let shared = shared.calls(Calls::SideBySide).on_state_loss(then);
+            let builder = Warmline::builder().server(shared).vault(kept::vault());
+            builder.store(store.clone()).build().unwrap()
+        };
+        let killed = life();
+        let names = ["one", "two", "three"];
+        let runs = names.map(|name| killed.named(name).unwrap());
+        for run in &runs {
+            counted(&run.server(LEDGER).unwrap()).await;
+        }
+        server.control().forget_sessions();
+        let first = runs[0].server(LEDGER).unwrap();
+        let told = first.call("echo", json!({})).repeatable().await;
+        assert!(says_so(then, &told), "{then:?}: {told:?}");
+        store.asked();
+        counted(&first).await;
+        until("its record says so", || store.asked().contains(&"save")).await;
+        let next = life();
+        let late = next.begin();
+        let begun = late
+            .server(LEDGER)
+            .unwrap()
+            .call("counter", json!({}))
+            .await;
+        assert!(!begun.unwrap().state_lost(), "{then:?}: it lost nothing");
+        for name in ["two", "three"] {
+            let run = next.named(name).unwrap();
+            let ledger = run.server(LEDGER).unwrap();
+            let told = ledger.call("counter", json!({})).await;
+            assert!(says_so(then, &told), "{then:?}, {name}: {told:?}");
+            let after = ledger.call("counter", json!({})).await.unwrap();
+            assert!(!after.state_lost(), "{then:?}, {name}: told once");
+            run.end().await;
+        }
+        late.end().await;
+        next.close().await;
+        killed.close().await;
+    }
+}
+
+/// A48: who begins on a shared session after a loss lost nothing, also where the session ends under
+/// it before anybody was told.
+#[tokio::test]
+async fn who_begins_after_a_loss_is_not_told_when_its_server_is_declared_anew() {
+    for then in POLICIES {
+        let (server, store) = (server(), Kept::new());
+        let declared = |value: &str| {
+            let shared = Server::http(LEDGER, server.url()).session_per(SessionPer::Identity);
+            let shared = shared.calls(Calls::SideBySide).on_state_loss(then);
+            shared.header("X-Declared", value)
+        };
+        let builder = Warmline::builder()
+            .server(declared("1"))
+            .vault(kept::vault());
+        let warm = builder.store(store.clone()).build().unwrap();
+        let run = warm.begin();
+        counted(&run.server(LEDGER).unwrap()).await;
+        server.control().forget_sessions();
+        run.server(LEDGER)
+            .unwrap()
+            .request("tools/list", json!({}))
+            .await
+            .unwrap();
+        let late = warm.begin();
+        let ledger = late.server(LEDGER).unwrap();
+        ledger
+            .call("echo", json!({}))
+            .repeatable()
+            .await
+            .unwrap()
+            .ok()
+            .unwrap();
+        warm.add(declared("2")).unwrap();
+        let ledger = late.server(LEDGER).unwrap();
+        let next = ledger.call("counter", json!({})).await.unwrap();
+        assert!(!next.state_lost(), "{then:?}");
+        let told = run.server(LEDGER).unwrap().call("counter", json!({})).await;
+        assert!(says_so(then, &told), "{then:?}: {told:?}");
+        for run in [run, late] {
+            run.end().await;
+        }
+        warm.close().await;
     }
 }

@@ -182,6 +182,49 @@ async fn each_run_on_a_shared_session_ends_by_its_loss() {
     world.finish().await;
 }
 
+/// A48, reliability P11: a run that comes to a shared session after a loss lost nothing with it, also
+/// where nobody was told of that yet: it is neither told, nor refused, nor ended.
+#[tokio::test]
+async fn a_run_that_begins_after_a_loss_lost_nothing() {
+    let policies = [
+        OnStateLoss::Tell,
+        OnStateLoss::Continue,
+        OnStateLoss::Fail,
+        OnStateLoss::EndRun,
+    ];
+    let shared = [(SessionPer::Identity, "a"), (SessionPer::Server, "b")];
+    let both = |then| shared.map(|(per, who)| (then, per, who));
+    for (then, per, who) in policies.into_iter().flat_map(both) {
+        let world = World::with(Personality::legacy(), |server| {
+            let server = server.session_per(per).calls(Calls::SideBySide);
+            server.on_state_loss(then)
+        });
+        let [one, stays] = [(); 2].map(|()| world.warm.identity("a").begin());
+        count(&one.server(LEDGER).unwrap()).await;
+        count(&stays.server(LEDGER).unwrap()).await;
+        world.server.control().forget_sessions();
+        // It heals, and tells nobody.
+        let listed = one.server(LEDGER).unwrap();
+        listed.request("tools/list", json!({})).await.unwrap();
+        one.end().await;
+        let late = world.warm.identity(who);
+        for run in [late.begin(), late.named("chat").unwrap()] {
+            let first = run.server(LEDGER).unwrap().call("counter", json!({})).await;
+            assert!(!first.unwrap().state_lost(), "{then:?}, {per:?}");
+            assert!(run.is_live(), "{then:?}, {per:?}");
+            run.end().await;
+        }
+        let told = stays
+            .server(LEDGER)
+            .unwrap()
+            .call("counter", json!({}))
+            .await;
+        assert!(says_so(then, &told), "{then:?}, {per:?}: {told:?}");
+        stays.end().await;
+        world.finish().await;
+    }
+}
+
 /// A48: a modern program serves all runs of an identity, and its death is told to each of them.
 #[tokio::test]
 async fn each_run_on_a_modern_program_is_told_of_its_death() {

@@ -15,7 +15,7 @@ use crate::events::{Event, Fingerprint};
 use crate::handle::ServerHandle;
 use crate::lease::Leased;
 use crate::run::places::all_taken;
-use crate::run::{self, Role, Run, RunShared};
+use crate::run::{self, Coming, Role, Run, RunShared};
 use crate::seal::random_bytes;
 use crate::server::Server;
 
@@ -24,13 +24,6 @@ use crate::server::Server;
 pub struct IdentityHandle {
     pub(super) engine: Arc<Engine>,
     pub(super) who: Arc<Who>,
-}
-
-/// Whether somebody was in a run before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Coming {
-    Now,
-    Back,
 }
 
 impl IdentityHandle {
@@ -71,7 +64,7 @@ impl IdentityHandle {
         // Without a place it begins all the same, and asks for one with its first call.
         let has_place = self.take_place();
         let mut runs = self.engine.runs.lock();
-        let shared = self.enlist(&mut runs, &name, (has_place, Coming::Now));
+        let shared = self.enlist(&mut runs, &name, (has_place, Coming::New));
         drop(runs);
         self.began(shared)
     }
@@ -100,7 +93,7 @@ impl IdentityHandle {
     /// `bad-message`, for a name that no run may have; `overloaded`, where the run is to begin and
     /// as many of this identity are live as may be.
     pub fn named(&self, name: &str) -> Result<Run> {
-        self.begin_or_join(name, Coming::Now)
+        self.begin_or_join(name, Coming::ByName)
     }
 
     /// The same for somebody who was there before: where the run is over and its sessions left no
@@ -178,7 +171,7 @@ impl IdentityHandle {
             (named, id, after),
             Arc::from(name),
             Arc::clone(&self.who),
-            (has_place, coming == Coming::Back),
+            (has_place, coming),
             &self.engine,
         );
         runs.insert(named, Arc::clone(&shared));

@@ -8,6 +8,7 @@ use tokio::sync::Semaphore;
 use warmline_core::era::Era;
 use warmline_core::exchange::Trouble;
 use warmline_core::key::{Key, Transport};
+use warmline_core::plan::Reach;
 use warmline_core::pool::{Generation, Why};
 use warmline_core::record::{self, Record};
 
@@ -31,6 +32,12 @@ pub(crate) struct Book {
     is_stored: AtomicBool,
     /// Whether somebody is about to renew it.
     is_due: AtomicBool,
+    /// Whether an earlier process, or another one, left something in its sessions, or lost it: runs
+    /// of those may come here by their names.
+    by_others: AtomicBool,
+    /// Whether its record goes on to tell of a loss that somebody here was told of: others who
+    /// shared the session may come back in a later process.
+    tells_on: AtomicBool,
     /// Who writes of a session has it; only one does.
     pen: Semaphore,
     /// The highest generation whose record was crossed out: no late renewal brings it back.
@@ -44,6 +51,8 @@ impl Book {
             written: Mutex::new(None),
             is_stored: AtomicBool::new(false),
             is_due: AtomicBool::new(false),
+            by_others: AtomicBool::new(false),
+            tells_on: AtomicBool::new(false),
             pen: Semaphore::new(1),
             crossed_out: AtomicU32::new(0),
         })
@@ -63,6 +72,12 @@ impl Book {
         let mut written = self.written.lock();
         *written = Some(record);
         self.is_stored.store(stored == Stored::So, Ordering::SeqCst);
+    }
+
+    /// A record that others wrote is read.
+    fn reads(&self, record: &Record) {
+        let something = record.has_something_to_lose();
+        self.by_others.fetch_or(something, Ordering::Relaxed);
     }
 
     fn is_stored(&self) -> bool {
@@ -90,13 +105,17 @@ impl Connect {
         if !matches!(loaded, Ok(Some(_))) {
             self.look_for_strangers(&setup.entry, &book.records).await;
         }
-        let record = match loaded {
+        let mut record = match loaded {
             Ok(record) => record?,
             Err(trouble) => {
                 self.store_failed(setup, StoreOperation::Load, &trouble);
                 return None;
             },
         };
+        // By now no run goes on that could come back to hear of it.
+        let idle = self.shared.ceilings.run_idle;
+        record.untold_loss &= !(setup.is_shared() && record.age_at(clock::wall_seconds()) > idle);
+        book.reads(&record);
         let opened = self.resumed(setup, &record);
         let lost = opened.is_none() && record.has_something_to_lose();
         book.has_now(Box::new(record), Stored::So);
@@ -186,6 +205,7 @@ impl Connect {
         let pen = book.pen.acquire().await.ok();
         let before = book.written.lock().clone();
         setup.moves_on(Some(key));
+        book.tells_on.store(false, Ordering::Relaxed);
         opened.lost_state = setup.untold_loss.load(Ordering::Relaxed);
         // A process cannot be taken up again. What it knew died with it, and that is told.
         if let Some(before) = &before
@@ -340,7 +360,9 @@ impl Connect {
         // Another process may have left state there. Limits of ours are no loss but for a run.
         let is_loss = key.run().is_some() || is_by_the_server(why);
         let is_known = line.has_left_state() || setup.has_untold_loss();
-        let is_lost = |had: &Record| is_loss && (is_known || had.has_something_to_lose());
+        // What it tells on was told here.
+        let owes = |had: &Record| had.untold_loss && !book.tells_on.load(Ordering::Relaxed);
+        let is_lost = |had: &Record| is_loss && (is_known || had.left_state || owes(had));
         let word = |had: &Record| is_lost(had).then(|| had.word_of_loss());
         let outlives = book.records.outlives_process() && leaves_its_key(why);
         let stays = |had: &Record| word(had).filter(|_| outlives);
@@ -387,6 +409,9 @@ impl Setup {
 
     /// The session of a record is held from now on, with what it remembers.
     fn goes_on_from(&self, record: &Record) {
+        if let Some(book) = &self.book {
+            book.reads(record);
+        }
         let states = [
             (&self.left_state, record.left_state),
             (&self.untold_loss, record.untold_loss),
@@ -413,11 +438,28 @@ impl Setup {
         }
     }
 
-    /// Somebody was told what was lost: its record need not say so any more.
+    /// Somebody was told what was lost: its record need not say so any more, unless there are others
+    /// to be told. Whether all of them were is not known.
     pub(crate) fn gave_word(self: &Arc<Self>) {
-        if self.untold_loss.swap(false, Ordering::Relaxed) && self.book.is_some() {
+        if let Some(book) = self.book.as_ref().filter(|_| self.is_shared()) {
+            let is_owed = self.has_untold_loss();
+            book.tells_on.fetch_or(is_owed, Ordering::Relaxed);
+        }
+        if self.untold_loss.swap(false, Ordering::Relaxed) && !self.is_shared() {
             self.renews();
         }
+    }
+
+    /// Whether more than one run may call on its session.
+    fn is_shared(&self) -> bool {
+        self.held
+            .is_some_and(|(_, holding)| holding.reach == Reach::Shared)
+    }
+
+    /// Whether runs of other processes left something in its sessions, or lost it.
+    pub(crate) fn was_left_by_others(&self) -> bool {
+        let book = self.book.as_ref();
+        book.is_some_and(|book| book.by_others.load(Ordering::Relaxed))
     }
 
     /// Renews the record in the background, once for all that changes until it is written.
@@ -449,7 +491,7 @@ async fn renew(setup: &Arc<Setup>, book: &Book) -> Option<Trouble> {
     record.log_level = orders.log_level;
     record.subscriptions = orders.subscriptions.into_iter().collect();
     record.left_state |= setup.left_state.load(Ordering::Relaxed);
-    record.untold_loss = setup.untold_loss.load(Ordering::Relaxed);
+    record.untold_loss = setup.has_untold_loss() || book.tells_on.load(Ordering::Relaxed);
     let began = clock::now();
     let written = book.records.touch(&record).await;
     Connect::store_did(setup, StoreOperation::Save, did_write(&written), began);

@@ -9,10 +9,10 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
-use warmline_core::pool::Why;
+use warmline_core::pool::{Loss, Why};
 
-use super::RunShared;
 use super::routes::{By, Inserted, Way};
+use super::{Coming, RunShared};
 use crate::connect::Connect;
 use crate::entry::Entry;
 use crate::pool::CellOf;
@@ -83,7 +83,22 @@ impl RunShared {
         cell: &Arc<CellOf<Connect>>,
     ) -> Inserted {
         self.remembers_what_is_owed(|way| way.is_of(server, by) && !way.leads_to(cell));
-        self.routes.insert(server, by, cell)
+        self.routes.insert(server, by, cell, || self.knows_of(cell))
+    }
+
+    /// Up to which number the losses of a cell are none of this run, which comes there now. On a
+    /// session that it shares it had nothing yet, unless it was there before it was over, or in an
+    /// earlier process: it is told once too often then rather than not at all.
+    fn knows_of(&self, cell: &CellOf<Connect>) -> u16 {
+        if cell.key().run().is_some() {
+            return Loss::NONE;
+        }
+        let last = cell.loss().map(|loss| loss.number);
+        match self.coming {
+            Coming::New => last.unwrap_or(Loss::FROM_BEFORE),
+            Coming::ByName if !cell.setup().was_left_by_others() => last.unwrap_or(Loss::NONE),
+            Coming::ByName | Coming::Back => Loss::NONE,
+        }
     }
 
     /// Lets go of ways to what ended, at servers of that name: another way is looked for.
@@ -113,9 +128,13 @@ impl RunShared {
 /// Whether something died with the key at the end of a way, and the run was not told yet.
 fn owes_word(way: &Way) -> bool {
     let setup = way.cell.setup();
-    let untold = way.cell.loss().is_some_and(|loss| !way.knows_of(loss));
+    let loss = way.cell.loss();
+    let untold = loss.is_some_and(|loss| !way.knows_of(loss));
+    // Of a key that runs share, nobody may have been told while this one lost nothing.
+    let is_own = way.cell.key().run().is_some();
+    let unsaid = setup.has_untold_loss() && (is_own || loss.is_none());
     let took_state = way.cell.ended_by().is_some_and(takes_state_with_it);
-    untold || setup.has_untold_loss() || (took_state && setup.has_something_to_lose())
+    untold || unsaid || (took_state && setup.has_something_to_lose())
 }
 
 /// Whether a key that ends so ends for runs that go on. Whoever shares a session knows that limits

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use warmline_core::era::Era;
 use warmline_core::key::CredentialId;
 use warmline_core::policy::SessionPer;
-use warmline_core::pool::{Loss, Word};
+use warmline_core::pool::Loss;
 
 use crate::connect::Connect;
 use crate::entry::Entry;
@@ -27,7 +27,7 @@ type Ways = SmallVec<[Way; 1]>;
 pub(super) struct Way {
     pub(super) server: Arc<Entry>,
     by: By,
-    /// The last loss of the cell that the run was told of, or that was told before it came.
+    /// The last loss of the cell that the run was told of, or that was none of its own.
     heard: u16,
     /// It turned out wrong: nobody is led there until it is found again, or another takes its place.
     /// What the run has heard counts until then.
@@ -110,12 +110,14 @@ impl Routes {
         kept(ways.as_ref()?, name).cloned()
     }
 
-    /// From now on that cell serves the server, unless the run keeps to another of its name.
+    /// From now on that cell serves the server, unless the run keeps to another of its name. Where no
+    /// way led there, it knows of losses up to that number.
     pub(super) fn insert(
         &self,
         server: &Arc<Entry>,
         by: By,
         cell: &Arc<CellOf<Connect>>,
+        knows_of: impl FnOnce() -> u16,
     ) -> Inserted {
         let is_free = |ways: &Ways| {
             let other = kept(ways, &server.name).filter(|kept| !Arc::ptr_eq(kept, server));
@@ -128,7 +130,7 @@ impl Routes {
         {
             return Inserted::Serves;
         }
-        let so_far = told_so_far(cell);
+        let so_far = knows_of();
         let before = self.change(|ways| {
             if !is_free(ways) {
                 return;
@@ -234,14 +236,6 @@ fn place(ways: &Ways, server: &Entry, by: By) -> Result<usize, usize> {
 fn heard(ways: &Ways, cell: &CellOf<Connect>) -> Option<u16> {
     let way = ways.iter().find(|way| way.leads_to(cell));
     way.map(|way| way.heard)
-}
-
-/// The last loss of a cell that somebody was told of. Whoever comes now has lost nothing with it.
-fn told_so_far(cell: &CellOf<Connect>) -> u16 {
-    cell.loss().map_or(0, |loss| match loss.word {
-        Word::Told => loss.number,
-        Word::Untold => loss.number.wrapping_sub(1),
-    })
 }
 
 fn kept<'a>(ways: &'a Ways, name: &str) -> Option<&'a Arc<Entry>> {

@@ -340,16 +340,17 @@ impl Cell {
         };
         let told = is_loss(why, self.policy.ends) && self.phase == Phase::Live;
         if told && session.past == Past::LeftState {
-            self.loses(session.generation, why);
+            self.loses(session.generation, why, Loss::FROM_BEFORE + 1);
         }
     }
 
-    pub(super) fn loses(&mut self, generation: Generation, why: Why) {
-        let before = self.loss.map_or(0, |loss| loss.number);
+    /// Notes a loss, which has this number if it is the first one.
+    pub(super) fn loses(&mut self, generation: Generation, why: Why, first: u16) {
+        let next = |before: Loss| before.number.wrapping_add(1);
         self.loss = Some(Loss {
             generation,
             why,
-            number: before.wrapping_add(1),
+            number: self.loss.map_or(first, next),
             word: Word::Untold,
         });
     }
