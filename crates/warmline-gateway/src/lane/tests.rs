@@ -1,6 +1,5 @@
 //! Lanes alone, without anybody who holds them.
 
-use std::future::Future as _;
 
 use super::*;
 

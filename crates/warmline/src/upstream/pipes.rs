@@ -157,24 +157,27 @@ impl Piped {
                     };
                 },
                 PipeNews::Lost { delivery, trouble } => {
-                    // An answer too large, no room to queue, or nobody who writes it at this moment
-                    // is the trouble of its call alone.
-                    let alone = [
-                        Reason::ReplyTooLarge,
-                        Reason::LocalResources,
-                        Reason::TimeoutUnsent,
-                    ];
-                    if !alone.contains(&trouble.reason) {
-                        self.standing.retire(trouble.reason);
-                    }
-                    return match delivery {
-                        Delivery::Unsent => trouble.unsent(request),
-                        Delivery::Refused | Delivery::Answered | Delivery::Unknown => {
-                            trouble.unknown()
-                        },
-                    };
+                    return self.lost(delivery, trouble, request);
                 },
             }
+        }
+    }
+
+    /// The call is lost, and mostly the child with it.
+    fn lost(&self, delivery: Delivery, trouble: Trouble, request: Request) -> Ending {
+        // An answer too large, no room to queue, or nobody who writes it at this moment is the
+        // trouble of its call alone.
+        let alone = [
+            Reason::ReplyTooLarge,
+            Reason::LocalResources,
+            Reason::TimeoutUnsent,
+        ];
+        if !alone.contains(&trouble.reason) {
+            self.standing.retire(trouble.reason);
+        }
+        match delivery {
+            Delivery::Unsent => trouble.unsent(request),
+            Delivery::Refused | Delivery::Answered | Delivery::Unknown => trouble.unknown(),
         }
     }
 

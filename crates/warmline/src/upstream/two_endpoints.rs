@@ -160,6 +160,20 @@ impl TwoEndpoints {
         ending
     }
 
+    /// What watches the stream for a call.
+    fn watch<'a>(
+        &'a self,
+        id: u64,
+        request: &Request,
+        listener: &'a dyn Listener,
+    ) -> Result<Watch<'a>, Trouble> {
+        let mut watch = Watch::new(id, Limits::begin(request.patience()), listener);
+        watch.own = request.headers().to_vec();
+        watch.back = Some(&self.up.voice);
+        watch.standing = Some(self.calls.register(id, listener.whose())?);
+        Ok(watch)
+    }
+
     /// Posts a message under an id, and waits for its answer on the stream. `issued` is set once
     /// anything of it may have left.
     pub(crate) async fn ask(
@@ -171,11 +185,8 @@ impl TwoEndpoints {
     ) -> Ending {
         let voice = &self.up.voice;
         let endpoint = &voice.way().endpoint;
-        let mut watch = Watch::new(id, Limits::begin(request.patience()), listener);
-        watch.own = request.headers().to_vec();
-        watch.back = Some(voice);
-        watch.standing = match self.calls.register(id, listener.whose()) {
-            Ok(call) => Some(call),
+        let mut watch = match self.watch(id, &request, listener) {
+            Ok(watch) => watch,
             Err(trouble) => return trouble.unsent(request),
         };
         let headers = |map: &mut HeaderMap| {
