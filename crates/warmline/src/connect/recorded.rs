@@ -239,7 +239,7 @@ impl Connect {
                 book.has_now(record, Stored::NotYet);
                 opened
             },
-            Written::Lost(winner) => match self.resumed_from(setup, &winner, generation) {
+            Written::Lost(winner) => match self.resumed_from(setup, &winner, before.as_deref()) {
                 Some(theirs) => {
                     book.has_now(winner, Stored::So);
                     if !self.ends_another(setup, &line) {
@@ -262,11 +262,11 @@ impl Connect {
         &self,
         setup: &Arc<Setup>,
         winner: &Record,
-        generation: u32,
+        replaced: Option<&Record>,
     ) -> Option<Opened<Line>> {
-        (winner.generation >= generation)
-            .then(|| self.resumed(setup, winner))
-            .flatten()
+        // Openings that failed here count as well: only what was held tells which one is older.
+        let is_older = replaced.is_some_and(|replaced| winner.generation < replaced.generation);
+        (!is_older).then(|| self.resumed(setup, winner)).flatten()
     }
 
     fn record(&self, setup: &Setup, key: &Key, line: &Line, generation: u32) -> Record {
