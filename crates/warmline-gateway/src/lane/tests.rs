@@ -1,6 +1,5 @@
 //! Lanes alone, without anybody who holds them.
 
-
 use super::*;
 
 fn read(lane: &Lane, number: u64) -> Poll<Next> {

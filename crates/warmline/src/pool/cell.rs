@@ -46,7 +46,8 @@ pub(super) struct Inside<C: Connector> {
     /// None while the cell rests.
     busy: Option<Box<Busy<C>>>,
     pub(super) closing: u32,
-    next_waiter: u64,
+    /// Round and round: no two in one line are four billion apart, and there may be very many cells.
+    next_waiter: u32,
     doubt_seen: u64,
 }
 
@@ -346,8 +347,8 @@ impl<C: Connector> Inside<C> {
     }
 
     fn next_waiter(&mut self) -> WaiterId {
-        let waiter = WaiterId(self.next_waiter);
-        self.next_waiter += 1;
+        let waiter = WaiterId(self.next_waiter.into());
+        self.next_waiter = self.next_waiter.wrapping_add(1);
         waiter
     }
 
