@@ -1,9 +1,7 @@
 //! Orders of clients that share a session: what one of them takes back, another may still want.
 
 use serde_json::{Value, json};
-use warmline::core::policy::SessionPer;
-use warmline::{Server, Warmline};
-use warmline_testkit::{LedgerServer, Personality, Phase};
+use warmline_testkit::{Personality, Phase};
 
 use super::merged_world::{NEWEST, ask};
 use super::wire::Legacy;
@@ -61,37 +59,6 @@ async fn a_subscription_lasts_while_any_client_of_the_session_wants_it() {
     drop(heard);
     other.delete().await;
     world.finish().await;
-}
-
-/// mcp-spec T16: the same where a session is shared by all clients of an identity, or by all, and
-/// each client has a run of its own, which ends with it.
-#[tokio::test]
-async fn whoever_leaves_a_session_that_is_no_runs_own_wants_nothing_of_it() {
-    for per in [SessionPer::Identity, SessionPer::Server] {
-        let server = LedgerServer::start(Personality::legacy()).unwrap();
-        let declared = Server::http("ledger", server.url()).session_per(per);
-        let warm = Warmline::builder().server(declared).build().unwrap();
-        let world = World::around(server, warm, |options, _| options).await;
-        let greet = || Legacy::greet(&world, "/servers/ledger/mcp", NEWEST, json!({}));
-        let (one, other) = (greet().await, greet().await);
-        let only_one = "note:///b";
-        for client in [&one, &other] {
-            order(client, "resources/subscribe", json!({ "uri": URI })).await;
-        }
-        order(&one, "resources/subscribe", json!({ "uri": only_one })).await;
-        let ended = || told(&world, "resources/unsubscribe", "uri");
-        assert_eq!(one.delete().await.status, 204);
-        until("what it alone wanted is taken back", || {
-            ended() == [only_one]
-        })
-        .await;
-        assert_eq!(other.delete().await.status, 204);
-        until("and what the last one wanted", || {
-            ended() == [only_one, URI]
-        })
-        .await;
-        world.finish().await;
-    }
 }
 
 /// mcp-spec T17: the server tells as much as any of its clients wants to hear, and each of them

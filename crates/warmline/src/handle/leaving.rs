@@ -1,7 +1,6 @@
 //! What a client wants of a session that others share: known again when the client comes back, and
 //! taken back when its session is over.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use warmline_core::key::Digest;
@@ -43,36 +42,19 @@ impl ServerHandle {
         cell.is_some_and(|cell| cell.setup().orders().subscriptions.contains(uri))
     }
 
-    /// Whether the session that calls of this handle went on is not its run's own, and outlives it.
-    pub fn shares_session(&self) -> bool {
-        let Entered::Known(entry) = &self.entry else {
-            return false;
-        };
-        let cell = route::remembered(&self.caller, entry);
-        cell.is_some_and(|cell| cell.key().run().is_none())
-    }
-
     /// A client session of this name is over, which shared a session of this server with others.
-    /// What it alone wanted to hear of is taken back, by whoever drives what is returned; its run
-    /// may end meanwhile.
-    pub fn leave(&self, client: Digest) -> impl Future<Output = ()> + Send + use<> {
-        let mut server = self.clone();
-        let mut unwanted = BTreeSet::new();
-        if let Entered::Known(entry) = &self.entry
-            && let Some(cell) = route::remembered(&self.caller, entry)
-        {
-            unwanted = cell.setup().left_by(client);
-            if cell.key().run().is_none() {
-                server.caller.run = None;
-            }
-        }
-        async move {
-            for uri in unwanted {
-                let leaving = Arc::new(Leaving(client));
-                if let Err(error) = server.unsubscribe(&uri).listened_by(leaving).await {
-                    let server = server.name();
-                    tracing::debug!(server, %error, "a subscription was not taken back");
-                }
+    /// What it alone wanted to hear of is taken back.
+    pub async fn leave(&self, client: Digest) {
+        let Entered::Known(entry) = &self.entry else {
+            return;
+        };
+        let Some(cell) = route::remembered(&self.caller, entry) else {
+            return;
+        };
+        for uri in cell.setup().left_by(client) {
+            let leaving = Arc::new(Leaving(client));
+            if let Err(error) = self.unsubscribe(&uri).listened_by(leaving).await {
+                tracing::debug!(server = %entry.name, %error, "a subscription was not taken back");
             }
         }
     }

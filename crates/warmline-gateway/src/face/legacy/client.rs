@@ -406,21 +406,19 @@ impl Client {
         }
     }
 
-    /// Takes back what it wanted of sessions that go on without it: those of runs that were named,
-    /// and those that are no run's own. Nobody waits for that.
+    /// Takes back what it wanted in runs that go on without it. Nobody waits for that.
     fn leave(&self, visit: &Visit<'_>) {
         let Some(name) = self.name() else { return };
         let ways = self.ways.lock();
-        let go_on = ways
-            .iter()
-            .filter(|(run, way)| run.is_some() || way.server.shares_session());
-        let mut servers: Vec<_> = go_on.map(|(_, way)| way.server.clone()).collect();
+        let named = ways.iter().filter(|(run, _)| run.is_some());
+        let mut servers: Vec<_> = named.map(|(_, way)| way.server.clone()).collect();
         drop(ways);
         if servers.is_empty() {
             servers = self.shared_servers(visit);
         }
         for server in servers {
-            drop(clock::spawn("client-leaving", server.leave(name)));
+            let leaving = async move { server.leave(name).await };
+            drop(clock::spawn("client-leaving", leaving));
         }
     }
 
