@@ -32,7 +32,7 @@ pub(crate) struct Person {
 /// A question that was declined without asking anybody.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Declined {
-    method: &'static str,
+    method: String,
     why: &'static str,
 }
 
@@ -100,8 +100,8 @@ impl Person {
                 Answer::Result(Bytes::from(json!({ "roots": self.roots }).to_string()))
             },
             QuestionKind::Elicitation => self.elicit(&question.params).await,
-            QuestionKind::Roots | QuestionKind::Sampling => {
-                self.decline(question.kind);
+            QuestionKind::Roots | QuestionKind::Sampling | QuestionKind::Other => {
+                self.decline(question.kind, &question.method);
                 Answer::Declined
             },
         };
@@ -112,7 +112,7 @@ impl Person {
     async fn elicit(&self, raw: &[u8]) -> Answer {
         let params: Value = serde_json::from_slice(raw).unwrap_or_default();
         if self.asks != Asks::Terminal {
-            self.decline(QuestionKind::Elicitation);
+            self.decline(QuestionKind::Elicitation, "elicitation/create");
             return Answer::Declined;
         }
         let message = params
@@ -146,14 +146,16 @@ impl Person {
         }
     }
 
-    fn decline(&self, kind: QuestionKind) {
+    fn decline(&self, kind: QuestionKind, method: &str) {
         let why = match kind {
             QuestionKind::Elicitation if self.asks == Asks::NotAllowed => "--no-ask",
             QuestionKind::Elicitation => "there is no terminal to ask on",
             QuestionKind::Sampling => "there is no model here",
             QuestionKind::Roots => "no --root was given",
+            QuestionKind::Other => "this command does not know it",
         };
-        let method = kind.method();
+        // A server may write whatever it likes there, at any length.
+        let method: String = one_line(method).chars().take(LONGEST_METHOD).collect();
         self.report.note(&format!(
             "`{}` asked `{method}`, declined: {why}",
             self.server
@@ -165,6 +167,9 @@ impl Person {
         }
     }
 }
+
+/// So much of a method is told that the protocol does not name.
+const LONGEST_METHOD: usize = 100;
 
 /// So many declined questions of a call are told by name.
 const MOST_DECLINED: usize = 16;

@@ -153,11 +153,26 @@ pub enum News {
 pub struct Question {
     /// Which kind of question it is.
     pub kind: QuestionKind,
+    /// The method under which the server asked.
+    pub method: Cow<'static, str>,
     /// The raw `params`, as the server wrote them.
     pub params: Bytes,
 }
 
-/// The three kinds of questions a server may ask.
+impl Question {
+    /// What a request of a server asks.
+    pub fn new(method: &str, params: Bytes) -> Self {
+        let kind = QuestionKind::of(method);
+        let known = kind.method().map(Cow::Borrowed);
+        Self {
+            kind,
+            method: known.unwrap_or_else(|| method.to_owned().into()),
+            params,
+        }
+    }
+}
+
+/// The kinds of questions a server may ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum QuestionKind {
     /// `elicitation/create`: ask the person.
@@ -166,23 +181,28 @@ pub enum QuestionKind {
     Sampling,
     /// `roots/list`: which folders may be used.
     Roots,
+    /// A request of another method: of an extension, or of what client and server agreed on as
+    /// experimental. Who knows nothing of it declines.
+    Other,
 }
 
 impl QuestionKind {
-    /// The method that asks it.
-    pub const fn method(self) -> &'static str {
+    /// The method that asks it, where the protocol names it.
+    pub const fn method(self) -> Option<&'static str> {
         match self {
-            Self::Elicitation => "elicitation/create",
-            Self::Sampling => "sampling/createMessage",
-            Self::Roots => "roots/list",
+            Self::Elicitation => Some("elicitation/create"),
+            Self::Sampling => Some("sampling/createMessage"),
+            Self::Roots => Some("roots/list"),
+            Self::Other => None,
         }
     }
 
-    /// The kind a method asks, if it is a question at all.
-    pub fn of(method: &str) -> Option<Self> {
+    /// The kind a method asks.
+    pub fn of(method: &str) -> Self {
         [Self::Elicitation, Self::Sampling, Self::Roots]
             .into_iter()
-            .find(|k| k.method() == method)
+            .find(|kind| kind.method() == Some(method))
+            .unwrap_or(Self::Other)
     }
 }
 

@@ -1,7 +1,7 @@
-//! What a client declares that it can answer, as flags that fit into a ticket.
+//! What a client declares that it can answer: as flags that fit into a ticket and, while the client
+//! is remembered, in its own words where they say more.
 //!
-//! Asked by: the legacy face at `initialize`, and whoever opens a session for a client that only
-//! its ticket is left of.
+//! Asked by: the legacy face at `initialize`, and whoever opens a session for a client.
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
@@ -34,12 +34,14 @@ impl Answers {
         self.0
     }
 
-    /// Whether it can answer such a question.
+    /// Whether it can answer such a question. What the protocol does not name no flag tells: the
+    /// client itself says so.
     pub(crate) const fn can(self, question: QuestionKind) -> bool {
         let bits = match question {
             QuestionKind::Elicitation => 0b111,
             QuestionKind::Sampling => 0b11_1000,
             QuestionKind::Roots => 0b1100_0000,
+            QuestionKind::Other => return true,
         };
         self.0 & bits != 0
     }
@@ -79,6 +81,21 @@ impl Answers {
     }
 }
 
+/// What a client declared in its own words, where they say more than the flags do: what is
+/// experimental, extensions, tasks. Too long ones are not kept.
+pub(crate) fn beyond_flags(capabilities: &[u8]) -> Option<Bytes> {
+    if capabilities.len() > LONGEST {
+        return None;
+    }
+    let stated: Value = serde_json::from_slice(capabilities).ok()?;
+    let flags = Answers::of(capabilities).capabilities();
+    let is_more = serde_json::from_slice::<Value>(&flags).ok()? != stated;
+    is_more.then(|| Bytes::copy_from_slice(capabilities))
+}
+
+/// A longer declaration is told by its flags alone.
+const LONGEST: usize = 4 << 10;
+
 fn set(stated: &mut Map<String, Value>, outer: &str, name: &str, value: Value) {
     let inside = stated.entry(outer).or_insert_with(|| json!({}));
     if let Value::Object(inside) = inside {
@@ -102,5 +119,25 @@ mod tests {
         let odd = br#"{"roots":{"listChanged":false},"sampling":null,"experimental":{"a":{}}}"#;
         assert_eq!(Answers::of(odd), Answers::of_bits(1 << 6));
         assert_eq!(Answers::of(b"[]"), Answers::default());
+    }
+
+    #[test]
+    fn words_are_kept_only_where_they_say_more_than_flags() {
+        for bits in 0..=255 {
+            let flags = Answers::of_bits(bits).capabilities();
+            assert_eq!(beyond_flags(&flags), None, "{flags:?}");
+        }
+        let spaced = br#"{ "sampling": {}, "roots": {"listChanged": true} }"#;
+        assert_eq!(beyond_flags(spaced), None);
+        for more in [
+            r#"{"experimental":{"acme/x":{"a":1}}}"#,
+            r#"{"sampling":{},"tasks":{"list":{}}}"#,
+            r#"{"sampling":{"tools":{"most":3}}}"#,
+        ] {
+            assert_eq!(beyond_flags(more.as_bytes()).unwrap(), more.as_bytes());
+        }
+        let long = format!(r#"{{"experimental":{{"a":"{}"}}}}"#, "x".repeat(LONGEST));
+        assert_eq!(beyond_flags(long.as_bytes()), None);
+        assert_eq!(beyond_flags(b"{"), None);
     }
 }

@@ -71,8 +71,8 @@ impl Client {
     async fn asked(&self, question: Question) -> Answer {
         let (id, told) = self.questions.open();
         let pending = Pending { client: self, id };
-        let method = question.kind.method();
-        let Some(message) = wire::question(&pending.id, method, &question.params) else {
+        let Question { method, params, .. } = question;
+        let Some(message) = wire::question(&pending.id, &method, &params) else {
             return Answer::Declined;
         };
         if self.tell.send(message).await.is_err() {

@@ -195,7 +195,7 @@ impl Listener for Obliging {
     fn question(&self, question: Question) -> Asked<'_> {
         let answer = match question.kind {
             QuestionKind::Elicitation => filled_in(&question.params),
-            QuestionKind::Sampling | QuestionKind::Roots => Answer::Declined,
+            QuestionKind::Sampling | QuestionKind::Roots | QuestionKind::Other => Answer::Declined,
         };
         Box::pin(std::future::ready(answer))
     }

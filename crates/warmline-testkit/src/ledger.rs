@@ -51,7 +51,7 @@ pub struct Entry {
     pub method: String,
     /// The tool of a `tools/call`.
     pub tool: Option<String>,
-    /// The arguments of a `tools/call`, otherwise the params.
+    /// The arguments of a `tools/call`, the result or error of an answer, otherwise the params.
     pub arguments: Value,
     /// `params._meta` as it was sent.
     pub meta: Value,
@@ -61,6 +61,17 @@ pub struct Entry {
     pub credential: Option<String>,
     /// Headers that are the caller's own: `X-…` and those of traces, names in lower case.
     pub extra: BTreeMap<String, String>,
+}
+
+/// What of a message is written down as its arguments.
+pub(crate) fn arguments_of(message: &Value) -> Value {
+    let said = match message["method"].as_str() {
+        Some("tools/call") => &message["params"]["arguments"],
+        Some(_) => &message["params"],
+        None if message["error"].is_null() => &message["result"],
+        None => &message["error"],
+    };
+    said.clone()
 }
 
 /// What a line is made of before it has a number and a time.

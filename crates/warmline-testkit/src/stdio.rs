@@ -13,7 +13,7 @@ use tokio::sync::{Notify, mpsc};
 use crate::answer;
 use crate::call::{Call, Era, Quirk};
 use crate::fault::{CutAt, Executes, Fault, Moment};
-use crate::ledger::{Facts, Phase};
+use crate::ledger::{Facts, Phase, arguments_of};
 use crate::message::{Kind, RpcError, kind, response};
 use crate::personality::{EraLock, LegacyLeg, ModernLeg};
 use crate::spoil::texts;
@@ -143,11 +143,7 @@ impl Pipe {
             era: era.word(),
             connection: 1,
             session: (era == Era::Legacy).then(|| PIPE.to_owned()),
-            arguments: if tool.is_some() {
-                params["arguments"].clone()
-            } else {
-                params.clone()
-            },
+            arguments: arguments_of(message),
             tool: tool.map(str::to_owned),
             method,
             meta: params["_meta"].clone(),

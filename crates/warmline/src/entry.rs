@@ -203,7 +203,7 @@ impl Entry {
         self.metrics.questions_refused.one_more();
         self.events.tell(Event::QuestionRefused {
             server: Arc::clone(&self.name),
-            method: kind.method(),
+            method: kind.method().unwrap_or("other"),
         });
     }
 

@@ -365,7 +365,7 @@ pub enum Event {
     QuestionRefused {
         /// Which server.
         server: Arc<str>,
-        /// The method that asks.
+        /// The method that asks; `other` where the protocol does not name it.
         method: &'static str,
     },
     /// Nothing new is taken from now on.

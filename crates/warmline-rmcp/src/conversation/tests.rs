@@ -7,7 +7,7 @@ use rmcp::model::NumberOrString;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use warmline::core::era::Version;
-use warmline::core::exchange::{News, Question, QuestionKind};
+use warmline::core::exchange::{News, Question};
 use warmline::core::key::Transport;
 use warmline::upstream::{Declared, Facts, Notices};
 
@@ -315,10 +315,7 @@ async fn a_question_is_put_to_the_client_and_answered() {
         .take(request(1, "tools/call", json!({ "name": "ask" })))
         .unwrap();
     let listener = stage.listener("tools/call");
-    let roots = || Question {
-        kind: QuestionKind::Roots,
-        params: Bytes::from_static(b"{}"),
-    };
+    let roots = || Question::new("roots/list", Bytes::from_static(b"{}"));
     let answering = async {
         let asked = heard(&mut conversation).await;
         assert_eq!(asked["method"], "roots/list");
@@ -350,10 +347,7 @@ async fn a_question_that_nobody_wants_answered_any_more_is_withdrawn() {
         .take(request(1, "tools/call", json!({ "name": "ask" })))
         .unwrap();
     let listener = stage.listener("tools/call");
-    let question = Question {
-        kind: QuestionKind::Roots,
-        params: Bytes::from_static(b"{}"),
-    };
+    let question = Question::new("roots/list", Bytes::from_static(b"{}"));
     {
         let mut given_up = listener.question(question);
         assert!(poll_immediate(&mut given_up).await.is_none());
@@ -415,10 +409,7 @@ async fn what_a_server_says_between_calls_reaches_the_client() {
     let updated = heard(&mut conversation).await;
     assert_eq!(updated["method"], "notifications/resources/updated");
     assert_eq!(updated["params"]["uri"], "a://b");
-    let roots = Question {
-        kind: QuestionKind::Roots,
-        params: Bytes::from_static(b"{}"),
-    };
+    let roots = Question::new("roots/list", Bytes::from_static(b"{}"));
     let answering = async {
         let asked = heard(&mut conversation).await;
         assert_eq!(asked["method"], "roots/list");

@@ -16,7 +16,7 @@ use crate::call::{Call, Era, Quirk};
 use crate::dialects::{self, Effect, Words};
 use crate::fault::{CutAt, End, Executes, Fault, Moment};
 use crate::http::carry::{Carried, carry, write_reply};
-use crate::ledger::{Facts, Phase};
+use crate::ledger::{Facts, Phase, arguments_of};
 use crate::personality::ModernLeg;
 use crate::state::State;
 use crate::stream::Stream;
@@ -217,11 +217,7 @@ fn facts(state: &State, connection: u64, request: &Request, message: &Value) -> 
         era: era.word(),
         connection,
         session: request.header("mcp-session-id").map(str::to_owned),
-        arguments: if tool.is_some() {
-            params["arguments"].clone()
-        } else {
-            params.clone()
-        },
+        arguments: arguments_of(message),
         tool: tool.map(str::to_owned),
         method,
         meta: params["_meta"].clone(),

@@ -67,6 +67,7 @@ pub(crate) fn fitting(kind: QuestionKind, params: &Value) -> Value {
             "content": {"type": "text", "text": "well"},
         }),
         QuestionKind::Roots => json!({"roots": [{"uri": "file:///here", "name": "here"}]}),
+        QuestionKind::Other => json!({}),
     }
 }
 
@@ -91,6 +92,10 @@ impl Listener for Ear {
             Answers::Declined => Answer::Declined,
             Answers::Never => return Box::pin(std::future::pending()),
             Answers::NeverTheFirst if is_first => return Box::pin(std::future::pending()),
+            // It knows nothing of it.
+            Answers::NeverTheFirst | Answers::Fitting if question.kind == QuestionKind::Other => {
+                Answer::Declined
+            },
             Answers::NeverTheFirst | Answers::Fitting => {
                 Answer::Result(Bytes::from(fitting(question.kind, &params).to_string()))
             },

@@ -12,6 +12,7 @@ mod census;
 #[expect(dead_code, reason = "the stories use more of it")]
 mod child;
 mod crowded;
+mod declared;
 mod door;
 mod door_refusing;
 mod door_wire;

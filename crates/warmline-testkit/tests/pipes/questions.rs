@@ -24,6 +24,7 @@ impl Listener for Person {
                 json!({"role": "assistant", "model": "m", "content": {"type": "text", "text": "hi"}})
             },
             QuestionKind::Roots => json!({"roots": [{"uri": "file:///somewhere"}]}),
+            QuestionKind::Other => json!({}),
         };
         Box::pin(std::future::ready(Answer::Result(Bytes::from(
             answer.to_string(),

@@ -347,24 +347,18 @@ impl State {
         let id = Bytes::copy_from_slice(message.raw_id().unwrap_or(b"null"));
         let method = message.method().unwrap_or_default();
         if method == "ping" {
-            return Routed::Answer(id, Spoken::Result(Bytes::from_static(b"{}")));
+            return Routed::Answer(id, listener::pong());
         }
         let kind = QuestionKind::of(method);
         let is_given_up = |id| self.late.contains(&id);
-        let belongs = whose::question(&message, is_given_up, self.in_flight());
-        match (belongs, kind) {
-            (Belongs::To(call), _) => match self.push(call, message) {
+        match whose::question(&message, is_given_up, self.in_flight()) {
+            Belongs::To(call) => match self.push(call, message) {
                 true => Routed::Done,
                 false => Routed::Answer(id, listener::refused(kind)),
             },
-            (Belongs::ToCaller(whose), Some(kind)) => {
-                Routed::OneCallers(whose, Stray::of(kind, &message), message)
-            },
-            (Belongs::ToSomebody, Some(kind)) => Routed::Nobodys(id, kind),
-            (Belongs::ToNoCall, Some(kind)) => Routed::Stray(Stray::of(kind, &message)),
-            (Belongs::ToCaller(_) | Belongs::ToSomebody | Belongs::ToNoCall, None) => {
-                Routed::Answer(id, listener::refused(None))
-            },
+            Belongs::ToCaller(whose) => Routed::OneCallers(whose, Stray::of(&message), message),
+            Belongs::ToSomebody => Routed::Nobodys(id, kind),
+            Belongs::ToNoCall => Routed::Stray(Stray::of(&message)),
         }
     }
 }

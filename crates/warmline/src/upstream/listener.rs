@@ -250,13 +250,16 @@ impl Spoken {
     }
 }
 
+/// What a server gets that looks whether we are there.
+pub(crate) fn pong() -> Spoken {
+    Spoken::Result(Bytes::from_static(b"{}"))
+}
+
 /// What a question gets that nobody can be asked.
-pub(crate) fn refused(kind: Option<QuestionKind>) -> Spoken {
+pub(crate) fn refused(kind: QuestionKind) -> Spoken {
     match kind {
-        Some(QuestionKind::Elicitation) => {
-            Spoken::Result(Bytes::from_static(br#"{"action":"cancel"}"#))
-        },
-        Some(QuestionKind::Sampling | QuestionKind::Roots) | None => {
+        QuestionKind::Elicitation => Spoken::Result(Bytes::from_static(br#"{"action":"cancel"}"#)),
+        QuestionKind::Sampling | QuestionKind::Roots | QuestionKind::Other => {
             Spoken::Error(-32601, "nobody is there to answer this")
         },
     }
@@ -270,7 +273,7 @@ pub(crate) fn spoken(kind: QuestionKind, answer: Answer) -> Spoken {
         (Answer::Declined, QuestionKind::Elicitation) => {
             Spoken::Result(Bytes::from_static(br#"{"action":"decline"}"#))
         },
-        (Answer::Declined, QuestionKind::Sampling | QuestionKind::Roots) => {
+        (Answer::Declined, QuestionKind::Sampling | QuestionKind::Roots | QuestionKind::Other) => {
             Spoken::Error(-32601, "this client cannot answer that question")
         },
     }

@@ -128,32 +128,23 @@ pub(crate) enum Beside {
 /// A question that belongs to no call: for whoever is there besides, else it is refused.
 #[derive(Debug)]
 pub(crate) struct Stray {
-    pub(crate) kind: QuestionKind,
     /// Its raw id.
     pub(crate) id: Bytes,
-    pub(crate) params: Bytes,
+    pub(crate) question: Question,
 }
 
 impl Stray {
-    pub(crate) fn of(kind: QuestionKind, message: &Message) -> Self {
-        let params = message.params();
+    pub(crate) fn of(message: &Message) -> Self {
+        let params = message.params().unwrap_or_else(unsaid);
         Self {
-            kind,
             id: Bytes::copy_from_slice(message.raw_id().unwrap_or(b"null")),
-            params: params.unwrap_or_else(unsaid),
-        }
-    }
-
-    fn question(&self) -> Question {
-        Question {
-            kind: self.kind,
-            params: self.params.clone(),
+            question: Question::new(message.method().unwrap_or_default(), params),
         }
     }
 
     /// What it gets that nobody can be asked.
     fn refused(&self) -> Spoken {
-        listener::refused(Some(self.kind))
+        listener::refused(self.question.kind)
     }
 
     /// Waits for its answer, in the background. What the server takes back gets nothing.
@@ -172,7 +163,7 @@ impl Stray {
                 () = open.taken_back() => return,
             };
             let spoken = match given {
-                Ok(given) => listener::spoken(self.kind, given),
+                Ok(given) => listener::spoken(self.question.kind, given),
                 Err(_) => self.refused(),
             };
             answer(&self.id, spoken);
@@ -242,7 +233,7 @@ impl Hearing {
         if let Some(notices) = &self.0 {
             notices.nobodys(kind);
         }
-        listener::refused(Some(kind))
+        listener::refused(kind)
     }
 
     /// Puts a question that belongs to no call to whoever is there, and gives what it gets to
@@ -255,7 +246,7 @@ impl Hearing {
         answer: impl FnOnce(&[u8], Spoken) + Send + 'static,
     ) {
         let notices = self.0.as_ref();
-        match notices.and_then(|it| it.question(stray.question())) {
+        match notices.and_then(|it| it.question(stray.question.clone())) {
             Some(asked) => stray.wait_for(asked, aside, answer),
             None => answer(&stray.id, stray.refused()),
         }
@@ -273,7 +264,7 @@ impl Hearing {
         answer: impl FnOnce(&[u8], Spoken) + Send + 'static,
     ) {
         let notices = self.0.as_ref();
-        match notices.and_then(|it| it.question_of(whose, stray.question())) {
+        match notices.and_then(|it| it.question_of(whose, stray.question.clone())) {
             Some(asked) => stray.wait_for(asked, aside, answer),
             None if by_a_call() => {},
             None => answer(&stray.id, stray.refused()),

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use warmline_core::code::Reason;
 use warmline_core::delivery::Delivery;
 use warmline_core::era::Era;
-use warmline_core::exchange::{Ending, QuestionKind, Reply, Request, Trouble};
+use warmline_core::exchange::{Ending, Reply, Request, Trouble};
 use warmline_core::protocol::meta::{self, ClientMeta};
 use warmline_core::protocol::params::Params;
 use warmline_core::protocol::splice::{self, Edit};
@@ -217,10 +217,7 @@ impl Piped {
             );
             return;
         }
-        match QuestionKind::of(&asking.method) {
-            Some(kind) => watch.ask(kind, asking),
-            None => drop(self.answer(&asking.id, Spoken::Error(-32601, "method not found"))),
-        }
+        watch.ask(asking);
     }
 
     fn answer(&self, id: &[u8], spoken: Spoken) -> Result<(), Trouble> {

@@ -9,9 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use warmline_core::code::Reason;
-use warmline_core::exchange::{
-    Ending, Fate, Patience, Question, QuestionKind, Reply, Request, Trouble,
-};
+use warmline_core::exchange::{Ending, Fate, Patience, Question, Reply, Request, Trouble};
 use warmline_core::protocol::params::Params;
 use warmline_core::protocol::rounds::{
     InputRequest, ResultType, result_type, write_input_responses,
@@ -121,18 +119,9 @@ async fn answer_all(
         params,
     } in &round.questions
     {
-        let answer = match QuestionKind::of(method) {
-            Some(kind) => {
-                let given = listener
-                    .question(Question {
-                        kind,
-                        params: params.clone(),
-                    })
-                    .await;
-                spoken(kind, given)
-            },
-            None => Spoken::Error(-32601, ""),
-        };
+        let question = Question::new(method, params.clone());
+        let kind = question.kind;
+        let answer = spoken(kind, listener.question(question).await);
         // What nobody can answer is left out; the server asks again or goes on without it.
         if let Spoken::Result(raw) = answer {
             answers.push((key.as_str(), raw));

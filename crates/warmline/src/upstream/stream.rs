@@ -63,7 +63,7 @@ impl Drop for Watch<'_> {
     fn drop(&mut self) {
         let Some(back) = self.back else { return };
         for (id, kind) in self.open.leave() {
-            back.answer(&id, listener::refused(Some(kind)), &self.own);
+            back.answer(&id, listener::refused(kind), &self.own);
         }
         for unheard in self.standing.iter().flat_map(Call::leave) {
             let kind = QuestionKind::of(unheard.method().unwrap_or_default());
@@ -359,15 +359,10 @@ impl<'a> Watch<'a> {
     }
 
     /// Passes a question on to the listener.
-    pub(crate) fn ask(&mut self, kind: QuestionKind, asking: Asking) {
-        self.open.ask(
-            (asking.id, asking.came),
-            Question {
-                kind,
-                params: asking.params,
-            },
-            self.listener,
-        );
+    pub(crate) fn ask(&mut self, asking: Asking) {
+        let question = Question::new(&asking.method, asking.params);
+        let came = (asking.id, asking.came);
+        self.open.ask(came, question, self.listener);
     }
 }
 

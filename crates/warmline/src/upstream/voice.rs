@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use tokio::sync::oneshot;
-use warmline_core::exchange::{QuestionKind, Request, Trouble};
+use warmline_core::exchange::{Request, Trouble};
 
 use super::answer;
 use super::answers::{Answers, Posting};
@@ -54,12 +54,10 @@ impl Voice {
 
     /// Passes a question on to the call's listener, or answers what needs nobody.
     pub(crate) fn hear_question(&self, watch: &mut Watch<'_>, asking: Asking) {
-        let spoken = match QuestionKind::of(&asking.method) {
-            Some(kind) => return watch.ask(kind, asking),
-            None if asking.method == "ping" => Spoken::Result(Bytes::from_static(b"{}")),
-            None => Spoken::Error(-32601, "method not found"),
-        };
-        self.answer(&asking.id, spoken, &watch.own);
+        if asking.method != "ping" {
+            return watch.ask(asking);
+        }
+        self.answer(&asking.id, listener::pong(), &watch.own);
     }
 
     /// Sends what a question got, in the background.

@@ -112,7 +112,7 @@ impl Questions {
 /// Puts a question to a client, on this lane.
 fn ask(client: &Arc<Client>, question: &Question, of: Of, lane: &Arc<Lane>) -> Asked<'static> {
     let declined = || Box::pin(std::future::ready(Answer::Declined));
-    if !client.answers().can(question.kind) {
+    if !client.can_answer(question.kind) {
         return declined();
     }
     let kind = question.kind;
@@ -125,7 +125,7 @@ fn ask(client: &Arc<Client>, question: &Question, of: Of, lane: &Arc<Lane>) -> A
         lane: Arc::clone(lane),
         number,
     };
-    if !lane.ask(request(number, question.kind.method(), &question.params)) {
+    if !lane.ask(request(number, &question.method, &question.params)) {
         // The client left, and cannot come back for it.
         return declined();
     }
@@ -144,7 +144,7 @@ fn ask(client: &Arc<Client>, question: &Question, of: Of, lane: &Arc<Lane>) -> A
 fn unanswered(kind: QuestionKind) -> Answer {
     match kind {
         QuestionKind::Elicitation => Answer::Result(Bytes::from_static(br#"{"action":"cancel"}"#)),
-        QuestionKind::Sampling | QuestionKind::Roots => Answer::Declined,
+        QuestionKind::Sampling | QuestionKind::Roots | QuestionKind::Other => Answer::Declined,
     }
 }
 
@@ -313,7 +313,7 @@ impl Notices for StandingEar {
     }
 
     fn question(&self, question: Question) -> Option<Asked<'static>> {
-        let can = self.client.answers().can(question.kind);
+        let can = self.client.can_answer(question.kind);
         can.then(|| ask(&self.client, &question, Of::NoCall, &self.lane))
     }
 }
@@ -325,7 +325,8 @@ fn notification(method: &str, params: &[u8]) -> Bytes {
 }
 
 fn request(id: u64, method: &str, params: &[u8]) -> Bytes {
-    let mut out = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}""#).into_bytes();
+    let mut out = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"#).into_bytes();
+    splice::write_text(&mut out, method);
     if !are_unsaid(params) {
         out.extend_from_slice(br#","params":"#);
         out.extend_from_slice(params);

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 use warmline::core::code::Reason;
 use warmline::core::era::Version;
-use warmline::core::exchange::Trouble;
+use warmline::core::exchange::{QuestionKind, Trouble};
 use warmline::core::key::Digest;
 use warmline::core::protocol::headers::SESSION_ID;
 use warmline::core::protocol::params::Params;
@@ -24,7 +24,7 @@ use super::gathering::Missed;
 use super::refusal::Refusal;
 use super::way::{Coming, NamedWay, Way, enter, identity, named_run, route};
 use crate::Shared;
-use crate::declared::Answers;
+use crate::declared::{Answers, beyond_flags};
 use crate::face::{OneStream, Visit, is_same_id};
 use crate::lane::Lane;
 use crate::path::Target;
@@ -40,6 +40,8 @@ pub(crate) struct Client {
     pub(super) run: Option<Box<str>>,
     whose: Whose,
     place: Place,
+    /// What it declared, where that is more than its ticket says and it is one server's alone.
+    pub(super) words: Option<Bytes>,
     /// Its ways to servers, by the run that was named beside the path.
     pub(super) ways: Mutex<SmallVec<[NamedWay; 1]>>,
     calls: Mutex<SmallVec<[UnderWay; 2]>>,
@@ -222,7 +224,7 @@ impl Client {
     pub(crate) fn begin_session(
         visit: &Visit<'_>,
         params: &Params,
-        answers: Answers,
+        capabilities: &[u8],
         version: Version,
     ) -> Result<NewSession, Refusal> {
         let run = named_run(visit, Some(params))?;
@@ -232,12 +234,15 @@ impl Client {
             run: RunOf::named(run.as_deref()),
             name: Digest::new(warmline::seal::random_bytes()),
             version,
-            answers,
+            answers: Answers::of(capabilities),
             given_at: clock::wall_seconds(),
         };
         ticket.identity = identity(visit, None, Some(&ticket)).digest();
         let mut client = Self::new(visit, Some(ticket));
         client.run = run.as_deref().map(Box::from);
+        if client.place.server.is_some() {
+            client.words = beyond_flags(capabilities);
+        }
         Ok(NewSession {
             run: run.map(Cow::into_owned),
             client,
@@ -254,6 +259,7 @@ impl Client {
             run,
             whose: Whose::of(&visit.subject),
             place: Place::of(visit.target),
+            words: None,
             ways: Mutex::default(),
             calls: Mutex::default(),
             questions: Questions::default(),
@@ -286,9 +292,9 @@ impl Client {
         self.ticket.as_ref().map(|ticket| ticket.version)
     }
 
-    /// What the client can answer.
-    pub(super) fn answers(&self) -> Answers {
-        self.ticket.map(|ticket| ticket.answers).unwrap_or_default()
+    /// Whether the client can answer such a question.
+    pub(super) fn can_answer(&self, question: QuestionKind) -> bool {
+        self.ticket.is_some_and(|it| it.answers.can(question))
     }
 
     /// The number of a new stream, or of a question.

@@ -18,7 +18,6 @@ use super::refusal::Refusal;
 use crate::Shared;
 use crate::audit::Line;
 use crate::body::Body;
-use crate::declared::Answers;
 use crate::face::Visit;
 use crate::failure::{self, Candour};
 use crate::merge::{self, words};
@@ -36,8 +35,7 @@ pub(super) async fn greet(visit: &Visit<'_>, message: Message, params: Params) -
         let what = "Invalid params: `capabilities` are an object";
         return reply::error(StatusCode::BAD_REQUEST, Some(id), RpcCode::Params, what);
     }
-    let answers = Answers::of(capabilities);
-    let begun = match Client::begin_session(visit, &params, answers, offered) {
+    let begun = match Client::begin_session(visit, &params, capabilities, offered) {
         Ok(begun) => begun,
         Err(refusal) => return turned_down(visit, &refusal, id, &params),
     };

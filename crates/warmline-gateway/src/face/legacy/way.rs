@@ -165,7 +165,10 @@ impl Client {
     fn declared(&self, visit: &Visit<'_>) -> Declared {
         match &self.ticket {
             Some(ticket) => Declared {
-                capabilities: ticket.answers.capabilities(),
+                capabilities: self
+                    .words
+                    .clone()
+                    .unwrap_or_else(|| ticket.answers.capabilities()),
                 version: Some(ticket.version),
                 ..Declared::default()
             },

@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use warmline_core::code::Reason;
 use warmline_core::delivery::Delivery;
-use warmline_core::exchange::{QuestionKind, Trouble};
+use warmline_core::exchange::{Question, Trouble};
 use warmline_core::protocol::envelope::Message;
 use warmline_core::protocol::headers::LAST_EVENT_ID;
 use warmline_core::protocol::sse::SseParser;
@@ -313,14 +313,13 @@ impl LegacyHttp {
     /// Puts a question on the stream of a call to its listener. Where there is none, it is for
     /// those who hear what belongs to no call.
     pub(super) fn hear_question(self: &Arc<Self>, watch: &mut Watch<'_>, asking: Asking) {
-        match QuestionKind::of(&asking.method) {
-            Some(kind) if watch.listener.whose().is_none() => self.ask_aside(Stray {
-                kind,
-                id: asking.id,
-                params: asking.params,
-            }),
-            Some(_) | None => self.voice.hear_question(watch, asking),
+        if asking.method == "ping" || watch.listener.whose().is_some() {
+            return self.voice.hear_question(watch, asking);
         }
+        self.ask_aside(Stray {
+            id: asking.id,
+            question: Question::new(&asking.method, asking.params),
+        });
     }
 
     /// Puts a question that belongs to no call to whoever attends, else refuses it.

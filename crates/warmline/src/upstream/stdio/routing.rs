@@ -14,7 +14,7 @@ use warmline_core::protocol::envelope::{Id, Kind, Message};
 use super::desk::State;
 use super::{PipeNews, Questions};
 use crate::upstream::calls::is_unread;
-use crate::upstream::listener::{Spoken, refused};
+use crate::upstream::listener::{Spoken, pong, refused};
 use crate::upstream::notices::{Concerns, Stray, concerns};
 use crate::upstream::stderr;
 use crate::upstream::whose::{self, Belongs, Whose, named_call};
@@ -171,27 +171,23 @@ fn question(state: &mut State, message: Message) -> Option<Taken> {
     }
     let id = message.raw_id().unwrap_or(b"null");
     if message.method() == Some("ping") {
-        state.answer(Spoken::Result(Bytes::from_static(b"{}")), id);
+        state.answer(pong(), id);
         return None;
     }
     let kind = QuestionKind::of(message.method().unwrap_or_default());
     let is_given_up = |id| state.late.contains(&id);
-    match (
-        whose::question(&message, is_given_up, state.callers()),
-        kind,
-    ) {
-        (Belongs::To(call), _) => {
+    match whose::question(&message, is_given_up, state.callers()) {
+        Belongs::To(call) => {
             if state.tell(call, message.clone(), PipeNews::Question) {
                 return None;
             }
         },
-        (Belongs::ToCaller(whose), Some(kind)) => {
-            let stray = Stray::of(kind, &message);
+        Belongs::ToCaller(whose) => {
+            let stray = Stray::of(&message);
             return Some(Taken::OneCallers(whose, stray, message));
         },
-        (Belongs::ToNoCall, Some(kind)) => return Some(Taken::Stray(Stray::of(kind, &message))),
-        (Belongs::ToSomebody, Some(kind)) => return Some(Taken::Nobodys(kind, message)),
-        (Belongs::ToCaller(_) | Belongs::ToNoCall | Belongs::ToSomebody, None) => {},
+        Belongs::ToNoCall => return Some(Taken::Stray(Stray::of(&message))),
+        Belongs::ToSomebody => return Some(Taken::Nobodys(kind, message)),
     }
     state.skipped.unheard += 1;
     state.answer(refused(kind), id);
