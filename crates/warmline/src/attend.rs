@@ -310,12 +310,14 @@ impl<'a> Telling<'a> {
     }
 
     fn question(self, question: Question) -> Option<Asked<'static>> {
-        let audience = self.setup?.audience()?;
+        let setup = self.setup?;
+        let audience = setup.audience()?;
         let place = match audience.places.lock().as_slice() {
-            [only] => Arc::clone(only),
+            // Where identities share a session, whoever listens alone is not whoever calls alone.
+            [only] if !setup.is_everybodys() => Arc::clone(only),
             [] => return None,
             // Whose question it is cannot be known.
-            [_, _, ..] => {
+            [_, ..] => {
                 self.entry.question_refused(question.kind);
                 return None;
             },

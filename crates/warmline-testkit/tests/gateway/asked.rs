@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use warmline::core::policy::SessionPer;
 use warmline::{Server, Warmline};
 use warmline_gateway::{Gateway, Options};
 use warmline_testkit::{Entry, LedgerServer, Personality};
@@ -13,7 +14,7 @@ use warmline_testkit::{Entry, LedgerServer, Personality};
 use super::noticed::has_begun;
 use super::program::Program;
 use super::wire::{Legacy, Response, call};
-use super::world::{LEDGER, World, until};
+use super::world::{LEDGER, World, known, until};
 
 const RUN: &str = "/runs/together/servers/ledger/mcp";
 const PATH: &str = "/servers/ledger/mcp";
@@ -102,6 +103,45 @@ async fn a_question_that_could_be_of_several_clients_is_nobodys() {
     }
     first.delete().await;
     second.delete().await;
+    world.finish().await;
+}
+
+/// DESIGN 4, mcp-spec 4.4.5 Y6: people share a session, and one of them listens. What is asked when
+/// no call is in flight may be of a call of the other, so it is put to nobody and refused at once.
+#[tokio::test]
+async fn a_question_of_no_call_never_goes_to_another_identity() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let declared = Server::http(LEDGER, server.url()).session_per(SessionPer::Server);
+    let warm = Warmline::builder().server(declared).build().unwrap();
+    let world = World::around(server, warm, |options, vault| {
+        known(options, vault, &["alice", "bob"])
+    })
+    .await;
+    let greet = async |name: &str| {
+        let token = format!("Bearer token-of-{name}");
+        let shown = vec![("Authorization".to_owned(), token)];
+        Legacy::greet_with(&world, PATH, NEWEST, json!({ "elicitation": {} }), shown).await
+    };
+    let (alice, bob) = (greet("alice").await, greet("bob").await);
+    assert_eq!(
+        (bob.count().await, alice.count().await),
+        (1, 2),
+        "they share"
+    );
+    let mut standing = bob.get(None).await;
+    let control = world.server.control();
+    until("the server's stream is held", || {
+        control.standing_streams() == 1
+    })
+    .await;
+    let params = json!({ "message": "of alice", "requestedSchema": {} });
+    control.ask("elicitation/create", &params);
+    answered(&world).await;
+    assert_eq!(refused(&world), 1);
+    control.change_tools();
+    let told = standing.message().await.unwrap();
+    assert_eq!(told["method"], "notifications/tools/list_changed", "{told}");
+    drop(standing);
     world.finish().await;
 }
 
