@@ -124,14 +124,26 @@ impl<'a> Visit<'a> {
     pub(crate) fn watched(&self, flow: Flow) -> Flow {
         match self.head.extensions.get() {
             Some(OneStream) => flow,
-            None => flow.until(self.turned_out()),
+            None => {
+                let servers = flow.lane().servers().into_iter().map(String::from);
+                let servers = self.own_server().chain(servers).collect();
+                flow.until(self.turned_out_of(servers))
+            },
         }
     }
 
     /// Ends when who sent this is not let in any more: for a stream that stays open.
     pub(crate) fn turned_out(&self) -> impl Future<Output = ()> + Send + use<> {
-        let server = self.target.server.map(str::to_owned);
-        terms::turned_out(Arc::clone(self.shared), self.subject.clone(), server)
+        self.turned_out_of(self.own_server().collect())
+    }
+
+    fn turned_out_of(&self, servers: Vec<String>) -> impl Future<Output = ()> + Send + use<> {
+        terms::turned_out(Arc::clone(self.shared), self.subject.clone(), servers)
+    }
+
+    /// The server of this place, where it has one.
+    fn own_server(&self) -> impl Iterator<Item = String> {
+        self.target.server.map(str::to_owned).into_iter()
     }
 }
 

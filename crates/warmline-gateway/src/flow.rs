@@ -192,6 +192,11 @@ impl Flow {
         }
     }
 
+    /// What it writes comes on this.
+    pub(crate) fn lane(&self) -> &Lane {
+        &self.lane
+    }
+
     /// The same, begun as the client's version wants it.
     pub(crate) fn primed(mut self, prime: Prime) -> Self {
         self.prime = prime;

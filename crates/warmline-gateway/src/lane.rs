@@ -92,6 +92,8 @@ struct State {
     /// Who reads it: whoever came last.
     reader: u64,
     presence: Presence,
+    /// The servers that it comes from, where its place does not say so.
+    servers: SmallVec<[Box<str>; 1]>,
     /// Who holds it for a client that may come back.
     holder: Option<Weak<dyn Holder>>,
     /// Since when nothing comes and nobody reads.
@@ -182,6 +184,7 @@ impl Lane {
             pause: None,
             reader: 0,
             presence: Presence::Awaited,
+            servers: SmallVec::new(),
             holder: None,
             resting: None,
             wakers: SmallVec::new(),
@@ -192,6 +195,17 @@ impl Lane {
     pub(crate) fn counted(mut self, counts: &Arc<Counts>) -> Self {
         self.0.get_mut().counts = Some(Arc::clone(counts));
         self
+    }
+
+    /// It comes from this server, which its place does not name: whoever may not use that one any
+    /// more hears nothing more here.
+    pub(crate) fn comes_from(&self, server: &str) {
+        self.0.lock().servers.push(server.into());
+    }
+
+    /// The servers that were named so.
+    pub(crate) fn servers(&self) -> SmallVec<[Box<str>; 1]> {
+        self.0.lock().servers.clone()
     }
 
     /// So many messages were left out before they came here.

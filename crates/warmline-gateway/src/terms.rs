@@ -221,20 +221,21 @@ pub(crate) fn may_use(shared: &Shared, subject: &Subject, server: &str) -> bool 
     is_theirs && shared.warm.check_server(server).is_ok()
 }
 
-/// Ends when somebody is not let in any more, or not to this server: what they showed was taken
-/// away, or is over, or other rules count, or the server is switched off or gone.
-pub(crate) async fn turned_out(shared: Arc<Shared>, subject: Subject, server: Option<String>) {
+/// Ends when somebody is not let in any more, or not to one of these servers: what they showed was
+/// taken away, or is over, or other rules count, or the server is switched off or gone.
+pub(crate) async fn turned_out(shared: Arc<Shared>, subject: Subject, servers: Vec<String>) {
     let mut changed = shared.terms.changed.subscribe();
     let mut declarations = shared.warm.declarations();
-    let server = server.as_deref();
     loop {
-        let may_stay = server.is_none_or(|server| may_use(&shared, &subject, server));
+        let mut all = servers.iter();
+        let may_stay = all.all(|server| may_use(&shared, &subject, server));
         if !may_stay || !shared.terms.load().still_lets_in(&subject) {
             return;
         }
         let left = subject.left().map(|left| left.min(LONGEST_SLEEP));
         // Nobody tells when live runs lose one that was taken away.
-        let goes = server.is_some_and(|server| shared.warm.still_serves_removed(server));
+        let mut all = servers.iter();
+        let goes = all.any(|server| shared.warm.still_serves_removed(server));
         let next_look = left.into_iter().chain(goes.then_some(LOOK_EVERY)).min();
         let over = async {
             match next_look {

@@ -133,16 +133,19 @@ enum Out {
 }
 
 /// P59: the stream that answers a call ends as all others do when its caller is turned out, also
-/// where it was taken up again; what its tool still says reaches nobody.
+/// where it was taken up again, and at the place of all servers; what its tool still says reaches
+/// nobody.
 #[tokio::test]
 async fn the_stream_that_answers_a_call_ends_when_its_caller_is_turned_out() {
-    for out in [Out::Token, Out::Rule, Out::Off] {
+    let places = [(PATH, "progress"), ("/mcp", "ledger__progress")];
+    let outs = [Out::Token, Out::Rule, Out::Off];
+    for (out, (path, tool)) in outs.map(|out| places.map(|place| (out, place))).concat() {
         let world = World::of_alice(Personality::dual()).await;
         let server = || Server::http(LEDGER, world.server.url());
-        let legacy = world.greet_as_alice(PATH).await;
+        let legacy = world.greet_as_alice(path).await;
         let arguments = json!({ "steps": 200, "pause_ms": 100 });
         let asked = |id: i64| {
-            let mut asked = call(id, "progress", arguments.clone());
+            let mut asked = call(id, tool, arguments.clone());
             asked["params"]["_meta"] = json!({ "progressToken": id });
             asked
         };

@@ -20,7 +20,7 @@ use super::refusal::Refusal;
 use super::streams::Kind;
 use super::{accepts, merged};
 use crate::body::Body;
-use crate::face::{OneStream, Visit, method_named, raw_id};
+use crate::face::{CameAt, OneStream, Visit, method_named, raw_id};
 use crate::failure;
 use crate::flow::{self, Begun, Calling, Ended, Flow, Leaving, Manner, Prime};
 use crate::lane::Lane;
@@ -163,6 +163,9 @@ pub(super) fn calling_one(
     let way = client.way(visit, Some(&params))?;
     let method = method_named(named);
     let pass = visit.pass(way.server.name(), &method, &params)?;
+    if visit.came_at == CameAt::AllServers {
+        lane.comes_from(way.server.name());
+    }
     let (level, whose) = (asked_level(&method, &params), Arc::clone(client));
     let token = params.meta_member(meta::PROGRESS_TOKEN);
     let token = token.map(Bytes::copy_from_slice);
