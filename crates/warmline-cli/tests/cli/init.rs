@@ -149,6 +149,39 @@ fn init_takes_over_a_file_with_comments() {
     ");
 }
 
+/// Other programs fill variables in, and `warmline.toml` does not: who has one in the file of a client
+/// gets a file that can be read, and is told what to write.
+#[test]
+fn init_takes_over_servers_that_count_on_variables() {
+    let warmline = Warmline::new();
+    let path = warmline.home().join(".cursor/mcp.json");
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let text = r#"{"mcpServers": {
+        "a": {"command": "x", "args": ["--root", "${HOME}/x"]},
+        "b": {"url": "https://${HOST}/mcp"}
+    }}"#;
+    std::fs::write(path, text).unwrap();
+    tells!(warmline.run(&["init"]), @r"
+    exit: 0
+    ----- stdout -----
+    wrote [HOME]/.config/warmline/warmline.toml · 2 servers taken over
+      a  from Cursor
+        to do: arguments with a variable (`${…}`) stand as `FILL_IN`: none is filled in here
+      b  from Cursor
+        to do: put the whole URL into `B_URL`: nothing is filled into https://${HOST}/mcp here
+    ----- stderr -----
+    next: `warmline doctor`, then `warmline serve`
+    ");
+    // All that is missing is what was said.
+    tells!(warmline.run(&["check"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[config-bad-value]: `b` has no `url`, and `B_URL` is not set
+      where: [HOME]/.config/warmline/warmline.toml:21:10
+      hint: set `B_URL`, or write the URL into the file
+    ");
+}
+
 /// What cannot be read of the files of others is said, and what stands beside it is taken.
 #[test]
 fn init_says_what_it_could_not_take_over() {

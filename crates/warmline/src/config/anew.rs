@@ -67,7 +67,7 @@ impl Declaration {
                     table.left_out(format!("set the variable `{name}` yourself"));
                 }
                 if let Some(cwd) = cwd {
-                    table.line("cwd", &quoted(&self.base.join(cwd).to_string_lossy()));
+                    table.folder(&self.base.join(cwd).to_string_lossy());
                 }
             },
         }
@@ -115,6 +115,15 @@ impl Table {
             ));
             return;
         }
+        if has_variable(plain) {
+            let variable = variable_of(&self.text, "URL");
+            self.line("url_env", &quoted(&variable));
+            self.left_out(format!(
+                "put the whole URL into `{variable}`: nothing is filled into {} here",
+                plain.escape_debug()
+            ));
+            return;
+        }
         self.line("url", &quoted(plain));
         if plain != written && plain.trim_end_matches('/') != written.trim_end_matches('/') {
             self.left_out("the URL had a user or a query, which may be secret".to_owned());
@@ -138,16 +147,31 @@ impl Table {
     fn command(&mut self, argv: &[Written]) {
         let words = argv.iter().map(|word| word.text.as_str());
         let guessed = secrets::guessed(words.clone());
-        let kept = words.zip(&guessed).map(|(word, guess)| match guess {
-            Guess::Open => word,
-            // What stood there is not written anywhere else.
-            Guess::Perhaps | Guess::Secret { .. } => PLACEHOLDER,
-        });
+        let kept = words
+            .clone()
+            .zip(&guessed)
+            .map(|(word, guess)| match guess {
+                Guess::Open if !has_variable(word) => word,
+                // What stood there is not written anywhere else.
+                Guess::Open | Guess::Perhaps | Guess::Secret { .. } => PLACEHOLDER,
+            });
         self.line("command", &list(kept));
+        if words.clone().any(has_variable) {
+            self.left_out(format!(
+                "arguments with a variable (`${{…}}`) stand as `{PLACEHOLDER}`: none is filled in here"
+            ));
+        }
         if guessed.iter().any(|guess| *guess != Guess::Open) {
             self.left_out(format!(
                 "arguments that may be secret stand as `{PLACEHOLDER}`"
             ));
+        }
+    }
+
+    fn folder(&mut self, folder: &str) {
+        match has_variable(folder) {
+            true => self.left_out("set `cwd` yourself: no variable is filled in here".to_owned()),
+            false => self.line("cwd", &quoted(folder)),
         }
     }
 
@@ -157,6 +181,12 @@ impl Table {
             left_out: self.left_out,
         }
     }
+}
+
+/// Whether other programs, or their editors, would fill something in. `warmline.toml` fills in
+/// nothing, and with a text that counts on it the whole file is refused.
+fn has_variable(text: &str) -> bool {
+    text.contains("${")
 }
 
 /// The variable for something of the server whose table this is.
@@ -198,6 +228,10 @@ mod tests {
             (r#"{"command": "npx", "args": ["s", "--api-key", "canary"]}"#, r#"["npx", "s", "--api-key", "FILL_IN"]"#),
             (r#"{"command": "npx", "args": ["s", "--token=canary"]}"#,      r#"["npx", "s", "FILL_IN"]"#),
             (r#"{"command": "npx", "args": ["s", "--header", "Authorization: canary"]}"#, "FILL_IN"),
+            (r#"{"command": "npx", "args": ["s", "--header", "X-Org:${ORG}"]}"#, r#""--header", "FILL_IN"]"#),
+            (r#"{"command": "s", "args": ["${HOME}/x", "${input:k}"], "cwd": "${HOME}"}"#, "set `cwd` yourself"),
+            (r#"{"command": "s", "args": ["--root", "${HOME}/x"]}"#,        r#"["s", "--root", "FILL_IN"]"#),
+            (r#"{"url": "https://${HOST}/mcp"}"#,                           r#"url_env = "MY_SERVER_URL""#),
             (r#"{"command": "s", "args": ["postgres://me:canary@db/x"]}"#,  r#"["s", "FILL_IN"]"#),
             (r#"{"command": "s", "args": ["ghp_canary"]}"#,                 r#"["s", "FILL_IN"]"#),
             (r#"{"command": "s", "env": {"API_KEY": "canary"}}"#,           r#"env_pass = ["API_KEY"]"#),
