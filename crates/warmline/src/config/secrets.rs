@@ -222,14 +222,27 @@ fn guessed_within<'w>(words: impl Iterator<Item = &'w str>, within: Within) -> V
     let mut option: Option<&str> = None;
     let guessed = words.map(|word| {
         let guess = match option.take() {
+            Some(name) if HEADERS.contains(&name) => of_header(word, within),
             Some(name) if !word.starts_with('-') => of_value("", word, name, within),
             Some(_) | None => of_word(word, within),
         };
         let is_option = word.starts_with('-') && !word.contains(['=', ' ']);
-        option = Some(word).filter(|word| is_option && is_secret_name(word));
+        let has_secret = |word: &&str| is_secret_name(word) || HEADERS.contains(word);
+        option = Some(word).filter(|word| is_option && has_secret(word));
         guess
     });
     guessed.collect()
+}
+
+/// Options whose value is a header.
+const HEADERS: &[&str] = &["--header", "--headers", "-H"];
+
+/// What is thought of a header: which of them let somebody in is each server's own affair.
+fn of_header(word: &str, within: Within) -> Guess {
+    let guess = of_word(word, within);
+    let is_written = word.contains(':') && expand::names(word, Expand::Variables).is_empty();
+    let may_be_one = guess == Guess::Open && is_written;
+    if may_be_one { Guess::Perhaps } else { guess }
 }
 
 fn of_word(word: &str, within: Within) -> Guess {
@@ -342,8 +355,12 @@ pub(super) fn is_secret_name(name: &str) -> bool {
     let last = last.into_iter().next().unwrap_or_default();
     // `--token-env` names a variable, `--author` a person.
     let name = name.replace("authoriz", "auth-").replace("author", "");
-    !ABOUT_SECRETS.contains(&last) && SECRET_NAMES.iter().any(|secret| name.contains(secret))
+    let is_one = SECRET_NAMES.iter().any(|secret| name.contains(secret));
+    !ABOUT_SECRETS.contains(&last) && (is_one || SECRET_WORDS.contains(&last))
 }
+
+/// The same where they are words of their own: `--bypass` and `--path` are none.
+const SECRET_WORDS: &[&str] = &["pass", "pat", "pwd"];
 
 const SECRET_NAMES: &[&str] = &[
     "key",
@@ -375,10 +392,14 @@ pub(super) fn looks_secret(word: &str) -> bool {
         return public_url(word).trim_end_matches('/') != word.trim_end_matches('/');
     }
     let digits = word.chars().filter(char::is_ascii_digit).count();
-    let marked = ["sk-", "ghp_", "github_pat_", "xox", "glpat-", "wl_", "eyJ"];
-    marked.iter().any(|mark| word.starts_with(mark))
+    let mut marks = MARKED.split_ascii_whitespace();
+    marks.any(|mark| word.starts_with(mark))
         || (word.len() >= 32 && digits >= 6 && word.chars().all(is_dense))
 }
+
+/// What tokens begin with that services hand out, so that they are found where they should not be.
+const MARKED: &str = "sk- sk_live_ sk_test_ ghp_ gho_ ghs_ ghu_ github_pat_ xox glpat- wl_ eyJ \
+    AKIA AIza hf_ npm_ ntn_ gsk_ figd_ sbp_ lin_api_ pplx- tvly- xai-";
 
 fn is_dense(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || "_-.~+=".contains(letter)
@@ -448,7 +469,7 @@ mod tests {
     #[test]
     fn a_command_line_is_shown_without_its_secrets() {
         #[rustfmt::skip]
-        let table: [(&[&str], &str); 17] = [
+        let table: [(&[&str], &str); 20] = [
             (&["npx", "-y", "z", "--api-key", "sk-live-1"],           "npx -y z --api-key …"),
             (&["npx", "z", "--token=ghp_1", "--port=80"],             "npx z --token=… --port=80"),
             (&["npx", "z", "ghp_abcdefghij"],                         "npx z …"),
@@ -456,6 +477,9 @@ mod tests {
             (&["npx", "z", "--token", "--verbose"],                   "npx z --token --verbose"),
             (&["x", "--header", "Authorization: Bearer abc"],         "x --header 'Authorization: Bearer …'"),
             (&["x", "--header", "Authorization:Bearer ${T}"],         "x --header 'Authorization:Bearer ${T}'"),
+            (&["x", "--header", "X-Org: abc", "-H", "X-Key:abc"], "x --header 'X-Org: abc' -H X-Key:…"),
+            (&["x", "--pass", "abc", "--pat=abc", "--bypass", "x"],   "x --pass … --pat=… --bypass x"),
+            (&["x", "hf_abcdefgh", "AKIAIOSFODNN7EXAMPLE"],           "x … …"),
             (&["x", "postgres://me:abc@db/x"],                        "x postgres://db/x"),
             (&["x", "https://h/mcp?key=abc"],                         "x 'https://h/mcp?…'"),
             (&["x", "https://h/s/ghp_abc/mcp"],                       "x https://h/s/…/mcp"),
