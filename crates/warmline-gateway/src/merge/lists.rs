@@ -75,6 +75,10 @@ impl Listing {
                 },
                 // Nobody is to hear of what is switched off.
                 Err(Why::Failed(error)) if error.code() == Code::NotAllowed => {},
+                // It says nothing of the server that its caller hands nothing in for it.
+                Err(why) if is_the_callers(&why, member) => {
+                    left_out.push(LeftOut { server, why });
+                },
                 Err(why) => {
                     let absent = LeftOut { server, why };
                     absences.left_out(whom.clone(), asked, &absent);
@@ -297,6 +301,15 @@ pub(super) async fn original(
     let items = known_items(server, list).await?;
     let names = Shown::of(server.name(), items.iter().map(|item| &*item.name));
     Ok(names.original(shown).map(str::to_owned))
+}
+
+/// Whether a server is left out because its caller lacks what it is called with.
+fn is_the_callers(why: &Why, member: &Member) -> bool {
+    let is_of_caller = member
+        .reached
+        .as_ref()
+        .is_ok_and(ServerHandle::is_of_caller);
+    matches!(why, Why::Failed(error) if error.code() == Code::CredentialUnavailable) && is_of_caller
 }
 
 /// Whether a server says that it does not know the method.

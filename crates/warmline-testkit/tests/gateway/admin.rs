@@ -8,7 +8,7 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::UnixStream;
-use warmline::Server;
+use warmline::{CredentialSource, Secret, Server};
 use warmline_gateway::local::{Happenings, LocalGateway};
 use warmline_gateway::{Auth, Ending, Options, Token};
 use warmline_testkit::Personality;
@@ -118,6 +118,25 @@ async fn servers_runs_and_sessions_are_listed_without_secrets_or_identities() {
         .filter(|run| run["run_name"] == "trip")
         .collect();
     assert_eq!((runs.len(), named.len()), (2, 1), "{runs:?}");
+    looked.world.finish().await;
+}
+
+/// A server that is called with what a caller hands in, and who hands in nothing: their own list says
+/// so, and nobody who looks after the gateway is told of it, how often ever it happens.
+#[tokio::test]
+async fn what_a_caller_does_not_hand_in_is_no_fault_of_the_server() {
+    let looked = LookedAfter::new().await;
+    let source = CredentialSource::bearer(Secret::header("X-Ledger-Token").unwrap());
+    let handed = Server::http("handed", looked.world.server.url()).credential(source);
+    looked.world.warm.add(handed).unwrap();
+    let alice = looked.world.greet_as_alice("/mcp").await;
+    let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
+    let listed: Value = alice.post(&list).await.answer().await;
+    let left_out = &listed["result"]["_meta"]["dev.warmline/leftOut"][0];
+    assert_eq!(left_out["server"], "handed", "{listed}");
+    let said = looked.look("servers").await[0].clone();
+    assert_eq!(said["server"], "handed", "{said}");
+    assert!(said["left_out"].is_null(), "{said}");
     looked.world.finish().await;
 }
 
