@@ -149,8 +149,12 @@ impl Setup {
         self
     }
 
-    /// The same for sessions that a key holds so.
+    /// The same for sessions that a key holds so. Where it holds several, each is its holder's alone:
+    /// there is one record per key, and whoever read it would have a session that somebody else has.
     pub(crate) fn held(mut self, asking: Asking, holding: Holding) -> Self {
+        if holding.sharing == Sharing::OneEach {
+            self.book = None;
+        }
         self.held = Some((asking, holding));
         self
     }

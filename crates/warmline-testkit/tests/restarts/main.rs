@@ -14,6 +14,7 @@ mod lost;
 mod orders;
 mod resumed;
 mod secrets;
+mod several;
 mod shared;
 mod troubled;
 
