@@ -58,7 +58,7 @@ pub struct Record {
     pub left_state: bool,
     /// Whether state was lost with a session before it, and nobody was told of that yet.
     pub untold_loss: bool,
-    /// When it was opened.
+    /// When it was opened. Of one that only tells of a loss: when that was.
     pub opened_at: u64,
     /// When it was last used.
     pub used_at: u64,
@@ -136,13 +136,15 @@ impl Record {
         self.left_state || self.untold_loss
     }
 
-    /// What stays of it when its session is gone and nobody was told of that yet.
+    /// What stays of it when its session is gone, by a wall clock that says `now`, and nobody was
+    /// told of that yet.
     #[must_use]
-    pub fn word_of_loss(&self) -> Self {
+    pub fn word_of_loss(&self, now: u64) -> Self {
         Self {
             session_id: None,
             left_state: false,
             untold_loss: true,
+            opened_at: now,
             ..self.clone()
         }
     }

@@ -1,5 +1,7 @@
 //! A loss that a process knew of, or could have known of, is told by the next one.
 
+use std::time::{Duration, Instant};
+
 use warmline::core::policy::{Calls, OnStateLoss, SessionPer};
 use warmline::{Error, Run, ToolResult};
 use warmline_testkit::{Canned, Fault, Rule};
@@ -300,5 +302,43 @@ async fn who_begins_after_a_loss_is_not_told_when_its_server_is_declared_anew() 
             run.end().await;
         }
         warm.close().await;
+    }
+}
+
+/// A48, A140: how long a shared session had lived says nothing of how long ago it was lost: who comes
+/// back in a moment is told, also where the session was older than a run may rest.
+#[tokio::test]
+async fn the_loss_of_an_old_session_is_no_old_loss() {
+    const MAY_REST: Duration = Duration::from_secs(2);
+    for then in POLICIES {
+        let (server, store) = (server(), Kept::new());
+        let life = || {
+            let shared = Server::http(LEDGER, server.url()).session_per(SessionPer::Identity);
+            let shared = shared.calls(Calls::SideBySide).on_state_loss(then);
+            let builder = Warmline::builder().server(shared).vault(kept::vault());
+            let builder = builder.limits(|limits| limits.run_idle = MAY_REST);
+            builder.store(store.clone()).build().unwrap()
+        };
+        let killed = life();
+        let run = killed.named("chat").unwrap();
+        let ledger = run.server(LEDGER).unwrap();
+        let opened = Instant::now();
+        // The wall clock counts here, which nobody can advance.
+        while opened.elapsed() <= MAY_REST + Duration::from_secs(1) {
+            counted(&ledger).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        server.control().forget_sessions();
+        let away = Rule::new(Fault::Reply(Canned::new(503, "{}").json()));
+        server.inject(away.on("initialize").always());
+        ledger.call("counter", json!({})).await.unwrap_err();
+        server.control().clear();
+        let next = life();
+        let run = next.named("chat").unwrap();
+        let told = run.server(LEDGER).unwrap().call("counter", json!({})).await;
+        assert!(says_so(then, &told), "{then:?}: {told:?}");
+        run.end().await;
+        next.close().await;
+        killed.close().await;
     }
 }

@@ -363,7 +363,8 @@ impl Connect {
         // What it tells on was told here.
         let owes = |had: &Record| had.untold_loss && !book.tells_on.load(Ordering::Relaxed);
         let is_lost = |had: &Record| is_loss && (is_known || had.left_state || owes(had));
-        let word = |had: &Record| is_lost(had).then(|| had.word_of_loss());
+        let now = clock::wall_seconds();
+        let word = |had: &Record| is_lost(had).then(|| had.word_of_loss(now));
         let outlives = book.records.outlives_process() && leaves_its_key(why);
         let stays = |had: &Record| word(had).filter(|_| outlives);
         let (records, id) = (&book.records, line.session_id());
