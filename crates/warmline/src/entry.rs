@@ -488,6 +488,18 @@ impl Entry {
         target
     }
 
+    /// The longest that its server may take to open a session.
+    pub(crate) fn opens_within(&self) -> Duration {
+        let settings = self.settings.load();
+        let times = &settings.times;
+        let before = match self.server.is_a_program() {
+            true => times.start,
+            false => times.connect.saturating_add(times.handshake),
+        };
+        let within = before.saturating_add(times.handshake);
+        settings.policy.create.unwrap_or(within)
+    }
+
     /// The era that is decided for this server: by its word, or by a version of it.
     pub(crate) fn decided_era(&self) -> Option<Era> {
         let settings = self.settings.load();

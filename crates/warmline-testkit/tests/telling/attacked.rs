@@ -319,6 +319,24 @@ async fn a_slow_first_contact_is_not_cut_by_the_wait_for_a_session() {
     world.finish().await;
 }
 
+/// P102: nor is any other opening: a program, or a handshake, has a limit of its own.
+#[tokio::test]
+async fn a_slow_opening_is_not_cut_by_the_wait_for_a_session() {
+    let world = World::with(Personality::legacy(), |server| {
+        server.with_policy(|policy| policy.wait = Duration::from_millis(300))
+    });
+    let met = world.warm.begin();
+    assert_eq!(count(&met.server(LEDGER).unwrap()).await, 1);
+    let slow = Fault::Delay(900, Moment::BeforeExecuting);
+    world.server.inject(Rule::new(slow).on("initialize"));
+    let run = world.warm.begin();
+    assert_eq!(count(&run.server(LEDGER).unwrap()).await, 1);
+    for run in [met, run] {
+        run.end().await;
+    }
+    world.finish().await;
+}
+
 /// A42, P24: the end of one run does not end the list that another waits for.
 #[tokio::test]
 async fn the_end_of_a_run_does_not_end_what_another_waits_for() {

@@ -70,6 +70,7 @@ impl<'a> Way<'a> {
         let until = Until {
             in_line: in_line.min(self.by),
             opened: clock::after(wait).min(self.by),
+            on_the_wire: clock::after(wait.max(self.entry.opens_within())).min(self.by),
         };
         match route.lease(self.caller, (self.want, turn), until).await {
             Ok(lease) => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
-use warmline_core::pool::{Event, Generation, WaiterId};
+use warmline_core::pool::{Event, Generation, Sharing, WaiterId};
 
 use super::cell::{Answer, CellOf, Stage, Unserved};
 use super::{Connector, How, wording};
@@ -20,6 +20,8 @@ pub(crate) struct Until {
     /// While one is being opened, which has a time of its own: whoever stood in line for long may
     /// still have a lost session healed.
     pub(crate) opened: Instant,
+    /// While the server is at it, which has limits of its own: programs start slowly.
+    pub(crate) on_the_wire: Instant,
 }
 
 impl From<Instant> for Until {
@@ -27,6 +29,7 @@ impl From<Instant> for Until {
         Self {
             in_line: by,
             opened: by,
+            on_the_wire: by,
         }
     }
 }
@@ -74,6 +77,9 @@ impl<C: Connector> Waiting<C> {
         if heard.is_err() && until.in_line < until.opened && self.is_being_opened() {
             heard = clock::timeout_at(until.opened, &mut self.heard).await;
         }
+        if heard.is_err() && until.opened < until.on_the_wire && self.is_on_the_wire() {
+            heard = clock::timeout_at(until.on_the_wire, &mut self.heard).await;
+        }
         match heard {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err(Unserved::AskAgain),
@@ -93,6 +99,16 @@ impl<C: Connector> Waiting<C> {
 
     fn is_being_opened(&self) -> bool {
         self.cell.enter(|inside, _, _| !inside.flights().is_empty())
+    }
+
+    /// Whether the server is about to give the session that this caller will have. What it gives
+    /// to one each is for whoever stood in line first.
+    fn is_on_the_wire(&self) -> bool {
+        self.cell.enter(|inside, _, _| {
+            let is_for_all = inside.core.policy().sharing == Sharing::SideBySide;
+            let mut flights = inside.flights().iter();
+            (is_for_all || self.how == How::Miss) && flights.any(|one| one.stage == Stage::Wire)
+        })
     }
 
     /// The time is over. An answer that came in the same moment counts.
