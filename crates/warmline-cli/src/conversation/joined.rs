@@ -10,6 +10,7 @@ use warmline::core::code::Code;
 use warmline::core::delivery::Delivery;
 use warmline::core::exchange::{Reply, Request, Trouble};
 use warmline::core::loss;
+use warmline::core::policy::SessionPer;
 use warmline::core::protocol::envelope::RpcError;
 use warmline::events::{Event, Heard, Subscription};
 use warmline::seal::{Purpose, Vault};
@@ -83,8 +84,11 @@ impl Joined {
         };
         let mut remarks = stumbles(&mut events, chosen).await;
         let stumbled = !remarks.is_empty();
-        remarks.extend(not_kept(&facts, (&chosen.name, chosen.then), &names.shown));
+        let of_run = (chosen.name.as_str(), chosen.then);
+        let shared = not_of_a_run(target.settings.policy.session_per);
+        remarks.extend(not_kept(&facts, shared, of_run, &names.shown));
         let note = noted(&warm, &facts, target, &names.plain, chosen);
+        let note = note.filter(|_| shared.is_none());
         let joined = Self {
             warm,
             run,
@@ -255,8 +259,23 @@ fn who(warm: &Warmline, chosen: &ChosenRun) -> IdentityHandle {
     warm.identity(&digest.hex())
 }
 
+/// What a server's sessions are held for, if that is decided, and it is no run.
+fn not_of_a_run(decided: Option<SessionPer>) -> Option<&'static str> {
+    match decided? {
+        SessionPer::Run => None,
+        SessionPer::Identity => Some("identity"),
+        SessionPer::Call => Some("call"),
+        SessionPer::Server => Some("server"),
+    }
+}
+
 /// Why the next command will find nothing, where that is so.
-fn not_kept(facts: &Facts, (run, then): (&str, Then), server: &str) -> Option<Remark> {
+fn not_kept(
+    facts: &Facts,
+    shared: Option<&str>,
+    (run, then): (&str, Then),
+    server: &str,
+) -> Option<Remark> {
     if then == Then::Ends {
         return None;
     }
@@ -267,7 +286,12 @@ fn not_kept(facts: &Facts, (run, then): (&str, Then), server: &str) -> Option<Re
         (Transport::HttpSse, _) => format!(
             "the session of `{server}` ends with its stream: run `{run}` keeps nothing of it yet"
         ),
-        (Transport::Http, _) => return keeps_nothing(facts, (run, then), server),
+        (Transport::Http, keeps) => {
+            return match shared.filter(|_| keeps) {
+                Some(per) => Some(held_otherwise(server, run, per)),
+                None => keeps_nothing(facts, (run, then), server),
+            };
+        },
     };
     Some(Remark {
         code: None,
@@ -275,6 +299,18 @@ fn not_kept(facts: &Facts, (run, then): (&str, Then), server: &str) -> Option<Re
         why: Some("nothing holds it between commands; `warmline up` starts what does".to_owned()),
         hint: None,
     })
+}
+
+/// The session of a run is left to its record; one that belongs to no run ends with its process.
+fn held_otherwise(server: &str, run: &str, per: &str) -> Remark {
+    Remark {
+        code: None,
+        what: format!(
+            "the session of `{server}` is not the run's and ends with this command: run `{run}` keeps nothing of it"
+        ),
+        why: Some(format!("its declaration says `session_per = \"{per}\"`")),
+        hint: Some("say `session_per = \"run\"`, or leave it out".to_owned()),
+    }
 }
 
 /// Says so where there is nothing that a run could keep.
@@ -424,7 +460,7 @@ mod tests {
                 said: None,
                 heard: None,
             };
-            let said = not_kept(&facts, ("trip", then), "demo").map(|remark| remark.what);
+            let said = not_kept(&facts, None, ("trip", then), "demo").map(|remark| remark.what);
             assert_eq!(said.is_some(), says.is_some(), "{transport:?} {said:?}");
             assert!(
                 said.unwrap_or_default().contains(says.unwrap_or_default()),

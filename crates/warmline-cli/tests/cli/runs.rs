@@ -61,6 +61,30 @@ fn two_commands_of_one_run_share_a_session_and_other_runs_do_not() {
     assert_eq!(server.violations(), Vec::<String>::new());
 }
 
+/// A203: a session that is held for no run is not kept for one, and that is said.
+#[test]
+fn who_decided_that_sessions_are_no_runs_is_told_that_nothing_is_kept() {
+    for per in ["identity", "server", "call"] {
+        let (warmline, server) = (Warmline::new(), server());
+        let url = server.url();
+        let file = format!("[servers.demo]\nurl = \"{url}\"\nsession_per = \"{per}\"\n");
+        warmline.write_user("warmline.toml", &file);
+        for _ in 0..2 {
+            let told = warmline.run(&["call", "demo", "counter", "--run", "trip"]);
+            assert_eq!(
+                (told.exit, told.stdout.trim()),
+                (0, r#"{"count":1}"#),
+                "{told}"
+            );
+            for said in ["run `trip` keeps nothing of it", per] {
+                assert!(told.stderr.contains(said), "{told}");
+            }
+        }
+        let ended = warmline.run(&["call", "demo", "counter", "--run", "trip", "--end-run"]);
+        assert_eq!((ended.exit, ended.stderr.as_str()), (0, ""), "{ended}");
+    }
+}
+
 #[test]
 fn the_answer_says_whose_session_it_was_and_what_it_cost() {
     let (warmline, server) = (Warmline::new(), server());
