@@ -86,7 +86,7 @@ pub use self::path::FoundBy;
 pub use self::probe::{Probe, Probed};
 pub(crate) use self::server::holds_a_login;
 pub use self::server::{
-    HeaderSource, HttpReach, Reach, Server, Sizes, StdioReach, Tether, Times, parse_url,
+    HeaderSource, HttpReach, Reach, Renewing, Server, Sizes, StdioReach, Tether, Times, parse_url,
 };
 pub use self::session::{Declared, Session};
 pub use self::stdio::{ChildEnded, ChildReport};

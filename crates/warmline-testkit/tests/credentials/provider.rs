@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::future::join_all;
 use serde_json::json;
+use warmline::Warmline;
 use warmline::core::code::Code;
 use warmline::core::delivery::Delivery;
-use warmline::core::exchange::Trouble;
+use warmline::core::exchange::{Answer, Trouble};
 use warmline::credentials::{Asked, CredentialProvider, Stepping, Token};
 use warmline::identity::IdentityName;
+use warmline::upstream::Declared;
 use warmline_testkit::{Canned, Fault, Rule};
 
 use crate::scene::{
@@ -208,4 +211,33 @@ async fn users_with_tokens_of_their_own_keep_a_session_each() {
     for run in runs {
         run.end().await;
     }
+}
+
+/// P53, A104: a person takes a while to answer, and the token does not last as long: the answer is
+/// shown with the next one, and its call goes on.
+#[tokio::test]
+async fn an_answer_is_sent_with_a_fresh_token() {
+    let asking = Declared {
+        capabilities: Bytes::from_static(br#"{"elicitation":{}}"#),
+        ..Declared::default()
+    };
+    let ledger = guarded("token-1");
+    let provider = Counting::default();
+    let server = declared(&ledger).provider(provider.clone());
+    let builder = Warmline::builder().server(server).declared(asking);
+    let warm = builder.build().unwrap();
+    let run = warm.begin();
+    let control = ledger.control();
+    let asked = run
+        .server("lamp")
+        .unwrap()
+        .call("ask_form", json!({ "rounds": 1 }))
+        .on_question(move |_| {
+            control.demand_token("token-2");
+            async { Answer::Result(Bytes::from_static(br#"{"action":"decline"}"#)) }
+        });
+    asked.await.unwrap().ok().unwrap();
+    assert_eq!(provider.asked(), 2);
+    assert_eq!(ledger.ledger().executions("ask_form"), 1);
+    run.end().await;
 }

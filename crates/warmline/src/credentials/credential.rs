@@ -22,7 +22,7 @@ use super::{Asked, CredentialSource, Lasts, Token, unavailable};
 use crate::clock::{self, Instant};
 use crate::identity::IdentityName;
 use crate::seal::{Purpose, Vault};
-use crate::upstream::HeaderSource;
+use crate::upstream::{HeaderSource, Renewing};
 
 /// One credential of a server, for one identity where it splits by identity.
 #[derive(Clone, Debug)]
@@ -203,6 +203,16 @@ impl Credential {
 impl HeaderSource for Credential {
     fn header(&self) -> Option<(HeaderName, HeaderValue)> {
         Self::header(self)
+    }
+
+    fn epoch(&self) -> u64 {
+        Self::epoch(self)
+    }
+
+    fn renewed(&self, refused: u64) -> Renewing<'_> {
+        Box::pin(async move {
+            self.can_refresh() && matches!(self.refresh(refused).await, Ok(Refreshed::New))
+        })
     }
 }
 

@@ -414,6 +414,8 @@ pub(crate) struct NotTaken {
     pub(crate) lost: Lost,
     /// Whether it may be taken another time.
     pub(crate) may_be_taken: bool,
+    /// Whether it was the credential that was not taken.
+    pub(crate) is_unauthorized: bool,
 }
 
 /// Posts a message that is only acknowledged: a notification, or the answer to a question.
@@ -443,6 +445,7 @@ pub(crate) async fn post_once(head: &Letterhead, own: &Own, body: Bytes) -> Resu
     let sent = head.way.endpoint.send(Method::POST, headers, body, by);
     let arrival = sent.await.map_err(|lost| NotTaken {
         may_be_taken: lost.trouble.reason != Reason::Timeout,
+        is_unauthorized: false,
         lost,
     })?;
     let status = arrival.status.as_u16();
@@ -453,6 +456,7 @@ pub(crate) async fn post_once(head: &Letterhead, own: &Own, body: Bytes) -> Resu
             ..lost
         },
         may_be_taken: matches!(status, 408 | 425 | 429 | 500 | 502..=504),
+        is_unauthorized: status == 401,
     })
 }
 

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use warmline_core::code::Reason;
 use warmline_core::exchange::Trouble;
 
-use super::answer::{self, NotTaken};
+use super::answer;
 use super::letterhead::Letterhead;
 use crate::clock;
 use crate::sync::Mutex;
@@ -126,20 +126,29 @@ pub(crate) struct Posting {
 }
 
 impl Posting {
-    /// Posts it until it is taken, or there were enough tries.
+    /// Posts it until it is taken, or there were enough tries. Who is asked may take longer than a
+    /// token lasts: another one is asked for once.
     async fn deliver(self) -> Result<(), Trouble> {
-        for pause in PAUSES {
+        let (mut pauses, mut may_renew) = (PAUSES.into_iter(), true);
+        loop {
+            let shown = self.head.epoch();
             let posted = answer::post_once(&self.head, &self.own, self.body.clone()).await;
-            let Err(NotTaken { lost, may_be_taken }) = posted else {
+            let Err(not_taken) = posted else {
                 return Ok(());
             };
-            let trouble = lost.trouble;
-            if !may_be_taken {
-                return Err(trouble);
+            if not_taken.is_unauthorized
+                && std::mem::take(&mut may_renew)
+                && self.head.renewed(shown).await
+            {
+                continue;
             }
+            let trouble = not_taken.lost.trouble;
+            let pause = pauses.next().filter(|_| not_taken.may_be_taken);
+            let Some(pause) = pause else {
+                return Err(trouble);
+            };
             let wanted = trouble.retry_after.unwrap_or_default();
             clock::sleep(pause.max(wanted).min(LONGEST_PAUSE)).await;
         }
-        answer::post(self.head, self.own, self.body).await
     }
 }

@@ -93,6 +93,19 @@ impl Letterhead {
         self.session_id.as_ref()?.to_str().ok()
     }
 
+    /// The number of the credential as it is now, to be said where it is refused.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.credential.as_ref().map_or(0, |source| source.epoch())
+    }
+
+    /// Asks for another credential than the one of that number; true if there is another.
+    pub(crate) async fn renewed(&self, refused: u64) -> bool {
+        match &self.credential {
+            Some(source) => source.renewed(refused).await,
+            None => false,
+        }
+    }
+
     /// Writes the headers of one request, with the credential as it is now, where none stand yet.
     pub(crate) fn write(&self, form: Form, own: &Own, map: &mut HeaderMap) {
         let always = &self.way.headers;

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::future::Future;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,7 +30,20 @@ pub trait HeaderSource: Send + Sync + fmt::Debug {
     /// The header as it is now; none where there is nothing to send. Values are marked sensitive
     /// on their way.
     fn header(&self) -> Option<(HeaderName, HeaderValue)>;
+
+    /// The number of what it gives now, to be said where a server refuses that.
+    fn epoch(&self) -> u64 {
+        0
+    }
+
+    /// Asks for another one where that number was refused; true if there is another.
+    fn renewed(&self, _refused: u64) -> Renewing<'_> {
+        Box::pin(std::future::ready(false))
+    }
 }
+
+/// Whether another header can be sent, once that is known.
+pub type Renewing<'a> = Pin<Box<dyn Future<Output = bool> + Send + 'a>>;
 
 /// An upstream MCP server as configured.
 #[derive(Clone, Debug)]
