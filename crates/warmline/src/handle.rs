@@ -14,6 +14,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::json;
+use warmline_core::code::Reason;
 use warmline_core::era::Era;
 use warmline_core::exchange::Trouble;
 use warmline_core::protocol::params::Params;
@@ -27,7 +28,7 @@ use crate::lease::Leased;
 use crate::route;
 use crate::server::Server;
 use crate::tools::{Tool, ToolList};
-use crate::upstream::{Declared, Facts, List, Listener, Notices};
+use crate::upstream::{Declared, Facts, HeaderSource as _, List, Listener, Notices};
 
 pub(crate) use building::named_params;
 pub use building::{Call, Outcome};
@@ -342,10 +343,23 @@ impl ServerHandle {
     /// # Errors
     /// With what kept it from being delivered.
     pub async fn notify(&self, method: &str, params: &[u8]) -> Result<()> {
-        let Some(line) = call::line(&self.caller, &self.entry()?) else {
+        let entry = self.entry()?;
+        let Some(line) = call::line(&self.caller, &entry) else {
             return Ok(());
         };
-        let told = line.tell(method, params).await;
+        let vault = &self.caller.engine.shared().vault;
+        let credential = entry.credential(&self.caller.who, vault);
+        let shown = credential
+            .as_ref()
+            .map_or(0, |credential| credential.epoch());
+        let mut told = line.tell(method, params).await;
+        // As with every other request: once more with a fresh token.
+        if let (Err(lost), Some(credential)) = (&told, credential)
+            && lost.trouble.reason == Reason::Unauthorized
+            && credential.renewed(shown).await
+        {
+            told = line.tell(method, params).await;
+        }
         told.map_err(|lost| Error::new(lost.trouble, lost.delivery))
     }
 

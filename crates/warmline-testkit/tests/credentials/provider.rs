@@ -241,3 +241,20 @@ async fn an_answer_is_sent_with_a_fresh_token() {
     assert_eq!(ledger.ledger().executions("ask_form"), 1);
     run.end().await;
 }
+
+/// P53, A104: a notification that a server refuses for its token is told with the next one.
+#[tokio::test]
+async fn a_notification_is_told_with_a_fresh_token() {
+    let ledger = guarded("token-1");
+    let provider = Counting::default();
+    let warm = engine(declared(&ledger).provider(provider.clone()));
+    let run = warm.begin();
+    count_in(&run).await;
+    ledger.control().demand_token("token-2");
+    let server = run.server("lamp").unwrap();
+    let changed = "notifications/roots/list_changed";
+    server.notify(changed, b"{}").await.unwrap();
+    assert_eq!(provider.asked(), 2);
+    assert_eq!(count_in(&run).await, 2);
+    run.end().await;
+}

@@ -414,8 +414,6 @@ pub(crate) struct NotTaken {
     pub(crate) lost: Lost,
     /// Whether it may be taken another time.
     pub(crate) may_be_taken: bool,
-    /// Whether it was the credential that was not taken.
-    pub(crate) is_unauthorized: bool,
 }
 
 /// Posts a message that is only acknowledged: a notification, or the answer to a question.
@@ -445,7 +443,6 @@ pub(crate) async fn post_once(head: &Letterhead, own: &Own, body: Bytes) -> Resu
     let sent = head.way.endpoint.send(Method::POST, headers, body, by);
     let arrival = sent.await.map_err(|lost| NotTaken {
         may_be_taken: lost.trouble.reason != Reason::Timeout,
-        is_unauthorized: false,
         lost,
     })?;
     let status = arrival.status.as_u16();
@@ -456,7 +453,6 @@ pub(crate) async fn post_once(head: &Letterhead, own: &Own, body: Bytes) -> Resu
             ..lost
         },
         may_be_taken: matches!(status, 408 | 425 | 429 | 500 | 502..=504),
-        is_unauthorized: status == 401,
     })
 }
 
@@ -497,6 +493,14 @@ async fn accepted(way: &Way, arrival: Arrival, by: Instant) -> Result<(), Lost> 
         standing: Stream::None,
     });
     let delivery = match meaning {
+        // What helps is another credential, not another message.
+        Meaning::Refused {
+            reason: Reason::Unauthorized,
+            ..
+        } => {
+            trouble = said.trouble(way.server(), status, Reason::Unauthorized, &body);
+            Delivery::Refused
+        },
         Meaning::Refused { .. } => Delivery::Refused,
         Meaning::Answer(_) | Meaning::Wait | Meaning::Unknown { .. } => {
             trouble.code = Code::AnswerLost;

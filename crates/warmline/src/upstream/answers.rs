@@ -136,7 +136,7 @@ impl Posting {
             let Err(not_taken) = posted else {
                 return Ok(());
             };
-            if not_taken.is_unauthorized
+            if not_taken.lost.trouble.reason == Reason::Unauthorized
                 && std::mem::take(&mut may_renew)
                 && self.head.renewed(shown).await
             {
