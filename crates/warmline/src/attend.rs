@@ -10,23 +10,26 @@
 //!
 //! [`ServerHandle::attend`]: crate::ServerHandle::attend
 
+mod repeats;
 mod seat;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
 use warmline_core::exchange::{Question, QuestionKind};
 use warmline_core::key::Identity;
+use warmline_core::pool::Generation;
 
+use self::repeats::{By, Repeats};
 use crate::clock;
 use crate::connect::{Setup, updated};
 use crate::engine::Caller;
 use crate::entry::Entry;
 use crate::sync::Mutex;
-use crate::upstream::{Asked, Notices, Roomy, Whose, concerns_all};
+use crate::upstream::{Asked, Notices, Roomy, Speaker, Whose, concerns_all};
 
 /// More questions than these are not put to those who attend one session at a time.
 const MAX_ASKED: usize = 32;
@@ -76,6 +79,8 @@ impl Default for Attendance {
 pub(crate) struct Audience {
     places: Mutex<Vec<Arc<Place>>>,
     asked: AtomicUsize,
+    /// The newest session that they were told took the place of another.
+    replaced_by: AtomicU32,
 }
 
 /// Somebody who attends.
@@ -88,8 +93,20 @@ struct Place {
     streams: AtomicBool,
     /// Whether it is the one who hears of lists for all of its identity.
     lists: AtomicBool,
+    /// What it was told of lists.
+    repeats: Repeats,
     /// Something is different: a session came, an order was given, a stream ended.
     changed: Notify,
+}
+
+impl Place {
+    /// Tells what is news here.
+    fn tell(&self, method: &str, params: &[u8], by: By) {
+        let asked = self.ear.asked_for_list(method);
+        if self.repeats.is_news(method, by, asked) {
+            self.ear.notice(method, params);
+        }
+    }
 }
 
 impl Attendance {
@@ -106,22 +123,25 @@ impl Attendance {
 
     /// Lays the part down, and lets the others take it.
     fn disclaim(&self, place: &Place) {
-        if place.lists.swap(false, Ordering::Relaxed) {
-            for other in of(&self.places.lock(), place.who) {
-                other.changed.notify_one();
-            }
+        if !place.lists.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        let others: Vec<_> = of(&self.places.lock(), place.who).cloned().collect();
+        for other in others {
+            other.repeats.forget();
+            other.changed.notify_one();
         }
     }
 
     /// Tells all of an identity who have no stream of their own and were not told yet.
-    fn tell(&self, who: Identity, told: &[Arc<Place>], (method, params): (&str, &[u8])) {
+    fn tell(&self, who: Identity, told: &[Arc<Place>], (method, params): (&str, &[u8]), by: By) {
         let is_told = |place: &Arc<Place>| told.iter().any(|one| Arc::ptr_eq(one, place));
         let without: Vec<_> = of(&self.places.lock(), who)
             .filter(|place| !place.streams.load(Ordering::Relaxed) && !is_told(place))
             .cloned()
             .collect();
         for place in without {
-            place.ear.notice(method, params);
+            place.tell(method, params, by);
         }
     }
 }
@@ -141,6 +161,12 @@ impl Audience {
         for place in self.places.lock().iter() {
             place.changed.notify_one();
         }
+    }
+
+    /// Whether this session took the place of another, and nobody here was told so.
+    fn is_replaced_by(&self, newest: Generation) -> bool {
+        let newest = newest.number();
+        self.replaced_by.fetch_max(newest, Ordering::Relaxed) < newest
     }
 }
 
@@ -181,8 +207,8 @@ impl Notices for Told {
         self.telling(|telling| telling.notice(method, params));
     }
 
-    fn for_all(&self, method: &str, params: &[u8]) -> Vec<Whose> {
-        self.telling(|telling| telling.for_all(method, params))
+    fn for_all(&self, method: &str, params: &[u8], by: Speaker) -> Vec<Whose> {
+        self.telling(|telling| telling.for_all(method, params, by))
     }
 
     fn behind(&self) -> Option<Roomy<'_>> {
@@ -207,8 +233,8 @@ impl Notices for Setup {
         Telling::of(self).notice(method, params);
     }
 
-    fn for_all(&self, method: &str, params: &[u8]) -> Vec<Whose> {
-        Telling::of(self).for_all(method, params)
+    fn for_all(&self, method: &str, params: &[u8], by: Speaker) -> Vec<Whose> {
+        Telling::of(self).for_all(method, params, by)
     }
 
     fn behind(&self) -> Option<Roomy<'_>> {
@@ -259,26 +285,29 @@ impl<'a> Telling<'a> {
     }
 
     fn notice(&self, method: &str, params: &[u8]) {
-        drop(self.for_all(method, params));
+        drop(self.for_all(method, params, Speaker::default()));
     }
 
     /// Tells all who attend, and says whose calls need not tell it again.
-    fn for_all(&self, method: &str, params: &[u8]) -> Vec<Whose> {
+    fn for_all(&self, method: &str, params: &[u8], by: Speaker) -> Vec<Whose> {
         self.entry.notice(method, params);
         let is_everybodys = self.setup.is_some_and(Setup::is_everybodys);
         if is_everybodys && !concerns_all(method) {
             self.entry.metrics.notices_withheld.one_more();
             return Vec::new();
         }
+        let told = self.tell(method, params, By::Session(by));
+        told.iter().filter_map(|place| place.ear.whose()).collect()
+    }
+
+    /// Tells all who attend, and those who hear of lists by one of them. Gives the former.
+    fn tell(&self, method: &str, params: &[u8], by: By) -> Vec<Arc<Place>> {
         let listeners = self.listeners(method, params);
         for place in &listeners {
-            place.ear.notice(method, params);
+            place.tell(method, params, by);
         }
-        self.fan_out(&listeners, method, params);
+        self.fan_out(&listeners, (method, params), by);
         listeners
-            .iter()
-            .filter_map(|place| place.ear.whose())
-            .collect()
     }
 
     /// Ends when all who attend keep up.
@@ -298,14 +327,14 @@ impl<'a> Telling<'a> {
     }
 
     /// Tells whoever has no stream of their own, where this session hears for them.
-    fn fan_out(&self, listeners: &[Arc<Place>], method: &str, params: &[u8]) {
+    fn fan_out(&self, listeners: &[Arc<Place>], (method, params): (&str, &[u8]), by: By) {
         let of_a_list = method.ends_with("/list_changed");
         let lister = listeners
             .iter()
             .find(|place| place.lists.load(Ordering::Relaxed));
         if let (true, Some(lister)) = (of_a_list, lister) {
             let attendance = &self.entry.attendance;
-            attendance.tell(lister.who, listeners, (method, params));
+            attendance.tell(lister.who, listeners, (method, params), by);
         }
     }
 

@@ -10,6 +10,7 @@ pub(crate) mod clients;
 mod gathering;
 mod greeting;
 mod levels;
+mod lists;
 mod merged;
 mod refusal;
 mod request;

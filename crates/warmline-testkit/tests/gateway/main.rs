@@ -51,6 +51,7 @@ mod standing;
 mod staying;
 mod straight;
 mod streamed;
+mod told_once;
 mod tracing_context;
 mod turned_out;
 mod verbatim;

@@ -25,11 +25,11 @@ const LAST: &str = "note:///last";
 
 /// What is heard on a stream: methods, and the resources that were updated.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<String>>>);
+pub(super) struct Log(Arc<Mutex<Vec<String>>>);
 
 impl Log {
     /// Reads a stream to its end, in the background.
-    fn of(mut stream: Response) -> Self {
+    pub(super) fn of(mut stream: Response) -> Self {
         let log = Self::default();
         let heard = log.clone();
         tokio::spawn(async move {
@@ -42,12 +42,12 @@ impl Log {
         log
     }
 
-    fn has(&self, word: &str) -> bool {
+    pub(super) fn has(&self, word: &str) -> bool {
         self.0.lock().unwrap().iter().any(|heard| heard == word)
     }
 
     /// All but what showed that somebody listens.
-    fn heard(&self) -> Vec<String> {
+    pub(super) fn heard(&self) -> Vec<String> {
         let heard = self.0.lock().unwrap();
         heard
             .iter()
@@ -57,7 +57,7 @@ impl Log {
     }
 
     /// Waits until what the session says is heard here.
-    async fn is_told(&self, control: &Control) {
+    pub(super) async fn is_told(&self, control: &Control) {
         until("it is told", || {
             control.update_resource(READY);
             self.has(READY)

@@ -18,7 +18,8 @@ use tokio::sync::Notify;
 use warmline_core::code::Reason;
 use warmline_core::era::Era;
 
-use super::Place;
+use super::repeats::{By, LISTS, Repeats};
+use super::{Place, Telling};
 use crate::call;
 use crate::clock::{self, Instant};
 use crate::connect::{Connect, Line};
@@ -38,8 +39,6 @@ const OPEN_AFTER: Duration = Duration::from_secs(1);
 /// How long to wait before a server that refused a credential is asked for a stream again, and
 /// twice as long each time.
 const DENIED_FOR: Duration = Duration::from_secs(1);
-/// What a server may have other ones of.
-const LISTS: [&str; 3] = ["tools", "prompts", "resources"];
 
 /// Attends on whatever key serves the caller, as long as the caller can be served.
 pub(super) async fn stand(caller: Caller, entry: Arc<Entry>, ear: Arc<dyn Notices>) {
@@ -134,6 +133,7 @@ impl<'a> Seat<'a> {
             ear,
             streams: AtomicBool::new(false),
             lists: AtomicBool::new(false),
+            repeats: Repeats::default(),
             changed: Notify::new(),
         });
         let seat = (place.who, place.number);
@@ -175,10 +175,7 @@ impl<'a> Seat<'a> {
                 continue;
             };
             let line = Arc::clone(&seen.session);
-            // A session that takes the place of another may have other lists.
-            if before.is_some_and(|before| before.line.as_ptr() != Arc::as_ptr(&line)) {
-                self.lists_may_differ(&line);
-            }
+            self.compare(before.as_ref(), &seen);
             before = Some(Before {
                 line: Arc::downgrade(&line),
                 facts: Arc::clone(line.shared_facts()),
@@ -217,6 +214,16 @@ impl<'a> Seat<'a> {
         }
     }
 
+    /// A session that takes the place of another may have other lists. Whoever notices first tells
+    /// all who attend it.
+    fn compare(&self, before: Option<&Before>, seen: &Seen<Connect>) {
+        let is_other = before.is_some_and(|it| it.line.as_ptr() != Arc::as_ptr(&seen.session));
+        let audience = &self.cell.setup().aside().audience;
+        if is_other && audience.is_replaced_by(seen.generation) {
+            self.lists_may_differ(&seen.session);
+        }
+    }
+
     /// Listens to a session until its stream is over, or something else is different.
     async fn listen(&self, line: &Arc<Line>) -> Option<Stood> {
         self.place.streams.store(true, Ordering::Relaxed);
@@ -225,6 +232,9 @@ impl<'a> Seat<'a> {
             () = self.place.changed.notified() => None,
         };
         self.place.streams.store(false, Ordering::Relaxed);
+        if stood.is_some() {
+            self.place.repeats.forget();
+        }
         stood
     }
 
@@ -303,7 +313,8 @@ impl<'a> Seat<'a> {
         }
     }
 
-    /// What the server said of its lists was not heard for a while: they may be others by now.
+    /// What the server said of its lists was not heard for a while: they may be others by now, for
+    /// all who attend this session.
     fn lists_may_differ(&self, line: &Line) {
         self.entry.forget_lists();
         let capabilities = line.facts().capabilities.clone();
@@ -314,12 +325,7 @@ impl<'a> Seat<'a> {
                 continue;
             }
             let method = format!("notifications/{list}/list_changed");
-            self.place.ear.notice(&method, b"{}");
-            if self.place.lists.load(Ordering::Relaxed) {
-                let told = std::slice::from_ref(&self.place);
-                let attendance = &self.entry.attendance;
-                attendance.tell(self.place.who, told, (&method, b"{}"));
-            }
+            Telling::of(self.cell.setup()).tell(&method, b"{}", By::Ourselves);
         }
     }
 

@@ -37,7 +37,7 @@ use super::http::{Arrival, BodyKind, Lost};
 use super::letterhead::{Form, Letterhead};
 use super::limits::{Ids, Limits};
 use super::listener::Listener;
-use super::notices::Hearing;
+use super::notices::{Hearing, Speaker};
 use super::pipes::write_legacy;
 use super::session::{Declared, Standing, not_kept};
 use super::stream::{Pause, Watch};
@@ -213,6 +213,7 @@ impl LegacyHttp {
         let mut watch = Watch::new(id, limits, listener);
         watch.own = request.headers().to_vec();
         watch.hearing = self.hearing.clone();
+        watch.speaker = Speaker::of(&**self);
         watch.version = self.voice.head.version();
         watch.back = Some(&self.voice);
         let sent = if let Questions::Expected(head_start) = self.questions {

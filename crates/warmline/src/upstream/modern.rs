@@ -25,7 +25,7 @@ use super::limits::{Digits, Ids, Limits};
 use super::listener::Listener;
 use super::lists::{self, List};
 use super::mirrors::{Mirrors, NotMirrored};
-use super::notices::Hearing;
+use super::notices::{Hearing, Speaker};
 use super::session::{Declared, Standing};
 use super::stream::{Pause, Watch};
 use crate::clock;
@@ -141,6 +141,7 @@ impl ModernHttp {
             Ok(arrival) => {
                 let mut watch = Watch::new(id, limits, listener);
                 watch.hearing = self.hearing.clone();
+                watch.speaker = Speaker::of(self);
                 self.read(arrival, request, watch).await
             },
             Err(lost) => answer::lost(lost, request),

@@ -32,8 +32,10 @@ pub trait Notices: Send + Sync + fmt::Debug {
     /// Something was told; `params` is a raw JSON object.
     fn notice(&self, method: &str, params: &[u8]);
 
-    /// The same for what concerns everybody. Says whose calls need not tell it again.
-    fn for_all(&self, method: &str, params: &[u8]) -> Vec<Whose> {
+    /// The same for what concerns everybody, by the session that says it. Says whose calls need not
+    /// tell it again.
+    fn for_all(&self, method: &str, params: &[u8], by: Speaker) -> Vec<Whose> {
+        let _ = by;
         self.notice(method, params);
         self.whose().into_iter().collect()
     }
@@ -46,6 +48,14 @@ pub trait Notices: Send + Sync + fmt::Debug {
     /// The client session that it is for, by its name. Of clients that share a session only those
     /// hear of a resource that asked for it. None: it stands for all.
     fn client(&self) -> Option<Digest> {
+        None
+    }
+
+    /// How often whoever hears it asked for the list that a notice of this method says has changed:
+    /// what several sessions tell of one change is told once to who has not asked since. None:
+    /// that is not known, and all of it is told.
+    fn asked_for_list(&self, method: &str) -> Option<u32> {
+        let _ = method;
         None
     }
 
@@ -71,6 +81,17 @@ pub trait Notices: Send + Sync + fmt::Debug {
     /// Something was asked that may be of calls of several callers: it was refused.
     fn nobodys(&self, kind: QuestionKind) {
         let _ = kind;
+    }
+}
+
+/// Which session says something, for as long as it lives; by default none that anybody knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Speaker(usize);
+
+impl Speaker {
+    /// The session that this is of alone.
+    pub fn of<T: ?Sized>(session: &T) -> Self {
+        Self(std::ptr::from_ref(session).cast::<()>().addr())
     }
 }
 
@@ -190,12 +211,12 @@ impl Hearing {
     }
 
     /// Tells what concerns everybody, and says whose calls need not tell it again.
-    pub(crate) fn tell_all(&self, message: &Message) -> Vec<Whose> {
+    pub(crate) fn tell_all(&self, message: &Message, by: Speaker) -> Vec<Whose> {
         let (Some(notices), Some(method)) = (&self.0, message.method()) else {
             return Vec::new();
         };
         let params = message.params().unwrap_or_else(unsaid);
-        notices.for_all(method, &params)
+        notices.for_all(method, &params, by)
     }
 
     /// Waits for those who hear it where they are behind, for a while.
@@ -211,7 +232,12 @@ impl Hearing {
     }
 
     /// Tells what came on the stream of a call to those others whom it concerns.
-    pub(crate) fn tell_beside(&self, message: &Message, caller: Option<Whose>) -> Beside {
+    pub(crate) fn tell_beside(
+        &self,
+        message: &Message,
+        by: Speaker,
+        caller: Option<Whose>,
+    ) -> Beside {
         let is_for_others = match concerns(message) {
             Some(Concerns::Everybody) => true,
             // Nobody listens to the call.
@@ -221,7 +247,7 @@ impl Hearing {
         if !is_for_others {
             return Beside::ForItsCaller;
         }
-        let told = self.tell_all(message);
+        let told = self.tell_all(message, by);
         match caller {
             Some(caller) if !told.contains(&caller) => Beside::ForItsCaller,
             Some(_) | None => Beside::Told,

@@ -18,7 +18,7 @@ use super::fair::Share;
 use super::http::{Arrival, Cut};
 use super::limits::Limits;
 use super::listener::{self, Back, Came, LARGE, Listener, Open, Turn};
-use super::notices::{Beside, Hearing};
+use super::notices::{Beside, Hearing, Speaker};
 use super::pace::ASK_AFTER;
 use super::whose;
 use crate::clock::{self, Instant};
@@ -42,6 +42,8 @@ pub(crate) struct Watch<'a> {
     pub(crate) standing: Option<Call>,
     /// Who hears what concerns everybody and comes on this stream.
     pub(crate) hearing: Hearing,
+    /// Which session it is told by.
+    pub(crate) speaker: Speaker,
     /// The headers of this call alone: whatever is sent for it carries them.
     pub(crate) own: Vec<(HeaderName, HeaderValue)>,
     /// Whether the listener gave room for the event under way.
@@ -116,6 +118,7 @@ impl<'a> Watch<'a> {
             bad: None,
             standing: None,
             hearing: Hearing::default(),
+            speaker: Speaker::default(),
             own: Vec::new(),
             has_room: false,
             version: None,
@@ -282,20 +285,23 @@ impl<'a> Watch<'a> {
 
     fn heed_one(&mut self, text: Bytes) -> Option<Pause> {
         match Message::split(text) {
-            Ok(message) => match self.hearing.tell_beside(&message, self.listener.whose()) {
-                Beside::ForItsCaller => match self.heed_message(message) {
-                    Some(Pause::Ask(asking)) => Some(Pause::Ask(Asking {
-                        came: Came::WithItsCall,
-                        ..asking
-                    })),
-                    pause => pause,
-                },
-                Beside::Told => {
-                    self.told += message.raw().len();
-                    self.before = Before::Something;
-                    self.limits.sign_of_life();
-                    None
-                },
+            Ok(message) => {
+                let caller = self.listener.whose();
+                match self.hearing.tell_beside(&message, self.speaker, caller) {
+                    Beside::ForItsCaller => match self.heed_message(message) {
+                        Some(Pause::Ask(asking)) => Some(Pause::Ask(Asking {
+                            came: Came::WithItsCall,
+                            ..asking
+                        })),
+                        pause => pause,
+                    },
+                    Beside::Told => {
+                        self.told += message.raw().len();
+                        self.before = Before::Something;
+                        self.limits.sign_of_life();
+                        None
+                    },
+                }
             },
             Err(malformed) => {
                 self.bad = Some(malformed.to_string());

@@ -33,7 +33,7 @@ use super::legacy::Stood;
 use super::letterhead::{Form, Letterhead};
 use super::limits::{Ids, Limits};
 use super::listener::{Listener, Spoken};
-use super::notices::Hearing;
+use super::notices::{Hearing, Speaker};
 use super::pace::ASK_AFTER;
 use super::pipes::{notification, write_legacy};
 use super::session::Standing;
@@ -343,7 +343,10 @@ fn route(up: &Arc<Up>, calls: &Calls, text: Bytes) -> Result<(), &'static str> {
     match calls.route(message) {
         Routed::Done => {},
         Routed::Unheard(notice) => up.hearing.tell(&notice),
-        Routed::ForAll(notice) => calls.tell_callers(&notice, &up.hearing.tell_all(&notice)),
+        Routed::ForAll(notice) => {
+            let told = up.hearing.tell_all(&notice, Speaker::of(&**up));
+            calls.tell_callers(&notice, &told);
+        },
         Routed::Answer(id, spoken) => up.voice.answer(&id, spoken, &[]),
         Routed::Stray(stray) => up.hearing.ask(&up.aside, stray, answering(up)),
         Routed::OneCallers(whose, stray, question) => {

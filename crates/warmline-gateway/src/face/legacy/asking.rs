@@ -308,6 +308,10 @@ impl Notices for StandingEar {
         Some(Whose::of(&*self.client))
     }
 
+    fn asked_for_list(&self, method: &str) -> Option<u32> {
+        self.client.lists.asked(method)
+    }
+
     fn behind(&self) -> Option<Roomy<'_>> {
         self.lane.behind_for_a_while()
     }

@@ -21,6 +21,7 @@ use warmline::{Attending, Run, ServerHandle, clock};
 
 use super::asking::{Questions, StandingEar};
 use super::gathering::Missed;
+use super::lists::ListsAsked;
 use super::refusal::Refusal;
 use super::way::{Coming, NamedWay, Way, enter, identity, named_run, route};
 use crate::Shared;
@@ -48,6 +49,8 @@ pub(crate) struct Client {
     pub(super) questions: Questions,
     /// The level from which on it hears log lines, as far as it is known: its place, from one.
     pub(super) level: AtomicU8,
+    /// How often it asked for its lists.
+    pub(super) lists: ListsAsked,
     /// Servers that were left out of its lists.
     pub(super) missed: Missed,
     /// The stream that stands, if one does.
@@ -264,6 +267,7 @@ impl Client {
             calls: Mutex::default(),
             questions: Questions::default(),
             level: AtomicU8::new(0),
+            lists: ListsAsked::default(),
             missed: Missed::default(),
             standing: Mutex::default(),
             run_anew: Notify::new(),

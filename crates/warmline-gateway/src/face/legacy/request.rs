@@ -127,6 +127,7 @@ pub(super) async fn calling(
     seat: Seat<'_>,
 ) -> Result<Calling, Refusal> {
     let method = message.method().unwrap_or_default();
+    client.lists.note(method);
     let said = visit.shared.audit.is_some().then(|| params.clone());
     let calling = if visit.target.server.is_none() {
         Box::pin(merged::calling(visit, client, method, params, seat)).await

@@ -23,7 +23,7 @@ use crate::clock;
 use crate::upstream::aside::Aside;
 use crate::upstream::children::CountedChild;
 use crate::upstream::fair::Share;
-use crate::upstream::notices::Hearing;
+use crate::upstream::notices::{Hearing, Speaker};
 use crate::upstream::pace::ASK_AFTER;
 use crate::upstream::process::{Exit, Process};
 use crate::upstream::server::Tether;
@@ -406,7 +406,7 @@ impl Output {
         };
         match taken {
             Taken::ForAll(notice) => {
-                let told = self.hearing.tell_all(&notice);
+                let told = self.hearing.tell_all(&notice, Speaker::of(&**desk));
                 self.reading = desk.tell_callers(&notice, &told);
             },
             Taken::Aside(notice) => self.hearing.tell(&notice),

@@ -19,6 +19,7 @@ use crate::clock;
 use crate::upstream::calls::{Calls, Routed};
 use crate::upstream::fair::Share;
 use crate::upstream::http::Arrival;
+use crate::upstream::notices::Speaker;
 use crate::upstream::pace::ASK_AFTER;
 
 /// The reading of a stream.
@@ -132,7 +133,7 @@ impl Reading {
             Routed::Done => {},
             Routed::Unheard(notice) => session.hearing.tell(&notice),
             Routed::ForAll(notice) => {
-                let told = session.hearing.tell_all(&notice);
+                let told = session.hearing.tell_all(&notice, Speaker::of(&**session));
                 self.calls.tell_callers(&notice, &told);
             },
             Routed::Answer(id, spoken) => session.voice.answer(&id, spoken, &[]),

@@ -1,0 +1,191 @@
+//! A list that changed is told once to each client, whichever sessions tell of it; and it is told.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use warmline_testkit::{Control, Personality};
+
+use super::merged_world::ask;
+use super::noticed::Log;
+use super::wire::Legacy;
+use super::world::{World, until};
+
+const PATH: &str = "/servers/ledger/mcp";
+const RUN: &str = "/runs/together/servers/ledger/mcp";
+const TOOLS_CHANGED: &str = "notifications/tools/list_changed";
+const PROMPTS_CHANGED: &str = "notifications/prompts/list_changed";
+const RESOURCES_CHANGED: &str = "notifications/resources/list_changed";
+const LAST: &str = "note:///last";
+
+fn say(control: &Control, method: &str) {
+    control.say(&json!({ "jsonrpc": "2.0", "method": method, "params": {} }));
+}
+
+/// How often a word was heard.
+fn times(log: &Log, word: &str) -> usize {
+    log.heard().iter().filter(|heard| *heard == word).count()
+}
+
+/// Two clients of Alice's, with a session each: the lists of both are heard on that of the first.
+async fn two_sessions(world: &World) -> [(Legacy, Log); 2] {
+    let control = world.server.control();
+    let first = world.greet_as_alice(PATH).await;
+    first.count().await;
+    let of_first = Log::of(first.get(None).await);
+    until("one stream is held", || control.standing_streams() == 1).await;
+    let second = world.greet_as_alice(PATH).await;
+    second.count().await;
+    let of_second = Log::of(second.get(None).await);
+    until("the second hears of lists", || {
+        say(&control, PROMPTS_CHANGED);
+        of_second.has(PROMPTS_CHANGED)
+    })
+    .await;
+    assert_eq!(control.standing_streams(), 1);
+    [(first, of_first), (second, of_second)]
+}
+
+/// Waits until each of these heard all that was said until now.
+async fn all_heard(control: &Control, logs: [&Log; 2]) {
+    say(control, RESOURCES_CHANGED);
+    for log in logs {
+        until("the last was heard", || log.has(RESOURCES_CHANGED)).await;
+    }
+}
+
+/// mcp-spec T32: a change that a client's own session tells on a call, and another session of its
+/// identity on the stream that is held for lists, is one change.
+#[tokio::test]
+async fn a_change_that_two_sessions_tell_is_told_once() {
+    let world = World::of_alice(Personality::legacy()).await;
+    let control = world.server.control();
+    let [(first, of_first), (second, of_second)] = two_sessions(&world).await;
+    second.call("change_tools", json!({})).await;
+    all_heard(&control, [&of_first, &of_second]).await;
+    for log in [&of_first, &of_second] {
+        assert_eq!(times(log, TOOLS_CHANGED), 1);
+    }
+    first.delete().await;
+    second.delete().await;
+    world.finish().await;
+}
+
+/// mcp-spec T32: what comes after a client has read the list is another change, and so is what one
+/// session tells twice.
+#[tokio::test]
+async fn no_change_is_taken_for_one_that_was_told() {
+    let world = World::of_alice(Personality::legacy()).await;
+    let control = world.server.control();
+    let [(first, of_first), (second, of_second)] = two_sessions(&world).await;
+    second.call("change_tools", json!({})).await;
+    until("it was heard", || of_second.has(TOOLS_CHANGED)).await;
+    let listed: Value = ask(&second, "tools/list", json!({})).await;
+    assert!(listed["result"].is_object(), "{listed}");
+    let before = times(&of_second, TOOLS_CHANGED);
+    control.change_tools();
+    until("the next was heard", || {
+        times(&of_second, TOOLS_CHANGED) == before + 1
+    })
+    .await;
+    for expected in 2..=4 {
+        control.change_tools();
+        until("each was heard", || {
+            times(&of_second, TOOLS_CHANGED) == before + expected
+        })
+        .await;
+    }
+    all_heard(&control, [&of_first, &of_second]).await;
+    assert_eq!(times(&of_second, TOOLS_CHANGED), before + 4);
+    first.delete().await;
+    second.delete().await;
+    world.finish().await;
+}
+
+/// Waits until the streams of all sessions that were forgotten were asked for again, in vain.
+async fn asked_again(world: &World, streams: usize) {
+    let ledger = world.server.ledger();
+    let before = ledger.received("GET");
+    world.server.control().forget_sessions();
+    while ledger.received("GET") < before + streams {
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_millis(100)).await;
+        tokio::time::resume();
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+async fn subscribe(client: &Legacy) {
+    let answer = ask(client, "resources/subscribe", json!({ "uri": LAST })).await;
+    assert_eq!(answer["result"], json!({}), "{answer}");
+}
+
+/// mcp-spec T32: lists may be others after a heal. Who has a stream of its own hears that
+/// once, not also from the session that hears for all of its identity, whichever that is.
+#[tokio::test]
+async fn after_a_heal_of_two_sessions_each_client_is_told_once() {
+    let world = World::of_alice(Personality::legacy()).await;
+    let control = world.server.control();
+    let clients = two_sessions(&world).await;
+    for (client, _) in &clients {
+        subscribe(client).await;
+    }
+    until("each has a stream", || control.standing_streams() == 2).await;
+    for heal in 1..=5 {
+        asked_again(&world, 2).await;
+        for (client, _) in &clients {
+            client.count().await;
+        }
+        until("each has a stream", || control.standing_streams() == 2).await;
+        for (client, log) in &clients {
+            let before = times(log, LAST);
+            until("the last was heard", || {
+                control.update_resource(LAST);
+                times(log, LAST) > before
+            })
+            .await;
+            assert_eq!(times(log, TOOLS_CHANGED), heal);
+            let listed = ask(client, "tools/list", json!({})).await;
+            assert!(listed["result"].is_object(), "{listed}");
+        }
+    }
+    for (client, _) in &clients {
+        client.delete().await;
+    }
+    world.finish().await;
+}
+
+/// mcp-spec T32: the same where clients share the session that was lost.
+#[tokio::test]
+async fn after_a_heal_of_a_session_that_is_shared_each_client_is_told_once() {
+    let world = World::new(Personality::legacy()).await;
+    let control = world.server.control();
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        let client = Legacy::greet(&world, RUN, "2025-11-25", json!({})).await;
+        subscribe(&client).await;
+        let log = Log::of(client.get(None).await);
+        until("it is told", || {
+            say(&control, PROMPTS_CHANGED);
+            log.has(PROMPTS_CHANGED)
+        })
+        .await;
+        clients.push((client, log));
+    }
+    asked_again(&world, 1).await;
+    for (client, _) in &clients {
+        client.count().await;
+    }
+    until("it is listened to", || control.standing_streams() == 1).await;
+    for (_, log) in &clients {
+        until("the last was heard", || {
+            control.update_resource(LAST);
+            log.has(LAST)
+        })
+        .await;
+        assert_eq!(times(log, TOOLS_CHANGED), 1);
+    }
+    for (client, _) in &clients {
+        client.delete().await;
+    }
+    world.finish().await;
+}
