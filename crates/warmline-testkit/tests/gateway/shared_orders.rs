@@ -1,11 +1,14 @@
 //! Orders of clients that share a session: what one of them takes back, another may still want.
 
 use serde_json::{Value, json};
-use warmline_testkit::{Personality, Phase};
+use warmline::core::policy::SessionPer;
+use warmline::{Server, Warmline};
+use warmline_gateway::{Gateway, Options};
+use warmline_testkit::{Canned, Fault, LedgerServer, Personality, Phase, Rule};
 
 use super::merged_world::{NEWEST, ask};
 use super::wire::Legacy;
-use super::world::{World, until};
+use super::world::{LEDGER, World, known, until};
 
 const PATH: &str = "/runs/r/servers/ledger/mcp";
 const URI: &str = "note:///a";
@@ -58,6 +61,105 @@ async fn a_subscription_lasts_while_any_client_of_the_session_wants_it() {
     until("it is taken back", || ended() == [URI, only_one]).await;
     drop(heard);
     other.delete().await;
+    world.finish().await;
+}
+
+/// mcp-spec T16: the same where a session is shared by all clients of an identity, or by all, and
+/// each of them has a run of its own, which ends with it. What nobody wants any more is not said to
+/// the session that takes the place of a lost one either.
+#[tokio::test]
+async fn whoever_leaves_a_session_that_is_no_runs_own_wants_nothing_of_it() {
+    for per in [SessionPer::Identity, SessionPer::Server] {
+        let server = LedgerServer::start(Personality::legacy()).unwrap();
+        let declared = Server::http(LEDGER, server.url()).session_per(per);
+        let warm = Warmline::builder().server(declared).build().unwrap();
+        let decide = |options, vault: &_| known(options, vault, &["alice"]);
+        let world = World::around(server, warm, decide).await;
+        let control = world.server.control();
+        let greet = || world.greet_as_alice("/servers/ledger/mcp");
+        let (one, other, bystander) = (greet().await, greet().await, greet().await);
+        bystander.count().await;
+        let only_one = "note:///b";
+        for client in [&one, &other] {
+            order(client, "resources/subscribe", json!({ "uri": URI })).await;
+        }
+        order(&one, "resources/subscribe", json!({ "uri": only_one })).await;
+        let mut heard = other.get(None).await;
+        until("a stream is held", || control.standing_streams() == 1).await;
+        assert_eq!(control.sessions().len(), 1, "{per:?}: they share it");
+
+        let ended = || told(&world, "resources/unsubscribe", "uri");
+        assert_eq!(one.delete().await.status, 204);
+        until("what it alone wanted is taken back", || {
+            ended() == [only_one]
+        })
+        .await;
+        control.update_resource(URI);
+        let news = heard.heard("notifications/resources/updated").await;
+        assert_eq!(news["params"]["uri"], URI);
+        assert_eq!(other.delete().await.status, 204);
+        until("and what the last one wanted", || {
+            ended() == [only_one, URI]
+        })
+        .await;
+
+        let subscribed = told(&world, "resources/subscribe", "uri");
+        control.forget_sessions();
+        assert_eq!(bystander.count().await, 1, "{per:?}: it is a new session");
+        assert_eq!(told(&world, "resources/subscribe", "uri"), subscribed);
+        bystander.delete().await;
+        world.finish().await;
+    }
+}
+
+/// mcp-spec T16: the same for a client that the gateway has forgotten meanwhile.
+#[tokio::test]
+async fn a_client_that_was_forgotten_takes_back_what_it_wanted_too() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let declared = Server::http(LEDGER, server.url()).session_per(SessionPer::Identity);
+    let warm = Warmline::builder().server(declared).build().unwrap();
+    let decide = |options, vault: &_| known(options, vault, &["alice"]);
+    let world = World::around(server, warm, decide).await;
+    let mut client = world.greet_as_alice("/servers/ledger/mcp").await;
+    order(&client, "resources/subscribe", json!({ "uri": URI })).await;
+    // Another gateway of the same engine knows nothing of it but what its ticket says.
+    let usual = Options {
+        listen: ([127, 0, 0, 1], 0).into(),
+        ..Options::default()
+    };
+    let options = known(usual, world.warm.vault(), &["alice"]);
+    let another = Gateway::start(world.warm.clone(), options).await.unwrap();
+    client.address = another.address();
+    assert_eq!(client.delete().await.status, 204);
+    until("it is taken back", || {
+        told(&world, "resources/unsubscribe", "uri") == [URI]
+    })
+    .await;
+    another.stop().await;
+    world.finish().await;
+}
+
+/// mcp-spec T16: a client that is gone is not waited for by a server that cannot be told: what it
+/// wanted is forgotten all the same.
+#[tokio::test]
+async fn what_a_server_could_not_be_told_is_not_said_again() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let declared = Server::http(LEDGER, server.url()).session_per(SessionPer::Server);
+    let warm = Warmline::builder().server(declared).build().unwrap();
+    let world = World::around(server, warm, |options, _| options).await;
+    let control = world.server.control();
+    let greet = || Legacy::greet(&world, "/servers/ledger/mcp", NEWEST, json!({}));
+    let (one, bystander) = (greet().await, greet().await);
+    order(&one, "resources/subscribe", json!({ "uri": URI })).await;
+    let refusal = Fault::Reply(Canned::new(500, "not now"));
+    control.inject(Rule::new(refusal).on("resources/unsubscribe"));
+    let before = control.applied();
+    assert_eq!(one.delete().await.status, 204);
+    until("it was tried", || control.applied() > before).await;
+    control.forget_sessions();
+    assert_eq!(bystander.count().await, 1, "it is a new session");
+    assert_eq!(told(&world, "resources/subscribe", "uri"), [URI]);
+    bystander.delete().await;
     world.finish().await;
 }
 

@@ -149,10 +149,18 @@ impl Setup {
         orders.wishes.get(&client)?.level
     }
 
-    /// A client is gone: gives the resources that it wanted to hear of.
-    pub(crate) fn left_by(&self, client: Digest) -> BTreeSet<String> {
-        let aside = self.aside.get();
-        aside.map_or_else(BTreeSet::new, |aside| aside.orders.lock().left(client))
+    /// A client is gone, and wants nothing any more: no session that comes later is told what it
+    /// wanted. Gives the resources that nobody wants to hear of now.
+    pub(crate) fn left_by(self: &Arc<Self>, client: Digest) -> Vec<String> {
+        let Some(aside) = self.aside.get() else {
+            return Vec::new();
+        };
+        let unwanted = aside.orders.lock().left(client);
+        if !unwanted.is_empty() {
+            aside.audience.changed();
+            self.renews();
+        }
+        unwanted
     }
 }
 
@@ -234,7 +242,7 @@ impl Orders {
                 wish.uris.remove(&*uri);
             }
             self.wishes.retain(|_, wish| !wish.is_empty());
-            if client.is_none() || !self.wishes.values().any(|wish| wish.uris.contains(&*uri)) {
+            if client.is_none() || !self.is_wanted(&uri) {
                 self.subscriptions.remove(&*uri);
                 self.of_somebody.remove(&*uri);
             }
@@ -271,14 +279,23 @@ impl Orders {
         has_room.then(|| self.wishes.entry(client).or_default())
     }
 
-    /// A client is gone: gives what it wanted to hear of.
-    pub(super) fn left(&mut self, client: Digest) -> BTreeSet<String> {
-        let wish = self.wishes.get_mut(&client);
-        let Some(wish) = wish else {
-            return BTreeSet::new();
-        };
-        wish.level = None;
-        wish.uris.clone()
+    /// A client is gone, and wants nothing any more. Gives what nobody wants to hear of now.
+    fn left(&mut self, client: Digest) -> Vec<String> {
+        let uris = self.wishes.remove(&client).unwrap_or_default().uris;
+        let unwanted: Vec<String> = uris
+            .into_iter()
+            .filter(|uri| !self.is_wanted(uri))
+            .collect();
+        for uri in &unwanted {
+            self.subscriptions.remove(uri);
+            self.of_somebody.remove(uri);
+        }
+        unwanted
+    }
+
+    /// Whether a client that is known wants to hear of a resource.
+    fn is_wanted(&self, uri: &str) -> bool {
+        self.wishes.values().any(|wish| wish.uris.contains(uri))
     }
 
     /// What has to be said to a session that was told this, or nothing.
@@ -375,6 +392,26 @@ mod tests {
         assert_eq!(orders.meant(other, back, &uri("a")), Meant::AsSaid);
         orders.note(Some(other), back, &uri("a"));
         assert!(orders.is_empty() && orders.wishes.is_empty());
+    }
+
+    #[test]
+    fn whoever_leaves_takes_back_what_nobody_else_wants() {
+        let [one, other] = [1, 2].map(|byte| Digest::new([byte; 16]));
+        let mut orders = Orders::default();
+        for (client, wanted) in [(one, "a"), (other, "a"), (one, "b")] {
+            orders.note(Some(client), "resources/subscribe", &uri(wanted));
+        }
+        orders.note(Some(one), LEVEL, &level_of("debug"));
+        let rows = [
+            (one, vec!["b"], vec!["a"]),
+            (one, vec![], vec!["a"]),
+            (other, vec!["a"], vec![]),
+        ];
+        for (client, unwanted, left) in rows {
+            assert_eq!(orders.left(client), unwanted);
+            assert!(orders.subscriptions.iter().eq(&left), "{orders:?}");
+        }
+        assert!(orders.wishes.is_empty());
     }
 
     #[test]

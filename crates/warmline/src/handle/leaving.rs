@@ -42,19 +42,39 @@ impl ServerHandle {
         cell.is_some_and(|cell| cell.setup().orders().subscriptions.contains(uri))
     }
 
-    /// A client session of this name is over, which shared a session of this server with others.
-    /// What it alone wanted to hear of is taken back.
-    pub async fn leave(&self, client: Digest) {
+    /// Whether the session that calls of this handle go on is not its run's own, and outlives it.
+    pub fn shares_session(&self) -> bool {
         let Entered::Known(entry) = &self.entry else {
-            return;
+            return false;
         };
-        let Some(cell) = route::remembered(&self.caller, entry) else {
-            return;
+        let cell = route::remembered(&self.caller, entry);
+        cell.is_some_and(|cell| cell.key().run().is_none())
+    }
+
+    /// A client session of this name is over, which shared a session of this server with others.
+    /// What it alone wanted to hear of is taken back by whoever drives what is returned; the run of
+    /// this handle may end meanwhile where the session is not its own.
+    pub fn leave(&self, client: Digest) -> impl Future<Output = ()> + Send + use<> {
+        let mut server = self.clone();
+        let cell = match &self.entry {
+            Entered::Known(entry) => route::remembered(&self.caller, entry),
+            Entered::Bad(_) => None,
         };
-        for uri in cell.setup().left_by(client) {
-            let leaving = Arc::new(Leaving(client));
-            if let Err(error) = self.unsubscribe(&uri).listened_by(leaving).await {
-                tracing::debug!(server = %entry.name, %error, "a subscription was not taken back");
+        if cell.as_ref().is_some_and(|cell| cell.key().run().is_none()) {
+            server.caller.run = None;
+        }
+        async move {
+            let Some(cell) = cell else { return };
+            for uri in cell.setup().left_by(client) {
+                // No session is opened for what it would not be told anyway.
+                if cell.sessions().is_empty() {
+                    return;
+                }
+                let leaving = Arc::new(Leaving(client));
+                if let Err(error) = server.unsubscribe(&uri).listened_by(leaving).await {
+                    let server = server.name();
+                    tracing::debug!(server, %error, "a subscription was not taken back");
+                }
             }
         }
     }

@@ -416,22 +416,6 @@ impl Client {
         }
     }
 
-    /// Takes back what it wanted in runs that go on without it. Nobody waits for that.
-    fn leave(&self, visit: &Visit<'_>) {
-        let Some(name) = self.name() else { return };
-        let ways = self.ways.lock();
-        let named = ways.iter().filter(|(run, _)| run.is_some());
-        let mut servers: Vec<_> = named.map(|(_, way)| way.server.clone()).collect();
-        drop(ways);
-        if servers.is_empty() {
-            servers = self.shared_servers(visit);
-        }
-        for server in servers {
-            let leaving = async move { server.leave(name).await };
-            drop(clock::spawn("client-leaving", leaving));
-        }
-    }
-
     pub(super) fn seen(&self) {
         // A store that changes nothing would still take the line from other cores.
         if !self.seen.load(Ordering::Relaxed) {

@@ -11,7 +11,7 @@ use warmline::core::key::Digest;
 use warmline::core::protocol::headers::PROTOCOL_VERSION;
 use warmline::core::protocol::params::Params;
 use warmline::seal::Purpose;
-use warmline::{Declared, IdentityHandle, Run, ServerHandle};
+use warmline::{Declared, IdentityHandle, Run, ServerHandle, clock};
 
 use super::client::Client;
 use super::refusal::Refusal;
@@ -142,14 +142,40 @@ impl Client {
             .in_era(Era::Legacy)
     }
 
-    /// The servers of the run that it shares with others, if that is still there. A client that
-    /// was forgotten meanwhile does not know its ways there any more.
-    pub(super) fn shared_servers(&self, visit: &Visit<'_>) -> Vec<ServerHandle> {
+    /// Takes back what it wanted of sessions that go on without it: those of runs that were named,
+    /// and those that are no run's own. Nobody waits for that.
+    pub(super) fn leave(&self, visit: &Visit<'_>) {
+        let Some(name) = self.name() else { return };
+        let ways = self.ways.lock();
+        let known = ways.iter();
+        let mut servers: Vec<_> = known
+            .map(|(run, way)| (run.is_some(), way.server.clone()))
+            .collect();
+        drop(ways);
+        // One that was forgotten meanwhile does not know its ways any more.
         let said = named_run(visit, None).ok().flatten();
-        let Some(name) = said.as_deref().or(self.run.as_deref()) else {
+        let named = said.as_deref().or(self.run.as_deref());
+        if !servers
+            .iter()
+            .any(|(is_named, _)| *is_named == named.is_some())
+        {
+            let there = self.servers_in(visit, named).into_iter();
+            servers.extend(there.map(|server| (named.is_some(), server)));
+        }
+        for (is_named, server) in servers {
+            if is_named || server.shares_session() {
+                drop(clock::spawn("client-leaving", server.leave(name)));
+            }
+        }
+    }
+
+    /// The servers of a run that was named, or of the client's own, if that is still there.
+    fn servers_in(&self, visit: &Visit<'_>, named: Option<&str>) -> Vec<ServerHandle> {
+        let own = self.ticket.as_ref().map(Ticket::run_name);
+        let Some(name) = named.or(own.as_deref()) else {
             return Vec::new();
         };
-        let identity = identity(visit, Some(name), self.ticket.as_ref());
+        let identity = identity(visit, named, self.ticket.as_ref());
         let Ok(run) = identity.join(name) else {
             return Vec::new();
         };
