@@ -280,12 +280,13 @@ impl<'a> Way<'a> {
         }
         let repeat = self.repeat(route, None);
         let copy = (repeat == Repeat::Safe).then(|| request.clone());
-        let epoch = route.setup().credential.as_ref().map(|it| it.epoch());
         if let Err(trouble) = self.cooled().await {
             lease.settle(Outcome::Unused);
             let delivery = self.so_far.delivery(Delivery::Unsent);
             return Step::Over(Err(self.over(trouble, delivery)));
         }
+        // After the pause: a token that was renewed meanwhile is the one that is sent.
+        let epoch = route.setup().credential.as_ref().map(|it| it.epoch());
         let _asks_for = self.asks_for(route);
         let hearing = Hearing::new(self.job.listener.as_deref(), route.setup());
         let began = clock::now();
