@@ -1,6 +1,7 @@
 //! Runs that commands left to their records: what they are called, and how each can be ended.
 //!
-//! Asked by: `ps` and `end`.  Told by: commands of a run that leave it to the next one.
+//! Asked by: `ps` and `end`.  Told by: commands of a run that leave it to the next one, also those
+//! that go through the background gateway, which leaves it to its record when it goes.
 //!
 //! A record knows its run by a digest alone. A note beside it knows the name, and how the server was
 //! named on the command line. It is sealed like the record, because a URL may hold a secret, and it
@@ -39,6 +40,30 @@ pub(crate) struct Note {
     /// The folder of the record.
     records: PathBuf,
     reached: Reached,
+    #[serde(default)]
+    by: Holder,
+}
+
+/// Who held the session. It decides whose it is: a header that somebody typed makes them another
+/// to a command, and not to a gateway, which knows one user alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Holder {
+    #[default]
+    Command,
+    Gateway,
+}
+
+/// A session of a run, as whoever holds it knows it.
+#[derive(Debug)]
+pub(crate) struct Holding<'h> {
+    pub(crate) by: Holder,
+    pub(crate) run: &'h str,
+    /// What the holder calls the server.
+    pub(crate) server: &'h str,
+    pub(crate) who: &'h IdentityHandle,
+    pub(crate) vault: &'h Vault,
+    /// The folder of the record.
+    pub(crate) records: &'h Path,
 }
 
 /// How the server was named on the command line. No value of a header is kept.
@@ -74,18 +99,15 @@ pub(crate) struct Notes {
 }
 
 impl Note {
-    /// What there is to note of a run that somebody is in.
+    /// What there is to note of a run that a command is in.
     pub(crate) fn of(
         target: &Target,
-        plain: &str,
-        chosen: &ChosenRun,
-        who: &IdentityHandle,
-        vault: &Vault,
+        typed: &Connect,
+        holding: &Holding<'_>,
     ) -> Outcome<Option<Self>> {
         let Reach::Http(http) = &target.server.reach else {
             return Ok(None);
         };
-        let typed = chosen.typed();
         let header_env = typed.header_env.clone();
         let reached = match &target.source {
             _ if !typed.header.is_empty() => Reached::WithHeader,
@@ -100,17 +122,22 @@ impl Note {
                 header_env,
             },
         };
-        let whose = who.digest();
-        let parts: [&[u8]; 2] = [whose.bytes(), chosen.name.as_bytes()];
-        Ok(Some(Self {
-            run: chosen.name.clone(),
-            shown: target.server.name.clone(),
+        Self::new(target.server.name.clone(), reached, holding).map(Some)
+    }
+
+    fn new(shown: String, reached: Reached, holding: &Holding<'_>) -> Outcome<Self> {
+        let whose = holding.who.digest();
+        let parts: [&[u8]; 2] = [whose.bytes(), holding.run.as_bytes()];
+        Ok(Self {
+            run: holding.run.to_owned(),
+            shown,
             folder: folders()?.working,
-            id: vault.digest(Purpose::Run, &parts).hex(),
-            server: plain.to_owned(),
-            records: absolute(&chosen.keeping(target)?.records)?,
+            id: holding.vault.digest(Purpose::Run, &parts).hex(),
+            server: holding.server.to_owned(),
+            records: absolute(holding.records)?,
             reached,
-        }))
+            by: holding.by,
+        })
     }
 
     /// The server as it was named, and the run, to be ended.
@@ -144,23 +171,44 @@ impl Note {
                 let (run, shown) = (&self.run, &self.shown);
                 let what =
                     format!("run `{run}` has a session of `{shown}` that a `--header` began");
+                let first = match self.by {
+                    Holder::Command => "",
+                    // Only there it is the session of whoever shows that header.
+                    Holder::Gateway => "`warmline up`, then ",
+                };
                 return Err(Problem::usage(what)
                     .because("what was typed there is not kept")
                     .hint(format!(
-                        "`warmline request SERVER ping --run {run} --header … --end-run`, with the \
-                         server and the header that it began with"
+                        "{first}`warmline request SERVER ping --run {run} --header … --end-run`, \
+                         with the server and the header that it began with"
                     )));
             },
         };
-        let target = Target::find(&aim, &connect).map_err(|problem| {
-            let folder = self.folder.display();
-            match aim {
-                Aim::Name(_) => problem.hint(format!("it was begun in {folder}: end it there")),
-                Aim::Url(_) | Aim::Command(_) => problem,
-            }
-        })?;
-        let chosen = ChosenRun::to_end(&self.run, state, &self.records, connect);
+        let target = Target::find(&aim, &connect).map_err(|problem| self.pointing_home(problem))?;
+        let chosen = ChosenRun::to_end(self, state, connect);
         Ok((target, chosen))
+    }
+
+    /// A file that declares the server may lie where the run was begun.
+    pub(crate) fn pointing_home(&self, problem: Problem) -> Problem {
+        let folder = self.folder.display();
+        match self.reached {
+            Reached::Name { .. } => problem.hint(format!("it was begun in {folder}: end it there")),
+            Reached::Url { .. } | Reached::WithHeader => problem,
+        }
+    }
+
+    /// What whoever held the session called its server.
+    pub(crate) fn server(&self) -> &str {
+        &self.server
+    }
+
+    pub(crate) fn records(&self) -> &Path {
+        &self.records
+    }
+
+    pub(crate) const fn holder(&self) -> Holder {
+        self.by
     }
 
     fn is_of(&self, record: &Record) -> bool {
@@ -190,11 +238,7 @@ impl Notes {
         let folders: BTreeSet<&PathBuf> = notes.iter().map(|(_, note)| &note.records).collect();
         let mut records = Vec::new();
         for folder in folders {
-            let store = Arc::new(FileStore::in_folder(folder));
-            let there = Records::new(store, Arc::clone(&self.vault), PATIENCE);
-            let there = there.kept().await;
-            records
-                .extend(there.map_err(|trouble| Problem::of_trouble(&trouble, Delivery::Unsent))?);
+            records.extend(self.records(folder).await?);
         }
         let mut kept = Vec::new();
         for (file, note) in notes {
@@ -213,6 +257,23 @@ impl Notes {
             name(one).cmp(&name(other))
         });
         Ok(kept)
+    }
+
+    /// Whether the next command could still go on with what is noted. Then it stays noted.
+    pub(crate) async fn still_has(&self, note: &Note) -> Outcome<bool> {
+        let records = self.records(&note.records).await?;
+        let has = records.iter().any(|record| note.is_of(record));
+        if let Some(state) = self.folder.parent().filter(|_| has) {
+            write_down(note, state, &self.vault);
+        }
+        Ok(has)
+    }
+
+    async fn records(&self, folder: &Path) -> Outcome<Vec<Record>> {
+        let store = Arc::new(FileStore::in_folder(folder));
+        let records = Records::new(store, Arc::clone(&self.vault), PATIENCE);
+        let kept = records.kept().await;
+        kept.map_err(|trouble| Problem::of_trouble(&trouble, Delivery::Unsent))
     }
 
     fn all(&self) -> Vec<(PathBuf, Note)> {

@@ -7,9 +7,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use warmline::Run;
+use warmline::config::plain_name;
 use warmline::settings::{process_text, run_from_env};
 
 use crate::args::{Connect, Together};
+use crate::kept::{Holder, Note};
 use crate::problem::{Outcome, Problem};
 use crate::target::{Target, folders};
 
@@ -21,6 +23,8 @@ pub(crate) struct ChosenRun {
     state_dir: Option<PathBuf>,
     /// Where its record is, if somebody knows.
     records: Option<PathBuf>,
+    /// What its record calls the server, if somebody knows.
+    server: Option<String>,
     /// What was typed about reaching the server.
     typed: Connect,
     /// What was typed about who is asking: it splits one person's runs.
@@ -95,23 +99,36 @@ impl ChosenRun {
             },
             state_dir: typed.state_dir.clone(),
             records: None,
+            server: None,
             typed: connect.clone(),
             asking_as: asking_as(connect),
             inside,
         }))
     }
 
-    /// A run that another command left, to be ended.
-    pub(crate) fn to_end(name: &str, state: &Path, records: &Path, typed: Connect) -> Self {
+    /// A run that somebody left, to be ended.
+    pub(crate) fn to_end(note: &Note, state: &Path, typed: Connect) -> Self {
         Self {
-            name: name.to_owned(),
+            name: note.run.clone(),
             then: Then::Ends,
             state_dir: Some(state.to_owned()),
-            records: Some(records.to_owned()),
-            asking_as: asking_as(&typed),
+            records: Some(note.records().to_owned()),
+            server: Some(note.server().to_owned()),
+            asking_as: match note.holder() {
+                Holder::Command => asking_as(&typed),
+                Holder::Gateway => Vec::new(),
+            },
             typed,
             inside: None,
         }
+    }
+
+    /// The plain name of the server: what the record of the run calls it, or what it would be
+    /// called.
+    pub(crate) fn plain(&self, target: &Target) -> String {
+        let known = self.server.clone();
+        let known = known.or_else(|| plain_name(&target.server.name));
+        known.unwrap_or_else(|| "server".to_owned())
     }
 
     /// The state folder, if there is one.

@@ -7,7 +7,7 @@ use warmline::upstream::Declared;
 use crate::args;
 use crate::background::{Home, VERSION, of_another_version};
 use crate::conversation::Conversation;
-use crate::kept::{Kept, Note};
+use crate::kept::{Kept, Note, Notes};
 use crate::problem::{Outcome, Problem};
 use crate::report::{Fields, Report};
 
@@ -67,7 +67,7 @@ async fn end_kept(name: &str, home: &Home, report: &Report) -> Outcome<bool> {
     let mut first = None;
     for Kept { note, .. } in &kept {
         // One that cannot be ended keeps none of the others.
-        let ended = end_one(note, home, report).await;
+        let ended = end_one(note, &notes, home, report).await;
         first = first.or(ended.err());
     }
     if let Some(problem) = first {
@@ -76,7 +76,27 @@ async fn end_kept(name: &str, home: &Home, report: &Report) -> Outcome<bool> {
     Ok(!kept.is_empty())
 }
 
-async fn end_one(note: &Note, home: &Home, report: &Report) -> Outcome<()> {
+/// The record is still there, so that the next command would go on with it.
+fn not_ended(note: &Note) -> Problem {
+    let (run, shown) = (&note.run, &note.shown);
+    let what = format!("run `{run}` still has its session of `{shown}`");
+    Problem::new(Code::OpenFailed, what)
+        .because("it was begun otherwise than the server is reached now, or somebody took it up")
+        .hint(format!(
+            "once more; else end it as it was begun: `warmline request SERVER ping --run {run} --end-run`"
+        ))
+}
+
+/// Ends the session that is noted.
+async fn end_one(note: &Note, notes: &Notes, home: &Home, report: &Report) -> Outcome<()> {
+    end_as_a_command(note, home, report).await?;
+    match notes.still_has(note).await? {
+        true => Err(not_ended(note)),
+        false => Ok(()),
+    }
+}
+
+async fn end_as_a_command(note: &Note, home: &Home, report: &Report) -> Outcome<()> {
     let (target, chosen) = note.to_end(home.state())?;
     let declared = Declared::default();
     let opened = Conversation::open(&target, Some(&chosen), &declared, report);

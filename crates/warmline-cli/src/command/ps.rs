@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::args;
 use crate::background::{Hello, Home, VERSION, of_another_version};
-use crate::kept::Kept;
+use crate::kept::{Kept, Note};
 use crate::problem::Outcome;
 use crate::report::text::count;
 use crate::report::{Fields, Report, style, table};
@@ -87,7 +87,7 @@ pub(super) async fn run(typed: &args::Ps, report: &Report) -> Outcome<u8> {
         None => Vec::new(),
     };
     if let Some((_, held)) = &looked {
-        kept.retain(|one| !held.has(&one.note.run));
+        kept.retain(|one| !held.has(&one.note));
     }
     if looked.is_some() && !kept.is_empty() && !report.is_json() {
         report.data("");
@@ -128,10 +128,12 @@ fn tell_kept(kept: &[Kept], report: &Report) {
 }
 
 impl Held {
-    fn has(&self, run: &str) -> bool {
-        self.runs
+    /// Whether it holds the session that is noted: one of the same run with another server may be
+    /// kept still.
+    fn has(&self, note: &Note) -> bool {
+        self.sessions
             .iter()
-            .any(|line| line.run_name.as_deref() == Some(run))
+            .any(|line| line.server == note.server() && line.run_name.as_deref() == Some(&note.run))
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use warmline::config::{Configured, Handed, plain_name};
+use warmline::config::{Configured, Handed};
 use warmline::core::code::Code;
 use warmline::core::delivery::Delivery;
 use warmline::core::exchange::{Reply, Request, Trouble};
@@ -23,7 +23,7 @@ use warmline_gateway::LOCAL;
 use super::line::{Unlisted, Unopened};
 use crate::ask::Person;
 use crate::background::of_rpc_error;
-use crate::kept::{self, Note};
+use crate::kept::{self, Holder, Holding, Note};
 use crate::problem::{Outcome, Problem, renamed};
 use crate::run::{ChosenRun, Keeping, Then};
 use crate::target::{Target, folders};
@@ -68,7 +68,7 @@ impl Joined {
         chosen: &ChosenRun,
         declared: &Declared,
     ) -> Result<(Self, Vec<Remark>), Unopened> {
-        let names = Names::of(target);
+        let names = Names::of(target, chosen);
         let warm = engine(target, chosen, declared, &names).map_err(Unopened::Here)?;
         let mut events = warm.events();
         let run = who(&warm, chosen).named(&chosen.name);
@@ -87,8 +87,8 @@ impl Joined {
         let of_run = (chosen.name.as_str(), chosen.then);
         let shared = not_of_a_run(target.settings.policy.session_per);
         remarks.extend(not_kept(&facts, shared, of_run, &names.shown));
-        let note = noted(&warm, &facts, target, &names.plain, chosen);
-        let note = note.filter(|_| shared.is_none());
+        let holder = (Holder::Command, names.plain.as_str());
+        let note = noted(&warm, &facts, (target, chosen), holder);
         let joined = Self {
             warm,
             run,
@@ -174,19 +174,31 @@ impl Joined {
     }
 }
 
-/// What is to be noted of a run whose session outlives this command. Where that fails, the run is
-/// kept all the same.
-fn noted(
+/// What is to be noted of a run whose session outlives this command, and who holds it under which
+/// name. Where that fails, the run is kept all the same.
+pub(super) fn noted(
     warm: &Warmline,
     facts: &Facts,
-    target: &Target,
-    plain: &str,
-    chosen: &ChosenRun,
+    (target, chosen): (&Target, &ChosenRun),
+    (by, server): (Holder, &str),
 ) -> Option<Note> {
-    if facts.transport != Transport::Http || !facts.keeps_session {
+    let is_a_runs = not_of_a_run(target.settings.policy.session_per).is_none();
+    if facts.transport != Transport::Http || !facts.keeps_session || !is_a_runs {
         return None;
     }
-    let noted = Note::of(target, plain, chosen, &who(warm, chosen), warm.vault());
+    let who = match by {
+        Holder::Command => who(warm, chosen),
+        Holder::Gateway => warm.identity(LOCAL),
+    };
+    let holding = Holding {
+        by,
+        run: &chosen.name,
+        server,
+        who: &who,
+        vault: warm.vault(),
+        records: &chosen.keeping(target).ok()?.records,
+    };
+    let noted = Note::of(target, chosen.typed(), &holding);
     noted.ok().flatten()
 }
 
@@ -385,11 +397,10 @@ async fn heard_already(events: &mut Subscription) -> Option<Heard> {
 }
 
 impl Names {
-    fn of(target: &Target) -> Self {
-        let shown = target.server.name.clone();
+    fn of(target: &Target, chosen: &ChosenRun) -> Self {
         Self {
-            plain: plain_name(&shown).unwrap_or_else(|| "server".to_owned()),
-            shown,
+            plain: chosen.plain(target),
+            shown: target.server.name.clone(),
         }
     }
 

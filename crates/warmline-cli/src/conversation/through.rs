@@ -1,6 +1,7 @@
 //! A conversation inside a run, through the background gateway: it holds the session, and goes on
 //! holding it when this command is over.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,20 +10,23 @@ use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use url::Url;
-use warmline::config::{Configured, Handed, plain_name};
+use warmline::Warmline;
+use warmline::config::{Configured, Handed};
 use warmline::core::code::Code;
 use warmline::core::delivery::Delivery;
 use warmline::core::era::{Era, Version};
 use warmline::core::exchange::{Patience, Reply, Request};
 use warmline::core::loss;
+use warmline::seal::Vault;
 use warmline::upstream::{Declared, Evidence, Facts, List, Server, Session, Transport, Upstream};
 use warmline_gateway::local::BASE;
 
-use super::joined::{Remark, keeps_nothing};
+use super::joined::{Remark, keeps_nothing, noted};
 use super::line::{Unlisted, Unopened};
 use super::relayed;
 use crate::ask::Person;
 use crate::background::{Home, VERSION, unopened};
+use crate::kept::{self, Holder};
 use crate::problem::{Outcome, Problem, renamed};
 use crate::run::{ChosenRun, Then};
 use crate::target::{Target, folders};
@@ -76,6 +80,9 @@ impl Through {
         };
         let session = speak(&home, target, &met, declared).await?;
         let facts = met.facts(session.facts());
+        if chosen.then == Then::GoesOn {
+            note_down(&state, (target, chosen), &met.server, &facts);
+        }
         let kept = keeps_nothing(&facts, (&chosen.name, chosen.then), &target.server.name);
         let remarks = kept
             .into_iter()
@@ -173,6 +180,19 @@ impl Through {
     }
 }
 
+/// Notes the run for `ps` and `end`: it is left to its record when the gateway goes, which knows no
+/// more of the server than it was handed, and nothing of where that was written.
+fn note_down(state: &Path, of: (&Target, &ChosenRun), server: &str, facts: &Facts) {
+    let noted = Vault::in_folder(state).ok().and_then(|vault| {
+        let warm = Warmline::builder().vault(vault).build().ok()?;
+        let note = noted(&warm, facts, of, (Holder::Gateway, server))?;
+        Some((warm, note))
+    });
+    if let Some((warm, note)) = noted {
+        kept::write_down(&note, state, warm.vault());
+    }
+}
+
 /// Hands the server in and joins the run; none where no gateway is up.
 async fn join(
     home: &Home,
@@ -205,7 +225,7 @@ async fn join(
 /// What is handed in: the server, the run, and what can be answered here.
 fn joining(target: &Target, chosen: &ChosenRun, declared: &Declared) -> Outcome<Bytes> {
     let mut server = target.server.clone();
-    server.name = plain_name(&server.name).unwrap_or_else(|| "server".to_owned());
+    server.name = chosen.plain(target);
     let configured = Configured {
         server,
         settings: target.settings.clone(),

@@ -15,8 +15,8 @@ use crate::tells;
 use crate::warmline::{BINARY, Told, Warmline, against_demo};
 
 /// A gateway in the background; whatever becomes of a test, it does not outlive it.
-struct Background {
-    warmline: Warmline,
+pub(crate) struct Background {
+    pub(crate) warmline: Warmline,
 }
 
 impl Background {
@@ -24,7 +24,7 @@ impl Background {
         Self::up_in(Warmline::new(), &[])
     }
 
-    fn up_in(warmline: Warmline, words: &[&str]) -> Self {
+    pub(crate) fn up_in(warmline: Warmline, words: &[&str]) -> Self {
         let background = Self { warmline };
         let mut all = vec!["up", "--quiet"];
         all.extend(words);

@@ -5,6 +5,7 @@ use std::path::Path;
 use warmline_testkit::LedgerServer;
 use warmline_testkit::personality::Personality;
 
+use crate::background::Background;
 use crate::tells;
 use crate::warmline::{Told, Warmline};
 
@@ -181,5 +182,92 @@ fn a_run_of_another_folder_says_where_it_was_begun() {
       hint: it was begun in [WORK]: end it there
     ");
     assert_eq!(warmline.run(&["end", "trip"]).exit, 0);
+    assert_eq!(server.counts().open_sessions, 0);
+}
+
+/// The gateway leaves to their records what commands did through it, and `ps` and `end` know of it
+/// as of what commands left by themselves.
+#[test]
+fn runs_of_a_gateway_that_went_down_are_shown_and_ended() {
+    let (one, two) = (server(), server());
+    let text = format!("[servers.two]\nurl = '{}'\n", two.url());
+    let warmline = Warmline::new();
+    warmline.write_user("warmline.toml", &text);
+    let background = Background::up_in(warmline, &[]);
+    let warmline = &background.warmline;
+    // Two servers of one name: to the gateway the second one has another.
+    let keyed = format!("{}?key=canary-0", one.url());
+    for target in [&one.url(), &keyed, "two"] {
+        count(warmline, target, "trip", &[]);
+    }
+    count(warmline, "two", "over", &[]);
+    count(warmline, "two", "over", &["--end-run"]);
+    assert_eq!(kept(warmline), Vec::<String>::new(), "the gateway has them");
+    assert_eq!(warmline.run(&["down"]).exit, 0);
+    let name = one.url().replace("http://", "").replace("/mcp", "");
+    let of_name = format!("trip of {name}");
+    assert_eq!(kept(warmline), [&of_name, &of_name, "trip of two"]);
+    tells!(warmline.run(&["end", "trip"]), @r"
+    exit: 0
+    ----- stderr -----
+    run `trip` is ended
+    ");
+    assert_eq!(kept(warmline), Vec::<String>::new());
+    for server in [&one, &two] {
+        assert_eq!(server.counts().open_sessions, 0);
+        assert_eq!(server.violations(), Vec::<String>::new());
+    }
+    assert_eq!(one.counts().sessions + two.counts().sessions, 4);
+}
+
+/// What one command of a run took up hides nothing of what its other commands left.
+#[test]
+fn a_run_is_ended_with_all_its_servers_whoever_holds_them() {
+    let (one, two) = (server(), server());
+    let background = Background::up_in(Warmline::new(), &[]);
+    let warmline = &background.warmline;
+    for server in [&one, &two] {
+        count(warmline, &server.url(), "trip", &[]);
+    }
+    assert_eq!(warmline.run(&["down"]).exit, 0);
+    assert_eq!(warmline.run(&["up", "--quiet"]).exit, 0);
+    let told = count(warmline, &one.url(), "trip", &[]);
+    assert_eq!(told.stdout.trim(), r#"{"count":2}"#);
+    let name = two.url().replace("http://", "").replace("/mcp", "");
+    assert_eq!(kept(warmline), [format!("trip of {name}")]);
+    assert_eq!(warmline.run(&["end", "trip"]).exit, 0);
+    for server in [&one, &two] {
+        assert_eq!(server.counts().open_sessions, 0);
+        assert_eq!(server.counts().sessions, 1);
+    }
+}
+
+/// To the gateway a header that was typed makes nobody another; whoever ends the run without it
+/// must mean the same session.
+#[test]
+fn a_run_of_a_gateway_that_a_header_began_is_ended_or_says_how() {
+    let (one, server) = (server(), server());
+    let warmline = Warmline::new().with("CANARY", "Bearer canary-2");
+    let background = Background::up_in(warmline, &[]);
+    let warmline = &background.warmline;
+    let by_env = ["--header-env", "Authorization=CANARY"];
+    count(warmline, &one.url(), "by-env", &by_env);
+    let typed = ["--header", "Authorization: Bearer canary-1"];
+    count(warmline, &server.url(), "typed", &typed);
+    assert_eq!(warmline.run(&["down"]).exit, 0);
+    assert_eq!(warmline.run(&["end", "by-env"]).exit, 0);
+    assert_eq!(one.counts().open_sessions, 0);
+    assert_eq!(one.counts().sessions, 1);
+    tells!(warmline.run(&["end", "typed"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[usage-bad-argument]: run `typed` has a session of `127.0.0.1:[PORT]` that a `--header` began
+      why: what was typed there is not kept
+      hint: `warmline up`, then `warmline request SERVER ping --run typed --header … --end-run`, with the server and the header that it began with
+    ");
+    assert_eq!(warmline.run(&["up", "--quiet"]).exit, 0);
+    let again = [&typed[..], &["--end-run"]].concat();
+    let told = count(warmline, &server.url(), "typed", &again);
+    assert_eq!(told.stdout.trim(), r#"{"count":2}"#);
     assert_eq!(server.counts().open_sessions, 0);
 }
