@@ -2,7 +2,7 @@
 //!
 //! Asked by: `serve`, `stdio`, and whoever else puts a gateway in front of servers.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use warmline::core::delivery::Delivery;
 use warmline::settings::GatewaySettings;
@@ -20,6 +20,7 @@ pub(crate) mod rereading;
 mod source;
 pub(crate) mod stopping;
 
+pub(crate) use reading::Served;
 pub(crate) use source::Source;
 
 /// What a gateway keeps in its state folder, and what it goes by.
@@ -29,6 +30,8 @@ pub(crate) struct Kept {
     pub(crate) settings: GatewaySettings,
     /// Rules about callers, by server.
     pub(crate) accesses: Accesses,
+    /// The folder of the records of sessions.
+    pub(crate) records: PathBuf,
 }
 
 impl Kept {
@@ -42,7 +45,7 @@ impl Kept {
         let warm = Warmline::builder()
             .settings(wanted.engine)
             .servers(wanted.servers)
-            .store(FileStore::in_folder(records))
+            .store(FileStore::in_folder(&records))
             .vault(vault)
             .build()
             .map_err(|error| Problem::of_trouble(error.trouble(), error.delivery()))?;
@@ -51,6 +54,7 @@ impl Kept {
             tokens: TokenStore::in_state_folder(state),
             settings: wanted.gateway,
             accesses: wanted.accesses,
+            records,
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Runs that commands left to their records: what they are called, and how each can be ended.
 //!
-//! Asked by: `ps` and `end`.  Told by: commands of a run that leave it to the next one, also those
-//! that go through the background gateway, which leaves it to its record when it goes.
+//! Asked by: `ps` and `end`.  Told by: whoever leaves a session of a named run to its record:
+//! commands, also those that go through the background gateway, and clients of `stdio --run`.
 //!
 //! A record knows its run by a digest alone. A note beside it knows the name, and how the server was
 //! named on the command line. It is sealed like the record, because a URL may hold a secret, and it
@@ -21,7 +21,8 @@ use warmline::seal::{Purpose, Vault};
 use warmline::store::{FileStore, Records};
 use warmline::upstream::Reach;
 
-use crate::args::Connect;
+use crate::args::{self, Connect};
+use crate::gate::Served;
 use crate::problem::{Outcome, Problem};
 use crate::run::ChosenRun;
 use crate::target::{Aim, Target, TargetSource, folders};
@@ -51,6 +52,9 @@ pub(crate) enum Holder {
     #[default]
     Command,
     Gateway,
+    /// A client that came by `stdio`: the server was reached as gateways reach it, which ask for
+    /// its credential each time.
+    Pipe,
 }
 
 /// A session of a run, as whoever holds it knows it.
@@ -125,6 +129,29 @@ impl Note {
         Self::new(target.server.name.clone(), reached, holding).map(Some)
     }
 
+    /// The same of a run that a client of ours was in: its server was typed so, or has that name in
+    /// a configuration.
+    pub(crate) fn of_served(
+        served: &Served,
+        config: Option<&Path>,
+        holding: &Holding<'_>,
+    ) -> Outcome<Option<Self>> {
+        let reached = match &served.aim {
+            Aim::Url(url) => Reached::Url {
+                url: url.clone(),
+                ca_file: None,
+                header_env: Vec::new(),
+            },
+            Aim::Name(name) => Reached::Name {
+                name: name.clone(),
+                config: config.map(absolute).transpose()?,
+                header_env: Vec::new(),
+            },
+            Aim::Command(_) => return Ok(None),
+        };
+        Self::new(served.shown.clone(), reached, holding).map(Some)
+    }
+
     fn new(shown: String, reached: Reached, holding: &Holding<'_>) -> Outcome<Self> {
         let whose = holding.who.digest();
         let parts: [&[u8]; 2] = [whose.bytes(), holding.run.as_bytes()];
@@ -174,7 +201,7 @@ impl Note {
                 let first = match self.by {
                     Holder::Command => "",
                     // Only there it is the session of whoever shows that header.
-                    Holder::Gateway => "`warmline up`, then ",
+                    Holder::Gateway | Holder::Pipe => "`warmline up`, then ",
                 };
                 return Err(Problem::usage(what)
                     .because("what was typed there is not kept")
@@ -196,6 +223,31 @@ impl Note {
             Reached::Name { .. } => problem.hint(format!("it was begun in {folder}: end it there")),
             Reached::Url { .. } | Reached::WithHeader => problem,
         }
+    }
+
+    /// The server as it would be served; none where something was typed beside it.
+    pub(crate) fn as_served(&self) -> Option<args::Served> {
+        let (word, config, header_env) = match &self.reached {
+            Reached::Url {
+                url,
+                header_env,
+                ca_file: None,
+            } => (url, None, header_env),
+            Reached::Name {
+                name,
+                config,
+                header_env,
+            } => (name, config.clone(), header_env),
+            Reached::Url { .. } | Reached::WithHeader => return None,
+        };
+        header_env.is_empty().then(|| args::Served {
+            words: vec![word.clone()],
+            command: Vec::new(),
+            config,
+            state_dir: None,
+            env: Vec::new(),
+            env_pass: Vec::new(),
+        })
     }
 
     /// What whoever held the session called its server.

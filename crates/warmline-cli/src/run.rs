@@ -116,7 +116,7 @@ impl ChosenRun {
             server: Some(note.server().to_owned()),
             asking_as: match note.holder() {
                 Holder::Command => asking_as(&typed),
-                Holder::Gateway => Vec::new(),
+                Holder::Gateway | Holder::Pipe => Vec::new(),
             },
             typed,
             inside: None,

@@ -3,11 +3,13 @@
 use http::{Method, StatusCode};
 use warmline::core::code::Code;
 use warmline::upstream::Declared;
+use warmline_gateway::LOCAL;
 
 use crate::args;
 use crate::background::{Home, VERSION, of_another_version};
 use crate::conversation::Conversation;
-use crate::kept::{Kept, Note, Notes};
+use crate::gate::{self, Source};
+use crate::kept::{Holder, Kept, Note, Notes};
 use crate::problem::{Outcome, Problem};
 use crate::report::{Fields, Report};
 
@@ -87,13 +89,30 @@ fn not_ended(note: &Note) -> Problem {
         ))
 }
 
-/// Ends the session that is noted.
+/// Ends the session that is noted, in the way of whoever held it. Where that is another one, the
+/// other way leads to it: the same server with a credential is reached otherwise by a command.
 async fn end_one(note: &Note, notes: &Notes, home: &Home, report: &Report) -> Outcome<()> {
-    end_as_a_command(note, home, report).await?;
-    match notes.still_has(note).await? {
-        true => Err(not_ended(note)),
-        false => Ok(()),
+    let mut ways = [Way::Commands, Way::Gateways];
+    if note.holder() == Holder::Pipe {
+        ways.reverse();
     }
+    for way in ways {
+        match way {
+            Way::Commands => end_as_a_command(note, home, report).await?,
+            Way::Gateways => end_as_a_gateway(note, home).await?,
+        }
+        if !notes.still_has(note).await? {
+            return Ok(());
+        }
+    }
+    Err(not_ended(note))
+}
+
+/// How a server is reached.
+#[derive(Clone, Copy)]
+enum Way {
+    Commands,
+    Gateways,
 }
 
 async fn end_as_a_command(note: &Note, home: &Home, report: &Report) -> Outcome<()> {
@@ -102,6 +121,32 @@ async fn end_as_a_command(note: &Note, home: &Home, report: &Report) -> Outcome<
     let opened = Conversation::open(&target, Some(&chosen), &declared, report);
     Box::pin(opened).await?.close().await;
     Ok(())
+}
+
+async fn end_as_a_gateway(note: &Note, home: &Home) -> Outcome<()> {
+    let Some(served) = note.as_served() else {
+        return Ok(());
+    };
+    let (mut wanted, _) = Source::of(&served)?
+        .read()
+        .map_err(|problem| note.pointing_home(problem))?;
+    wanted.engine.store = Some(note.records().to_owned());
+    let gate::Kept { warm, .. } = gate::Kept::open(home.state(), wanted)?;
+    let ended = async {
+        let run = warm.identity(LOCAL).named(&note.run)?;
+        // Taken up, with nothing on the wire, to be ended.
+        let taken_up = match run.server(note.server()) {
+            Ok(server) => server.facts().await.map(drop),
+            Err(error) => Err(error),
+        };
+        run.end().await;
+        taken_up
+    };
+    let ended = ended.await;
+    warm.close().await;
+    ended.map_err(|error: warmline::Error| {
+        Problem::of_trouble(error.trouble(), error.delivery()).of_server(&note.shown)
+    })
 }
 
 fn unknown(name: &str) -> Problem {

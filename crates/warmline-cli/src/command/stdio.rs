@@ -1,14 +1,20 @@
 //! `warmline stdio`: an MCP server over stdio, in front of others.
 
+use std::collections::BTreeSet;
+use std::path::Path;
+
 use serde_json::json;
 use warmline::core::code::Code;
-use warmline::{Run, Server, Warmline};
-use warmline_gateway::{Auth, Options, Pipe, settings};
+use warmline::metrics::SessionLine;
+use warmline::upstream::Transport;
+use warmline::{Run, Server};
+use warmline_gateway::{Auth, LOCAL, Options, Pipe, settings};
 
 use crate::args;
 use crate::gate::stopping::{Cuts, Steps, close_at_once};
 use crate::gate::{Kept, Source};
 use crate::interrupt::Signals;
+use crate::kept::{self, Holder, Holding, Note};
 use crate::problem::{Outcome, Problem};
 use crate::report::Report;
 use crate::target::state_folder;
@@ -21,7 +27,8 @@ pub(super) async fn run(typed: &args::Stdio, report: &Report) -> Outcome<u8> {
                 .hint(error.hint().unwrap_or_default())
         })?;
     }
-    let (wanted, cautions) = Source::of(&typed.served)?.read()?;
+    let mut source = Source::of(&typed.served)?;
+    let (wanted, cautions) = source.read()?;
     for caution in cautions {
         report.caution(&caution);
     }
@@ -58,8 +65,54 @@ pub(super) async fn run(typed: &args::Stdio, report: &Report) -> Outcome<u8> {
     if report.hears_a_person() {
         report.caution(&for_clients(&typed.served));
     }
-    Ok(speak(pipe, &kept.warm, &steps).await)
+    let left = Left {
+        typed,
+        state: &state,
+        source: &source,
+        kept: &kept,
+    };
+    Ok(speak(pipe, &left, &steps).await)
 }
+
+/// What of a named run is left to the next client, or the next command.
+struct Left<'l> {
+    typed: &'l args::Stdio,
+    state: &'l Path,
+    source: &'l Source,
+    kept: &'l Kept,
+}
+
+impl Left<'_> {
+    /// Notes the sessions of the run for `ps` and `end`, while they are known. Where that fails,
+    /// the run is kept all the same.
+    fn note_down(&self) {
+        let (Some(run), warm) = (&self.typed.run, &self.kept.warm) else {
+            return;
+        };
+        let sessions = warm.snapshot().sessions;
+        let of_a_run = |line: &SessionLine| line.run.is_some() && line.transport == HTTP;
+        let servers = sessions.iter().filter(|line| of_a_run(line));
+        let servers: BTreeSet<&str> = servers.map(|line| &*line.server).collect();
+        for server in servers {
+            let holding = Holding {
+                by: Holder::Pipe,
+                run,
+                server,
+                who: &warm.identity(LOCAL),
+                vault: warm.vault(),
+                records: &self.kept.records,
+            };
+            let config = self.typed.served.config.as_deref();
+            let note = Note::of_served(&self.source.served(server), config, &holding);
+            if let Ok(Some(note)) = note {
+                kept::write_down(&note, self.state, warm.vault());
+            }
+        }
+    }
+}
+
+/// What sessions are called that have a record.
+const HTTP: &str = Transport::Http.word();
 
 /// What a person is told who typed this: clients start it, and write to it.
 fn for_clients(served: &args::Served) -> String {
@@ -93,7 +146,8 @@ fn not_kept(server: &str, run: &str) -> String {
 
 /// Speaks until the client closes its end or somebody ends us. Every call has its answer before
 /// that, also one that had to be cut. The number is the exit code.
-async fn speak(pipe: Pipe, warm: &Warmline, steps: &Steps) -> u8 {
+async fn speak(pipe: Pipe, left: &Left<'_>, steps: &Steps) -> u8 {
+    let warm = &left.kept.warm;
     let mut signals = Signals::hear();
     let mut hand = pipe.hand();
     let speaking = async {
@@ -118,11 +172,15 @@ async fn speak(pipe: Pipe, warm: &Warmline, steps: &Steps) -> u8 {
         hand.stop();
         let orderly = async {
             hand.over().await;
+            left.note_down();
             warm.close_now(steps.to_close).await;
         };
         tokio::select! {
             () = orderly => {},
-            _ = signals.heard() => close_at_once(warm).await,
+            _ = signals.heard() => {
+                left.note_down();
+                close_at_once(warm).await;
+            },
         }
         cuts
     };

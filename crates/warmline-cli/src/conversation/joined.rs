@@ -188,7 +188,7 @@ pub(super) fn noted(
     }
     let who = match by {
         Holder::Command => who(warm, chosen),
-        Holder::Gateway => warm.identity(LOCAL),
+        Holder::Gateway | Holder::Pipe => warm.identity(LOCAL),
     };
     let holding = Holding {
         by,

@@ -38,6 +38,16 @@ pub(super) struct Chosen {
     pub(super) complete: Vec<String>,
     /// What somebody should know of them.
     pub(super) cautions: Vec<String>,
+    /// Those that no file declares.
+    pub(super) typed: Vec<(String, Served)>,
+}
+
+/// How somebody named a server that is served.
+#[derive(Clone, Debug)]
+pub(crate) struct Served {
+    /// What people call it.
+    pub(crate) shown: String,
+    pub(crate) aim: Aim,
 }
 
 impl Chosen {
@@ -231,6 +241,10 @@ impl Read<'_> {
 fn typed(aim: &Aim, beside: &Connect, general: General, chosen: &mut Chosen) -> Outcome<()> {
     let target = Target::find_among(aim, beside, general)?;
     let mut server = target.server;
+    let served = Served {
+        shown: server.name.clone(),
+        aim: aim.clone(),
+    };
     let plain = plain_name(&server.name).unwrap_or_else(|| "server".to_owned());
     let another = |number: usize| {
         let short: String = plain.chars().take(20).collect();
@@ -238,6 +252,7 @@ fn typed(aim: &Aim, beside: &Connect, general: General, chosen: &mut Chosen) -> 
     };
     let mut names = std::iter::once(plain.clone()).chain((2..).map(another));
     server.name = names.find(|name| !chosen.has(name)).unwrap_or(plain);
+    chosen.typed.push((server.name.clone(), served));
     chosen.look_at(&server);
     let configured = Configured {
         server,

@@ -9,8 +9,8 @@ use warmline::settings::{AuthWord, OpsListen};
 use warmline::trust::TrustStore;
 use warmline_gateway::reload::Wanted;
 
-use super::reading::Read;
-use crate::args::{Connect, Served};
+use super::reading::{Read, Served};
+use crate::args::{self, Connect};
 use crate::problem::{Outcome, Problem};
 use crate::target::{Aim, aim_of, folders};
 
@@ -28,6 +28,8 @@ pub(crate) struct Source {
     least: Least,
     folders: Folders,
     seen: Seen,
+    /// Servers that no file declares, by the names that they are served under.
+    typed: Vec<(String, Served)>,
 }
 
 /// What the configuration said when it was last read. What is in use must not vanish by a slip of
@@ -50,7 +52,7 @@ pub(super) enum Least {
 }
 
 impl Source {
-    pub(crate) fn of(typed: &Served) -> Outcome<Self> {
+    pub(crate) fn of(typed: &args::Served) -> Outcome<Self> {
         let aims: Outcome<Vec<Aim>> = typed.words.iter().map(|word| aim_of(word)).collect();
         let mut aims = aims?;
         if !typed.command.is_empty() {
@@ -67,6 +69,7 @@ impl Source {
             least: Least::One,
             folders: folders()?,
             seen: Seen::default(),
+            typed: Vec::new(),
         })
     }
 
@@ -90,6 +93,7 @@ impl Source {
             least: Least::Nothing,
             folders: Folders { working, ..folders },
             seen: Seen::default(),
+            typed: Vec::new(),
         })
     }
 
@@ -109,6 +113,18 @@ impl Source {
     pub(crate) fn goes_by_files(&self) -> bool {
         let named = self.aims.iter().all(|aim| matches!(aim, Aim::Name(_)));
         named && self.listen.is_none()
+    }
+
+    /// How somebody named a server that is served.
+    pub(crate) fn served(&self, name: &str) -> Served {
+        let typed = self.typed.iter().find(|(served, _)| served == name);
+        match typed {
+            Some((_, served)) => served.clone(),
+            None => Served {
+                shown: name.to_owned(),
+                aim: Aim::Name(name.to_owned()),
+            },
+        }
     }
 
     /// Files that count, or would if they were there.
@@ -138,6 +154,7 @@ impl Source {
             aims => read.chosen(aims)?,
         };
         cautions.extend(chosen.cautions.iter().cloned());
+        self.typed.clone_from(&chosen.typed);
         let files = read.trusted_of_the_folder();
         let complete = chosen.complete.clone();
         let (servers, accesses) = chosen.into_parts();
@@ -179,7 +196,7 @@ impl Source {
 }
 
 /// Variables that were typed for the command behind `--`: there has to be one.
-fn beside(typed: &Served) -> Outcome<Connect> {
+fn beside(typed: &args::Served) -> Outcome<Connect> {
     let given = [
         (!typed.env.is_empty(), "--env"),
         (!typed.env_pass.is_empty(), "--env-pass"),

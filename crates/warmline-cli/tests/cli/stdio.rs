@@ -84,6 +84,10 @@ impl Client {
     }
 }
 
+fn server() -> LedgerServer {
+    LedgerServer::start(Personality::legacy()).unwrap()
+}
+
 impl Drop for Client {
     fn drop(&mut self) {
         self.child.kill().ok();
@@ -330,4 +334,46 @@ fn no_program_outlives_its_pipe() {
     kill_process(pid, Signal::INT).unwrap();
     assert_eq!(client.child.wait().unwrap().code(), Some(0));
     assert_eq!(processes_of(mark), 0);
+}
+
+/// A named run outlives its client: `ps` shows what is left of it, and `end` ends it.
+#[test]
+fn a_run_that_clients_leave_is_shown_and_ended_by_name() {
+    let (typed, declared) = (server(), server());
+    let warmline = Warmline::new().with("CANARY", "canary-1");
+    let text = format!(
+        "[servers.demo]\nurl = '{}'\ncredential = {{ env = 'CANARY' }}\n",
+        declared.url()
+    );
+    warmline.write_user("warmline.toml", &text);
+    for (target, server) in [(typed.url(), &typed), ("demo".to_owned(), &declared)] {
+        for round in 0..2 {
+            let mut client = Client::start(&warmline, &[&target, "--run", "trip"]);
+            client.greet();
+            assert_eq!(client.count(&json!(1)), 1 + 2 * round);
+            assert_eq!(client.count(&json!(2)), 2 + 2 * round);
+            assert_eq!(client.leave(), Some(0));
+        }
+        assert_eq!(server.counts().open_sessions, 1);
+    }
+    // One that called nothing left nothing.
+    let client = Client::start(&warmline, &["demo", "--run", "idle"]);
+    assert_eq!(client.leave(), Some(0));
+    tells!(warmline.run(&["ps", "--json"]), @r#"
+    exit: 0
+    ----- stdout -----
+    {"kind":"gateway","up":false}
+    {"kind":"kept","run":"trip","server":"127.0.0.1:[PORT]","opened_at":[TIME],"used_at":[TIME]}
+    {"kind":"kept","run":"trip","server":"demo","opened_at":[TIME],"used_at":[TIME]}
+    "#);
+    tells!(warmline.run(&["end", "trip"]), @r"
+    exit: 0
+    ----- stderr -----
+    run `trip` is ended
+    ");
+    for server in [&typed, &declared] {
+        assert_eq!(server.counts().open_sessions, 0);
+        assert_eq!(server.counts().sessions, 1);
+        assert_eq!(server.violations(), Vec::<String>::new());
+    }
 }
