@@ -8,18 +8,19 @@
 //! counts only as long as the record is there.
 
 use std::collections::BTreeSet;
+use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use warmline::IdentityHandle;
 use warmline::core::delivery::Delivery;
 use warmline::core::record::Record;
-use warmline::private;
 use warmline::seal::{Purpose, Vault};
 use warmline::store::{FileStore, Records};
 use warmline::upstream::Reach;
+use warmline::{clock, private};
 
 use crate::args::{self, Connect};
 use crate::gate::Served;
@@ -298,7 +299,7 @@ impl Notes {
                 Some(record) => kept.push(Kept {
                     note,
                     opened_at: record.opened_at,
-                    used_at: record.used_at,
+                    used_at: record.used_at.max(left_at(&file).unwrap_or(0)),
                 }),
                 // It may be gone already, and nobody is told of it again either way.
                 None => drop(std::fs::remove_file(file)),
@@ -345,10 +346,11 @@ impl Notes {
     }
 }
 
-/// Writes a note down, unless it stands there. Without it a run is kept all the same.
+/// Writes a note down. Where it stands already, only its time is new. Without it a run is kept all
+/// the same.
 pub(crate) fn write_down(note: &Note, state: &Path, vault: &Vault) {
     let file = file_of(note, state, vault);
-    if file.exists() {
+    if is_left_again(&file) {
         return;
     }
     let name = file.file_name().unwrap_or_default().to_string_lossy();
@@ -360,6 +362,25 @@ pub(crate) fn write_down(note: &Note, state: &Path, vault: &Vault) {
     if let Err(error) = written {
         tracing::debug!(error, "the name of a kept run is not noted");
     }
+}
+
+/// Says that somebody left the run just now, where that is noted already. A record is renewed once
+/// in a while, which is too seldom for people, and to write a whole one for them is too much.
+fn is_left_again(file: &Path) -> bool {
+    let Ok(opened) = OpenOptions::new().append(true).open(file) else {
+        return false;
+    };
+    let now = UNIX_EPOCH + Duration::from_secs(clock::wall_seconds());
+    if let Err(error) = opened.set_modified(now) {
+        tracing::debug!(%error, "when a run was left is not noted");
+    }
+    true
+}
+
+/// When somebody left the run that is noted in a file, in seconds since 1970.
+fn left_at(file: &Path) -> Option<u64> {
+    let modified = std::fs::metadata(file).ok()?.modified().ok()?;
+    Some(modified.duration_since(UNIX_EPOCH).ok()?.as_secs())
 }
 
 /// Takes a note back: the run is ended.

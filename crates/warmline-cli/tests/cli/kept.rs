@@ -147,6 +147,29 @@ fn a_run_that_a_header_began_is_shown_and_nothing_of_it_is_written_out() {
     assert_eq!(server.counts().open_sessions, 0);
 }
 
+/// A record is renewed once a minute at most; people want to know when they last called.
+#[test]
+fn how_long_a_run_was_idle_counts_from_its_last_command() {
+    let (warmline, server) = (Warmline::new(), server());
+    count(&warmline, &server.url(), "trip", &[]);
+    let times = || {
+        let told = warmline.run(&["ps", "--json"]);
+        let line = told.stdout.lines().last().unwrap().to_owned();
+        let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+        let time = |key: &str| line[key].as_u64().unwrap();
+        (time("opened_at"), time("used_at"))
+    };
+    let (opened, _) = times();
+    // Times are told in whole seconds.
+    crate::serve::until("the clock goes on", || {
+        warmline::clock::wall_seconds() > opened + 1
+    });
+    count(&warmline, &server.url(), "trip", &[]);
+    let (still, used) = times();
+    assert_eq!(still, opened);
+    assert!(used > opened, "{used} after {opened}");
+}
+
 /// A note counts only as long as its record does.
 #[test]
 fn what_is_gone_is_not_shown() {
