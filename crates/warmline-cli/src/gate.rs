@@ -13,6 +13,7 @@ use warmline_gateway::settings::Accesses;
 use warmline_gateway::tokens::TokenStore;
 
 use crate::problem::{Outcome, Problem};
+use crate::target::records_in;
 
 pub(crate) mod descriptors;
 mod reading;
@@ -41,7 +42,7 @@ impl Kept {
                 .hint("keys and sessions are kept there; name another folder with --state-dir")
         })?;
         let records = wanted.engine.store.clone();
-        let records = records.unwrap_or_else(|| state.join("sessions"));
+        let records = records.unwrap_or_else(|| records_in(state));
         let warm = Warmline::builder()
             .settings(wanted.engine)
             .servers(wanted.servers)

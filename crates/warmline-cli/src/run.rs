@@ -13,7 +13,7 @@ use warmline::settings::{process_text, run_from_env};
 use crate::args::{Connect, Together};
 use crate::kept::{Holder, Note};
 use crate::problem::{Outcome, Problem};
-use crate::target::{Target, folders};
+use crate::target::{Target, folders, records_in};
 
 /// The run a command belongs to.
 #[derive(Clone, Debug)]
@@ -151,7 +151,7 @@ impl ChosenRun {
         let set = set.filter(|_| self.state_dir.is_none());
         let records = self.records.clone().or(set);
         Ok(Keeping {
-            records: records.unwrap_or_else(|| state.join("sessions")),
+            records: records.unwrap_or_else(|| records_in(&state)),
             secrets: state,
         })
     }

@@ -338,6 +338,11 @@ pub(crate) fn state_folder(typed: Option<&Path>) -> Outcome<PathBuf> {
     }
 }
 
+/// Where records of sessions are kept in a state folder, unless a setting says otherwise.
+pub(crate) fn records_in(state: &Path) -> PathBuf {
+    state.join("sessions")
+}
+
 /// A name for a command: what it starts, not what starts it.
 fn command_name(program: &str, args: &[&str]) -> String {
     let stem = |path: &str| {

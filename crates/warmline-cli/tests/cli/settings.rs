@@ -58,6 +58,30 @@ fn doctor_shows_every_decision_with_its_origin() {
     assert!(all.stdout.contains("limits.processes"), "{all}");
 }
 
+/// Where nothing is decided, gateways and runs of commands keep their records in the state folder;
+/// `memory` is what programs have that embed the engine.
+#[test]
+fn doctor_shows_the_folder_that_records_are_kept_in() {
+    let warmline = Warmline::new();
+    warmline.write_user("warmline.toml", "[servers.prog]\ncommand = ['sh']\n");
+    let folder = warmline.state().join("sessions").display().to_string();
+    for words in [
+        &["doctor", "--json"][..],
+        &["doctor", "prog", "--offline", "--json"],
+    ] {
+        let told = warmline.run(words);
+        let line = format!(
+            r#"{{"kind":"setting","key":"store.path","value":"{folder}","origin":"default"}}"#
+        );
+        assert!(told.stdout.contains(&line), "{line} is missing: {told}");
+    }
+    let told = warmline
+        .with("WARMLINE_STORE_PATH", "/elsewhere")
+        .run(&["doctor", "--json"]);
+    let line = r#""key":"store.path","value":"/elsewhere","origin":"environment""#;
+    assert!(told.stdout.contains(line), "{line} is missing: {told}");
+}
+
 /// A111: rules about callers stand among the settings in words, and are not shown as none.
 #[test]
 fn doctor_shows_rules_about_callers() {

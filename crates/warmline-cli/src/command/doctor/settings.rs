@@ -10,7 +10,7 @@ use crate::problem::Outcome;
 use crate::report::text::{one_line, padded};
 use crate::report::{Fields, Report};
 use crate::rules;
-use crate::target::Target;
+use crate::target::{Target, folders, records_in};
 use crate::unread::{self, Unread};
 
 /// A setting, and the server it is of; none for all servers together.
@@ -94,9 +94,18 @@ fn of_server(
 }
 
 fn of_engine(settings: Vec<Effective>) -> impl Iterator<Item = Row> {
-    settings.into_iter().map(|setting| Row {
-        server: None,
-        setting,
+    let usual = folders().ok().and_then(|folders| folders.state);
+    let usual = usual.map(|state| records_in(&state).display().to_string());
+    settings.into_iter().map(move |mut setting| {
+        // What programs keep in memory that embed the engine, gateways and commands keep there.
+        let is_usual = setting.key == "store.path" && setting.origin == Origin::Default;
+        if let Some(folder) = usual.as_ref().filter(|_| is_usual) {
+            setting.value.clone_from(folder);
+        }
+        Row {
+            server: None,
+            setting,
+        }
     })
 }
 
