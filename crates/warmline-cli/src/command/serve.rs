@@ -20,6 +20,7 @@ use crate::problem::{Outcome, Problem};
 use crate::report::Report;
 use crate::target::state_folder;
 
+mod alone;
 mod announcing;
 
 use announcing::{Announced, Known};
@@ -43,6 +44,10 @@ pub(super) async fn run(typed: &args::Serve, report: &Report) -> Outcome<u8> {
     let state = state_folder(typed.served.state_dir.as_deref())?;
     let (fixed, drain) = (Fixed::of(&wanted), wanted.engine.ceilings);
     let kept = Kept::open(&state, wanted)?;
+    let place = alone::take_place(&state).unwrap_or_else(|caution| {
+        report.caution(&caution);
+        None
+    });
     let gateway = kept.listen(log_lost, report).await?;
     let announced = Announced {
         scheme: kept.settings.scheme(),
@@ -61,7 +66,9 @@ pub(super) async fn run(typed: &args::Serve, report: &Report) -> Outcome<u8> {
     };
     announced.tell(report);
     kept.follow(&gateway, reading, &fixed, &mut signals).await;
-    Ok(stopping::stop(gateway, drain, &mut signals, Some(report)).await)
+    let exit = stopping::stop(gateway, drain, &mut signals, Some(report)).await;
+    drop(place);
+    Ok(exit)
 }
 
 /// The names of servers that stand so.

@@ -585,3 +585,26 @@ fn begun(server: &LedgerServer) {
             .any(|entry| entry.phase == Phase::Begin && entry.tool.as_deref() == Some("slow"))
     });
 }
+
+/// Each would tidy up what the other holds. A gateway that was killed leaves its file behind, and
+/// that is no gateway.
+#[test]
+fn a_second_gateway_on_one_state_folder_is_warned_of() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let warmline = Warmline::new();
+    let one = Serving::start(&warmline, &[&server.url()]);
+    let pid = one.child.as_ref().unwrap().id();
+    let other = Serving::start(&warmline, &[&server.url()]);
+    let said = other.stop(&warmline);
+    let warning = format!("another `warmline serve` (pid {pid}) runs on the state folder");
+    assert!(said.contains(&warning), "{said}");
+    let state = warmline.work().join("state");
+    let words = ["--state-dir", state.to_str().unwrap(), &server.url()];
+    let apart = Serving::start(&warmline, &words).stop(&warmline);
+    one.tell(Signal::KILL);
+    let killed = one.ended(&warmline).stderr;
+    let next = Serving::start(&warmline, &[&server.url()]).stop(&warmline);
+    for said in [apart, killed, next] {
+        assert!(!said.contains("another"), "{said}");
+    }
+}
