@@ -172,6 +172,15 @@ impl ChosenRun {
     }
 }
 
+/// The run of the program that started us, if `warmline run` is around it: a gateway of its own has
+/// it, and ends it with the program.
+pub(crate) fn run_around() -> Outcome<Option<String>> {
+    let Some(name) = run_from_env()? else {
+        return Ok(None);
+    };
+    Ok(surrounding(&name)?.map(|_| name))
+}
+
 /// The gateway around the program that started us, if the run is the one it was started for.
 fn surrounding(run: &str) -> Outcome<Option<Surrounding>> {
     let (url, token) = (

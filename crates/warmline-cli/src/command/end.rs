@@ -12,6 +12,7 @@ use crate::gate::{self, Source};
 use crate::kept::{Holder, Kept, Note, Notes};
 use crate::problem::{Outcome, Problem};
 use crate::report::{Fields, Report};
+use crate::run::run_around;
 
 /// Ends the run, which must live or be kept.
 pub(super) async fn run(typed: &args::End, report: &Report) -> Outcome<u8> {
@@ -37,7 +38,12 @@ pub(super) async fn run(typed: &args::End, report: &Report) -> Outcome<u8> {
         home.understood(answered)?;
     }
     let was_kept = end_kept(name, &home, report).await?;
+    let is_around = run_around()?.as_ref() == Some(name);
     if held.is_none() && !was_kept {
+        if is_around {
+            return Err(Problem::usage(ends_with_its_program(name))
+                .because("`warmline run` began it, around the program"));
+        }
         let problem = unknown(name).hint(match typed.socket {
             Some(_) => "`warmline ps --socket FILE` shows those that there are".to_owned(),
             None => format!(
@@ -51,12 +57,22 @@ pub(super) async fn run(typed: &args::End, report: &Report) -> Outcome<u8> {
             false => problem.because("no background gateway is up"),
         });
     }
-    let fields = Fields::new().put("run", name);
+    let goes_on = is_around.then_some(true);
+    let fields = Fields::new().put("run", name).put("goes_on", goes_on);
     match report.is_json() {
         true => report.object("ended", &fields),
+        false if is_around => report.note(&format!(
+            "what commands left beside it is ended; {}",
+            ends_with_its_program(name)
+        )),
         false => report.note(&format!("run `{name}` is ended")),
     }
     Ok(0)
+}
+
+/// Said of a run that is around us.
+fn ends_with_its_program(name: &str) -> String {
+    format!("run `{name}` goes on: it ends with its program")
 }
 
 /// Ends what commands left of the run, with each of its servers; says whether there was something.

@@ -9,6 +9,7 @@ use crate::kept::{Kept, Note};
 use crate::problem::Outcome;
 use crate::report::text::count;
 use crate::report::{Fields, Report, style, table};
+use crate::run::run_around;
 
 /// What a gateway holds.
 #[derive(Debug, Deserialize)]
@@ -93,6 +94,13 @@ pub(super) async fn run(typed: &args::Ps, report: &Report) -> Outcome<u8> {
         report.data("");
     }
     tell_kept(&kept, report);
+    if let Some(run) = run_around()? {
+        let text = format!(
+            "run `{run}` is that of the program around this command: what it called by its gateway \
+             is not shown, and ends with it"
+        );
+        report.aside(&text, &Fields::new().put("run", &run).put("what", &text));
+    }
     Ok(0)
 }
 

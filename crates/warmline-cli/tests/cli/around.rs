@@ -279,3 +279,51 @@ fn a_name_means_the_server_of_the_gateway_around_before_any_file() {
     assert_eq!(other.counts().requests, 0, "it was never asked");
     assert_eq!(server.violations(), Vec::<String>::new());
 }
+
+/// A gateway of its own has the run of a program: `ps` and `end` know others, and say so.
+#[test]
+fn commands_inside_are_told_whose_their_run_is() {
+    let (server, beside) = (
+        LedgerServer::start(Personality::legacy()).unwrap(),
+        LedgerServer::start(Personality::legacy()).unwrap(),
+    );
+    let warmline = Warmline::new();
+    let text = format!("[servers.ledger]\nurl = '{}'\n", server.url());
+    warmline.write_user("warmline.toml", &text);
+    let inside = |script: &str| {
+        let script = script.replace("warmline ", &format!("{BINARY} "));
+        warmline.run(&[
+            "run", "--quiet", "--name", "trip", "--", "sh", "-c", &script,
+        ])
+    };
+    tells!(inside("warmline call ledger counter; warmline ps; warmline end trip"), @r#"
+    exit: 2
+    ----- stdout -----
+    {"count":1}
+    ----- stderr -----
+    no background gateway is up: `warmline up` starts one
+    what a `warmline serve` holds is shown by the socket of its `--admin FILE`: `warmline ps --socket FILE`
+    run `trip` is that of the program around this command: what it called by its gateway is not shown, and ends with it
+    error[usage-bad-argument]: run `trip` goes on: it ends with its program
+      why: `warmline run` began it, around the program
+    "#);
+    assert_eq!(server.counts().open_sessions, 0);
+    // What was typed goes beside it, and is the run's by name.
+    let script = format!(
+        "warmline call {} counter; warmline ps --json; warmline end trip",
+        beside.url()
+    );
+    tells!(inside(&script), @r#"
+    exit: 0
+    ----- stdout -----
+    {"count":1}
+    {"kind":"gateway","up":false}
+    {"kind":"kept","run":"trip","server":"127.0.0.1:[PORT]","opened_at":[TIME],"used_at":[TIME]}
+    ----- stderr -----
+    {"kind":"note","run":"trip","what":"run `trip` is that of the program around this command: what it called by its gateway is not shown, and ends with it"}
+    what commands left beside it is ended; run `trip` goes on: it ends with its program
+    "#);
+    assert_eq!(beside.counts().open_sessions, 0);
+    let told = inside("warmline end other");
+    assert!(told.stderr.starts_with("error[run-unknown]"), "{told}");
+}
