@@ -122,6 +122,8 @@ pub struct Limits {
     waits_at: BTreeMap<Ticket, Limit>,
     /// Rooms that will be given back soon, because somebody was asked to make room.
     promised: BTreeMap<Limit, u32>,
+    /// Who stands at another limit since [`Limits::moved`] was last asked.
+    moved: Vec<Ticket>,
     next: Ticket,
 }
 
@@ -134,6 +136,7 @@ impl Limits {
             line: BTreeMap::new(),
             waits_at: BTreeMap::new(),
             promised: BTreeMap::new(),
+            moved: Vec::new(),
             next: Ticket(0),
         }
     }
@@ -233,6 +236,17 @@ impl Limits {
         Some((full, most))
     }
 
+    /// Those who found room where they stood, and were stopped by another limit since this was last
+    /// asked: nobody was asked to make room there.
+    pub fn moved(&mut self) -> Vec<Ticket> {
+        std::mem::take(&mut self.moved)
+    }
+
+    /// The limit that a ticket stands at; none if it was called, or left.
+    pub fn stands_at(&self, ticket: Ticket) -> Option<&Limit> {
+        self.waits_at.get(&ticket)
+    }
+
     /// How many rooms of a kind are taken.
     pub fn taken(&self, kind: Kind) -> u32 {
         self.taken_of(&Limit::All(kind))
@@ -252,7 +266,10 @@ impl Limits {
             };
             match self.stops(&claim) {
                 // It stands elsewhere now, with the place its arrival gives it.
-                Some(full) => self.wait(ticket, claim, full),
+                Some(full) => {
+                    self.wait(ticket, claim, full);
+                    self.moved.push(ticket);
+                },
                 None => {
                     self.waits_at.remove(&ticket);
                     self.take(&claim);

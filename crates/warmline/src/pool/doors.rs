@@ -7,6 +7,7 @@ use warmline_core::exchange::Trouble;
 use warmline_core::key::{CredentialId, Key, Owner, Revision, RunId, Scope};
 use warmline_core::policy::{BreakerPolicy, Ceilings};
 use warmline_core::pool::breaker::{Blame, Stance};
+use warmline_core::pool::limits::Limit;
 use warmline_core::pool::{Event, Proof, Refusal, Turn};
 use warmline_core::tick::Tick;
 
@@ -174,8 +175,8 @@ impl<C: Connector> Pool<C> {
             Space::NotNeeded => Ok(None),
             Space::Room(room) => Ok(Some(room)),
             Space::InLine(mut line) => {
-                self.ground.make_room(key, &line.full);
-                let came = clock::timeout_at(by, InLine::room(&mut line)).await;
+                let make_room = |full: &Limit| self.ground.make_room(key, full);
+                let came = clock::timeout_at(by, InLine::room(&mut line, make_room)).await;
                 let waited = clock::now().saturating_duration_since(since);
                 let server = &key.place().server;
                 let room = came.map_err(|_| {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use warmline_core::exchange::Trouble;
+use warmline_core::pool::limits::Limit;
 use warmline_core::pool::spares::SpareKey;
 use warmline_core::pool::{Arrival, Event, Generation, Origin, Why};
 
@@ -207,8 +208,8 @@ impl<C: Connector> Permit<C> {
             Space::NotNeeded => None,
             Space::Room(room) => Some(room),
             Space::InLine(mut line) => {
-                cell.ground.make_room(cell.any_key(), &line.full);
-                let room = InLine::room(&mut line).await;
+                let make_room = |full: &Limit| cell.ground.make_room(cell.any_key(), full);
+                let room = InLine::room(&mut line, make_room).await;
                 Some(room.ok_or(Unopened::Stopped)?)
             },
         };

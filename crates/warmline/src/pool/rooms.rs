@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use warmline_core::key::Key;
 use warmline_core::policy::Ceilings;
 use warmline_core::pool::limits::{Called, Claim, Claimed, Kind, Limit, Limits, Ticket, Was};
@@ -32,6 +32,8 @@ struct Book {
 struct Bell {
     key: Arc<Key>,
     ring: oneshot::Sender<Room>,
+    /// Told when it stands at another limit.
+    moved: Arc<Notify>,
 }
 
 /// Room for one session. Dropping it gives the room back, whatever became of the session.
@@ -56,9 +58,10 @@ pub(super) enum Space {
 pub(super) struct InLine {
     rooms: Arc<Rooms>,
     ticket: Ticket,
-    /// The limit that was full.
-    pub(super) full: Limit,
+    /// The limit that is full.
+    full: Limit,
     bell: oneshot::Receiver<Room>,
+    moved: Arc<Notify>,
 }
 
 impl Rooms {
@@ -85,14 +88,16 @@ impl Rooms {
             }),
             Claimed::InLine(ticket, full) => {
                 let (ring, bell) = oneshot::channel();
-                let key = Arc::clone(key);
-                book.bells.insert(ticket, Bell { key, ring });
+                let (key, moved) = (Arc::clone(key), Arc::<Notify>::default());
+                let told = Arc::clone(&moved);
+                book.bells.insert(ticket, Bell { key, ring, moved });
                 self.waiting.store(book.limits.waiting(), Ordering::Relaxed);
                 Space::InLine(InLine {
                     rooms: Arc::clone(self),
                     ticket,
                     full,
                     bell,
+                    moved: told,
                 })
             },
         }
@@ -131,10 +136,15 @@ impl Rooms {
             let mut book = self.book.lock();
             let called = change(&mut book.limits);
             self.waiting.store(book.limits.waiting(), Ordering::Relaxed);
+            for ticket in book.limits.moved() {
+                if let Some(bell) = book.bells.get(&ticket) {
+                    bell.moved.notify_one();
+                }
+            }
             let bells = called.iter().filter_map(|ticket| book.bells.remove(ticket));
             bells.collect()
         };
-        for Bell { key, ring } in rung {
+        for Bell { key, ring, .. } in rung {
             let rooms = Arc::clone(self);
             let was = Was::Taken;
             // Whoever left in this moment gives it back: it falls out of the channel.
@@ -194,9 +204,26 @@ impl Drop for Room {
 }
 
 impl InLine {
-    /// Waits for the room. None only if everything is being torn down.
-    pub(super) async fn room(&mut self) -> Option<Room> {
-        (&mut self.bell).await.ok()
+    /// Waits for the room, and has some made in each limit that stops it, one after the other. None
+    /// only if everything is being torn down.
+    pub(super) async fn room(&mut self, make_room: impl Fn(&Limit)) -> Option<Room> {
+        loop {
+            make_room(&self.full);
+            tokio::select! {
+                biased;
+                room = &mut self.bell => return room.ok(),
+                () = self.moved.notified() => {},
+            }
+            match self.stands_at() {
+                Some(full) => self.full = full,
+                None => return (&mut self.bell).await.ok(),
+            }
+        }
+    }
+
+    fn stands_at(&self) -> Option<Limit> {
+        let book = self.rooms.book.lock();
+        book.limits.stands_at(self.ticket).cloned()
     }
 }
 

@@ -32,6 +32,23 @@ async fn the_longest_unused_shared_session_makes_room() {
     assert_eq!(world.settle().await.rooms, 3);
 }
 
+/// A83: whoever finds a limit full behind another one has room made there too.
+#[tokio::test(start_paused = true)]
+async fn room_is_made_in_each_limit_that_stops_a_caller() {
+    let world = World::with(Ceilings {
+        sessions_per_identity: 1,
+        ..Ceilings::default()
+    });
+    world.server("small", |server| server.max_sessions = Some(1));
+    for cell in [world.shared("small", 2), world.shared("a", 1)] {
+        world.lease(&cell).await.unwrap().settle(FINE);
+    }
+    assert!(world.lease(&world.shared("small", 1)).await.is_ok());
+    let closed = world.fake.ledger().closed.clone();
+    assert_eq!(closed, [(1, Why::Evicted), (2, Why::Evicted)]);
+    assert_eq!(world.settle().await.rooms, 1);
+}
+
 /// A83: where nothing can go, a caller waits for room and is told at its deadline.
 #[tokio::test(start_paused = true)]
 async fn sessions_of_runs_are_not_closed_for_room() {
