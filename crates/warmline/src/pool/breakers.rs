@@ -285,7 +285,9 @@ impl Passing {
         let failed = |breaker: &mut Breaker, now, dice| breaker.failed(now, policy, dice);
         let mut changes = self.breakers.blamed(&self.opener, (whom, &cause), failed);
         self.probes.retain(|whose| *whose != whom);
-        if whom == Blame::Identity && self.probes.contains(&Blame::Server) {
+        // Whoever had nothing to show was turned away by nobody: the next one finds out for all.
+        let was_met = trouble.reason != Reason::CredentialUnavailable;
+        if whom == Blame::Identity && was_met && self.probes.contains(&Blame::Server) {
             // The server was there, and turned this one away.
             self.probes.clear();
             let (now, policy) = (self.breakers.now(), &self.policy);

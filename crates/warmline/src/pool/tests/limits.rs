@@ -293,6 +293,27 @@ async fn a_refused_credential_pauses_its_identity_alone() {
     assert_eq!(trouble.code, Code::BreakerOpen);
 }
 
+/// A90, A92: whoever has nothing to show to a server finds out nothing of it: the next one probes.
+#[tokio::test(start_paused = true)]
+async fn a_missing_credential_says_nothing_of_a_dead_server() {
+    let world = World::new();
+    let fails = |reason| world.server("a", |server| server.open_fails = Some(reason));
+    fails(Reason::ConnectRefused);
+    for who in 1..=5 {
+        world.lease(&world.run("a", who)).await.err().unwrap();
+    }
+    clock::sleep(Duration::from_secs(10)).await;
+    fails(Reason::CredentialUnavailable);
+    world.lease(&world.run("a", 6)).await.err().unwrap();
+    fails(Reason::ConnectRefused);
+    let opens = world.fake.ledger().opens;
+    let asked: Vec<_> = (7..17).map(|who| world.ask(&world.run("a", who))).collect();
+    for one in asked {
+        one.await.unwrap().err().unwrap();
+    }
+    assert_eq!(world.fake.ledger().opens, opens + 1, "one probe");
+}
+
 /// A126: a server that ends every session at once trips the breaker, although openings succeed.
 #[tokio::test(start_paused = true)]
 async fn sessions_that_die_before_they_serve_trip_the_breaker() {
