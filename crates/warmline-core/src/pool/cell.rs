@@ -246,10 +246,10 @@ impl Cell {
             if arrival.left_state {
                 session.past = Past::LeftState;
             }
-            session.expires = arrival
-                .expires_in
-                .map_or(Tick::NEVER, |left| now.after(left));
-            session.renew = arrival.renew_in.map_or(Tick::NEVER, |left| now.after(left));
+            // Both were said of a session that is opened now; a spare has lived for a while.
+            let at =
+                |age: Option<Duration>| age.map_or(Tick::NEVER, |age| session.opened.after(age));
+            (session.expires, session.renew) = (at(arrival.expires_in), at(arrival.renew_in));
         }
         // Limits may be lower than they were when the opening began.
         let why = match self.phase {

@@ -121,10 +121,10 @@ pub struct Arrival {
     pub origin: Origin,
     /// The number it has already; none takes the opening's.
     pub number: Option<Generation>,
-    /// How long the server keeps it.
+    /// How long the server keeps it, from its opening on.
     pub expires_in: Option<Duration>,
-    /// When it is better replaced, if it has no state to lose: the server is known to drop sessions
-    /// soon after.
+    /// The age at which it is better replaced, if it has no state to lose: the server is known to
+    /// drop sessions soon after.
     pub renew_in: Option<Duration>,
     /// How long it rested since it was opened.
     pub rested: Duration,

@@ -230,6 +230,42 @@ fn a_session_that_will_die_soon_is_renewed_while_it_has_no_state() {
     }
 }
 
+/// A186: what a server says of the end of a session counts from its opening, also where it lay on a
+/// shelf in between.
+#[test]
+fn a_spare_ends_by_the_age_it_has() {
+    let spare = Arrival {
+        origin: Origin::Spare,
+        rested: secs(20),
+        ..Arrival::FRESH
+    };
+    let in_30 = Some(secs(30));
+    let stated = Arrival {
+        expires_in: in_30,
+        ..spare
+    };
+    let seen = Arrival {
+        renew_in: in_30,
+        ..spare
+    };
+    for arrival in [stated, seen] {
+        let mut world = World::new(side_by_side(Ends::WithRun), 1);
+        world.ask();
+        world.opening.clear();
+        let generation = Generation::FIRST;
+        world.tell(Event::Opened {
+            generation,
+            arrival,
+        });
+        world.make(Move::Settle(0, FINE));
+        world.wait(9);
+        assert_eq!(leased(&world.ask()), [1]);
+        world.make(Move::Settle(0, FINE));
+        world.wait(1);
+        assert_eq!(closed(&world.ask()), [(1, Why::Expired)]);
+    }
+}
+
 /// What was said of the worth of openings.
 fn worth(effects: &Effects) -> Vec<&'static str> {
     let word = |effect: &Effect| match effect {

@@ -63,6 +63,33 @@ async fn a_fresh_run_begins_on_a_spare() {
     world.finish().await;
 }
 
+/// A185, A186: the end that a server states of a spare counts from its opening.
+#[tokio::test]
+async fn a_spare_is_replaced_before_its_stated_expiry() {
+    let world = World::with(Personality::legacy().told_expiry(100), spares(1));
+    let mut events = world.warm.events();
+    let first = world.warm.begin();
+    count(&first.server(LEDGER).unwrap()).await;
+    ready(&mut events, 1).await;
+    first.end().await;
+    pass(secs(50)).await;
+    let run = world.warm.begin();
+    let ledger = run.server(LEDGER).unwrap();
+    let read = || ledger.call("get", json!({"key": "a"})).repeatable();
+    assert_eq!(read().await.unwrap().generation(), 1);
+    let sessions = world.warm.snapshot().sessions;
+    let [session] = &sessions[..] else {
+        panic!("{sessions:?}");
+    };
+    let lives = session.expires_at.unwrap() - session.opened_at;
+    assert!((95..=101).contains(&lives), "{session:?}");
+    pass(secs(45)).await;
+    let next = read().await.unwrap();
+    assert_eq!((next.generation(), next.attempts()), (2, 1));
+    run.end().await;
+    world.finish().await;
+}
+
 /// P132: a session that died is replaced by a spare at once.
 #[tokio::test]
 async fn a_spare_takes_the_place_of_a_lost_session() {

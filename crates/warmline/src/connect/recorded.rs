@@ -293,9 +293,11 @@ impl Connect {
             untold_loss: setup.untold_loss.load(Ordering::Relaxed),
             opened_at: now,
             used_at: now,
-            expires_at: facts
-                .expires_in
-                .map(|left| now.saturating_add(left.as_secs())),
+            expires_at: facts.expires_in.map(|promised| {
+                // A spare has lived for a part of it.
+                let left = promised.saturating_sub(line.age(self.shared.tick()));
+                now.saturating_add(left.as_secs())
+            }),
         }
     }
 
