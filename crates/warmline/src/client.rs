@@ -294,13 +294,19 @@ impl Warmline {
         self.mine().join(name)
     }
 
-    /// The run that `WARMLINE_RUN` names, begun or joined, if it names one.
+    /// The run that `WARMLINE_RUN` names, if it names one. It is the run of whoever started this
+    /// process: dropping the handle ends nothing, [`Run::end`] does.
     ///
     /// # Errors
     /// As [`IdentityHandle::named`]; `config-bad-value`, where the variable is no text.
     pub fn run_from_env(&self) -> Result<Option<Run>> {
-        let named = settings::run_from_env().map_err(misconfigured)?;
-        named.map(|name| self.named(&name)).transpose()
+        let Some(name) = settings::run_from_env().map_err(misconfigured)? else {
+            return Ok(None);
+        };
+        let here = self.named(&name)?;
+        let joined = here.clone();
+        here.detach();
+        Ok(Some(joined))
     }
 
     /// A server, as this process calls it: in the current run where there is one, else outside.

@@ -1,5 +1,7 @@
 //! Two programs at once on one store: one session for each run, and nobody ends the other's.
 
+use std::process::Command;
+
 use serde_json::json;
 use tokio::net::TcpStream;
 use warmline::{Destination, Dial, Dialed, Dialing};
@@ -30,6 +32,36 @@ async fn two_programs_share_the_session_of_a_run() {
     })
     .await;
     assert_eq!(server.violations(), Vec::<String>::new());
+}
+
+/// A7, A10, A144: whoever was handed a run by its environment joins it, and ends nothing of it.
+#[tokio::test]
+async fn a_run_of_the_environment_is_ended_by_whoever_began_it() {
+    let name = "shared::a_run_of_the_environment_is_ended_by_whoever_began_it";
+    if std::env::var_os("WARMLINE_RUN").is_none() {
+        // The environment of a process is not changed while it runs.
+        let mut inner = Command::new(std::env::current_exe().unwrap());
+        inner
+            .args(["--exact", name, "--nocapture"])
+            .env("WARMLINE_RUN", "chat");
+        let inner = inner.output().unwrap();
+        assert!(inner.status.success(), "{inner:?}");
+        return;
+    }
+    let (server, store) = (server(), Kept::new());
+    let (parent, child) = (life(&server, &store), life(&server, &store));
+    let begun = parent.named("chat").unwrap();
+    assert_eq!(counted(&begun.server(LEDGER).unwrap()).await, 1);
+    let handed = child.run_from_env().unwrap().unwrap();
+    assert_eq!((handed.name(), handed.is_root()), ("chat", false));
+    assert_eq!(counted(&handed.server(LEDGER).unwrap()).await, 2);
+    drop(handed);
+    child.close().await;
+    assert_eq!(counted(&begun.server(LEDGER).unwrap()).await, 3);
+    assert_eq!(server.counts().initializes, 1);
+    begun.end().await;
+    parent.close().await;
+    assert_eq!(server.counts().open_sessions, 0);
 }
 
 /// Connects as usual, and is known by a name: what a proxy, a client certificate or another name for
