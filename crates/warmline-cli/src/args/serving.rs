@@ -73,7 +73,7 @@ pub(crate) struct Around {
     /// The program, with its arguments
     #[arg(last = true, value_name = "PROGRAM", hide = true)]
     pub(crate) command: Vec<OsString>,
-    /// The name of the run; without it a fresh one
+    /// The name of the run; without it that of `WARMLINE_RUN`, which goes on afterwards, or a fresh one
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
     /// A configuration file, instead of those in the usual places

@@ -28,7 +28,7 @@ use savings::Savings;
 /// Starts the program, waits for it, ends its run, and passes its exit code on.
 pub(super) async fn run(typed: &args::Around, report: &Report) -> Outcome<u8> {
     let mut signals = Signals::hear();
-    let name = name(typed)?;
+    let (name, whose) = name(typed)?;
     let (wanted, cautions) = Source::of(&typed.served())?.read()?;
     for caution in cautions {
         report.caution(&caution);
@@ -57,7 +57,10 @@ pub(super) async fn run(typed: &args::Around, report: &Report) -> Outcome<u8> {
     let ended = wait(child, &mut signals).await;
     let saved = Savings::of(&kept.warm.snapshot());
     gateway.drain();
-    end(&kept.warm, &name).await;
+    // What is handed to us goes on after us: closing leaves its sessions to their records.
+    if whose == Whose::Ours {
+        end(&kept.warm, &name).await;
+    }
     kept.warm.close().await;
     tell(&name, &saved, report);
     let ended = ended.map_err(|error| {
@@ -66,21 +69,31 @@ pub(super) async fn run(typed: &args::Around, report: &Report) -> Outcome<u8> {
     Ok(exit_code(ended))
 }
 
+/// Whose run it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    /// It ends with the program.
+    Ours,
+    /// That of whoever started us, who ends it.
+    Theirs,
+}
+
 /// The name of the run: the one that was typed, that of whoever started us, or a fresh one.
-fn name(typed: &args::Around) -> Outcome<String> {
-    let name = match &typed.name {
-        Some(name) => Some(name.clone()),
-        None => warmline::settings::run_from_env()?,
+fn name(typed: &args::Around) -> Outcome<(String, Whose)> {
+    let (name, whose) = match &typed.name {
+        Some(name) => (Some(name.clone()), Whose::Ours),
+        None => (warmline::settings::run_from_env()?, Whose::Theirs),
     };
     let Some(name) = name else {
         // The store outlives us, and in a container the next program has our number as well: one
         // that could be guessed would be given our session.
-        return Ok(format!("run-{}", Digest::new(random_bytes()).hex()));
+        let fresh = format!("run-{}", Digest::new(random_bytes()).hex());
+        return Ok((fresh, Whose::Ours));
     };
     Run::check_name(&name).map_err(|error| {
         Problem::usage("that cannot be the name of a run").hint(error.hint().unwrap_or_default())
     })?;
-    Ok(name)
+    Ok((name, whose))
 }
 
 /// A gateway that only the program can use: it alone gets the token.

@@ -158,6 +158,28 @@ fn a_program_that_cannot_be_started_ends_as_it_would_in_a_shell() {
     assert!(told.everything().contains(r#""exit":127"#), "{told}");
 }
 
+/// A7: a run that is handed on by the environment is that of whoever began it, and goes on.
+#[test]
+fn a_run_inside_another_ends_nothing_of_it() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let warmline = Warmline::new().with("WARMLINE_RUN", "trip");
+    let text = format!("[servers.ledger]\nurl = '{}'\n", server.url());
+    warmline.write_user("warmline.toml", &text);
+    let call = ["call", "ledger", "counter"];
+    let around = ["run", "--quiet", "--", BINARY];
+    let told = [
+        warmline.run(&call),
+        warmline.run(&[&around[..], &call].concat()),
+        warmline.run(&call),
+    ];
+    let counted = told.each_ref().map(|told| told.stdout.trim());
+    assert_eq!(
+        counted,
+        [1, 2, 3].map(|count| format!(r#"{{"count":{count}}}"#))
+    );
+    assert_eq!(server.counts().initializes, 1);
+}
+
 /// The store outlives a program, and the next one may have its number: names are never the same.
 #[test]
 fn a_run_without_a_name_has_one_that_nobody_can_guess() {
