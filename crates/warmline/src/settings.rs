@@ -398,6 +398,7 @@ impl ServerSettings {
     /// `config-bad-value` names the setting and what is possible.
     pub fn settle(&mut self) -> Result<(), ConfigError> {
         self.checked()?;
+        self.tools_have_time()?;
         let (check, longest) = (self.policy.check_after, self.policy.breaker.longest);
         self.policy = std::mem::take(&mut self.policy).settled();
         // What was changed came from where its reason came from.

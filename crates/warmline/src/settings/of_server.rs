@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use warmline_core::code::Code;
 use warmline_core::era::{Era, Version};
-use warmline_core::policy::{Calls, OnStateLoss, Policy, SessionPer, Sessions};
+use warmline_core::policy::{Calls, OnStateLoss, Policy, SessionPer, Sessions, ToolPolicy};
 use warmline_core::protocol::gone::Breadth;
 
 use super::kind::{Kind, Value};
-use super::{Origins, Setting, plain, words};
+use super::{ConfigError, Origins, Setting, plain, words};
 use crate::upstream::server::{Sizes, Times};
 
 /// What is decided about one server, and where each value came from.
@@ -23,6 +24,20 @@ pub struct ServerSettings {
     pub era: Option<Era>,
     /// Where values came from.
     pub(crate) origins: Origins,
+}
+
+impl ServerSettings {
+    /// The table knows nothing of single tools, and a call without any time is no decision.
+    pub(super) fn tools_have_time(&self) -> Result<(), ConfigError> {
+        let has_none = |tool: &ToolPolicy| [tool.idle, tool.total].contains(&Some(Duration::ZERO));
+        let mut tools = self.policy.tools.iter();
+        let Some((name, _)) = tools.find(|(_, tool)| has_none(tool)) else {
+            return Ok(());
+        };
+        let what = format!("calls of `{}` have no time", name.escape_debug());
+        let error = ConfigError::new(Code::ConfigBadValue, what);
+        Err(error.hint("leave the time out, or give some"))
+    }
 }
 
 type Of = Setting<ServerSettings>;

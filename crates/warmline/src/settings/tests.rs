@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use warmline_core::policy::Sessions;
+use warmline_core::policy::{Sessions, ToolPolicy};
 use warmline_core::protocol::gone::Breadth;
 
 use super::kind::Form;
@@ -460,5 +460,28 @@ proptest! {
             prop_assert!(error.what.contains(name.as_str()), "{}", error.what);
             prop_assert!(!error.what.chars().any(char::is_control), "{:?}", error.what);
         }
+    }
+}
+
+/// Bad input: a limit of zero is told also where it is said of one tool.
+#[test]
+fn a_tool_without_time_cannot_be_decided() {
+    let none = Some(Duration::ZERO);
+    let (idle, total) = (
+        ToolPolicy {
+            idle: none,
+            ..ToolPolicy::default()
+        },
+        ToolPolicy {
+            total: none,
+            ..ToolPolicy::default()
+        },
+    );
+    for tool in [idle, total] {
+        let mut settings = ServerSettings::default();
+        settings.policy.tools.insert("slow".to_owned(), tool);
+        let error = settings.settle().unwrap_err();
+        assert_eq!(error.code, Code::ConfigBadValue);
+        assert!(error.to_string().contains("`slow`"), "{error}");
     }
 }
