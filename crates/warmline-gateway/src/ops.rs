@@ -55,7 +55,15 @@ impl Ops {
     /// Begins to answer on a listener.
     pub(crate) fn start(shared: &Arc<Shared>, listener: TcpListener, address: SocketAddr) -> Self {
         let (ending, ended) = watch::channel(false);
-        let hosts = Arc::new(Hosts::of(address, &shared.options.hosts, &[]));
+        // Names are for clients at the door. Where other machines may look, they ask by whatever
+        // leads there: a probe by the address of a pod, a scraper by the name of a service.
+        let named = shared.options.hosts.as_slice();
+        let named = if address.ip().is_loopback() {
+            named
+        } else {
+            &[]
+        };
+        let hosts = Arc::new(Hosts::of(address, named, &[]));
         let watched = Watched {
             shared: Arc::clone(shared),
             hosts,

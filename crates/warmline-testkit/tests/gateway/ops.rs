@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use serde_json::{Value, json};
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use warmline::metrics::{METRICS, Value as Counted};
 use warmline::{Server, Warmline};
@@ -128,16 +128,37 @@ async fn the_pages_are_read_by_machines_and_not_by_browsers() {
         let response = wire::request(at, method, path, headers, "").await;
         assert_eq!(response.status, status, "{method} {path}");
     }
-    let mut socket = TcpStream::connect(at).await.unwrap();
-    let rebound = "GET /metrics HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n";
-    socket.write_all(rebound.as_bytes()).await.unwrap();
-    let mut text = String::new();
-    tokio::io::AsyncReadExt::read_to_string(&mut socket, &mut text)
-        .await
-        .unwrap();
-    assert!(text.starts_with("HTTP/1.1 403"), "{text}");
+    assert_eq!(called(at, "evil.example").await, 403);
     assert_eq!(page(&world.gateway, "/servers?x=1").await.0, 200);
     world.finish().await;
+}
+
+/// The status of a page that is asked for by this name.
+async fn called(at: SocketAddr, host: &str) -> u16 {
+    let mut socket = TcpStream::connect(at).await.unwrap();
+    let request = format!("GET /livez HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    socket.write_all(request.as_bytes()).await.unwrap();
+    let mut text = String::new();
+    socket.read_to_string(&mut text).await.unwrap();
+    text.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+/// The names by which clients may call are the door's. Where other machines may look at the pages,
+/// a probe asks by the address of a pod; on loopback a strange name may lead here by rebinding.
+#[tokio::test]
+async fn names_of_the_door_turn_no_probe_away() {
+    for (listening, status) in [([0, 0, 0, 0], 200), ([127, 0, 0, 1], 403)] {
+        let world = World::with(Personality::legacy(), |options| Options {
+            ops: Some((listening, 0).into()),
+            hosts: vec!["mcp.example.com".to_owned()],
+            ..options
+        })
+        .await;
+        let at = ([127, 0, 0, 1], ops(&world.gateway).port()).into();
+        assert_eq!(called(at, "10.0.0.5:8485").await, status, "{listening:?}");
+        assert_eq!(called(at, "mcp.example.com").await, 200, "{listening:?}");
+        world.finish().await;
+    }
 }
 
 /// reliability F69: scrapers that hang take places of their own, and calls go on.
