@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use http::HeaderValue;
+use http::{HeaderValue, Uri};
 
 /// The names that count.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +24,17 @@ impl Hosts {
             named: named.to_vec(),
             origins: origins.to_vec(),
         }
+    }
+
+    /// The same with the name in a URL by which we tell clients to call us.
+    pub(crate) fn and_of(mut self, url: Option<&str>) -> Self {
+        // Where every name counts, one that is named would leave out the others.
+        let counts_all = !self.local_only && self.named.is_empty();
+        let url = url.filter(|_| !counts_all).map(str::parse::<Uri>);
+        let host = url.as_ref().and_then(|url| url.as_ref().ok()?.host());
+        self.named
+            .extend(host.and_then(without_port).map(str::to_owned));
+        self
     }
 
     /// Whether a request may be for this `Host`.
@@ -114,6 +125,20 @@ mod tests {
             assert!(!here.may_be_called(Some(host)), "{host}");
         }
         assert!(!here.may_be_called(None));
+    }
+
+    #[test]
+    fn we_may_be_called_by_the_name_that_we_tell() {
+        let told = Some("https://mcp.test:8443/");
+        let may = |hosts: &Hosts, host| hosts.may_be_called(Some(host));
+        let here = Hosts::of(([127, 0, 0, 1], 1).into(), &[], &[]).and_of(told);
+        assert!(may(&here, "mcp.test") && may(&here, "localhost") && !may(&here, "evil.test"));
+        let open = Hosts::of(([0, 0, 0, 0], 1).into(), &[], &[]).and_of(told);
+        assert!(may(&open, "mcp.test") && may(&open, "10.0.0.5"));
+        let named = ["other.test".to_owned()];
+        let named = Hosts::of(([0, 0, 0, 0], 1).into(), &named, &[]).and_of(told);
+        assert!(may(&named, "mcp.test:8443") && may(&named, "other.test"));
+        assert!(!may(&named, "10.0.0.5"));
     }
 
     #[test]

@@ -47,6 +47,8 @@ impl Terms {
     fn of(options: &Options, address: SocketAddr, warm: &Warmline, before: Option<&Self>) -> Self {
         let doorman = before.map(|before| &*before.doorman);
         let doorman = Doorman::new(options.auth.clone(), warm.clone(), doorman);
+        let told = options.resource.as_ref().map(|told| told.url.as_str());
+        let hosts = Hosts::of(address, &options.hosts, &options.origins).and_of(told);
         Self {
             doorman: Arc::new(doorman),
             doorman_before: None,
@@ -54,7 +56,7 @@ impl Terms {
             removed: Vec::new(),
             resource: options.resource.clone(),
             run_from: options.run_from.clone(),
-            hosts: Hosts::of(address, &options.hosts, &options.origins),
+            hosts,
             max_request: options.max_request,
         }
     }

@@ -109,8 +109,10 @@ async fn a_client_learns_where_tokens_come_from() {
         challenge,
         format!("Bearer resource_metadata=\"{place}{PATH}\"")
     );
-    let get =
-        |path: &str| format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    // By the name that they were told.
+    let get = |path: &str| {
+        format!("GET {path} HTTP/1.1\r\nHost: mcp.example.com\r\nConnection: close\r\n\r\n")
+    };
     for (of, resource) in [
         ("", "https://mcp.example.com"),
         (PATH, "https://mcp.example.com/servers/ledger/mcp"),
