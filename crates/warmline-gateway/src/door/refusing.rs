@@ -12,7 +12,7 @@ use http::header::{
 };
 use http::request::Parts;
 use http::uri::Authority;
-use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 
@@ -119,7 +119,7 @@ pub(super) fn unclear(
     closing(&mut response);
     let path = Some(request.uri().path());
     turned_away_at_once(shared, peer, path, (TurnedAwayFor::Head, &response));
-    Some(response)
+    Some(reply::headed(response, HeaderMap::new()))
 }
 
 /// Counts and tells a refusal of a head, as all others are.

@@ -242,6 +242,8 @@ async fn a_request_that_could_be_read_in_two_ways_is_refused() {
         if reply.status > 0 {
             assert_eq!(reply.json()["error"]["code"], -32600, "{what}: {reply:?}");
             assert_eq!(reply.header("connection"), Some("close"), "{what}");
+            let kind = reply.header("content-type");
+            assert_eq!(kind, Some("application/json"), "{what}");
         }
     }
     assert_eq!(world.server.counts().requests, 0, "nothing reached it");
