@@ -112,6 +112,11 @@ impl Terms {
         self.doorman.has_changed()
     }
 
+    /// Whether a token could let anybody in.
+    pub(crate) fn takes_tokens(&self) -> bool {
+        self.doorman.takes_tokens()
+    }
+
     /// Whether somebody who was let in would be still.
     fn still_lets_in(&self, subject: &Subject) -> bool {
         // Between two configurations streams of both go on: which of them ends is said afterwards.

@@ -241,6 +241,14 @@ impl Doorman {
         }
     }
 
+    /// Whether a token could let anybody in: where a proxy says who callers are, none does.
+    pub(crate) fn takes_tokens(&self) -> bool {
+        match &self.ways {
+            Ways::Open => false,
+            Ways::AnyOf(ways) => ways.iter().any(|way| !matches!(way, Ready::Proxies(_))),
+        }
+    }
+
     /// Whether tokens or keys were made or taken away since this was last asked.
     pub(crate) fn has_changed(&self) -> bool {
         // Each is asked, so that none tells of the same change later.

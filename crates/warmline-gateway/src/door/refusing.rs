@@ -196,6 +196,9 @@ pub(super) const fn reason_of(turned_away: TurnedAway) -> TurnedAwayFor {
 
 pub(super) fn not_let_in(terms: &Terms, head: &Parts, turned_away: TurnedAway) -> Refusal {
     let what = match turned_away {
+        TurnedAway::Missing if !terms.takes_tokens() => {
+            "Unauthorized: callers come through a proxy that says who they are"
+        },
         TurnedAway::Missing => "Unauthorized: a bearer token is needed",
         TurnedAway::Unknown => "Unauthorized: this token is not known here",
     };

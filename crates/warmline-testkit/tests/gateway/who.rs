@@ -238,7 +238,10 @@ async fn a_header_names_somebody_only_if_a_trusted_proxy_sends_it() {
             &[("X-User", "a"), ("X-User", "b")],
             &[],
         ] {
-            assert_eq!(ask(at, headers, &initialize()).await.status, 401);
+            let refused = ask(at, headers, &initialize()).await;
+            assert_eq!(refused.status, 401);
+            let said = refused.json()["error"]["message"].to_string();
+            assert!(said.contains("through a proxy"), "no token helps: {said}");
         }
         world.finish().await;
     }

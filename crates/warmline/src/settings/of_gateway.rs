@@ -307,7 +307,8 @@ pub(crate) const TABLE: &[Of] = &[
     Of::new(
         "gateway.origins",
         Kind::texts(),
-        "origins of pages that may call it; those of this machine always may",
+        "origins that a request may name; those of this machine always may. Preflights are not answered, so a page of another \
+         origin asks through a server of its own",
         plain!(Texts, origins_allowed),
     ),
     Of::new(
