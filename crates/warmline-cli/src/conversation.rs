@@ -71,7 +71,7 @@ impl<'r> Conversation<'r> {
         for note in &target.notes {
             match note {
                 Note::Origin(text) => report.account(&format!("· {text}")),
-                Note::Warning(text) => report.note(&format!("note: {text}")),
+                Note::Warning(text) => report.caution(text),
             }
         }
         let of_run = chosen.map(|run| format!(" of run `{}`", run.name));

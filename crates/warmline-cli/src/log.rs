@@ -5,6 +5,7 @@
 //! clients are not).
 
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use std::time::Duration;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use warmline::metrics::Counter;
-use warmline::settings::{GatewaySettings, LogFormat, LogLevel};
+use warmline::settings::{GatewaySettings, LogFormat, LogLevel, Origin};
 
 use crate::args::Lasts;
 use crate::report;
@@ -25,21 +26,36 @@ const TO_FLUSH: Duration = Duration::from_secs(1);
 /// Lines that nobody will read, and the way to the thread that writes.
 static LOG: OnceLock<Lines> = OnceLock::new();
 
-/// Logs of a command: only if `WARMLINE_LOG` asks for them, or what somebody should look at where
-/// whoever started us keeps what we say. What lasts until it is stopped reads its settings first.
+/// Whether lines are objects for programs: then nothing else may stand between them.
+static AS_JSON: AtomicBool = AtomicBool::new(false);
+
+/// Logs of a command: only if `WARMLINE_LOG` asks for them. What lasts reads its settings first.
 pub(crate) fn start(lasts: Lasts) {
-    let usual = match lasts {
-        Lasts::UntilStopped => return,
-        Lasts::UntilClosed => Some(LogLevel::Warn),
-        Lasts::OneCommand => None,
+    match lasts {
+        Lasts::UntilStopped | Lasts::UntilClosed => {},
+        Lasts::OneCommand => write(None, LogFormat::Text),
+    }
+}
+
+/// The log of a gateway that somebody else started and keeps the words of: what should be looked
+/// at, unless settings ask for more or for less.
+pub(crate) fn start_beside(settings: &GatewaySettings) {
+    let level = match settings.origin("log.level") {
+        Origin::Default | Origin::Machine => LogLevel::Warn,
+        Origin::Builder | Origin::Environment(_) | Origin::File { .. } => settings.log_level,
     };
-    write(usual, LogFormat::Text);
+    write(Some(level), settings.log_format);
 }
 
 /// The log of a service, as its settings say. What is given back counts lines that were lost.
 pub(crate) fn start_by(settings: &GatewaySettings) -> Option<Arc<Counter>> {
     write(Some(settings.log_level), settings.log_format);
     LOG.get().map(|lines| Arc::clone(&lines.lost))
+}
+
+/// Whether whoever reads stderr reads objects, one in each line.
+pub(crate) fn is_json() -> bool {
+    AS_JSON.load(Ordering::Relaxed)
 }
 
 /// Waits until what was said so far is written, or for a moment.
@@ -64,6 +80,7 @@ fn write(usual: Option<LogLevel>, format: LogFormat) {
         LogFormat::Text => false,
         LogFormat::Auto => !report::stderr_is_terminal(),
     };
+    AS_JSON.store(as_json, Ordering::Relaxed);
     // It fails only where another logger is set already, and then that one serves.
     if as_json {
         subscriber.json().flatten_event(true).try_init().ok();

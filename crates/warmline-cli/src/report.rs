@@ -196,11 +196,15 @@ impl Report {
         }
     }
 
-    /// A line about something the reader may not have meant: left out by `--quiet` alone.
-    pub(crate) fn caution(&self, text: &str) {
-        if self.volume > Volume::Quiet {
-            self.say(text);
-        }
+    /// Something the reader may not have meant, in one sentence: left out by `--quiet` alone.
+    pub(crate) fn caution(&self, what: &str) {
+        self.remark(&format!("note: {what}"), &Fields::new().put("what", what));
+    }
+
+    /// The same where the output is that of another program, or a log stands beside it: it goes to
+    /// stderr.
+    pub(crate) fn caution_aside(&self, what: &str) {
+        self.aside(what, &Fields::new().put("what", what));
     }
 
     /// A line of the account that `--verbose` asks for.

@@ -42,7 +42,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use warmline::metrics::Counter;
+use warmline::metrics::{ClosedSet as _, Counter};
 use warmline::{Warmline, clock};
 
 use crate::admin::Desk;
@@ -61,7 +61,7 @@ use crate::face::sse::Talks;
 pub use crate::face::stdio::{Pipe, PipeHand};
 pub use crate::failure::advice;
 use crate::merge::absent::Absences;
-use crate::metrics::Counts;
+use crate::metrics::{Counts, Face, StatusClass};
 use crate::ops::Ops;
 use crate::ops::departure::Departure;
 use crate::ops::vitals::{self, Vitals};
@@ -263,6 +263,12 @@ impl Gateway {
     /// The engine behind it.
     pub fn warm(&self) -> &Warmline {
         &self.shared.warm
+    }
+
+    /// How many requests could not be answered as their callers hoped (5xx).
+    pub fn requests_failed(&self) -> u64 {
+        let failed = |face: &Face| self.shared.counts.requests.count(*face, StatusClass::Us);
+        Face::ALL.iter().map(failed).sum()
     }
 
     /// Lets callers in by other rules from the next request on: a token that is not among them any

@@ -54,7 +54,7 @@ async fn call(
 ) -> Outcome<u8> {
     let schema = schema(conversation, tool, given, report).await?;
     for note in given.check_names(tool, &schema).map_err(unsent)? {
-        report.caution(&format!("note: {note}"));
+        report.caution(&note);
     }
     let arguments = given.arguments(&schema).map_err(unsent)?;
     tell_arguments(&arguments, typed.values.show_values, report);
@@ -77,7 +77,7 @@ async fn schema(
         Ok(tools) => tools,
         // A server that lists nothing may still have the tool. One that is gone has not.
         Err(problem) if problem.parts().delivery == Some(Delivery::Answered) => {
-            report.note("note: the server lists no tools, so values are sent as texts");
+            report.caution("the server lists no tools, so values are sent as texts");
             return Ok(Schema::nothing());
         },
         Err(problem) => return Err(nothing_called(problem)),

@@ -51,7 +51,7 @@ pub(super) fn run(typed: &args::Check, report: &Report) -> Outcome<u8> {
     }
     let servers: Vec<&Declaration> = servers.iter().collect();
     for Unread { says, hint } in unread::variables(&servers) {
-        report.caution(&format!("note: {says}: {hint}"));
+        report.caution(&format!("{says}: {hint}"));
     }
     Ok(exit)
 }
@@ -183,7 +183,7 @@ fn caution(file: &ConfigFile, store: &TrustStore, report: &Report) {
     } in file.near_misses()
     {
         report.caution(&format!(
-            "note: `{}` of `{}` in {} says nothing here: did you mean `{meant}`?",
+            "`{}` of `{}` in {} says nothing here: did you mean `{meant}`?",
             key.escape_debug(),
             server.escape_debug(),
             file.path().display()
@@ -194,7 +194,7 @@ fn caution(file: &ConfigFile, store: &TrustStore, report: &Report) {
         let unset = unset.and_then(|file| file.unset(declaration, &ProcessVariables).ok());
         for variable in unset.into_iter().flatten() {
             report.caution(&format!(
-                "note: `{}` has no token to show here: `{variable}` is not set",
+                "`{}` has no token to show here: `{variable}` is not set",
                 declaration.written.escape_debug()
             ));
         }
@@ -212,7 +212,7 @@ pub(super) fn caution_of_secrets(declaration: &Declaration, report: &Report) {
     } in declaration.plain_secrets()
     {
         report.caution(&format!(
-            "note: `{}` of `{}` in {place} is a secret in plain text: {instead}",
+            "`{}` of `{}` in {place} is a secret in plain text: {instead}",
             name.escape_debug(),
             declaration.written.escape_debug(),
         ));

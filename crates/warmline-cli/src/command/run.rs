@@ -16,6 +16,7 @@ use warmline_gateway::{Auth, Gateway, NotStarted, Options, Token};
 use crate::args;
 use crate::gate::{Kept, Source};
 use crate::interrupt::{Signal, Signals};
+use crate::log;
 use crate::problem::{Outcome, Problem};
 use crate::report::text::{count, seconds};
 use crate::report::{Fields, Report};
@@ -30,8 +31,9 @@ pub(super) async fn run(typed: &args::Around, report: &Report) -> Outcome<u8> {
     let mut signals = Signals::hear();
     let (name, whose) = name(typed)?;
     let (wanted, cautions) = Source::of(&typed.served())?.read()?;
+    log::start_beside(&wanted.gateway);
     for caution in cautions {
-        report.caution(&caution);
+        report.caution_aside(&caution);
     }
     let state = state_folder(typed.state_dir.as_deref())?;
     let kept = Kept::open(&state, wanted)?;
@@ -56,13 +58,14 @@ pub(super) async fn run(typed: &args::Around, report: &Report) -> Outcome<u8> {
     };
     let ended = wait(child, &mut signals).await;
     let saved = Savings::of(&kept.warm.snapshot());
+    let failed = gateway.requests_failed();
     gateway.drain();
     // What is handed to us goes on after us: closing leaves its sessions to their records.
     if whose == Whose::Ours {
         end(&kept.warm, &name).await;
     }
     kept.warm.close().await;
-    tell(&name, &saved, report);
+    tell(&name, &saved, failed, report);
     let ended = ended.map_err(|error| {
         Problem::new(Code::Bug, "nobody can say how the program ended").because(error.to_string())
     })?;
@@ -210,9 +213,13 @@ async fn end(warm: &Warmline, name: &str) {
     }
 }
 
-fn tell(name: &str, saved: &Savings, report: &Report) {
-    let text = match saved.requests {
-        0 => format!("run `{name}`: nothing was called through `WARMLINE_URL`"),
+fn tell(name: &str, saved: &Savings, failed: u64, report: &Report) {
+    let text = match (saved.requests, failed) {
+        (0, 0) => format!("run `{name}`: nothing was called through `WARMLINE_URL`"),
+        (0, _) => format!(
+            "run `{name}`: {} failed, and no server got one",
+            counted(failed, "request")
+        ),
         _ => format!(
             "run `{name}`: {} in {}; a session per request would have taken {} more to open",
             counted(saved.requests, "request"),
@@ -224,6 +231,7 @@ fn tell(name: &str, saved: &Savings, report: &Report) {
         .put("run", name)
         .put("requests", saved.requests)
         .put("sessions", saved.sessions)
+        .put("failed", Some(failed).filter(|failed| *failed > 0))
         .put("saved_ms", u64::try_from(saved.time.as_millis()).ok());
     report.aside(&text, &fields);
 }

@@ -37,8 +37,8 @@ pub(super) async fn run(typed: &args::Serve, report: &Report) -> Outcome<u8> {
         return Ok(0);
     };
     let log_lost = log::start_by(&wanted.gateway);
-    for caution in cautions {
-        report.caution(&caution);
+    for caution in &cautions {
+        tell_caution(caution, report);
     }
     descriptors::raise();
     let state = state_folder(typed.served.state_dir.as_deref())?;
@@ -86,9 +86,9 @@ impl Kept {
         let started = match Gateway::start(self.warm.clone(), options.clone()).await {
             // Nobody asked for these pages: the gateway is worth more than they are.
             Err(NotStarted::Ops((taken, _))) if self.settings.ops == OpsListen::Beside => {
-                report.caution(&format!(
-                    "{taken} is taken: nobody can watch this gateway; decide `ops.listen`"
-                ));
+                let caution =
+                    format!("{taken} is taken: nobody can watch this gateway; decide `ops.listen`");
+                tell_caution(&caution, report);
                 options.ops = None;
                 Gateway::start(self.warm.clone(), options).await
             },
@@ -143,6 +143,18 @@ impl Kept {
     }
 }
 
+/// What cannot be used of the configuration: a line of the log where that is read by programs.
+fn tell_caution(caution: &str, report: &Report) {
+    match log::is_json() {
+        true => log_caution(caution),
+        false => report.caution_aside(caution),
+    }
+}
+
+fn log_caution(caution: &str) {
+    tracing::warn!(caution, "not all of the configuration can be used");
+}
+
 /// Goes by a configuration that was read again: whole or not at all.
 pub(super) fn reload(
     gateway: &Gateway,
@@ -151,9 +163,7 @@ pub(super) fn reload(
     options: impl FnOnce(&Wanted) -> Result<Options, ConfigError>,
 ) {
     let read = read.and_then(|(wanted, cautions)| {
-        for caution in cautions {
-            tracing::warn!(caution, "not all of the configuration can be used");
-        }
+        cautions.iter().for_each(|caution| log_caution(caution));
         let reloaded = gateway.reload(wanted, fixed, options);
         reloaded.map_err(|error| match error {
             NotReloaded::Gateway(error) => Problem::from(*error),

@@ -15,6 +15,7 @@ use crate::gate::stopping::{Cuts, Steps, close_at_once};
 use crate::gate::{Kept, Source};
 use crate::interrupt::Signals;
 use crate::kept::{self, Holder, Holding, Note};
+use crate::log;
 use crate::problem::{Outcome, Problem};
 use crate::report::Report;
 use crate::target::state_folder;
@@ -29,12 +30,13 @@ pub(super) async fn run(typed: &args::Stdio, report: &Report) -> Outcome<u8> {
     }
     let mut source = Source::of(&typed.served)?;
     let (wanted, cautions) = source.read()?;
+    log::start_beside(&wanted.gateway);
     for caution in cautions {
-        report.caution(&caution);
+        report.caution_aside(&caution);
     }
     if let Some(run) = &typed.run {
         let lost = wanted.servers.iter().filter(|server| ends_with_us(server));
-        lost.for_each(|server| report.caution(&not_kept(server.name(), run)));
+        lost.for_each(|server| report.caution_aside(&not_kept(server.name(), run)));
     }
     let state = state_folder(typed.served.state_dir.as_deref())?;
     let steps = Steps::within(wanted.engine.ceilings.drain);
@@ -63,7 +65,7 @@ pub(super) async fn run(typed: &args::Stdio, report: &Report) -> Outcome<u8> {
         pipe = pipe.in_run(run);
     }
     if report.hears_a_person() {
-        report.caution(&for_clients(&typed.served));
+        report.caution_aside(&for_clients(&typed.served));
     }
     let left = Left {
         typed,

@@ -37,7 +37,7 @@ pub(super) async fn run(typed: &args::Up, report: &Report) -> Outcome<u8> {
     // What is wrong with a file is told here, where somebody reads it.
     let (_, cautions) = Source::of_user(typed.config.clone())?.read()?;
     for caution in cautions {
-        report.caution(&caution);
+        report.caution_aside(&caution);
     }
     let started_at = fs::metadata(home.log()).map_or(0, |log| log.len());
     let start = || start(typed, &state, &home);

@@ -75,8 +75,8 @@ pub(super) fn run(typed: &args::Url, report: &Report) -> Outcome<u8> {
         });
     }
     if let Some(name) = name.filter(|_| config.declarations().next().is_none()) {
-        report.note(&format!(
-            "note: no file declares `{name}`: it is there only if `serve` was told of it"
+        report.caution(&format!(
+            "no file declares `{name}`: it is there only if `serve` was told of it"
         ));
     }
     if typed.client == Some(Client::Claude) && typed.name.is_none() {

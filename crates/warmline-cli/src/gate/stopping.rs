@@ -11,6 +11,7 @@ use warmline::{Warmline, clock};
 use warmline_gateway::Gateway;
 
 use crate::interrupt::Signals;
+use crate::log;
 use crate::report::Report;
 use crate::report::text::count;
 
@@ -88,10 +89,15 @@ pub(crate) async fn stop(
     let calls_by = clock::after(steps.for_calls);
     let warm = gateway.warm().clone();
     let under_way = calls_under_way(&warm);
-    tracing::info!(under_way, "stopping: calls under way may end");
-    if let Some(report) = report.filter(|_| under_way > 0) {
+    let seconds = steps.for_calls.as_secs();
+    tracing::info!(
+        under_way,
+        up_to_seconds = seconds,
+        "stopping: calls under way may end"
+    );
+    // A log of objects says it already, and takes no line that is none.
+    if let Some(report) = report.filter(|_| under_way > 0 && !log::is_json()) {
         let calls = count(usize::try_from(under_way).unwrap_or(usize::MAX), "call");
-        let seconds = steps.for_calls.as_secs();
         report.note(&format!(
             "stopping: waits up to {seconds} s for {calls} under way; again to close at once"
         ));

@@ -349,3 +349,22 @@ fn commands_inside_are_told_whose_their_run_is() {
     let told = inside("warmline end other");
     assert!(told.stderr.starts_with("error[run-unknown]"), "{told}");
 }
+
+/// Who called, and reached nobody, did call.
+#[test]
+fn requests_that_failed_are_counted() {
+    let warmline = Warmline::new();
+    let call = format!("{BINARY} call $WARMLINE_SERVERS counter; true");
+    let url = "http://127.0.0.1:1/mcp";
+    let words = ["run", url, "--name", "trip", "--", "sh", "-c", &call];
+    let told = warmline.run(&words);
+    let said = "run `trip`: 1 request failed, and no server got one\n";
+    assert!(told.stderr.contains(said), "{told}");
+    // Where no person looks, the log is for programs.
+    let log = told.stderr.lines().filter(|line| line.starts_with('{'));
+    let log: Vec<&str> = log.collect();
+    let [line] = log.as_slice() else {
+        panic!("not one line of the log: {told}");
+    };
+    assert!(line.contains(r#""reason":"connect-refused""#), "{told}");
+}

@@ -352,13 +352,10 @@ fn quiet_prints_the_answer_and_nothing_else() {
         &["call", "pay", "unheard=1", "amount=1", "--json"],
         &[],
     ));
-    assert_eq!(
-        (told.exit, told.stderr.as_str()),
-        (
-            0,
-            "note: `pay` has no argument `unheard`; it is sent all the same\n"
-        )
-    );
+    let note =
+        r#"{"kind":"note","what":"`pay` has no argument `unheard`; it is sent all the same"}"#;
+    assert_eq!((told.exit, told.stderr.as_str()), (0, ""), "{told}");
+    assert_eq!(told.stdout.lines().next(), Some(note), "{told}");
 }
 
 #[test]

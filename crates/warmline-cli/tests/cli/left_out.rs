@@ -1,5 +1,6 @@
 //! What cannot be used is left out and told, and stops nobody who can go on without it.
 
+use serde_json::Value;
 use warmline_testkit::LedgerServer;
 use warmline_testkit::personality::Personality;
 
@@ -14,14 +15,17 @@ fn served(serving: &Serving) -> Vec<String> {
     names.collect()
 }
 
-/// What a gateway says at its start beside its log, which is in JSON.
+/// What a gateway cautions of at its start, in its log, which is in JSON.
 fn said_at_the_start(warmline: &Warmline, words: &[&str]) -> (Vec<String>, Told) {
     let words = [&["--ops", "none"], words].concat();
     let serving = Serving::start(warmline, &words);
     let servers = served(&serving);
     let told = serving.stop(warmline);
-    let plain = told.lines().filter(|line| !line.starts_with('{'));
-    let plain: Vec<&str> = plain.collect();
+    let lines = told.lines().map(|line| {
+        let line: Value = serde_json::from_str(line).unwrap();
+        line["caution"].as_str().map(str::to_owned)
+    });
+    let plain: Vec<String> = lines.flatten().collect();
     (servers, warmline.told_on_stderr(&plain.join("\n")))
 }
 

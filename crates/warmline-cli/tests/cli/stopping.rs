@@ -97,6 +97,12 @@ fn all_was_told((answers, told, server, audit): (Vec<Value>, Told, LedgerServer,
     }
     assert_eq!(told.exit, 3, "{told}");
     assert!(told.stderr.contains(r#""cut":2"#), "{told}");
+    // Whoever keeps the log reads objects, also of the stop.
+    for line in told.stderr.lines() {
+        let object: Result<Value, _> = serde_json::from_str(line);
+        assert!(object.is_ok(), "{line}");
+    }
+    assert!(told.stderr.contains(r#""under_way":2"#), "{told}");
     let ledger = server.ledger();
     assert_eq!(ledger.received("notifications/cancelled"), answers.len());
     // The session of the run is left to its record.
