@@ -107,7 +107,7 @@ impl About {
         }
         match &self.reach {
             Reach::Stdio(stdio) => {
-                let advice = of_program(trouble.reason, &self.place)?;
+                let advice = self.of_program(trouble.reason)?;
                 let may_miss = trouble.reason == Reason::ChildExit && !withheld(stdio).is_empty();
                 Some(match may_miss {
                     true => format!(
@@ -136,6 +136,28 @@ impl About {
         }
     }
 
+    fn of_program(&self, reason: Reason) -> Option<String> {
+        let by_hand = format!("start it by hand and see what it says: `{}`", self.place);
+        // One setting alone decides how long a program may be silent at its start.
+        if let (Reason::SilentServer, Some(file)) = (reason, &self.declared_in) {
+            return Some(format!(
+                "{by_hand}; or allow more time: `start_timeout` in {file}, or `--timeout`"
+            ));
+        }
+        let slow = [
+            Reason::Timeout,
+            Reason::TimeoutUnsent,
+            Reason::SilentServer,
+            Reason::Handshake,
+        ];
+        if slow.contains(&reason) {
+            return Some(format!("{by_hand}; or allow more time with `--timeout`"));
+        }
+        [Reason::ChildExit, Reason::Spawn]
+            .contains(&reason)
+            .then_some(by_hand)
+    }
+
     /// The URL that a server sends to, where it is its own, under another path.
     fn other_path(&self, url: &Url, trouble: &Trouble) -> Option<String> {
         let why = trouble
@@ -158,22 +180,6 @@ pub(crate) fn general(code: Code) -> Option<String> {
     let all = code.try_this().iter();
     let mut elsewhere = all.filter(|advice| !advice.contains("warmline doctor"));
     elsewhere.next().map(|advice| (*advice).to_owned())
-}
-
-fn of_program(reason: Reason, place: &str) -> Option<String> {
-    let by_hand = format!("start it by hand and see what it says: `{place}`");
-    let slow = [
-        Reason::Timeout,
-        Reason::TimeoutUnsent,
-        Reason::SilentServer,
-        Reason::Handshake,
-    ];
-    if slow.contains(&reason) {
-        return Some(format!("{by_hand}; or allow more time with `--timeout`"));
-    }
-    [Reason::ChildExit, Reason::Spawn]
-        .contains(&reason)
-        .then_some(by_hand)
 }
 
 fn of_url(reason: Reason) -> Option<&'static str> {

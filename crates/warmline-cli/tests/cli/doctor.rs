@@ -224,7 +224,7 @@ fn a_server_that_hangs() {
     program      ok      sleep → [BIN]/sleep
     environment  ok      nothing of ours is kept from it
     would send   ok      the usual variables (PATH, HOME, LANG …) · no secrets
-    start        broken  `sleep` did not answer the handshake within [TIME]
+    start        broken  `sleep` showed no sign of life within [TIME] of its start (`start_timeout`)
                  hint: start it by hand and see what it says: `sleep 600`; or allow more time with `--timeout`
 
     settings

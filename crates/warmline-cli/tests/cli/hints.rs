@@ -110,3 +110,19 @@ fn a_server_that_is_gone_between_two_commands_of_a_run_is_told_as_that() {
       hint: nobody listens there: start the server, or check host and port
     ");
 }
+
+/// Which setting decides how long a program may be silent: that one is named, and no other counts.
+#[test]
+fn a_silent_program_is_told_with_the_setting_that_decides() {
+    let warmline = Warmline::new();
+    let hang = "[servers.hang]\ncommand = ['sleep', '600']\nstart_timeout = '1s'\n";
+    let file = warmline.write("w.toml", hang).display().to_string();
+    tells!(warmline.run(&["call", "hang", "x", "--config", &file]), @r"
+    exit: 3
+    ----- stderr -----
+    error[open-failed]: `hang` showed no sign of life within [TIME] of its start (`start_timeout`)
+      where: sleep 600
+      delivery: unsent (not executed, safe to call again)
+      hint: start it by hand and see what it says: `sleep 600`; or allow more time: `start_timeout` in [WORK]/w.toml:1:10, or `--timeout`
+    ");
+}

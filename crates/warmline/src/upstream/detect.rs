@@ -417,15 +417,20 @@ impl<'a> Opening<'a> {
         self.offer(None).explain(trouble)
     }
 
+    /// A program that said nothing in its time. One that answered a probe lives; it only did not
+    /// answer what came next.
     fn silent(&self) -> Trouble {
-        let limit = self.server.times.start.as_secs_f64();
-        Trouble::new(
-            Reason::SilentServer,
-            format!(
-                "`{}` did not answer the handshake within {limit} s",
-                self.server.name
+        let (server, limit) = (&self.server.name, self.server.times.start.as_secs_f64());
+        let lives = |evidence: &Evidence| !evidence.answer.starts_with("silence");
+        let what = match self.evidence.iter().any(lives) {
+            true => {
+                format!("`{server}` did not answer `initialize` within {limit} s (`start_timeout`)")
+            },
+            false => format!(
+                "`{server}` showed no sign of life within {limit} s of its start (`start_timeout`)"
             ),
-        )
+        };
+        Trouble::new(Reason::SilentServer, what)
     }
 
     /// A child that failed to start says why on its standard error.
