@@ -23,8 +23,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use call::CallUnderWay;
-pub use closed_set::ClosedSet;
 pub(crate) use closed_set::closed_set;
+pub use closed_set::{ClosedSet, Explained};
 pub use labels::{
     Acquired, BreakerScope, BreakerState, CallFate, CallOutcome, CheckResult, ChildEnd, HealCause,
     HealResult, MethodWord, OpenResult, RefreshResult, Refusal, SessionState, StoreOperation,

@@ -8,7 +8,8 @@ use super::written::port;
 /// `warmline explain`.
 #[derive(Debug, Args)]
 pub(crate) struct Explain {
-    /// The word in `error[…]`, or the number of a JSON-RPC error; nothing lists them all
+    /// The word in `error[…]`, a `reason` of the log, or the number of a JSON-RPC error; nothing
+    /// lists all codes
     #[arg(allow_negative_numbers = true)]
     pub(crate) code: Option<String>,
 }

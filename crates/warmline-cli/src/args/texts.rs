@@ -291,6 +291,7 @@ Examples:
 pub(super) const EXPLAIN_EXAMPLES: &str = "\
 Examples:
   warmline explain answer-lost
+  warmline explain child-exit
   warmline explain 7503
   warmline explain P9
   warmline explain";

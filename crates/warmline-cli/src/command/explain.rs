@@ -1,10 +1,12 @@
-//! `warmline explain`: the page of an error code, or what a number means that somebody saw.
+//! `warmline explain`: the page of an error code, or what a number or a reason means that somebody
+//! saw.
 
 use warmline::config::nearest;
 use warmline::core::code::Code;
 use warmline::core::delivery::Delivery;
 
 use self::numbers::Number;
+use self::reasons::Word;
 use self::rows::Row;
 use crate::args;
 use crate::problem::{Outcome, Problem};
@@ -12,6 +14,7 @@ use crate::report::text::padded;
 use crate::report::{Fields, Report, style};
 
 mod numbers;
+mod reasons;
 mod rows;
 
 /// Prints the page of a code, or the list of all of them.
@@ -20,26 +23,40 @@ pub(super) fn run(typed: &args::Explain, report: &Report) -> Outcome<u8> {
         Some(word) => match (Number::find(word), Row::find(word)) {
             (Some(number), _) => number.page(report),
             (None, Some(row)) => row.page(report),
-            (None, None) => page(find(word)?, report),
+            (None, None) => word_of_the_log(word, report)?,
         },
         None => list(report),
     }
     Ok(0)
 }
 
-fn find(word: &str) -> Outcome<Code> {
+/// A code, or else a reason, which may mean something in several places.
+fn word_of_the_log(word: &str, report: &Report) -> Outcome<()> {
     // People paste what they saw.
     let plain = word
         .trim()
         .trim_start_matches("error[")
         .trim_end_matches(':')
         .trim_end_matches(']');
-    Code::parse(plain).ok_or_else(|| {
-        let problem = Problem::usage(format!("`{}` is no error code", plain.escape_debug()));
-        problem.hint(match nearest(plain, Code::ALL.map(Code::word)) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => "`warmline explain` lists them all".to_owned(),
-        })
+    if let Some(code) = Code::parse(plain) {
+        page(code, report);
+        return Ok(());
+    }
+    let meant = Word::find(plain);
+    if meant.is_empty() {
+        return Err(unknown(plain));
+    }
+    meant.iter().for_each(|one| one.page(report));
+    Ok(())
+}
+
+fn unknown(plain: &str) -> Problem {
+    let what = format!("`{}` is no error code, and no reason", plain.escape_debug());
+    let reasons = Word::all().into_iter().map(|one| one.word());
+    let known = Code::ALL.into_iter().map(Code::word).chain(reasons);
+    Problem::usage(what).hint(match nearest(plain, known) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => "`warmline explain` lists all codes".to_owned(),
     })
 }
 

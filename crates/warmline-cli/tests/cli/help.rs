@@ -216,6 +216,45 @@ fn a_target_that_cannot_be_meant_is_named() {
     ");
 }
 
+/// Lines of a log have a `reason` more often than a code.
+#[test]
+fn explain_knows_the_reasons_of_a_log() {
+    let warmline = Warmline::new();
+    tells!(warmline.run(&["explain", "child-exit"]), @r"
+    exit: 0
+    ----- stdout -----
+    child-exit
+      The process of the server ended.
+
+      a reason of: what went wrong with an opening or a call
+      it belongs to the code answer-lost, or `open-failed` while a session opens: `warmline explain answer-lost`
+    child-exit
+      The child ended.
+
+      a reason of: `session gone`: what showed it
+      it belongs to the code session-lost: `warmline explain session-lost`
+    ");
+    tells!(warmline.run(&["explain", "unknown-token", "--json"]), @r#"
+    exit: 0
+    ----- stdout -----
+    {"kind":"reason","reason":"unknown-token","of":"`request refused`: a gateway turned somebody away","meaning":"It showed a token that is not known."}
+    "#);
+    #[rustfmt::skip]
+    let table = [
+        ("silent-server",    "open-failed"),
+        ("connect-refused",  "cannot-reach"),
+        ("no-token",         "request refused"),
+        ("era",              "falls back"),
+        ("reason=\"tls\"", "cannot-reach"),
+        ("not-understood",   "check failed"),
+    ];
+    for (word, said) in table {
+        let told = warmline.run(&["explain", word]);
+        assert_eq!(told.exit, 0, "{told}");
+        assert!(told.stdout.contains(said), "{told}");
+    }
+}
+
 #[test]
 fn explain_prints_the_page_of_a_code() {
     let warmline = Warmline::new();
@@ -257,7 +296,7 @@ fn explain_prints_the_page_of_a_code() {
     tells!(warmline.run(&["explain", "answr-lost"]), @r"
     exit: 2
     ----- stderr -----
-    error[usage-bad-argument]: `answr-lost` is no error code
+    error[usage-bad-argument]: `answr-lost` is no error code, and no reason
       hint: did you mean `answer-lost`?
     ");
     tells!(warmline.run(&["explain", "answer-lost", "--json"]), @r#"

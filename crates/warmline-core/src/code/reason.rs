@@ -202,6 +202,79 @@ impl Reason {
         self.row().1
     }
 
+    /// What it means, in a sentence.
+    #[expect(clippy::too_many_lines, reason = "one line for each reason")]
+    #[rustfmt::skip]
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Self::Dns => "The name of the host leads nowhere.",
+            Self::ConnectRefused => "Nobody listens at the address.",
+            Self::ConnectTimeout => "No connection within the time for one.",
+            Self::Unreachable => "No way to the address.",
+            Self::Tls => "The certificate or the terms of TLS do not fit.",
+            Self::TlsClosed => "The other side ended the TLS handshake.",
+            Self::Proxy => "A proxy on the way refused.",
+            Self::LocalResources => "Descriptors, memory or ports of this machine are used up.",
+            Self::WriteFailed => "The connection failed before the request was sent.",
+            Self::Spawn => "The program could not be started.",
+            Self::ProgramMissing => "There is no such program.",
+            Self::BadSessionId => "The server gave out a session id that no session may have.",
+            Self::Handshake => "The handshake failed.",
+            Self::SilentServer => "The server said nothing at all.",
+            Self::NotMcp => "What answers there does not speak MCP.",
+            Self::SingleSession => "The server holds one session only, and it is taken.",
+            Self::Redirect => "The server points elsewhere.",
+            Self::Rejected => "The server did not take the request.",
+            Self::Forbidden => "403: this credential may not do that.",
+            Self::NotFound => "404 or 410 outside a session: nothing is served there.",
+            Self::TooLarge => "The request is larger than the server takes.",
+            Self::RateLimited => "429: too many requests in a short time.",
+            Self::TooEarly => "425: the server does not take it as early data.",
+            Self::HeaderMismatch => "The headers of a modern request are unlike its body.",
+            Self::Unauthorized => "401: no credential, or one that does not count.",
+            Self::Version => "No version of the protocol in common.",
+            Self::InvalidRequest => "The request was wrong before anything was sent.",
+            Self::SessionGone => "The server does not know the session any more.",
+            Self::SessionMismatch => "The session belongs to another user.",
+            Self::ReplyLost => "The connection failed after the request was sent.",
+            Self::Conflict => "409: what is asked for is at odds with what is there.",
+            Self::ServerError => "500 and its like: the server failed while it worked.",
+            Self::GatewayError => "A gateway before the server failed.",
+            Self::Unavailable => "503: the server cannot serve just now.",
+            Self::NoReplyChannel => "The server took the request, and no stream is open to answer on.",
+            Self::ChildExit => "The process of the server ended.",
+            Self::RejectedUnclear => "The server said no in a way that does not tell whether it acted.",
+            Self::BadReply => "The reply is not what the protocol says.",
+            Self::ReplyTooLarge => "The reply is larger than allowed.",
+            Self::TooManyRounds => "The server asked again and again.",
+            Self::Timeout => "No answer in time.",
+            Self::TimeoutUnsent => "Not sent in time.",
+            Self::Cancelled => "The caller gave up.",
+            Self::Closed => "The handle was closed.",
+            Self::RunUnknown => "No run of that name is live.",
+            Self::RunEnded => "The run ended.",
+            Self::NotAllowed => "The rules forbid it.",
+            Self::IdentityMissing => "Nothing says who is asking.",
+            Self::CredentialUnavailable => "The source of the credential gave none.",
+            Self::ResolveFailed => "Nobody could say where the server is.",
+            Self::BreakerOpen => "Too many openings failed lately.",
+            Self::PoolFull => "No session was free in time.",
+            Self::Overloaded => "Too much at once.",
+            Self::StoreUnavailable => "The store cannot be used.",
+            Self::RecordRefused => "A stored record cannot be used.",
+            Self::Draining => "Nothing new is taken.",
+            Self::ServerUnknown => "No server of that name is configured.",
+            Self::ToolUnknown => "The server has no tool of that name.",
+            Self::StateLost => "The session's state was lost, and the policy forbids going on.",
+            Self::Internal => "A promise of ours was broken.",
+        }
+    }
+
+    /// The reason of this word.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.word() == word)
+    }
+
     #[expect(clippy::too_many_lines, reason = "one line for each reason")]
     #[rustfmt::skip]
     const fn row(self) -> (&'static str, Code) {

@@ -53,6 +53,8 @@ fn every_reason_belongs_to_a_code_that_reports_failures() {
     for reason in Reason::ALL {
         let code = reason.code();
         assert!(Code::ALL.contains(&code), "{reason}");
+        assert_eq!(Reason::parse(reason.word()), Some(reason));
+        assert!(reason.meaning().ends_with('.'), "{reason}");
         assert_ne!(
             code,
             Code::ToolFailed,

@@ -15,16 +15,22 @@ pub trait ClosedSet: Copy + 'static {
     fn place(self) -> usize;
 }
 
+/// A closed set whose members say what they mean, for whoever sees their words.
+pub trait Explained: ClosedSet {
+    /// What it means, in a sentence.
+    fn meaning(self) -> &'static str;
+}
+
 /// Makes an enum that is a closed set and is written as its word.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! closed_set {
-    ($(#[$doc:meta])* $name:ident { $($(#[$said:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
+    ($(#[$doc:meta])* $name:ident { $($(#[doc = $said:literal])+ $variant:ident = $word:literal),+ $(,)? }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[non_exhaustive]
         pub enum $name {
-            $($(#[$said])* $variant),+
+            $($(#[doc = $said])+ $variant),+
         }
 
         impl $name {
@@ -45,6 +51,15 @@ macro_rules! closed_set {
 
             fn place(self) -> usize {
                 self as usize
+            }
+        }
+
+        impl $crate::metrics::Explained for $name {
+            fn meaning(self) -> &'static str {
+                // What the documentation says of it.
+                match self {
+                    $(Self::$variant => concat!($($said),+).trim_start()),+
+                }
             }
         }
 
