@@ -21,14 +21,13 @@ const QUIET: Duration = Duration::from_secs(10);
 
 /// The places of what is no reason of the door.
 const MESSAGE: usize = TurnedAwayFor::ALL.len();
-const ERA: usize = MESSAGE + 1;
-const STALLED: usize = ERA + 1;
+const STALLED: usize = MESSAGE + 1;
 
 /// What was told lately.
 #[derive(Debug)]
 pub(crate) struct Faults {
     begun: Instant,
-    /// One for each reason of the door, two for messages that a face refused, and one for clients
+    /// One for each reason of the door, one for messages that a face refused, and one for clients
     /// that were left.
     lately: Box<[Lately]>,
     /// The same for lines of the audit: one for each reason of the door.
@@ -55,15 +54,14 @@ impl Default for Faults {
 
 impl Faults {
     /// Tells of a request that got this answer. A client that is answered well did nothing wrong;
-    /// one that only tried another era than its server's has a reason of its own, and hides no
-    /// other.
+    /// one that only tried another era than its server's stands among the lines for debugging.
     pub(crate) fn tell(&self, why: Option<TurnedAwayFor>, peer: Peer, response: &Response<Body>) {
         let status = response.status();
         let told = reply::told(response);
         let (reason, place) = match (why, told.map(|told| told.matter)) {
-            (Some(why), _) => (why.word(), why.place()),
-            (None, Some(Matter::Message)) => ("message", MESSAGE),
-            (None, Some(Matter::Era)) => ("era", ERA),
+            (Some(why), _) => (why.word(), Some(why.place())),
+            (None, Some(Matter::Message)) => ("message", Some(MESSAGE)),
+            (None, Some(Matter::Era)) => ("era", None),
             (None, None) => return,
         };
         let line = Line {
@@ -73,7 +71,9 @@ impl Faults {
             what: told.map(|told| &*told.what),
             from: peer.shown(),
         };
-        match self.due(self.lately.get(place)) {
+        // Whoever speaks both eras begins with one of them: nothing is wrong.
+        let due = || self.due(self.lately.get(place?));
+        match due() {
             None => line.write_for_debugging(),
             Some(unsaid) => line.write(why, (unsaid > 0).then_some(unsaid)),
         }

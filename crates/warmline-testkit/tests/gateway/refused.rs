@@ -99,7 +99,16 @@ async fn a_message_that_a_face_refuses_is_one_line() {
             assert!(told.iter().all(|line| line.contains(said)), "{told:#?}");
             told.len()
         };
-        assert_eq!((told("INFO"), told("DEBUG")), (1, 2), "{said}: {lines:#?}");
+        // Trying another era first is what clients of both do.
+        let expected = match said.contains("reason=\"era\"") {
+            true => (0, 3),
+            false => (1, 2),
+        };
+        assert_eq!(
+            (told("INFO"), told("DEBUG")),
+            expected,
+            "{said}: {lines:#?}"
+        );
         world.finish().await;
     }
 }

@@ -94,6 +94,8 @@ struct Line<'a> {
     sessions: Option<u32>,
     method: Option<&'a str>,
     took: Option<Duration>,
+    /// How long nothing is tried from now on.
+    retry_in: Option<Duration>,
     what: Option<&'a str>,
     delivery: Option<&'static str>,
     code: Option<&'static str>,
@@ -120,6 +122,7 @@ impl<'a> Line<'a> {
             sessions: None,
             method: None,
             took: None,
+            retry_in: None,
             what: None,
             delivery: None,
             code: None,
@@ -193,6 +196,7 @@ impl<'a> Line<'a> {
                     sessions = self.sessions,
                     method = self.method,
                     took_ms = self.took.map(millis),
+                    retry_in_ms = self.retry_in.map(millis),
                     delivery = self.delivery,
                     code = self.code,
                     more = self.more,
@@ -295,7 +299,7 @@ fn line_of(event: &Event) -> Line<'_> {
             identity: *identity,
             scope: Some(scope.word()),
             reason: reason.map(ClosedSet::word),
-            took: *retry_in,
+            retry_in: *retry_in,
             ..Line::server(level_of_breaker(*state), "breaker changed", server).how(*state)
         },
         Event::QuestionRefused { server, method } => Line {

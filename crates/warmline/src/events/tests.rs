@@ -319,7 +319,7 @@ fn a_line_holds_the_fields_of_its_event() {
     assert_eq!(
         lines,
         [
-            "WARN message=breaker changed server=github identity=01010101 how=tripped reason=unauthorized scope=identity took_ms=10000"
+            "WARN message=breaker changed server=github identity=01010101 how=tripped reason=unauthorized scope=identity retry_in_ms=10000"
         ]
     );
 }
