@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use warmline::config::{ConfigError, Excerpt};
+use warmline::config::{ConfigError, ConfigFile, Excerpt};
 use warmline::core::code::{Code, Reason};
 use warmline::core::delivery::Delivery;
 use warmline::core::exchange::{Failure, Trouble};
@@ -209,6 +209,25 @@ impl From<ConfigError> for Problem {
     }
 }
 
+/// The first of all mistakes of a file, going by its lines, and how many more there are: whoever
+/// mends one should know whether that is all.
+pub(crate) fn first_of_all(error: ConfigError) -> Problem {
+    let Some(file) = error.place.as_ref().map(|place| place.file.clone()) else {
+        return error.into();
+    };
+    let mut faults = ConfigFile::faults(&file).into_iter();
+    let (Some(first), more @ 1..) = (faults.next(), faults.len()) else {
+        return error.into();
+    };
+    let problem = Problem::from(first);
+    let more = format!("and {more} more: `warmline check {}`", file.display());
+    let hint = match &problem.parts().hint {
+        Some(hint) => format!("{hint}; {more}"),
+        None => more,
+    };
+    problem.hint(hint)
+}
+
 /// A trouble that calls a server as people do, where somebody else calls it otherwise.
 pub(crate) fn renamed(trouble: &Trouble, name: &str, shown: &str) -> Trouble {
     let (name, shown) = (format!("`{name}`"), format!("`{shown}`"));
@@ -245,10 +264,10 @@ pub(crate) fn token_of_a_gateway(trouble: &Trouble) -> Option<&'static str> {
 /// What a Warmline says to whoever shows no token that it knows.
 const OF_A_GATEWAY: [&str; 2] = ["a bearer token is needed", "this token is not known here"];
 
-const TOKEN_OF_A_GATEWAY: &str = "`warmline url NAME` prints the token of a gateway of this \
-    machine, `warmline token new NAME` makes one";
+const TOKEN_OF_A_GATEWAY: &str = "`warmline token new NAME` makes a token; where a gateway of this \
+    machine takes its own (`auth = \"local\"`), `warmline url NAME` prints that";
 
-const GIVE_A_TOKEN: &str = "`--header-env Authorization=VARIABLE`, where the variable holds \
+const GIVE_A_TOKEN: &str = "the variable `MCP_AUTH_TOKEN`, for a URL that is typed; or `--header-env Authorization=VARIABLE`, where the variable holds \
     `Bearer …`; or `credential = { env = \"VARIABLE\" }` in the configuration, where it holds the \
     token alone";
 

@@ -16,7 +16,7 @@ use warmline::trust::TrustStore;
 use warmline::upstream::{Reach, Server};
 
 use crate::args::{Connect, EraChoice};
-use crate::problem::{Outcome, Problem};
+use crate::problem::{Outcome, Problem, first_of_all};
 
 mod around;
 mod beside;
@@ -200,7 +200,8 @@ impl Target {
     fn of_name(name: &str, connect: &Connect) -> Outcome<Self> {
         let folders = folders()?;
         let store = TrustStore::in_state_folder(folders.state.as_deref());
-        let config = Config::read_to_use(connect.config.as_deref(), &folders, &store)?;
+        let config = Config::read_to_use(connect.config.as_deref(), &folders, &store)
+            .map_err(first_of_all)?;
         let (file, declaration) = config.find(name, &store).map_err(|error| {
             let mut problem = Problem::from(error);
             if let Some(hint) = looks_like(name) {
@@ -269,6 +270,12 @@ impl Target {
                 beside::apply_http(http, connect, &name, &mut self.token_from)?;
             },
             Reach::Stdio(stdio) => beside::apply_stdio(stdio, connect, &name)?,
+        }
+        let is_plain =
+            matches!(&self.server.reach, Reach::Http(http) if http.url.scheme() == "http");
+        if is_plain && connect.ca_file.is_some() {
+            let unused = "`--ca-file` is of no use here: a URL with `http://` has no certificate";
+            self.notes.push(Note::Warning(unused.to_owned()));
         }
         if self.general == General::Speaks {
             self.take_general_token()?;

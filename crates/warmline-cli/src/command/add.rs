@@ -55,10 +55,20 @@ pub(super) fn run(typed: &args::Add, report: &Report) -> Outcome<u8> {
         };
         report.note(&format!("next: `warmline doctor {name}{with}`"));
     }
+    if typed.here && !is_trusted(&place)? {
+        let place = place.display();
+        report.caution(&format!("{place} is not trusted: `warmline trust`"));
+    }
     if let Some(declaration) = added {
         check::caution_of_secrets(declaration, report);
     }
     Ok(0)
+}
+
+/// Whether a file of this folder counts as it is now.
+fn is_trusted(place: &Path) -> Outcome<bool> {
+    let store = TrustStore::in_state_folder(folders()?.state.as_deref());
+    Ok(ConfigFile::read(place, Origin::Folder)?.is_trusted(&store))
 }
 
 /// The file that is written: one that was named, that of this folder, or that of the user.

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use warmline::config::{
-    Config, ConfigError, ConfigFile, Declaration, Folders, NearMiss, Origin, PlainSecret,
+    Config, ConfigError, ConfigFile, Declaration, Folders, NearMiss, Origin, PLACEHOLDER,
+    PlainSecret, process_variable,
 };
 use warmline::settings::{Effective, Origin as Decided, ProcessVariables};
 use warmline::trust::TrustStore;
@@ -198,7 +199,24 @@ fn caution(file: &ConfigFile, store: &TrustStore, report: &Report) {
                 declaration.written.escape_debug()
             ));
         }
+        caution_of_gaps(declaration, report);
         caution_of_secrets(declaration, report);
+    }
+}
+
+/// What is still to be filled in, and what the program will miss.
+fn caution_of_gaps(declaration: &Declaration, report: &Report) {
+    let server = declaration.written.escape_debug();
+    if declaration.has_placeholders() {
+        report.caution(&format!(
+            "`{server}` has a `{PLACEHOLDER}` still: put in what belongs there"
+        ));
+    }
+    let unset = |name: &&String| process_variable(name).is_none();
+    for variable in declaration.passed_on().iter().filter(unset) {
+        report.caution(&format!(
+            "`{server}` passes `{variable}` on, and it is not set here"
+        ));
     }
 }
 
@@ -229,9 +247,10 @@ fn tell(file: &ConfigFile, origin: Origin, store: &TrustStore, report: &Report) 
             .put("trusted", is_trusted);
         return report.object("check", &fields);
     }
-    let trust = match is_trusted {
-        true => "",
-        false => " · not trusted yet: `warmline trust`",
+    let trust = match (is_trusted, store.knows(file.path())) {
+        (true, _) => "",
+        (false, true) => " · changed since it was trusted: `warmline trust`",
+        (false, false) => " · not trusted yet: `warmline trust`",
     };
     report.data(&format!(
         "{}  {} · {}{trust}",

@@ -187,7 +187,8 @@ fn source(target: &Target) -> Vec<Finding> {
         TargetSource::Configured { place, origin, .. } => {
             findings.push(Finding::ok("config", format!("{place}, no unknown keys")));
             let trust = if *origin == Origin::Folder {
-                "accepted with `warmline trust`".to_owned()
+                "accepted as it is, with `warmline trust` or by writing it (`add --here`)"
+                    .to_owned()
             } else {
                 format!("a {} file needs none", origin.word())
             };

@@ -11,7 +11,7 @@ use warmline_gateway::reload::Wanted;
 
 use super::reading::{Read, Served};
 use crate::args::{self, Connect};
-use crate::problem::{Outcome, Problem};
+use crate::problem::{Outcome, Problem, first_of_all};
 use crate::target::{Aim, aim_of, folders};
 
 /// What shall be served, and what the command line says about it.
@@ -141,7 +141,8 @@ impl Source {
     /// What is wanted now, and what somebody should know about it.
     pub(crate) fn read(&mut self) -> Outcome<(Wanted, Vec<String>)> {
         let store = TrustStore::in_state_folder(self.folders.state.as_deref());
-        let config = Config::read_to_use(self.config.as_deref(), &self.folders, &store)?;
+        let config = Config::read_to_use(self.config.as_deref(), &self.folders, &store);
+        let config = config.map_err(first_of_all)?;
         let read = Read {
             config: &config,
             store: &store,

@@ -62,6 +62,12 @@ pub(super) fn apply_http(
         comes_from(header_name, format!("variable `{variable}`"));
     }
     if let Some(file) = &connect.ca_file {
+        // Over TLS it is read when it is needed; without TLS nobody would say that it is not there.
+        if let (Err(error), "http") = (std::fs::read(file), http.url.scheme()) {
+            return Err(Problem::usage("the file of `--ca-file` cannot be read")
+                .because(format!("{}: {error}", file.display()))
+                .hint("name a file that holds certificates, in the form PEM"));
+        }
         http.ca_file = Some(file.clone());
     }
     Ok(())

@@ -83,6 +83,7 @@ fn check_names_a_variable_that_is_not_there() {
     error[config-bad-value]: a variable of `a` cannot be filled in
       where: mcp.json:1:22
       why: `NO_SUCH_TOKEN` is not set
+      hint: set it in the environment of this command, or write `${NAME:-VALUE}`
     ");
     let warmline = Warmline::new().with("NO_SUCH_TOKEN", "secret-of-a-test");
     warmline.write("mcp.json", declared);
@@ -222,11 +223,13 @@ fn check_tells_of_each_server_that_cannot_be_used() {
     error[config-bad-value]: a variable of `a` cannot be filled in
       where: mcp.json:2:14
       why: `NO_SUCH_ONE` is not set
+      hint: set it in the environment of this command, or write `${NAME:-VALUE}`
     error[config-bad-value]: a variable of `b` cannot be filled in
       where: mcp.json:3:14
       why: `NO_SUCH_TWO` is not set
+      hint: set it in the environment of this command, or write `${NAME:-VALUE}`
     error[config-bad-value]: the `url` of `c` is not a URL
-      where: mcp.json:4:14
+      where: mcp.json:4:22
       why: it does not begin with `https://` or `http://`
     ");
 }
@@ -292,7 +295,7 @@ fn check_knows_what_people_write_instead() {
       where: warmline.toml:8:14
       hint: use one of `credential = { env = "NAME" }`, `{ file = "path" }`, `{ command = ["program"] }` or `{ header = "X-Name" }`
     error[config-bad-value]: the `url` of `c` is not a URL
-      where: warmline.toml:9:10
+      where: warmline.toml:10:7
       why: it does not begin with `https://` or `http://`
     "#);
     write(
@@ -308,6 +311,7 @@ fn check_knows_what_people_write_instead() {
     error[config-bad-value]: a variable of `b` cannot be filled in
       where: mcp.json:1:41
       why: `NOPE` is not set
+      hint: set it in the environment of this command, or write `${NAME:-VALUE}`
     ");
     write(
         "mcp.json",

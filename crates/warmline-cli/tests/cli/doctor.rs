@@ -131,7 +131,7 @@ fn a_server_that_needs_a_token() {
     would send  ok      no headers of yours · no secrets
     credential  broken  `127.0.0.1:[PORT]` wants a credential, and none was sent
                 why: HTTP 401 "Unauthorized"
-                hint: `--header-env Authorization=VARIABLE`, where the variable holds `Bearer …`; or `credential = { env = "VARIABLE" }` in the configuration, where it holds the token alone
+                hint: the variable `MCP_AUTH_TOKEN`, for a URL that is typed; or `--header-env Authorization=VARIABLE`, where the variable holds `Bearer …`; or `credential = { env = "VARIABLE" }` in the configuration, where it holds the token alone
 
     4 questions · 1 broken
     "#);

@@ -126,3 +126,123 @@ fn a_silent_program_is_told_with_the_setting_that_decides() {
       hint: start it by hand and see what it says: `sleep 600`; or allow more time: `start_timeout` in [WORK]/w.toml:1:10, or `--timeout`
     ");
 }
+
+/// What is not used is told, and what cannot be read is an error, also where nobody needs it.
+#[test]
+fn an_authority_for_a_url_without_tls_is_told() {
+    let warmline = Warmline::new();
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let words = ["call", &server.url(), "counter", "--ca-file", "nope.pem"];
+    tells!(warmline.run(&words), @r"
+    exit: 2
+    ----- stderr -----
+    error[usage-bad-argument]: the file of `--ca-file` cannot be read
+      why: nope.pem: No such file or directory (os error 2)
+      hint: name a file that holds certificates, in the form PEM
+    ");
+    warmline.write("nope.pem", "");
+    tells!(warmline.run(&words), @r#"
+    exit: 0
+    ----- stdout -----
+    {"count":1}
+    ----- stderr -----
+    note: `--ca-file` is of no use here: a URL with `http://` has no certificate
+    "#);
+}
+
+/// A program that echoes answers our question with our own refusal.
+#[test]
+fn a_program_that_repeats_what_it_hears_is_told() {
+    let warmline = Warmline::new();
+    tells!(warmline.run(&["call", "x", "--", "cat"]), @r"
+    exit: 3
+    ----- stderr -----
+    error[open-failed]: `cat` repeats what is sent to it
+      why: it is not an MCP server
+      delivery: unsent (not executed, safe to call again)
+      hint: look at the command: it may lack the words that make it serve MCP
+    ");
+}
+
+/// Of many mistakes the first one is told, and how many there are.
+#[test]
+fn of_many_mistakes_the_first_is_told() {
+    let warmline = Warmline::new();
+    let text = "[servers.a]\nurl = 'http://a/mcp'\ncommand = ['x']\n\n[servers.b]\nurll = 'http://b'\n\n[gatewy]\n";
+    let file = warmline.write("bad.toml", text).display().to_string();
+    tells!(warmline.run(&["call", "a", "x", "--config", &file]), @r"
+    exit: 2
+    ----- stderr -----
+    error[config-bad-value]: `a` has a `command` and a `url`; a server has one of them
+      where: [WORK]/bad.toml:1:10
+      hint: keep `command` for a program that is started here, `url` for a server that runs; and 2 more: `warmline check [WORK]/bad.toml`
+    ");
+    let text = "[servers.a]\nera = 'legacy'\nurl = 'htp://a/mcp'\n";
+    let file = warmline.write("bad.toml", text).display().to_string();
+    tells!(warmline.run(&["call", "a", "x", "--config", &file]), @r"
+    exit: 2
+    ----- stderr -----
+    error[config-bad-value]: the `url` of `a` is not a URL
+      where: [WORK]/bad.toml:3:7
+      why: `htp` is not a scheme of MCP; `http` and `https` are
+    ");
+    let text = r#"{"mcpServers": {"a": {"url": "${NOPE}/mcp"}}}"#;
+    let file = warmline.write("bad.json", text).display().to_string();
+    tells!(warmline.run(&["call", "a", "x", "--config", &file]), @r"
+    exit: 2
+    ----- stderr -----
+    error[config-bad-value]: a variable of `a` cannot be filled in
+      where: [WORK]/bad.json:1:22
+      why: `NOPE` is not set
+      hint: set it in the environment of this command, or write `${NAME:-VALUE}`
+    ");
+}
+
+/// What `init` leaves to be filled in, and what a program will miss.
+#[test]
+fn check_tells_of_gaps() {
+    let warmline = Warmline::new();
+    let text = "[servers.a]\ncommand = ['sh', '--key', 'FILL_IN']\nenv_pass = ['NOT_HERE']\n";
+    warmline.write("warmline.toml", text);
+    assert_eq!(warmline.run(&["trust", "--yes"]).exit, 0);
+    warmline.write("warmline.toml", &format!("{text}# more\n"));
+    tells!(warmline.run(&["check"]), @r"
+    exit: 0
+    ----- stdout -----
+    ok  [WORK]/warmline.toml · 1 server · changed since it was trusted: `warmline trust`
+    ----- stderr -----
+    note: `a` has a `FILL_IN` still: put in what belongs there
+    note: `a` passes `NOT_HERE` on, and it is not set here
+    ");
+    tells!(warmline.run(&["add", "b", "http://127.0.0.1:1/mcp", "--here"]), @r"
+    exit: 0
+    ----- stdout -----
+    added b to [WORK]/warmline.toml
+    ----- stderr -----
+    next: `warmline doctor b`
+    note: [WORK]/warmline.toml is not trusted: `warmline trust`
+    ");
+}
+
+/// A file that we wrote was never shown by `trust`.
+#[test]
+fn a_file_that_add_wrote_is_accepted_by_that() {
+    let warmline = Warmline::new();
+    let told = warmline.run(&["add", "b", "http://127.0.0.1:1/mcp", "--here"]);
+    assert!(!told.stderr.contains("not trusted"), "{told}");
+    let told = warmline.run(&["doctor", "b"]);
+    assert!(
+        told.stdout.contains("or by writing it (`add --here`)"),
+        "{told}"
+    );
+}
+
+/// Whoever waits for a request in the clear is silent to a greeting of TLS.
+#[test]
+fn a_port_without_tls_is_told_to_be_tried_without() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}/mcp", silent.local_addr().unwrap());
+    let told = Warmline::new().run(&["call", &url, "x", "--timeout", "1s"]);
+    let hint = told.stderr.lines().last().unwrap_or_default();
+    assert!(hint.contains("try the URL with `http://`"), "{told}");
+}

@@ -218,6 +218,7 @@ fn a_server_that_cannot_work_is_named_and_the_others_are_served() {
     error[config-bad-value]: a variable of `unset` cannot be filled in
       where: [HOME]/.config/warmline/mcp.json:1:26
       why: `NO_SUCH_ONE` is not set
+      hint: set it in the environment of this command, or write `${NAME:-VALUE}`
     ");
     let required = json.replace(r#""unset""#, r#""unset-too""#);
     warmline.write_user("mcp.json", &required);
@@ -239,6 +240,7 @@ fn a_server_that_cannot_work_is_named_and_the_others_are_served() {
     error[config-bad-value]: a variable of `unset-too` cannot be filled in
       where: [HOME]/.config/warmline/mcp.json:1:30
       why: `NO_SUCH_ONE` is not set
+      hint: set it in the environment of this command, or write `${NAME:-VALUE}`
     ");
 }
 

@@ -217,9 +217,12 @@ fn a_gateway_that_wants_a_token_is_told_with_where_tokens_come_from() {
     let warmline = Warmline::new();
     let serving = Serving::start(&warmline, &["http://127.0.0.1:1/mcp"]);
     let told = warmline.run(&["tools", &format!("{}/mcp", serving.base())]);
-    assert!(
-        told.stderr.contains("`warmline url NAME` prints the token"),
-        "{told}"
-    );
+    for said in [
+        "`warmline url NAME` prints",
+        "`warmline token new NAME` makes",
+        "`MCP_AUTH_TOKEN`",
+    ] {
+        assert!(told.stderr.contains(said), "{told}");
+    }
     serving.stop(&warmline);
 }

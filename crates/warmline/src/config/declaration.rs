@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use super::access::Access;
+use super::anew::PLACEHOLDER;
 use super::credential::{DeclaredCredential, From};
 use super::expand::Expand;
 use super::outline::{public_url, quoted, setting};
@@ -155,6 +156,21 @@ impl Declaration {
         outline.reads.sort();
         outline.reads.dedup();
         outline
+    }
+
+    /// Whether something of it is still to be filled in: what `init` and `add` write in the place of
+    /// a secret.
+    pub fn has_placeholders(&self) -> bool {
+        let mut texts = self.texts().into_iter();
+        texts.any(|text| text.text.contains(PLACEHOLDER))
+    }
+
+    /// Variables of ours that are passed on to its program, by name.
+    pub fn passed_on(&self) -> &[String] {
+        match &self.reach {
+            DeclaredReach::Command { env_pass, .. } => env_pass,
+            DeclaredReach::Url { .. } => &[],
+        }
     }
 
     fn public_url(&self, url: Option<&Written>) -> String {

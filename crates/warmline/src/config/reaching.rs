@@ -116,10 +116,16 @@ impl Declaration {
         let Some(url) = url else {
             return Err(self.no_url());
         };
+        let written_at = url.at;
         let url = self.expanded(url, lookup)?;
         parse_url(&url).map_err(|why| {
             let what = format!("the `url` of `{}` is not a URL", self.written);
-            self.bad(what).because(why)
+            let mut bad = self.bad(what).because(why);
+            // Its own line, where that is known; not shown, as a URL may hold a secret.
+            if let (Some(place), Some(_)) = (&mut bad.place, written_at) {
+                (place.at, place.excerpt) = (written_at, None);
+            }
+            bad
         })
     }
 
@@ -256,6 +262,7 @@ impl Declaration {
                 self.written
             ))
             .because(why)
+            .hint("set it in the environment of this command, or write `${NAME:-VALUE}`")
         })
     }
 

@@ -104,7 +104,7 @@ fn a_wrong_line_is_named_with_its_place_and_the_nearest_right_word() {
         ("[servers.a]\nenv = { A = 1 }",                    Value, Some((2, 13)), None),
         ("[servers.Up]\nurl = 'http://x'",                  Value, Some((1, 10)), None),
         ("[servers.a]\nenv = {}",                           Value, Some((1, 10)), Some("add `url = \"https://…\"` or `command = [\"program\", \"argument\"]`")),
-        ("[servers.a]\nurl = 'http://x'\ncommand = ['x']",  Value, Some((1, 10)), None),
+        ("[servers.a]\nurl = 'http://x'\ncommand = ['x']",  Value, Some((1, 10)), Some("keep `command` for a program that is started here, `url` for a server that runs")),
         ("[servers.a]\nurl = 'http://x'\ncwd = '.'",        Value, Some((1, 10)), None),
         ("[servers.a\n",                                    File,  Some((1, 11)), None),
         ("a = 'x\n",                                        File,  Some((1, 7)),  None),

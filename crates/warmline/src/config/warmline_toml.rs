@@ -167,6 +167,9 @@ impl Reader<'_> {
                 (None, None) => {
                     bad.hint("add `url = \"https://…\"` or `command = [\"program\", \"argument\"]`")
                 },
+                (Some(_), Some(_)) => bad.hint(
+                    "keep `command` for a program that is started here, `url` for a server that runs",
+                ),
                 _ => bad,
             }
         })?;
