@@ -130,6 +130,15 @@ impl About {
                         .to_owned(),
                 )
             },
+            Reach::Http(http)
+                if http.url.scheme() == "https" && trouble.reason == Reason::ConnectTimeout =>
+            {
+                Some(
+                    "if it does not speak TLS there, try the URL with `http://`; else look at what \
+                     stands in between: firewall, VPN, proxy"
+                        .to_owned(),
+                )
+            },
             Reach::Http(http) => self
                 .other_path(&http.url, trouble)
                 .or_else(|| of_url(trouble.reason).map(str::to_owned)),

@@ -1,6 +1,7 @@
 //! `warmline serve`: a gateway in front of servers, from the first line to the last.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 use warmline::config::ConfigError;
@@ -45,10 +46,11 @@ pub(super) async fn run(typed: &args::Serve, report: &Report) -> Outcome<u8> {
     let (fixed, drain) = (Fixed::of(&wanted), wanted.engine.ceilings);
     let kept = Kept::open(&state, wanted)?;
     let place = alone::take_place(&state).unwrap_or_else(|caution| {
-        report.caution(&caution);
+        tell_caution(&caution, report);
         None
     });
-    let gateway = kept.listen(log_lost, report).await?;
+    let listening = kept.listen(log_lost, report).await;
+    let gateway = listening.map_err(|problem| as_typed(problem, typed))?;
     let announced = Announced {
         scheme: kept.settings.scheme(),
         address: gateway.address(),
@@ -141,6 +143,35 @@ impl Kept {
             }
         }
     }
+}
+
+/// A problem whose hint goes on from what was typed: commands look into the same folder, and what was
+/// said by an option is mended by one.
+fn as_typed(problem: Problem, typed: &args::Serve) -> Problem {
+    let Some(mut hint) = problem.parts().hint.clone() else {
+        return problem;
+    };
+    if let Some(folder) = &typed.served.state_dir {
+        hint = hint.replace(NEW_TOKEN, &new_token(Some(folder)));
+    }
+    if typed.listen.is_some() || typed.auth.is_some() {
+        hint = hint.replace(
+            "decide `gateway.auth = \"tokens\"`",
+            "serve with `--auth tokens`",
+        );
+    }
+    problem.hint(hint)
+}
+
+const NEW_TOKEN: &str = "warmline token new NAME";
+
+/// The command that makes a token where a gateway looks for it.
+fn new_token(state_dir: Option<&Path>) -> String {
+    let Some(folder) = state_dir.map(|folder| folder.display().to_string()) else {
+        return NEW_TOKEN.to_owned();
+    };
+    let folder = shell_words::quote(&folder);
+    format!("{NEW_TOKEN} --state-dir {folder}")
 }
 
 /// What cannot be used of the configuration: a line of the log where that is read by programs.

@@ -422,13 +422,13 @@ fn one_tool_is_told_in_full() {
       Pays. Twice is twice
 
     Arguments:
+      amount   whole number, needed
       account  text
-      amount   whole number
 
     It says of itself: may destroy something, running it twice counts twice.
 
     Example:
-      warmline call http://127.0.0.1:[PORT]/mcp pay account=…
+      warmline call http://127.0.0.1:[PORT]/mcp pay amount=1
     ");
     tells!(warmline.run(&["tools", &server.url(), "counter", "--json"]), @r#"
     exit: 0

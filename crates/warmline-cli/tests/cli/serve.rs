@@ -335,23 +335,29 @@ fn it_refuses_to_listen_where_others_are_without_asking_who_they_are() {
         words.extend(more);
         warmline.run(&words)
     };
-    tells!(serve(&["--listen", "0.0.0.0:0"]), @r#"
+    tells!(serve(&["--listen", "0.0.0.0:0"]), @r"
     exit: 2
     ----- stderr -----
     error[config-bad-value]: `0.0.0.0:0` can be reached from elsewhere, and `gateway.auth` is `local`
-      hint: make tokens with `warmline token new NAME` and decide `gateway.auth = "tokens"`, or listen on 127.0.0.1
-    "#);
-    tells!(serve(&["--listen", "0.0.0.0:0", "--auth", "none"]), @r#"
+      hint: make tokens with `warmline token new NAME` and serve with `--auth tokens`, or listen on 127.0.0.1
+    ");
+    tells!(serve(&["--listen", "0.0.0.0:0", "--auth", "none"]), @r"
     exit: 2
     ----- stderr -----
     error[config-bad-value]: `0.0.0.0:0` can be reached from elsewhere, and `gateway.auth` is `none`
-      hint: make tokens with `warmline token new NAME` and decide `gateway.auth = "tokens"`, or listen on 127.0.0.1
-    "#);
+      hint: make tokens with `warmline token new NAME` and serve with `--auth tokens`, or listen on 127.0.0.1
+    ");
     tells!(serve(&["--listen", "0.0.0.0:0", "--auth", "tokens"]), @r"
     exit: 2
     ----- stderr -----
     error[config-bad-value]: callers shall show a token, and none was made yet
       hint: make one with `warmline token new NAME`
+    ");
+    tells!(serve(&["--auth", "tokens", "--state-dir", "their state"]), @r"
+    exit: 2
+    ----- stderr -----
+    error[config-bad-value]: callers shall show a token, and none was made yet
+      hint: make one with `warmline token new NAME --state-dir 'their state'`
     ");
     tells!(warmline.run(&["serve"]), @r"
     exit: 2

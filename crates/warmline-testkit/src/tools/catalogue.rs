@@ -44,6 +44,12 @@ fn hinted(mut tool: Value, hints: Value) -> Value {
     tool
 }
 
+/// A tool that does nothing without this argument.
+fn needing(argument: &str, mut tool: Value) -> Value {
+    tool["inputSchema"]["required"] = json!([argument]);
+    tool
+}
+
 fn stateful() -> Vec<Value> {
     let string = json!({"type": "string"});
     vec![
@@ -75,10 +81,13 @@ fn stateful() -> Vec<Value> {
             json!({"readOnlyHint": true}),
         ),
         hinted(
-            tool(
-                "pay",
-                "Pays. Twice is twice",
-                json!({"amount": {"type": "integer"}, "account": string}),
+            needing(
+                "amount",
+                tool(
+                    "pay",
+                    "Pays. Twice is twice",
+                    json!({"amount": {"type": "integer"}, "account": string}),
+                ),
             ),
             json!({"readOnlyHint": false, "destructiveHint": true, "idempotentHint": false}),
         ),

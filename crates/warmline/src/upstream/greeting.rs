@@ -20,6 +20,7 @@ use super::answer::{self, SINGLE_SESSION, Said, Sent};
 use super::facts::{Evidence, Facts};
 use super::http::{Arrival, BodyKind, Cut};
 use super::limits::Limits;
+use super::listener::NOBODY_ANSWERS;
 use super::server::Sizes;
 use super::stream::{Pause, Watch};
 use super::wording::{error_words, plain, words};
@@ -351,6 +352,15 @@ pub(crate) fn refused_handshake(server: &str, step: &str, error: &[u8]) -> Troub
         .as_ref()
         .map(|e| e.message.as_str())
         .unwrap_or_default();
+    // Our own words: it took our question for one of its own, which we refused.
+    if text == NOBODY_ANSWERS {
+        return Trouble::new(
+            Reason::NotMcp,
+            format!("`{server}` repeats what is sent to it"),
+        )
+        .because("it is not an MCP server")
+        .hint("look at the command: it may lack the words that make it serve MCP");
+    }
     // A server that does not know the handshake of an era does not speak it.
     let (reason, hint) = if code == -32022 || code == -32601 {
         (Reason::Version, None)

@@ -255,12 +255,15 @@ pub(crate) fn pong() -> Spoken {
     Spoken::Result(Bytes::from_static(b"{}"))
 }
 
+/// What we say to a question that nobody can be asked.
+pub(crate) const NOBODY_ANSWERS: &str = "nobody is there to answer this";
+
 /// What a question gets that nobody can be asked.
 pub(crate) fn refused(kind: QuestionKind) -> Spoken {
     match kind {
         QuestionKind::Elicitation => Spoken::Result(Bytes::from_static(br#"{"action":"cancel"}"#)),
         QuestionKind::Sampling | QuestionKind::Roots | QuestionKind::Other => {
-            Spoken::Error(-32601, "nobody is there to answer this")
+            Spoken::Error(-32601, NOBODY_ANSWERS)
         },
     }
 }

@@ -7,6 +7,7 @@ use serde_json::json;
 use warmline::settings::AuthWord;
 use warmline_gateway::settings::{ANYBODY_SHARES, NOBODY_IS_ASKED};
 
+use super::new_token;
 use crate::report::text::{count, padded};
 use crate::report::{Fields, Report, style};
 
@@ -80,7 +81,7 @@ impl Announced {
             ),
             AuthWord::Tokens => format!(
                 "callers show a token: `{}` makes one",
-                style::name("warmline token new NAME")
+                style::name(&new_token(self.known.state_dir.as_deref()))
             ),
             AuthWord::Jwt => "callers show a token that was signed for us".to_owned(),
             AuthWord::Proxy => "callers are named by a trusted proxy".to_owned(),
