@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use warmline::core::delivery::Delivery;
-use warmline::settings::GatewaySettings;
+use warmline::settings::{GatewaySettings, Origin};
 use warmline::store::FileStore;
 use warmline::{Vault, Warmline};
 use warmline_gateway::reload::Wanted;
@@ -41,13 +41,20 @@ impl Kept {
             Problem::of_trouble(&trouble, Delivery::Unsent)
                 .hint("keys and sessions are kept there; name another folder with --state-dir")
         })?;
-        let records = wanted.engine.store.clone();
-        let records = records.unwrap_or_else(|| records_in(state));
-        let warm = Warmline::builder()
+        let decided = wanted.engine.store.clone();
+        // The state folder where nobody said anything. Who says `memory` wants nothing of sessions
+        // on a disk.
+        let is_decided = wanted.engine.origin("store.path") != Origin::Default;
+        let in_memory = decided.is_none() && is_decided;
+        let records = decided.unwrap_or_else(|| records_in(state));
+        let mut builder = Warmline::builder()
             .settings(wanted.engine)
             .servers(wanted.servers)
-            .store(FileStore::in_folder(&records))
-            .vault(vault)
+            .vault(vault);
+        if !in_memory {
+            builder = builder.store(FileStore::in_folder(&records));
+        }
+        let warm = builder
             .build()
             .map_err(|error| Problem::of_trouble(error.trouble(), error.delivery()))?;
         Ok(Self {

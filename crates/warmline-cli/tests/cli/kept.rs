@@ -6,6 +6,7 @@ use warmline_testkit::LedgerServer;
 use warmline_testkit::personality::Personality;
 
 use crate::background::Background;
+use crate::serve::{Serving, local_token};
 use crate::tells;
 use crate::warmline::{Told, Warmline};
 
@@ -293,4 +294,22 @@ fn a_run_of_a_gateway_that_a_header_began_is_ended_or_says_how() {
     let told = count(warmline, &server.url(), "typed", &again);
     assert_eq!(told.stdout.trim(), r#"{"count":2}"#);
     assert_eq!(server.counts().open_sessions, 0);
+}
+
+/// What a gateway is told to keep in memory is on no disk, and nowhere once it ended.
+#[test]
+fn a_gateway_that_keeps_its_sessions_in_memory_writes_none_down() {
+    for (path, is_kept) in [("", true), ("[store]\npath = 'memory'\n", false)] {
+        let (warmline, server) = (Warmline::new(), server());
+        let text = format!("{path}[servers.ledger]\nurl = '{}'\n", server.url());
+        warmline.write_user("warmline.toml", &text);
+        let serving = Serving::start(&warmline, &[]);
+        let header = format!("Authorization: Bearer {}", local_token(&warmline.state()));
+        let url = format!("{}/runs/trip/servers/ledger/mcp", serving.base());
+        let told = warmline.run(&["call", &url, "counter", "--header", &header]);
+        assert_eq!(told.stdout.trim(), r#"{"count":1}"#, "{told}");
+        serving.stop(&warmline);
+        assert_eq!(warmline.state().join("sessions").exists(), is_kept);
+        assert_eq!(server.counts().open_sessions, u64::from(is_kept));
+    }
 }
