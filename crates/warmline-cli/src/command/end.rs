@@ -41,8 +41,8 @@ pub(super) async fn run(typed: &args::End, report: &Report) -> Outcome<u8> {
     let is_around = run_around()?.as_ref() == Some(name);
     if held.is_none() && !was_kept {
         if is_around {
-            return Err(Problem::usage(ends_with_its_program(name))
-                .because("`warmline run` began it, around the program"));
+            return Err(Problem::usage(is_ended_by_others(name))
+                .because("a `warmline run` is around this program"));
         }
         let problem = unknown(name).hint(match typed.socket {
             Some(_) => "`warmline ps --socket FILE` shows those that there are".to_owned(),
@@ -63,7 +63,7 @@ pub(super) async fn run(typed: &args::End, report: &Report) -> Outcome<u8> {
         true => report.object("ended", &fields),
         false if is_around => report.note(&format!(
             "what commands left beside it is ended; {}",
-            ends_with_its_program(name)
+            is_ended_by_others(name)
         )),
         false => report.note(&format!("run `{name}` is ended")),
     }
@@ -71,8 +71,8 @@ pub(super) async fn run(typed: &args::End, report: &Report) -> Outcome<u8> {
 }
 
 /// Said of a run that is around us.
-fn ends_with_its_program(name: &str) -> String {
-    format!("run `{name}` goes on: it ends with its program")
+fn is_ended_by_others(name: &str) -> String {
+    format!("run `{name}` goes on: whoever began it ends it")
 }
 
 /// Ends what commands left of the run, with each of its servers; says whether there was something.

@@ -97,7 +97,7 @@ pub(super) async fn run(typed: &args::Ps, report: &Report) -> Outcome<u8> {
     if let Some(run) = run_around()? {
         let text = format!(
             "run `{run}` is that of the program around this command: what it called by its gateway \
-             is not shown, and ends with it"
+             is not shown"
         );
         report.aside(&text, &Fields::new().put("run", &run).put("what", &text));
     }

@@ -13,6 +13,7 @@ use warmline::{Run, Warmline};
 use warmline_gateway::tokens::{self, LOCAL};
 use warmline_gateway::{Auth, Gateway, NotStarted, Options, Token};
 
+use super::stdio::Left;
 use crate::args;
 use crate::gate::{Kept, Source};
 use crate::interrupt::{Signal, Signals};
@@ -30,7 +31,8 @@ use savings::Savings;
 pub(super) async fn run(typed: &args::Around, report: &Report) -> Outcome<u8> {
     let mut signals = Signals::hear();
     let (name, whose) = name(typed)?;
-    let (wanted, cautions) = Source::of(&typed.served())?.read()?;
+    let mut source = Source::of(&typed.served())?;
+    let (wanted, cautions) = source.read()?;
     log::start_beside(&wanted.gateway);
     for caution in cautions {
         report.caution_aside(&caution);
@@ -60,9 +62,17 @@ pub(super) async fn run(typed: &args::Around, report: &Report) -> Outcome<u8> {
     let saved = Savings::of(&kept.warm.snapshot());
     let failed = gateway.requests_failed();
     gateway.drain();
-    // What is handed to us goes on after us: closing leaves its sessions to their records.
-    if whose == Whose::Ours {
-        end(&kept.warm, &name).await;
+    match whose {
+        Whose::Ours => end(&kept.warm, &name).await,
+        // What is handed to us goes on after us: closing leaves its sessions to their records.
+        Whose::Theirs => Left {
+            run: Some(&name),
+            config: typed.config.as_deref(),
+            state: &state,
+            source: &source,
+            kept: &kept,
+        }
+        .note_down(),
     }
     kept.warm.close().await;
     tell(&name, &saved, failed, report);

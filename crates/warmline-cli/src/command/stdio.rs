@@ -68,7 +68,8 @@ pub(super) async fn run(typed: &args::Stdio, report: &Report) -> Outcome<u8> {
         report.caution_aside(&for_clients(&typed.served));
     }
     let left = Left {
-        typed,
+        run: typed.run.as_deref(),
+        config: typed.served.config.as_deref(),
         state: &state,
         source: &source,
         kept: &kept,
@@ -77,18 +78,19 @@ pub(super) async fn run(typed: &args::Stdio, report: &Report) -> Outcome<u8> {
 }
 
 /// What of a named run is left to the next client, or the next command.
-struct Left<'l> {
-    typed: &'l args::Stdio,
-    state: &'l Path,
-    source: &'l Source,
-    kept: &'l Kept,
+pub(super) struct Left<'l> {
+    pub(super) run: Option<&'l str>,
+    pub(super) config: Option<&'l Path>,
+    pub(super) state: &'l Path,
+    pub(super) source: &'l Source,
+    pub(super) kept: &'l Kept,
 }
 
 impl Left<'_> {
     /// Notes the sessions of the run for `ps` and `end`, while they are known. Where that fails,
     /// the run is kept all the same.
-    fn note_down(&self) {
-        let (Some(run), warm) = (&self.typed.run, &self.kept.warm) else {
+    pub(super) fn note_down(&self) {
+        let (Some(run), warm) = (self.run, &self.kept.warm) else {
             return;
         };
         let sessions = warm.snapshot().sessions;
@@ -104,8 +106,7 @@ impl Left<'_> {
                 vault: warm.vault(),
                 records: &self.kept.records,
             };
-            let config = self.typed.served.config.as_deref();
-            let note = Note::of_served(&self.source.served(server), config, &holding);
+            let note = Note::of_served(&self.source.served(server), self.config, &holding);
             if let Ok(Some(note)) = note {
                 kept::write_down(&note, self.state, warm.vault());
             }

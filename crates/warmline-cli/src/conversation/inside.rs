@@ -40,8 +40,8 @@ impl Inside {
         };
         let remark = (chosen.then == Then::Ends).then(|| Remark {
             code: None,
-            what: format!("run `{}` goes on: it ends with its program", chosen.name),
-            why: Some("`warmline run` began it, around the program".to_owned()),
+            what: format!("run `{}` goes on: whoever began it ends it", chosen.name),
+            why: Some("a `warmline run` is around this program".to_owned()),
             hint: None,
         });
         Ok(Some((inside, remark.into_iter().collect())))

@@ -178,6 +178,18 @@ fn a_run_inside_another_ends_nothing_of_it() {
         [1, 2, 3].map(|count| format!(r#"{{"count":{count}}}"#))
     );
     assert_eq!(server.counts().initializes, 1);
+    // What the program alone called goes on, too, and is known by name.
+    let other = LedgerServer::start(Personality::legacy()).unwrap();
+    let text = format!("{text}[servers.other]\nurl = '{}'\n", other.url());
+    warmline.write_user("warmline.toml", &text);
+    let alone = ["call", "other", "counter"];
+    let told = warmline.run(&[&around[..], &alone].concat());
+    assert_eq!((told.exit, other.counts().open_sessions), (0, 1), "{told}");
+    let told = warmline.run(&["ps"]);
+    assert!(told.stdout.contains("other"), "{told}");
+    let told = warmline.run(&["end", "trip"]);
+    assert_eq!(told.exit, 0, "{told}");
+    assert_eq!(other.counts().open_sessions, 0);
 }
 
 /// The store outlives a program, and the next one may have its number: names are never the same.
@@ -231,8 +243,8 @@ fn what_commands_inside_a_program_open_ends_with_it() {
         "count": 2
       }
     }
-    note: run `trip` goes on: it ends with its program
-      why: `warmline run` began it, around the program
+    note: run `trip` goes on: whoever began it ends it
+      why: a `warmline run` is around this program
     error[tool-unknown]: `ledger` has no tool `no_such`
       delivery: unsent (not executed, safe to call again)
       hint: it has 24 others; `warmline tools ledger` lists them
@@ -325,9 +337,9 @@ fn commands_inside_are_told_whose_their_run_is() {
     ----- stderr -----
     no background gateway is up: `warmline up` starts one
     what a `warmline serve` holds is shown by the socket of its `--admin FILE`: `warmline ps --socket FILE`
-    run `trip` is that of the program around this command: what it called by its gateway is not shown, and ends with it
-    error[usage-bad-argument]: run `trip` goes on: it ends with its program
-      why: `warmline run` began it, around the program
+    run `trip` is that of the program around this command: what it called by its gateway is not shown
+    error[usage-bad-argument]: run `trip` goes on: whoever began it ends it
+      why: a `warmline run` is around this program
     "#);
     assert_eq!(server.counts().open_sessions, 0);
     // What was typed goes beside it, and is the run's by name.
@@ -342,8 +354,8 @@ fn commands_inside_are_told_whose_their_run_is() {
     {"kind":"gateway","up":false}
     {"kind":"kept","run":"trip","server":"127.0.0.1:[PORT]","opened_at":[TIME],"used_at":[TIME]}
     ----- stderr -----
-    {"kind":"note","run":"trip","what":"run `trip` is that of the program around this command: what it called by its gateway is not shown, and ends with it"}
-    what commands left beside it is ended; run `trip` goes on: it ends with its program
+    {"kind":"note","run":"trip","what":"run `trip` is that of the program around this command: what it called by its gateway is not shown"}
+    what commands left beside it is ended; run `trip` goes on: whoever began it ends it
     "#);
     assert_eq!(beside.counts().open_sessions, 0);
     let told = inside("warmline end other");
