@@ -17,6 +17,7 @@ use serde_json::json;
 use warmline_core::code::Reason;
 use warmline_core::era::Era;
 use warmline_core::exchange::Trouble;
+use warmline_core::policy::SessionPer;
 use warmline_core::protocol::params::Params;
 
 use crate::attend::{self, Attending};
@@ -128,6 +129,18 @@ impl ServerHandle {
         match &self.entry {
             Entered::Known(entry) => entry.may_call(&self.caller.engine, tool),
             Entered::Bad(_) => true,
+        }
+    }
+
+    /// Whether its sessions are held for runs, unless it turns out to keep none: nothing else is
+    /// decided.
+    pub fn is_held_for_runs(&self) -> bool {
+        match &self.entry {
+            Entered::Known(entry) => {
+                let decided = entry.policy().session_per;
+                matches!(decided, None | Some(SessionPer::Run))
+            },
+            Entered::Bad(_) => false,
         }
     }
 

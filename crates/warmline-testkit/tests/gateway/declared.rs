@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use warmline::core::policy::SessionPer;
+use warmline::{Server, Warmline};
 use warmline_testkit::{Entry, LedgerServer, Personality};
 
 use super::merged_world::{Merged, NEWEST};
@@ -79,6 +81,24 @@ async fn what_the_protocol_names_is_declared_in_the_same_words() {
         heard(&world.server),
         [json!({ "roots": {}, "sampling": {} })]
     );
+    world.finish().await;
+}
+
+/// What clients share is kept apart by flags that every ticket holds: those that differ in what we
+/// know nothing of have one session, and a client that only its ticket is left of finds it again.
+#[tokio::test]
+async fn a_shared_session_is_declared_by_what_the_protocol_names() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let shared = Server::http(LEDGER, server.url()).session_per(SessionPer::Server);
+    let warm = Warmline::builder().server(shared).build().unwrap();
+    let world = World::around(server, warm, |options, _| options).await;
+    for acme in ["a", "b"] {
+        let able = json!({ "roots": {}, "experimental": { acme: {} } });
+        let client = Legacy::greet(&world, PATH, NEWEST, able).await;
+        client.count().await;
+    }
+    assert_eq!(heard(&world.server), [json!({ "roots": {} })]);
+    assert_eq!(world.server.counts().open_sessions, 1);
     world.finish().await;
 }
 

@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use warmline::core::era::{Era, Version};
 use warmline::core::key::Digest;
 use warmline::core::protocol::headers::PROTOCOL_VERSION;
@@ -136,9 +137,13 @@ impl Client {
 
     /// The server as this client speaks with it.
     fn meet(&self, visit: &Visit<'_>, server: ServerHandle) -> ServerHandle {
+        // Sessions that others share are kept apart by what was declared. There the flags of the
+        // ticket count, which are the same after a restart and for clients that differ only in what
+        // we know nothing of.
+        let words = self.words.clone().filter(|_| server.is_held_for_runs());
         server
             .of_caller(&visit.head.headers)
-            .declaring(self.declared(visit))
+            .declaring(self.declared(visit, words))
             .in_era(Era::Legacy)
     }
 
@@ -188,13 +193,10 @@ impl Client {
     }
 
     /// What is said of the client where a session is opened for it.
-    fn declared(&self, visit: &Visit<'_>) -> Declared {
+    fn declared(&self, visit: &Visit<'_>, words: Option<Bytes>) -> Declared {
         match &self.ticket {
             Some(ticket) => Declared {
-                capabilities: self
-                    .words
-                    .clone()
-                    .unwrap_or_else(|| ticket.answers.capabilities()),
+                capabilities: words.unwrap_or_else(|| ticket.answers.capabilities()),
                 version: Some(ticket.version),
                 ..Declared::default()
             },
