@@ -79,7 +79,7 @@ impl Default for Attendance {
 pub(crate) struct Audience {
     places: Mutex<Vec<Arc<Place>>>,
     asked: AtomicUsize,
-    /// The newest session that they were told took the place of another.
+    /// The session that they were told last took the place of another; it may be an older one.
     replaced_by: AtomicU32,
 }
 
@@ -166,7 +166,7 @@ impl Audience {
     /// Whether this session took the place of another, and nobody here was told so.
     fn is_replaced_by(&self, newest: Generation) -> bool {
         let newest = newest.number();
-        self.replaced_by.fetch_max(newest, Ordering::Relaxed) < newest
+        self.replaced_by.swap(newest, Ordering::Relaxed) != newest
     }
 }
 

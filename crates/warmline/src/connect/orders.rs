@@ -201,7 +201,10 @@ impl Orders {
         match method {
             "resources/unsubscribe" => {
                 let uri = params.uri().unwrap_or_default();
-                let is_wanted = others.any(|wish| wish.uris.contains(&*uri));
+                // What another asks for at this moment is theirs before the answer is here.
+                let mut asking = self.asking.iter();
+                let is_asked_for = asking.any(|(who, asked)| *who != client && *asked == *uri);
+                let is_wanted = is_asked_for || others.any(|wish| wish.uris.contains(&*uri));
                 is_wanted.then_some(Meant::Granted)
             },
             "logging/setLevel" => {
@@ -295,7 +298,8 @@ impl Orders {
 
     /// Whether a client that is known wants to hear of a resource.
     fn is_wanted(&self, uri: &str) -> bool {
-        self.wishes.values().any(|wish| wish.uris.contains(uri))
+        let is_asked_for = self.asking.iter().any(|(_, asked)| asked == uri);
+        is_asked_for || self.wishes.values().any(|wish| wish.uris.contains(uri))
     }
 
     /// What has to be said to a session that was told this, or nothing.

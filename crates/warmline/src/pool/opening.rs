@@ -261,15 +261,19 @@ impl<C: Connector> Permit<C> {
                 fresh
             },
         };
+        let ours = Arc::clone(&session);
         let opened = if held {
             connector.move_in(order, session).await
         } else {
             Opened::of(session)
         };
         hand.session = None;
+        // Who lost to another process has a session of another age, which counts from now.
+        let is_ours = Arc::ptr_eq(&opened.session, &ours);
+        let rested = if is_ours { hand.rested } else { Duration::ZERO };
         Ok(Arrived {
             met: hand.met,
-            ..Arrived::new(opened, hand.origin, hand.rested)
+            ..Arrived::new(opened, hand.origin, rested)
         })
     }
 
