@@ -77,7 +77,8 @@ impl Builder {
         self
     }
 
-    /// Limits of the whole engine.
+    /// Limits of the whole engine. What is different afterwards counts before environment and files; a
+    /// value that was the default already does not show that it was said.
     #[must_use]
     pub fn limits(mut self, change: impl FnOnce(&mut Ceilings)) -> Self {
         change(&mut self.settings.ceilings);

@@ -335,7 +335,8 @@ impl Server {
 
 /// What is decided about its sessions and calls.
 impl Server {
-    /// Changes its policy as a whole.
+    /// Changes its policy as a whole. What is different afterwards counts before environment and files;
+    /// a value that was the default already does not show that it was said.
     #[must_use]
     pub fn with_policy(mut self, change: impl FnOnce(&mut Policy)) -> Self {
         self.settings
