@@ -223,11 +223,13 @@ fn guessed_within<'w>(words: impl Iterator<Item = &'w str>, within: Within) -> V
     let guessed = words.map(|word| {
         let guess = match option.take() {
             Some(name) if HEADERS.contains(&name) => of_header(word, within),
+            Some(name) if may_hold_password(name) => of_one_letter(name, word, within),
             Some(name) if !word.starts_with('-') => of_value("", word, name, within),
-            Some(_) | None => of_word(word, within),
+            Some(_) | None => of_option(word, within),
         };
         let is_option = word.starts_with('-') && !word.contains(['=', ' ']);
-        let has_secret = |word: &&str| is_secret_name(word) || HEADERS.contains(word);
+        let has_secret =
+            |word: &&str| is_secret_name(word) || HEADERS.contains(word) || may_hold_password(word);
         option = Some(word).filter(|word| is_option && has_secret(word));
         guess
     });
@@ -243,6 +245,41 @@ fn of_header(word: &str, within: Within) -> Guess {
     let is_written = word.contains(':') && expand::names(word, Expand::Variables).is_empty();
     let may_be_one = guess == Guess::Open && is_written;
     if may_be_one { Guess::Perhaps } else { guess }
+}
+
+/// Options whose value some programs take for a password or a key, and others for something else.
+fn may_hold_password(option: &str) -> bool {
+    ["-p", "-k", "-u", "--user"].contains(&option)
+}
+
+/// What is thought of their value: a port or a version is none, nor is a user without a password.
+fn of_one_letter(option: &str, word: &str, within: Within) -> Guess {
+    let guess = of_word(word, within);
+    let is_number = word.bytes().all(|byte| b"0123456789.:".contains(&byte));
+    let is_path = word.starts_with(['/', '.', '~', '-']) || word.contains("://");
+    let is_one = match option {
+        "-p" | "-k" => true,
+        _ => word.contains(':'),
+    };
+    let may_be_one = guess == Guess::Open && is_one && !is_number && !is_path;
+    if may_be_one { Guess::Perhaps } else { guess }
+}
+
+/// What is thought of a word, with the value of an option that stands in it.
+fn of_option(word: &str, within: Within) -> Guess {
+    let (option, value) = word.split_once('=').unwrap_or_default();
+    let guess = match option {
+        _ if HEADERS.contains(&option) => of_header(value, within),
+        _ if may_hold_password(option) => of_one_letter(option, value, within),
+        _ => return of_word(word, within),
+    };
+    match guess {
+        Guess::Secret { shown, name } => Guess::Secret {
+            shown: format!("{option}={shown}"),
+            name,
+        },
+        Guess::Open | Guess::Perhaps => guess,
+    }
 }
 
 fn of_word(word: &str, within: Within) -> Guess {
@@ -469,7 +506,7 @@ mod tests {
     #[test]
     fn a_command_line_is_shown_without_its_secrets() {
         #[rustfmt::skip]
-        let table: [(&[&str], &str); 20] = [
+        let table: [(&[&str], &str); 21] = [
             (&["npx", "-y", "z", "--api-key", "sk-live-1"],           "npx -y z --api-key …"),
             (&["npx", "z", "--token=ghp_1", "--port=80"],             "npx z --token=… --port=80"),
             (&["npx", "z", "ghp_abcdefghij"],                         "npx z …"),
@@ -479,6 +516,7 @@ mod tests {
             (&["x", "--header", "Authorization:Bearer ${T}"],         "x --header 'Authorization:Bearer ${T}'"),
             (&["x", "--header", "X-Org: abc", "-H", "X-Key:abc"], "x --header 'X-Org: abc' -H X-Key:…"),
             (&["x", "--pass", "abc", "--pat=abc", "--bypass", "x"],   "x --pass … --pat=… --bypass x"),
+            (&["x", "--header=X-Key:abc", "-p", "80:80", "-u", "s.py"], "x --header=X-Key:… -p 80:80 -u s.py"),
             (&["x", "hf_abcdefgh", "AKIAIOSFODNN7EXAMPLE"],           "x … …"),
             (&["x", "postgres://me:abc@db/x"],                        "x postgres://db/x"),
             (&["x", "https://h/mcp?key=abc"],                         "x 'https://h/mcp?…'"),
