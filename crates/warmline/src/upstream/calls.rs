@@ -87,12 +87,12 @@ impl Slot {
         self.wake.notify_one();
     }
 
-    fn pop(&mut self, is_alone: bool) -> Option<Heard> {
+    fn pop(&mut self) -> Option<Heard> {
         if let Some(missed) = self.backlog.missed() {
             return Some(Heard::Missed(missed));
         }
         let message = self.waiting.pop_front()?;
-        self.backlog.pop(message.raw().len(), is_alone);
+        self.backlog.pop(message.raw().len());
         Some(Heard::Message(message))
     }
 }
@@ -265,11 +265,11 @@ impl State {
 
     /// Those who were waited for long enough are waited for no longer.
     fn give_up(&mut self) {
-        let now = clock::now();
+        let (now, is_alone) = (clock::now(), self.open.len() == 1);
         let slots = self.open.values_mut();
         self.behind = slots
             .map(|slot| {
-                slot.backlog.give_up(now);
+                slot.backlog.give_up(now, is_alone);
                 usize::from(slot.backlog.waited_for().is_some())
             })
             .sum();
@@ -372,8 +372,8 @@ impl Call {
         loop {
             {
                 let mut state = self.calls.state.lock();
-                let (was_behind, is_alone) = (state.behind, state.open.len() == 1);
-                let waiting = state.change(self.id, |slot| slot.pop(is_alone)).flatten();
+                let was_behind = state.behind;
+                let waiting = state.change(self.id, Slot::pop).flatten();
                 if state.behind < was_behind {
                     self.calls.taken.notify_waiters();
                 }

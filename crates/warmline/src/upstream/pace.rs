@@ -84,14 +84,10 @@ impl Backlog {
         true
     }
 
-    /// A message of so many bytes was taken. A call that is alone on its stream holds up nobody: it
-    /// is waited for as long as it takes anything.
-    pub(crate) fn pop(&mut self, bytes: usize, is_alone: bool) {
+    /// A message of so many bytes was taken.
+    pub(crate) fn pop(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_sub(bytes + EACH);
         self.pace.weigh(self.bytes);
-        if let (true, Pace::Behind(by)) = (is_alone, &mut self.pace) {
-            *by = clock::after(WAITED_FOR);
-        }
     }
 
     /// Until when the reading waits for it.
@@ -99,10 +95,14 @@ impl Backlog {
         self.pace.waited_for(self.bytes)
     }
 
-    /// The reading goes on without it if it was waited for until now.
-    pub(crate) fn give_up(&mut self, now: Instant) {
-        if self.waited_for().is_some_and(|by| by <= now) {
-            self.pace.give_up();
+    /// The reading goes on without it if it was waited for until now. A call that is alone is waited
+    /// for until it takes something or is given up: whoever is told of it sees to that, as the gateway
+    /// does with clients that take nothing.
+    pub(crate) fn give_up(&mut self, now: Instant, is_alone: bool) {
+        match (&mut self.pace, is_alone) {
+            (Pace::Behind(by), true) if *by <= now => *by = clock::after(WAITED_FOR),
+            (Pace::Behind(by), false) if *by <= now => self.pace.give_up(),
+            (Pace::KeepsUp | Pace::Behind(_) | Pace::Slow, _) => {},
         }
     }
 
@@ -132,31 +132,34 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_is_behind_is_waited_for_and_then_misses_what_is_too_much() {
         let mut backlog = filled();
-        backlog.give_up(clock::now());
+        backlog.give_up(clock::now(), false);
         assert!(backlog.push(ONE), "it is waited for");
         // It takes a little, which holds up the others all the same.
         clock::sleep(WAITED_FOR / 2).await;
-        backlog.pop(ONE, false);
+        backlog.pop(ONE);
         clock::sleep(WAITED_FOR / 2).await;
-        backlog.give_up(clock::now());
+        backlog.give_up(clock::now(), false);
         assert_eq!(backlog.waited_for(), None);
         assert!(!backlog.push(ONE));
         assert_eq!((backlog.missed(), backlog.missed()), (Some(1), None));
         while backlog.pace == Pace::Slow {
-            backlog.pop(ONE, false);
+            backlog.pop(ONE);
         }
         assert!(backlog.push(ONE), "it has caught up");
     }
 
+    /// Nobody else waits, so nothing is lost; once somebody does, it is waited for a while longer.
     #[tokio::test(start_paused = true)]
-    async fn who_is_alone_is_waited_for_while_it_takes_anything() {
+    async fn who_is_alone_is_waited_for_however_long_it_takes() {
         let mut backlog = filled();
         for _ in 0..10 {
-            clock::sleep(WAITED_FOR / 2).await;
-            backlog.give_up(clock::now());
-            backlog.pop(ONE, true);
+            clock::sleep(WAITED_FOR * 2).await;
+            backlog.give_up(clock::now(), true);
             assert!(backlog.push(ONE));
         }
-        assert!(backlog.waited_for().is_some());
+        assert!(backlog.waited_for().is_some_and(|by| by > clock::now()));
+        clock::sleep(WAITED_FOR).await;
+        backlog.give_up(clock::now(), false);
+        assert_eq!(backlog.waited_for(), None);
     }
 }

@@ -229,8 +229,8 @@ impl Desk {
 
     pub(super) fn take_news(&self, id: u64) -> Option<PipeNews> {
         let mut state = self.state.lock();
-        let (was_behind, is_alone) = (state.behind, state.calls.len() == 1);
-        let taken = state.change(id, |slot| (slot.take(is_alone), slot.over));
+        let was_behind = state.behind;
+        let taken = state.change(id, |slot| (slot.take(), slot.over));
         if state.behind < was_behind {
             self.taken.notify_waiters();
         }
@@ -485,11 +485,11 @@ impl State {
 
     /// Those who were waited for long enough are waited for no longer.
     fn give_up(&mut self) {
-        let now = clock::now();
+        let (now, is_alone) = (clock::now(), self.calls.len() == 1);
         let slots = self.calls.values_mut();
         self.behind = slots
             .map(|slot| {
-                slot.backlog.give_up(now);
+                slot.backlog.give_up(now, is_alone);
                 usize::from(slot.backlog.waited_for().is_some())
             })
             .sum();
@@ -598,13 +598,13 @@ impl Slot {
         self.wake.notify_one();
     }
 
-    fn take(&mut self, is_alone: bool) -> Option<PipeNews> {
+    fn take(&mut self) -> Option<PipeNews> {
         if let Some(missed) = self.backlog.missed() {
             return Some(PipeNews::Missed(missed));
         }
         let news = self.inbox.pop_front();
         if let Some(PipeNews::Notice(message) | PipeNews::Question(message)) = &news {
-            self.backlog.pop(message.raw().len(), is_alone);
+            self.backlog.pop(message.raw().len());
         }
         news
     }
