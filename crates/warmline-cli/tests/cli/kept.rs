@@ -296,7 +296,7 @@ fn a_run_of_a_gateway_that_a_header_began_is_ended_or_says_how() {
     assert_eq!(server.counts().open_sessions, 0);
 }
 
-/// What a gateway is told to keep in memory is on no disk, and nowhere once it ended.
+/// S31: what a gateway is told to keep in memory is on no disk, and nowhere once it ended.
 #[test]
 fn a_gateway_that_keeps_its_sessions_in_memory_writes_none_down() {
     for (path, is_kept) in [("", true), ("[store]\npath = 'memory'\n", false)] {

@@ -129,7 +129,7 @@ async fn a_process_lives_as_long_as_its_run() {
     finish(&program, warm).await;
 }
 
-/// A36: how long an answer of a program may take is said for the server, and for a single call.
+/// A36, S25, S29: how long an answer of a program may take is said for the server, and for a single call.
 #[tokio::test]
 async fn the_read_limit_of_a_program_is_said_for_the_server_and_for_a_call() {
     let program = Program::ledger(&["--personality", "legacy"]);

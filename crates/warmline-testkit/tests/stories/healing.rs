@@ -353,6 +353,26 @@ async fn a_broken_wire_does_not_end_a_session() {
     world.finish().await;
 }
 
+/// S30: a call is sent again as often as it is decided, and not at all where nothing is.
+#[tokio::test]
+async fn so_many_heals_are_made_for_a_call_as_are_decided() {
+    for heals in [0, 1, 3] {
+        let world = World::with(Personality::legacy(), |server| {
+            server.with_policy(|policy| policy.heals_per_call = heals)
+        });
+        let run = world.warm.begin();
+        let ledger = run.server(LEDGER).unwrap();
+        let forgets = Rule::new(Fault::ForgetSessions).on("tools/call");
+        world.server.inject(forgets.always());
+        let error = world.pay(&ledger, "lost").await.unwrap_err();
+        let told = (error.code().word(), error.delivery(), error.attempts());
+        assert_eq!(told, ("session-lost", Delivery::Refused, heals + 1));
+        assert_eq!(world.server.ledger().executions("pay"), 0);
+        run.end().await;
+        world.finish().await;
+    }
+}
+
 /// A162, E26: a modern server has no session to lose.
 #[tokio::test]
 async fn a_modern_server_is_never_healed() {
