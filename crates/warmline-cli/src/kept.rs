@@ -355,7 +355,7 @@ pub(crate) fn write_down(note: &Note, state: &Path, vault: &Vault) {
     // Whoever was there last knows how it is reached now.
     let stands = private::read(&file).and_then(|text| unhex(text.trim()));
     let stands = stands.and_then(|it| vault.unseal(Purpose::Note, name.as_bytes(), &it).ok());
-    if stands.is_some_and(|it| it[..] == plain[..]) && is_left_again(&file) {
+    if stands.is_some_and(|it| it[..] == plain[..]) && marked_as_left(&file) {
         return;
     }
     let written = match vault.seal(Purpose::Note, name.as_bytes(), &plain) {
@@ -367,9 +367,9 @@ pub(crate) fn write_down(note: &Note, state: &Path, vault: &Vault) {
     }
 }
 
-/// Says that somebody left the run just now, where that is noted already. A record is renewed once
+/// Marks that somebody left the run just now, where that is noted already; says whether it is. A record is renewed once
 /// in a while, which is too seldom for people, and to write a whole one for them is too much.
-fn is_left_again(file: &Path) -> bool {
+fn marked_as_left(file: &Path) -> bool {
     let Ok(opened) = OpenOptions::new().append(true).open(file) else {
         return false;
     };
