@@ -58,13 +58,14 @@ impl<I> Worded<I> {
         let at = memmem::find(head, EMPTY).unwrap_or_default();
         let (first, rest) = head.split_at(at);
         let rest = rest.strip_prefix(EMPTY).unwrap_or(rest);
-        let rest = rest.strip_prefix(CLOSE).unwrap_or(rest);
+        // The library says of some of them that the connection ends, and ends it after all.
+        let says_so = memmem::find(head, CLOSE).is_some();
         let parts = [
             before,
             first,
             length.as_bytes(),
             b"content-type: application/json\r\n",
-            CLOSE,
+            if says_so { b"" } else { CLOSE },
             rest,
             &body,
         ];
@@ -220,6 +221,13 @@ mod tests {
         let worded = "HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 11\r\n\
             content-type: application/json\r\nconnection: close\r\ndate: today\r\n\r\n{\"error\":1}";
         assert_eq!(written(BARE).await, (worded.to_owned(), 1));
+        for closing in [
+            "HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
+            "HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
+        ] {
+            let (told, _) = written(closing.as_bytes()).await;
+            assert_eq!(told.matches("connection: close").count(), 1, "{told}");
+        }
         let behind = [b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", BARE].concat();
         let (both, told) = written(&behind).await;
         assert!(
