@@ -154,7 +154,7 @@ const fn by_reason(reason: Reason) -> Hurdle {
         | Reason::ProgramMissing | Reason::Handshake | Reason::SilentServer | Reason::NotMcp
         | Reason::SingleSession | Reason::Cancelled | Reason::TooManyRounds | Reason::RunUnknown
         | Reason::RunEnded | Reason::NotAllowed | Reason::IdentityMissing
-        | Reason::CredentialUnavailable | Reason::ResolveFailed | Reason::BreakerOpen
+        | Reason::CredentialUnavailable | Reason::CredentialNotSent | Reason::ResolveFailed | Reason::BreakerOpen
         | Reason::PoolFull | Reason::Overloaded | Reason::StoreUnavailable | Reason::RecordRefused
         | Reason::Draining | Reason::ServerUnknown | Reason::ToolUnknown | Reason::StateLost
         | Reason::Internal => Hurdle::Final,

@@ -73,6 +73,10 @@ pub(crate) fn what(error: &Error, candour: Candour) -> String {
         (Candour::Full, _) => error.to_string(),
         (_, Code::CannotReach) => format!("`{server}` cannot be reached"),
         (_, Code::OpenFailed) => format!("no session with `{server}` could be opened"),
+        // Only whoever calls can mend that.
+        (_, Code::CredentialUnavailable) if error.reason() == Reason::CredentialNotSent => {
+            error.to_string()
+        },
         (_, Code::CredentialUnavailable) => format!("there is no credential for `{server}`"),
         (_, Code::ResolveFailed) => format!("nobody could say where `{server}` is"),
         (_, Code::StoreUnavailable | Code::RecordRefused) => {
@@ -136,7 +140,7 @@ fn why(error: &Error, candour: Candour) -> Option<&str> {
 /// One thing to do about it. What names are near, and which limits there are, is not for everybody.
 fn hint(error: &Error, candour: Candour) -> &str {
     let own = error.trouble().hint.as_deref();
-    let is_theirs = error.code() == Code::BadMessage;
+    let is_theirs = error.code() == Code::BadMessage || error.reason() == Reason::CredentialNotSent;
     let own = own.filter(|_| candour == Candour::Full || is_theirs);
     own.unwrap_or_else(|| advice::of(error.code(), error.delivery()))
 }

@@ -103,6 +103,8 @@ pub enum Reason {
     IdentityMissing,
     /// The source of the credential gave none.
     CredentialUnavailable,
+    /// The caller's request lacks the header that the credential is taken from.
+    CredentialNotSent,
     /// Nobody could say where the server is.
     ResolveFailed,
     /// Too many openings failed lately.
@@ -129,7 +131,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason.
-    pub const ALL: [Self; 60] = [
+    pub const ALL: [Self; 61] = [
         Self::Dns,
         Self::ConnectRefused,
         Self::ConnectTimeout,
@@ -179,6 +181,7 @@ impl Reason {
         Self::NotAllowed,
         Self::IdentityMissing,
         Self::CredentialUnavailable,
+        Self::CredentialNotSent,
         Self::ResolveFailed,
         Self::BreakerOpen,
         Self::PoolFull,
@@ -256,6 +259,7 @@ impl Reason {
             Self::NotAllowed => "The rules forbid it.",
             Self::IdentityMissing => "Nothing says who is asking.",
             Self::CredentialUnavailable => "The source of the credential gave none.",
+            Self::CredentialNotSent => "The caller's request lacks the header that the credential is taken from.",
             Self::ResolveFailed => "Nobody could say where the server is.",
             Self::BreakerOpen => "Too many openings failed lately.",
             Self::PoolFull => "No session was free in time.",
@@ -328,6 +332,7 @@ impl Reason {
             Self::NotAllowed => ("not-allowed", Code::NotAllowed),
             Self::IdentityMissing => ("identity-missing", Code::IdentityMissing),
             Self::CredentialUnavailable => ("credential-unavailable", Code::CredentialUnavailable),
+            Self::CredentialNotSent => ("credential-not-sent", Code::CredentialUnavailable),
             Self::ResolveFailed => ("resolve-failed", Code::ResolveFailed),
             Self::BreakerOpen => ("breaker-open", Code::BreakerOpen),
             Self::PoolFull => ("pool-full", Code::PoolFull),

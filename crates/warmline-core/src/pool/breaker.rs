@@ -256,6 +256,7 @@ pub const fn blame(code: Code, reason: Reason) -> Blame {
         | Reason::RunEnded
         | Reason::NotAllowed
         | Reason::IdentityMissing
+        | Reason::CredentialNotSent
         | Reason::BreakerOpen
         | Reason::PoolFull
         | Reason::Overloaded

@@ -38,10 +38,12 @@ async fn a_header_of_the_caller_is_the_credential_where_it_is_declared_so() {
     let gateway = Gateway::start(warm.clone(), options).await.unwrap();
     let count = call("counter", &json!({}));
     let without = ask(&gateway, None, &count).await.json();
-    assert_eq!(
-        without["error"]["data"]["warmline"]["code"],
-        "credential-unavailable"
-    );
+    let told = &without["error"]["data"]["warmline"];
+    assert_eq!(told["code"], "credential-unavailable");
+    assert_eq!(told["reason"], "credential-not-sent");
+    // Only the caller can mend that, so the caller is told how.
+    let hint = format!("send `{HEADER}` with each request");
+    assert_eq!(told["hint"], hint.to_ascii_lowercase());
     for expected in 1..=2 {
         let reply = ask(&gateway, Some("handed-in-1"), &count).await;
         assert_eq!(counted(&reply), expected);

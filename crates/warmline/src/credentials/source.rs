@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::HeaderValue;
-use warmline_core::code::Code;
+use warmline_core::code::{Code, Reason};
 use warmline_core::exchange::Trouble;
 use zeroize::Zeroizing;
 
@@ -36,7 +36,8 @@ impl Secret {
             Source::Env(name) => return Some(read_variable(server, name)),
             Source::CallerHeader(name) => {
                 let what = format!("the caller sent no `{name}`, which `{server}` is called with");
-                Found::Missing(unavailable(what))
+                let hint = format!("send `{name}` with each request");
+                Found::Missing(Trouble::new(Reason::CredentialNotSent, what).hint(hint))
             },
             Source::FirstOf(secrets) => return read_first_now(server, secrets),
             Source::File(_) | Source::Command(_) | Source::Provider(_) | Source::Resolver(_) => {
