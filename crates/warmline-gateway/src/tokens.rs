@@ -78,6 +78,8 @@ pub enum NotMade {
     Name,
     /// Nobody can be called so.
     Identity,
+    /// It would stand for our own user, who has a token already.
+    Local,
     /// It cannot be kept.
     Unkept(io::Error),
 }
@@ -107,6 +109,10 @@ impl TokenStore {
         let is_plain = !identity.chars().any(char::is_control);
         if identity.is_empty() || identity.len() > MAX_IDENTITY || !is_plain {
             return Err(NotMade::Identity);
+        }
+        // Whoever shows it would have the sessions of whoever runs the gateway, and read its errors.
+        if identity == LOCAL {
+            return Err(NotMade::Local);
         }
         let (text, now) = (fresh(), clock::wall_seconds());
         let written = Written {
@@ -298,6 +304,10 @@ mod tests {
             );
             assert!(!store.revoke(name).unwrap(), "{name}");
         }
+        assert!(matches!(
+            store.make(&vault, "a", LOCAL, None),
+            Err(NotMade::Local)
+        ));
         assert!(matches!(
             store.make(&vault, "a", "x\n", None),
             Err(NotMade::Identity)

@@ -111,11 +111,11 @@ impl Subject {
         ))
     }
 
-    /// How much they are told of what goes on behind the gateway: all of it is for whoever came by
-    /// a way that only our own user has.
+    /// How much they are told of what goes on behind the gateway: all of it is for our own user,
+    /// who came by a way that nobody else has, or with the token of this machine.
     pub(crate) fn candour(&self) -> Candour {
         match self {
-            Self::Known(known) if matches!(known.shown, Shown::Nothing) => Candour::Full,
+            Self::Known(known) if known.is_our_user() => Candour::Full,
             Self::Known(_) | Self::Anybody => Candour::Reserved,
         }
     }
@@ -184,6 +184,14 @@ impl Known {
         Self {
             claims,
             ..Self::named(warm, name, Shown::Nothing)
+        }
+    }
+
+    fn is_our_user(&self) -> bool {
+        match self.shown {
+            Shown::Nothing => true,
+            Shown::Token(_) => self.name == LOCAL,
+            Shown::Signed(_) | Shown::ByProxy(_) => false,
         }
     }
 

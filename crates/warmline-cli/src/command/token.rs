@@ -80,6 +80,8 @@ fn not_made(error: NotMade, name: &str) -> Problem {
         ),
         NotMade::Identity => Problem::usage("nobody can be called so")
             .hint("an identity has 1 to 256 bytes, and no control characters"),
+        NotMade::Local => Problem::usage("`local` is whoever runs the gateway on this machine")
+            .hint("take another name; `warmline url NAME` prints the token of this machine"),
         NotMade::Unkept(error) => unkept(&error),
         _ => Problem::usage(format!("token `{shown}` cannot be made")),
     }

@@ -1,6 +1,6 @@
 //! What somebody typed that was nearly right, and what they are told to type instead.
 
-use crate::serve::{Serving, until};
+use crate::serve::{Serving, local_token, until};
 use crate::tells;
 use crate::warmline::{Warmline, against_demo};
 
@@ -182,6 +182,29 @@ fn what_a_gateway_says_of_a_server_is_the_headline() {
     let what = "its last openings failed, or did not last (program-missing)";
     assert!(paused.stderr.contains(what), "{paused}");
     assert_eq!(paused.exit, 3, "{paused}");
+    serving.stop(&warmline);
+}
+
+/// Whoever shows the token of this machine runs the gateway, and reads what is wrong without its log.
+#[test]
+fn our_own_user_is_told_the_cause_also_over_the_network() {
+    let warmline = Warmline::new();
+    warmline.write_user(
+        "warmline.toml",
+        "[servers.gone]\ncommand = ['no-such-program-4f1d']\n",
+    );
+    let serving = Serving::start(&warmline, &[]);
+    let place = format!("{}/servers/gone/mcp", serving.base());
+    let header = format!("Authorization: Bearer {}", local_token(&warmline.state()));
+    tells!(warmline.run(&["call", &place, "x", "--header", &header]), @r"
+    exit: 3
+    ----- stderr -----
+    error[cannot-reach]: `127.0.0.1:[PORT]` says: the program of `gone` was not found: `no-such-program-4f1d`
+      where: http://127.0.0.1:[PORT]/servers/gone/mcp
+      why: HTTP 502, 7501
+      delivery: unsent (not executed, safe to call again)
+      hint: install it, or give its full path as `command`
+    ");
     serving.stop(&warmline);
 }
 
