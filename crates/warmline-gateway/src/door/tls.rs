@@ -101,14 +101,15 @@ impl Acceptor {
 
     fn renew(&self, held: &mut Held, seen: Look) {
         held.look = seen;
+        let certificate = self.files.certificate.display();
         match read(&self.files).map_err(Unusable::why) {
             Ok(acceptor) => {
                 held.acceptor = acceptor;
-                tracing::info!(files = ?self.files, "the certificate was read again");
+                tracing::info!(%certificate, "the certificate was read again");
             },
             Err(why) => {
-                let files = &self.files;
-                tracing::warn!(?files, %why, "a new certificate cannot be used; the old one stays");
+                let what = "a new certificate cannot be used; the old one stays";
+                tracing::warn!(%certificate, %why, "{what}");
             },
         }
     }

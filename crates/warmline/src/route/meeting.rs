@@ -114,7 +114,7 @@ async fn contact(
         && !contact.leg.keeps_session
         && other.keeps_session
     {
-        tracing::info!(server = %entry.name, era = ?other.era, "the other era of this server keeps state");
+        tracing::info!(server = %entry.name, era = %other.era, "the other era of this server keeps state");
     }
     let setup = Arc::new(speaking.setup(&caller, &entry, contact.leg));
     let shelf = speaking.shelf(&caller, &entry, contact.leg);
