@@ -11,6 +11,7 @@
 //! [`ServerHandle::attend`]: crate::ServerHandle::attend
 
 mod repeats;
+mod roots;
 mod seat;
 
 use std::collections::BTreeMap;
@@ -341,17 +342,19 @@ impl<'a> Telling<'a> {
     fn question(self, question: Question) -> Option<Asked<'static>> {
         let setup = self.setup?;
         let audience = setup.audience()?;
-        let place = match audience.places.lock().as_slice() {
-            // Where identities share a session, whoever listens alone is not whoever calls alone.
-            [only] if !setup.is_everybodys() => Arc::clone(only),
+        let places = audience.places.lock().clone();
+        let asked = match places.as_slice() {
             [] => return None,
+            // Where identities share a session, whoever listens alone is not whoever calls alone.
+            _ if setup.is_everybodys() => None,
+            [only] => return ask(&audience, only, question),
             // Whose question it is cannot be known.
-            [_, ..] => {
-                self.entry.question_refused(question.kind);
-                return None;
-            },
+            several => roots::of_all(&setup.entry, &audience, several, &question),
         };
-        ask(&audience, &place, question)
+        if asked.is_none() {
+            self.entry.question_refused(question.kind);
+        }
+        asked
     }
 
     /// Puts a question to the one whose calls it may be of, where they attend.

@@ -61,6 +61,25 @@ async fn next_of(told: &mut mpsc::UnboundedReceiver<Value>, method: &str) -> Val
     found.unwrap_or_else(|_| panic!("{method} never came"))
 }
 
+/// Waits until what the server says on no call reaches this stream.
+async fn attends(world: &World, told: &mut mpsc::UnboundedReceiver<Value>) {
+    let here = json!({ "jsonrpc": "2.0", "method": "notifications/here" });
+    let heard = async {
+        loop {
+            world.server.control().say(&here);
+            let next = next_of(told, "notifications/here");
+            if tokio::time::timeout(Duration::from_millis(50), next)
+                .await
+                .is_ok()
+            {
+                return;
+            }
+        }
+    };
+    let heard = tokio::time::timeout(Duration::from_secs(20), heard).await;
+    heard.expect("nobody attends");
+}
+
 fn refused(world: &World) -> u64 {
     let snapshot = world.warm.snapshot();
     let numbers = snapshot.server(LEDGER).unwrap();
@@ -103,6 +122,44 @@ async fn a_question_that_could_be_of_several_clients_is_nobodys() {
     }
     first.delete().await;
     second.delete().await;
+    world.finish().await;
+}
+
+/// mcp-spec 4.4.5: roots that no call asks for are answered where all clients that listen say the
+/// same, and refused where they do not.
+#[tokio::test]
+async fn roots_are_answered_where_all_clients_of_a_session_say_the_same() {
+    let world = World::new(Personality::legacy()).await;
+    let control = world.server.control();
+    let mut clients = Vec::new();
+    for count in 1..=2 {
+        let client = Legacy::greet(&world, RUN, NEWEST, json!({ "roots": {} })).await;
+        assert_eq!(client.count().await, count, "they share a session");
+        let mut told = messages(client.get(None).await);
+        attends(&world, &mut told).await;
+        clients.push((client, told));
+    }
+    let (ledger, mut answers) = (world.server.ledger(), 0);
+    for (said, refusals) in [(["a", "a"], 0), (["a", "b"], 1)] {
+        control.ask("roots/list", &json!({}));
+        for ((client, told), root) in clients.iter_mut().zip(said) {
+            let question = next_of(told, "roots/list").await;
+            assert_eq!(ledger.received("(response)"), answers, "one is not all");
+            let roots = json!([{ "uri": format!("file:///{root}") }]);
+            let answer =
+                json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "roots": roots } });
+            assert_eq!(client.post(&answer).await.status, 202);
+        }
+        answers += 1;
+        until("the server is answered", || {
+            ledger.received("(response)") == answers
+        })
+        .await;
+        assert_eq!(refused(&world), refusals);
+    }
+    for (client, _) in clients {
+        client.delete().await;
+    }
     world.finish().await;
 }
 
