@@ -101,6 +101,11 @@ fn before(place: &Path, name: &str) -> Outcome<String> {
         let what = format!("`{name}` is declared in `{}` already", place.display());
         return Err(Problem::usage(what).hint("take another name, or edit the file"));
     }
+    text_of(place)
+}
+
+/// What stands in a file that is there.
+pub(super) fn text_of(place: &Path) -> Outcome<String> {
     std::fs::read_to_string(place).map_err(|error| unwritten(place, &error))
 }
 

@@ -25,6 +25,8 @@ use warmline::core::code::Code;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum State {
     Ok,
+    /// Somebody switched it off.
+    Off,
     /// Nobody looked: it may be dead.
     Unseen,
     Look,
@@ -54,6 +56,10 @@ impl Finding {
 
     fn ok(question: &str, says: impl Into<String>) -> Self {
         Self::new(question, State::Ok, says)
+    }
+
+    fn off(question: &str) -> Self {
+        Self::new(question, State::Off, "switched off in its file")
     }
 
     fn unseen(question: &str, says: impl Into<String>) -> Self {
@@ -257,6 +263,7 @@ fn summarise(findings: &[Finding], report: &Report) -> u8 {
 fn line(finding: &Finding, width: usize) -> String {
     let state = match finding.state {
         State::Ok => style::good("ok    "),
+        State::Off => style::dim("off   "),
         State::Unseen => style::dim("unseen"),
         State::Look => style::look("look  "),
         State::Broken => style::broken("broken"),
@@ -285,6 +292,7 @@ fn line(finding: &Finding, width: usize) -> String {
 fn fields(finding: &Finding) -> Fields {
     let state = match finding.state {
         State::Ok => "ok",
+        State::Off => "off",
         State::Unseen => "unseen",
         State::Look => "look",
         State::Broken => "broken",

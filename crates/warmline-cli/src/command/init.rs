@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use warmline::config::{ConfigError, ConfigFile, Declaration, process_variable};
+use warmline::config::{ConfigError, ConfigFile, Declaration, Origin, process_variable};
 
 use crate::args;
 use crate::command::add;
@@ -63,23 +63,27 @@ struct Missed {
     error: Option<ConfigError>,
 }
 
-/// Writes the file, unless there is one.
+/// What a file has already.
+struct Before {
+    text: String,
+    /// Its servers, each by its name and as it would be written anew.
+    servers: Vec<(String, String)>,
+}
+
+/// Writes the file. To one that is there, what desktop clients have besides is added.
 pub(super) fn run(typed: &args::Init, report: &Report) -> Outcome<u8> {
     let place = add::file(typed.here, None)?;
-    if place.exists() {
-        return Err(
-            Problem::usage(format!("there is a `{}` already", place.display()))
-                .hint("`warmline add NAME …` adds a server to it"),
-        );
-    }
+    let before = before(&place, typed.no_import)?;
     let mut missed = Vec::new();
     let found = match typed.no_import {
         true => Vec::new(),
         false => clients(&mut missed),
     };
-    let (text, taken) = written(&found, &mut missed);
-    add::write(&place, &text, typed.here, None)?;
-    tell(&place, &taken, report);
+    let (text, taken) = written(before.as_ref(), &found, &mut missed);
+    if before.is_none() || !taken.is_empty() {
+        add::write(&place, &text, typed.here, None)?;
+    }
+    tell(&place, before.is_some(), &taken, report);
     missed.iter().for_each(|one| one.tell(report));
     report.note(match (taken.is_empty(), missed.is_empty()) {
         (true, _) => "next: `warmline add NAME URL`, or `warmline add NAME -- COMMAND`",
@@ -89,6 +93,26 @@ pub(super) fn run(typed: &args::Init, report: &Report) -> Outcome<u8> {
         },
     });
     Ok(0)
+}
+
+/// What stands in the file; none where there is none.
+fn before(place: &Path, no_import: bool) -> Outcome<Option<Before>> {
+    if !place.exists() {
+        return Ok(None);
+    }
+    if no_import {
+        return Err(
+            Problem::usage(format!("there is a `{}` already", place.display()))
+                .hint("`warmline add NAME …` adds a server to it"),
+        );
+    }
+    let read = ConfigFile::read(place, Origin::Given)?;
+    let declared = read.declarations().iter();
+    let servers = declared.map(|one| (one.name.clone(), one.anew().toml));
+    Ok(Some(Before {
+        text: add::text_of(place)?,
+        servers: servers.collect(),
+    }))
 }
 
 /// What desktop clients have; what cannot be read is left out, and told.
@@ -105,6 +129,7 @@ fn clients(missed: &mut Vec<Missed>) -> Vec<Found> {
         let faults = match ConfigFile::of_another_program(&path) {
             Ok((file, faults)) => {
                 found.push(Found { client, file });
+                missed.extend(of_projects(client, &path));
                 faults
             },
             Err(error) => vec![error],
@@ -117,13 +142,52 @@ fn clients(missed: &mut Vec<Missed>) -> Vec<Found> {
     found
 }
 
+/// Servers that a client keeps for single folders of a user. Which of them are meant for all folders
+/// is not for us to say.
+fn of_projects(client: &str, path: &Path) -> Option<Missed> {
+    let text = std::fs::read(path).ok()?;
+    let all: serde_json::Value = serde_json::from_slice(&text).ok()?;
+    let projects = all.get("projects")?.as_object()?.values();
+    let servers = projects.filter_map(|project| project.get("mcpServers")?.as_object());
+    let mut names: Vec<&str> = servers.flatten().map(|(name, _)| name.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let listed: Vec<String> = { names.iter().take(5) }
+        .map(|name| format!("`{}`", name.escape_debug()))
+        .collect();
+    let more = if names.len() > listed.len() {
+        ", …"
+    } else {
+        ""
+    };
+    (!listed.is_empty()).then(|| Missed {
+        what: format!(
+            "not taken over from {client}: what it has for single folders ({}{more})",
+            listed.join(", ")
+        ),
+        error: None,
+    })
+}
+
 /// The whole file. Of two servers of one name the first is taken.
-fn written(found: &[Found], missed: &mut Vec<Missed>) -> (String, Vec<Taken>) {
-    let mut text = BEGINNING.to_owned();
+fn written(
+    before: Option<&Before>,
+    found: &[Found],
+    missed: &mut Vec<Missed>,
+) -> (String, Vec<Taken>) {
+    let mut text = before.map_or_else(|| BEGINNING.to_owned(), |before| before.text.clone());
+    let here = before.map(|before| before.servers.as_slice());
+    let here = here.unwrap_or_default();
     let mut taken: Vec<Taken> = Vec::new();
     for Found { client, file } in found {
         for declaration in file.declarations() {
             let (name, anew) = (&declaration.name, declaration.anew());
+            if let Some((_, known)) = here.iter().find(|(known, _)| known == name) {
+                if *known != anew.toml {
+                    missed.push(Missed::in_the_file(declaration, client));
+                }
+                continue;
+            }
             if let Some(known) = taken.iter().find(|known| known.name == *name) {
                 // Many clients have the same servers: that is nothing to tell.
                 if known.toml != anew.toml {
@@ -144,6 +208,15 @@ fn written(found: &[Found], missed: &mut Vec<Missed>) -> (String, Vec<Taken>) {
 }
 
 impl Missed {
+    fn in_the_file(other: &Declaration, client: &str) -> Self {
+        let what = format!(
+            "not taken over from {client}: `{}`, {}; the file has another one of that name",
+            other.name,
+            other.outline().reaches,
+        );
+        Self { what, error: None }
+    }
+
     fn of_the_same_name(other: &Declaration, client: &str, known: &Taken) -> Self {
         let what = format!(
             "not taken over from {client}: another `{}`, {}; the one of {} is taken",
@@ -170,7 +243,7 @@ impl Missed {
     }
 }
 
-fn tell(place: &Path, taken: &[Taken], report: &Report) {
+fn tell(place: &Path, was_there: bool, taken: &[Taken], report: &Report) {
     if report.is_json() {
         let servers: Vec<_> = taken.iter().map(|one| one.name.as_str()).collect();
         let fields = Fields::new()
@@ -178,11 +251,12 @@ fn tell(place: &Path, taken: &[Taken], report: &Report) {
             .put("servers", servers);
         return report.object("init", &fields);
     }
-    report.data(&format!(
-        "wrote {} · {} taken over",
-        style::bold(&place.display().to_string()),
-        count(taken.len(), "server")
-    ));
+    let file = style::bold(&place.display().to_string());
+    report.data(&match (was_there, taken.len()) {
+        (true, 0) => format!("{file} stays as it is: desktop clients have nothing more"),
+        (true, more) => format!("added to {file} · {} taken over", count(more, "server")),
+        (false, all) => format!("wrote {file} · {} taken over", count(all, "server")),
+    });
     let widest = taken.iter().map(|one| one.name.chars().count()).max();
     for one in taken {
         let name = padded(&one.name, widest.unwrap_or_default());

@@ -362,7 +362,7 @@ fn everything_that_is_configured_is_looked_at_without_starting_it() {
     exit: 0
     ----- stdout -----
     config      look    no configuration file in [WORK], [HOME]/.config/warmline, /etc/warmline
-                hint: name a target: `warmline doctor URL`, or `warmline doctor -- COMMAND`
+                hint: name a target: `warmline doctor URL`, or `warmline doctor -- COMMAND`; `warmline add NAME URL` or `warmline init` writes a file
     settings    look    GITHUB_PAT is set, and nothing reads it
                 hint: name the variable for its server: `credential = { env = "…" }`
 

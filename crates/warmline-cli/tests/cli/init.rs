@@ -75,13 +75,60 @@ fn init_takes_over_what_desktop_clients_have_and_no_secret() {
     "#);
     let told = warmline.run(&["check"]);
     assert!(told.stdout.contains("3 servers"), "{told}");
-    tells!(warmline.run(&["init"]), @r"
+    tells!(warmline.run(&["init", "--no-import"]), @r"
     exit: 2
     ----- stderr -----
     error[usage-bad-argument]: there is a `[HOME]/.config/warmline/warmline.toml` already
       hint: `warmline add NAME …` adds a server to it
     ");
+    let again = warmline.run(&["init"]);
+    assert_eq!(again.exit, 0, "{again}");
+    assert!(again.stdout.contains("stays as it is"), "{again}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+}
+
+/// To a file that is there, what desktop clients have besides is added: nothing in it is touched, what is
+/// switched off stays off, and what is kept for single folders is named.
+#[test]
+fn init_adds_to_a_file_what_clients_have_besides() {
+    let warmline = Warmline::new();
+    let mine = "# mine\n[servers.demo]\nurl = 'https://demo.example/mcp'\n";
+    warmline.write_user("warmline.toml", mine);
+    let json = r#"{"mcpServers": {
+        "demo": {"url": "https://other.example/mcp"},
+        "idle": {"command": "idle", "disabled": true},
+        "notes": {"command": "notes"}
+    }, "projects": {"/x": {"mcpServers": {"of-x": {"command": "x"}}}, "/y": {}}}"#;
+    std::fs::write(warmline.home().join(".claude.json"), json).unwrap();
+    tells!(warmline.run(&["init"]), @r"
+    exit: 0
+    ----- stdout -----
+    added to [HOME]/.config/warmline/warmline.toml · 2 servers taken over
+      idle   from Claude Code
+      notes  from Claude Code
+    ----- stderr -----
+    note: not taken over from Claude Code: what it has for single folders (`of-x`)
+    note: not taken over from Claude Code: `demo`, https://other.example/mcp; the file has another one of that name
+    next: `warmline add NAME …` for what is missing, `warmline doctor`, then `warmline serve`
+    ");
+    let file = warmline.home().join(".config/warmline/warmline.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let added = text.strip_prefix(mine).unwrap();
+    insta::assert_snapshot!(added, @r#"
+    # from Claude Code
+    [servers.idle]
+    command = ["idle"]
+    enabled = false
+
+    # from Claude Code
+    [servers.notes]
+    command = ["notes"]
+    "#);
+    let looked = warmline.run(&["doctor"]);
+    assert!(
+        looked.stdout.contains("off     switched off in its file"),
+        "{looked}"
+    );
 }
 
 /// What looks like a secret in the path of a URL is not copied either, as some services hand their

@@ -118,7 +118,7 @@ fn a_bad_variable_is_named_before_anything_is_sent() {
     exit: 2
     ----- stdout -----
     config      look    no configuration file in [WORK], [HOME]/.config/warmline, /etc/warmline
-                hint: name a target: `warmline doctor URL`, or `warmline doctor -- COMMAND`
+                hint: name a target: `warmline doctor URL`, or `warmline doctor -- COMMAND`; `warmline add NAME URL` or `warmline init` writes a file
     settings    broken  the variable `WARMLINE_LIMITS_SESSIONS` cannot be 0
                 why: it sets `limits.sessions`: HTTP sessions in all
                 hint: 1 to 10000000 is possible
@@ -140,7 +140,7 @@ fn doctor_tells_variables_that_nobody_reads() {
     exit: 0
     ----- stdout -----
     config      look    no configuration file in [WORK], [HOME]/.config/warmline, /etc/warmline
-                hint: name a target: `warmline doctor URL`, or `warmline doctor -- COMMAND`
+                hint: name a target: `warmline doctor URL`, or `warmline doctor -- COMMAND`; `warmline add NAME URL` or `warmline init` writes a file
     settings    look    GITHUB_PAT is set, and nothing reads it
                 hint: name the variable for its server: `credential = { env = "…" }`
     settings    look    MCP_USE_SESSION_MGMT is set, and nothing reads it

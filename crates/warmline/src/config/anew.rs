@@ -71,6 +71,9 @@ impl Declaration {
                 }
             },
         }
+        if self.is_off() {
+            table.line("enabled", "false");
+        }
         table.done()
     }
 }
@@ -241,6 +244,7 @@ mod tests {
             (r#"{"command": "s", "args": ["postgres://me:canary@db/x"]}"#,  r#"["s", "FILL_IN"]"#),
             (r#"{"command": "s", "args": ["ghp_canary"]}"#,                 r#"["s", "FILL_IN"]"#),
             (r#"{"command": "s", "env": {"API_KEY": "canary"}}"#,           r#"env_pass = ["API_KEY"]"#),
+            (r#"{"command": "s", "disabled": true}"#,                       "enabled = false"),
             (r#"{"url": "https://example.com/mcp", "headers": {"Authorization": "Bearer canary"}}"#,
              r#"credential = { env = "MY_SERVER_TOKEN" }"#),
             (r#"{"url": "https://example.com/mcp?key=canary"}"#,            r#"url = "https://example.com/mcp""#),

@@ -158,6 +158,11 @@ impl Declaration {
         outline
     }
 
+    /// Whether its file switches it off.
+    pub fn is_off(&self) -> bool {
+        self.off.is_some() || !self.settings.policy.enabled
+    }
+
     /// Whether something of it is still to be filled in: what `init` and `add` write in the place of
     /// a secret.
     pub fn has_placeholders(&self) -> bool {

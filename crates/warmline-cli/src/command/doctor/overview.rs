@@ -56,7 +56,10 @@ fn files(config: &Config, folders: &Folders, store: &TrustStore) -> Vec<Finding>
                 "config",
                 format!("no configuration file in {}", places.join(", ")),
             )
-            .hint("name a target: `warmline doctor URL`, or `warmline doctor -- COMMAND`"),
+            .hint(
+                "name a target: `warmline doctor URL`, or `warmline doctor -- COMMAND`; \
+                 `warmline add NAME URL` or `warmline init` writes a file",
+            ),
         ];
     }
     for file in config.files() {
@@ -64,6 +67,8 @@ fn files(config: &Config, folders: &Folders, store: &TrustStore) -> Vec<Finding>
         match file.trusted(store) {
             Ok(trusted) => findings.extend(file.declarations().iter().map(|declaration| {
                 match trusted.server(declaration, &ProcessVariables) {
+                    // Whoever switched it off knows that it cannot be used.
+                    Err(_) if declaration.is_off() => Finding::off(&declaration.name),
                     Ok(configured) => server(declaration, &configured.server),
                     Err(error) => {
                         Finding::of_problem(&declaration.name, Problem::from(error).parts())
