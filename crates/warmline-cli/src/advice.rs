@@ -1,7 +1,7 @@
 //! What to do about a server that cannot be opened, or is gone when it is called.
 //!
 //! Asked by: every conversation, for the hint of its error, and `doctor`.  Told by: the trouble, and
-//! by what is known of the target. Here "ask `warmline doctor`" is no advice.
+//! by what is known of the target. Here "ask `warmline doctor NAME`" is no advice.
 
 use url::Url;
 use warmline::core::code::{Code, Reason};
@@ -77,7 +77,7 @@ impl About {
     /// A problem whose hint sends nobody round a corner: what `doctor` would say is said at once, and
     /// where it knows no more, it is named with its target.
     pub(crate) fn at_once(&self, problem: Problem) -> Problem {
-        const ELSEWHERE: &str = "`warmline doctor`";
+        const ELSEWHERE: &str = "`warmline doctor NAME`";
         let parts = problem.parts();
         let Some(hint) = parts.hint.clone().filter(|hint| hint.contains(ELSEWHERE)) else {
             return problem;

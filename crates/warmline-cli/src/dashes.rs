@@ -94,10 +94,10 @@ fn meant(words: &[String], known: &impl Known) -> Option<String> {
     let mut head = vec!["warmline".to_owned(), read.verb.to_owned()];
     let before = read.plain.iter().take(named);
     head.extend(before.map(|(_, word)| shown(word)));
-    if read.options_before(at) {
+    let (mut command, has_ours) = read.without_ours(words.get(at..)?);
+    if read.options_before(at) || has_ours {
         head.push("…".to_owned());
     }
-    let mut command: Vec<&str> = words.get(at..)?.iter().map(String::as_str).collect();
     if ["call", "request"].contains(&read.verb) {
         let (asked, values) = asked(&mut command, read.verb, known)?;
         head.push(asked);
@@ -155,6 +155,7 @@ struct Words<'w> {
     /// Words that are no options, with their places.
     plain: Vec<(usize, &'w str)>,
     config: Option<&'w str>,
+    parser: clap::Command,
 }
 
 impl<'w> Words<'w> {
@@ -163,12 +164,13 @@ impl<'w> Words<'w> {
         parser.build();
         let mut numbered = (0..).zip(words.iter().map(String::as_str));
         let (at, verb) = numbered.find(|(_, word)| !word.starts_with('-'))?;
-        let parser = parser.find_subcommand(verb)?;
+        let parser = parser.find_subcommand(verb)?.clone();
         let mut read = Self {
             verb,
             begins: at + 1,
             plain: Vec::new(),
             config: None,
+            parser,
         };
         while let Some((at, word)) = numbered.next() {
             if !word.starts_with('-') || word == "-" {
@@ -179,13 +181,7 @@ impl<'w> Words<'w> {
                 Some((name, value)) => (name, Some(value)),
                 None => (word, None),
             };
-            let mut options = parser.get_arguments();
-            let option = options.find(|option| {
-                let long = option.get_long().map(|long| format!("--{long}"));
-                let short = option.get_short().map(|short| format!("-{short}"));
-                [long, short].iter().flatten().any(|known| known == name)
-            });
-            let Some(option) = option else {
+            let Some(option) = option(&read.parser, name) else {
                 break;
             };
             let takes_one = option.get_action().takes_values() && value.is_none();
@@ -200,11 +196,45 @@ impl<'w> Words<'w> {
         Some(read)
     }
 
+    /// The words of a command without options of ours that stand among them, and whether there were
+    /// any: behind `--` they would be the program's. A letter alone is taken for the program's.
+    fn without_ours(&self, words: &'w [String]) -> (Vec<&'w str>, bool) {
+        let mut command = Vec::with_capacity(words.len());
+        let mut words = words.iter().map(String::as_str);
+        let mut has_ours = false;
+        while let Some(word) = words.next() {
+            let (name, value) = match word.split_once('=') {
+                Some((name, value)) => (name, Some(value)),
+                None => (word, None),
+            };
+            let ours = name.starts_with("--").then(|| option(&self.parser, name));
+            let Some(ours) = ours.flatten() else {
+                command.push(word);
+                continue;
+            };
+            has_ours = true;
+            if ours.get_action().takes_values() && value.is_none() {
+                words.next();
+            }
+        }
+        (command, has_ours)
+    }
+
     /// Whether an option of ours stands before this place.
     fn options_before(&self, at: usize) -> bool {
         let plain = self.plain.iter().filter(|(place, _)| *place < at);
         self.begins + plain.count() < at
     }
+}
+
+/// The option of this name.
+fn option<'p>(parser: &'p clap::Command, name: &str) -> Option<&'p clap::Arg> {
+    let mut options = parser.get_arguments();
+    options.find(|option| {
+        let long = option.get_long().map(|long| format!("--{long}"));
+        let short = option.get_short().map(|short| format!("-{short}"));
+        [long, short].iter().flatten().any(|known| known == name)
+    })
 }
 
 /// What starts most servers and agents, whether it is on this machine or not.
@@ -244,6 +274,8 @@ mod tests {
             ("serve github npx -y foo",        "warmline serve github -- npx -y foo"),
             ("--json add x npx -y foo",        "warmline add x -- npx -y foo"),
             ("add x npx",                      "warmline add x -- npx"),
+            ("add x npx -y foo --env-pass KEY", "warmline add x … -- npx -y foo"),
+            ("add x npx --here foo --config=y", "warmline add x … -- npx foo"),
             ("run python ag.py",               "warmline run -- python ag.py"),
             ("run --name trip ./agent.sh",     "warmline run … -- ./agent.sh"),
             ("call python3 srv.py tool",       "warmline call tool -- python3 srv.py"),

@@ -226,7 +226,7 @@ impl Config {
                 self.files.iter().map(|file| file.path.display().to_string()).collect::<Vec<_>>().join(", ")
             )),
             0 => error.hint(
-                "no configuration was found; give a URL, or a command behind `--`, or write a `warmline.toml`",
+                "no configuration was found; give a URL, or a command behind `--`, or add one: `warmline add NAME URL`",
             ),
             count @ 1..=12 => error.hint(format!(
                 "{} configured: {}",

@@ -209,7 +209,7 @@ fn caution_of_gaps(declaration: &Declaration, report: &Report) {
     let server = declaration.written.escape_debug();
     if declaration.has_placeholders() {
         report.caution(&format!(
-            "`{server}` has a `{PLACEHOLDER}` still: put in what belongs there"
+            "`{server}` has a `{PLACEHOLDER}` still: put in what belongs there; a secret is better passed on, or filled in by a shell (docs/CONFIG.md, Secrets)"
         ));
     }
     let unset = |name: &&String| process_variable(name).is_none();

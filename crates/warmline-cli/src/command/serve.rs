@@ -174,7 +174,7 @@ fn new_token(state_dir: Option<&Path>) -> String {
     format!("{NEW_TOKEN} --state-dir {folder}")
 }
 
-/// What cannot be used of the configuration: a line of the log where that is read by programs.
+/// What is to be known of how this is set up: a line of the log where that is read by programs.
 fn tell_caution(caution: &str, report: &Report) {
     match log::is_json() {
         true => log_caution(caution),
@@ -183,7 +183,7 @@ fn tell_caution(caution: &str, report: &Report) {
 }
 
 fn log_caution(caution: &str) {
-    tracing::warn!(caution, "not all of the configuration can be used");
+    tracing::warn!(caution, "the setup deserves a look");
 }
 
 /// Goes by a configuration that was read again: whole or not at all.

@@ -202,7 +202,7 @@ impl Read<'_> {
         match untrusted.chain(broken).next() {
             Some(error) => error.into(),
             None => Problem::usage("there is nothing to serve: no server is configured").hint(
-                "give a URL, or a command behind `--`; or configure one: `warmline add NAME URL`",
+                "`warmline add NAME URL` adds one, or `warmline add NAME -- COMMAND`; `warmline init` takes over those of desktop clients",
             ),
         }
     }

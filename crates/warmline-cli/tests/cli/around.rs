@@ -101,7 +101,7 @@ fn what_cannot_be_run_is_named() {
     exit: 2
     ----- stderr -----
     error[usage-bad-argument]: there is nothing to serve: no server is configured
-      hint: give a URL, or a command behind `--`; or configure one: `warmline add NAME URL`
+      hint: `warmline add NAME URL` adds one, or `warmline add NAME -- COMMAND`; `warmline init` takes over those of desktop clients
     ");
     tells!(warmline.run(&["run", url, "--name", "a b", "--", "true"]), @r"
     exit: 2

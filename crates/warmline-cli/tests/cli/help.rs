@@ -171,7 +171,7 @@ fn a_target_that_cannot_be_meant_is_named() {
     exit: 2
     ----- stderr -----
     error[server-unknown]: no server is called `a`
-      hint: no configuration was found; give a URL, or a command behind `--`, or write a `warmline.toml`
+      hint: no configuration was found; give a URL, or a command behind `--`, or add one: `warmline add NAME URL`
     ");
     tells!(warmline.run(&["tools", "ftp://example.com/"]), @r"
     exit: 2

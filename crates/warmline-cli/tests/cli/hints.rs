@@ -211,7 +211,7 @@ fn check_tells_of_gaps() {
     ----- stdout -----
     ok  [WORK]/warmline.toml · 1 server · changed since it was trusted: `warmline trust`
     ----- stderr -----
-    note: `a` has a `FILL_IN` still: put in what belongs there
+    note: `a` has a `FILL_IN` still: put in what belongs there; a secret is better passed on, or filled in by a shell (docs/CONFIG.md, Secrets)
     note: `a` passes `NOT_HERE` on, and it is not set here
     ");
     tells!(warmline.run(&["add", "b", "http://127.0.0.1:1/mcp", "--here"]), @r"

@@ -363,7 +363,7 @@ fn it_refuses_to_listen_where_others_are_without_asking_who_they_are() {
     exit: 2
     ----- stderr -----
     error[usage-bad-argument]: there is nothing to serve: no server is configured
-      hint: give a URL, or a command behind `--`; or configure one: `warmline add NAME URL`
+      hint: `warmline add NAME URL` adds one, or `warmline add NAME -- COMMAND`; `warmline init` takes over those of desktop clients
     ");
     tells!(warmline.run(&["serve", "--ops", "off"]), @r"
     exit: 2

@@ -107,7 +107,7 @@ fn a_command_without_its_dashes_is_recognised() {
     tells!(warmline.run(&["add", "x", "npx", "--json"]), @r#"
     exit: 2
     ----- stdout -----
-    {"kind":"error","code":"usage-bad-argument","what":"that is not the URL of a server","why":"it does not begin with `https://` or `http://`","hint":"a command stands behind `--`: `warmline add x -- npx --json`","exit":2}
+    {"kind":"error","code":"usage-bad-argument","what":"that is not the URL of a server","why":"it does not begin with `https://` or `http://`","hint":"a command stands behind `--`: `warmline add x … -- npx`","exit":2}
     "#);
     // What is the name of a server means the server.
     let told = warmline.run(&["tools", "sort", "-y"]);
@@ -154,7 +154,7 @@ fn what_a_gateway_says_of_a_server_is_the_headline() {
       where: http://127.0.0.1:[PORT]/servers/gone/mcp
       why: HTTP 502, 7501
       delivery: unsent (not executed, safe to call again)
-      hint: call again later; the log of the gateway says why, and so does `warmline doctor`
+      hint: tell whoever runs the gateway: its log says why, and so does `warmline doctor NAME`
     ");
     tells!(asked("locked"), @r"
     exit: 3
@@ -173,7 +173,7 @@ fn what_a_gateway_says_of_a_server_is_the_headline() {
       where: http://127.0.0.1:[PORT]/servers/gone/mcp
       why: 7501 "`gone` cannot be reached; not executed, safe to call again"
       delivery: unsent (not executed, safe to call again)
-      hint: call again later; the log of the gateway says why, and so does `warmline doctor`
+      hint: tell whoever runs the gateway: its log says why, and so does `warmline doctor NAME`
     "#);
     until("openings pause", || {
         asked("gone").stderr.contains("breaker-open")

@@ -177,7 +177,7 @@ static CREDENTIAL_REFUSED: Page = Page {
     try_this: &[
         "give a token with `--header-env Authorization=NAME`, where the variable holds `Bearer …`",
         "or with `credential = { env = \"NAME\" }`, where it holds the token alone",
-        "ask `warmline doctor` what would be sent",
+        "ask `warmline doctor NAME` what would be sent",
     ],
 };
 
@@ -205,7 +205,7 @@ static ERA_UNKNOWN: Page = Page {
         "`era` is set to the wrong one",
     ],
     try_this: &[
-        "ask `warmline doctor` which versions the server speaks",
+        "ask `warmline doctor NAME` which versions the server speaks",
         "leave `era` out",
     ],
 };
@@ -222,7 +222,7 @@ static CANNOT_REACH: Page = Page {
         "the program is not installed, or not on the PATH",
     ],
     try_this: &[
-        "ask `warmline doctor`",
+        "ask `warmline doctor NAME`",
         "check the URL or the program's name",
     ],
 };
@@ -238,7 +238,7 @@ static OPEN_FAILED: Page = Page {
         "what answers at that URL is a web page, not an MCP server",
         "the server serves one session only, and it is taken",
     ],
-    try_this: &["ask `warmline doctor`", "run the program by hand"],
+    try_this: &["ask `warmline doctor NAME`", "run the program by hand"],
 };
 
 static REQUEST_REFUSED: Page = Page {
@@ -268,7 +268,7 @@ static DEADLINE: Page = Page {
     causes: &["the tool takes longer than allowed", "the server hangs"],
     try_this: &[
         "allow more time with `--timeout`",
-        "ask `warmline doctor` whether it answers",
+        "ask `warmline doctor NAME` whether it answers",
     ],
 };
 
@@ -424,7 +424,7 @@ static BREAKER_OPEN: Page = Page {
     ],
     try_this: &[
         "wait until the time the error names",
-        "see what the server says: `warmline doctor`",
+        "see what the server says: `warmline doctor NAME`",
     ],
 };
 

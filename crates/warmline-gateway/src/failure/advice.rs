@@ -35,7 +35,7 @@ const fn of_code(code: Code) -> &'static str {
             "use a client that speaks a version of this server, or offer another one"
         },
         Code::CannotReach | Code::OpenFailed | Code::ResolveFailed => {
-            "call again later; the log of the gateway says why, and so does `warmline doctor`"
+            "tell whoever runs the gateway: its log says why, and so does `warmline doctor NAME`"
         },
         Code::RequestRefused => "read what the server said; `retryAfterMs` says when again",
         Code::Deadline => "call again with less to do, or allow more time for this server",

@@ -431,7 +431,7 @@ fn a_variable_in_a_toml_file_is_an_error_and_not_a_dollar_sign() {
     let table = [
         ("url = 'https://example.com/${TOK}/mcp'",                                "credential = { env = \"TOK\" }"),
         ("url = 'https://example.com'\nheaders = { Authorization = 'Bearer ${TOK}' }", "credential = { env = \"TOK\" }"),
-        ("command = ['server', '--token', '${TOK}']",                             "env_pass = [\"TOK\"]"),
+        ("command = ['server', '--token', '${TOK}']",                             "exec PROGRAM … \\\"$TOK\\\"\"]` with `env_pass = [\"TOK\"]"),
         ("command = ['server']\nenv = { KEY = '${env:TOK}' }",                    "env_pass = [\"TOK\"]"),
     ];
     for (setting, instead) in table {

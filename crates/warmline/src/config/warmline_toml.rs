@@ -61,6 +61,12 @@ const BY_CREDENTIAL: Instead =
     |variable| format!("use `credential = {{ env = \"{variable}\" }}`, or `url_env`");
 const BY_PASSING: Instead =
     |variable| format!("pass the variable on: `env_pass = [\"{variable}\"]`");
+const BY_A_SHELL: Instead = |variable| {
+    format!(
+        "let a shell fill it in: `command = [\"sh\", \"-c\", \"exec PROGRAM … \\\"${variable}\\\"\"]` \
+         with `env_pass = [\"{variable}\"]`"
+    )
+};
 
 /// What has been read of one server so far.
 #[derive(Default)]
@@ -273,7 +279,7 @@ impl Reader<'_> {
             && !words.iter().any(|word| word == "-c")
         {
             for word in list.iter() {
-                self.literal("command", word, BY_PASSING)?;
+                self.literal("command", word, BY_A_SHELL)?;
             }
         }
         if words.first().is_none_or(String::is_empty) {
