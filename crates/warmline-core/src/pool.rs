@@ -235,6 +235,8 @@ pub enum Health {
     Gone,
     /// No answer in time.
     Silent,
+    /// The server refused the check itself, and said nothing of the session.
+    Refused,
     /// The server could not be reached.
     Unreachable,
 }

@@ -397,7 +397,8 @@ impl<'a> Way<'a> {
         self.entry
             .note_lives(|| lease.session().age(self.caller.engine.tick()));
         let generation = lease.generation().number();
-        let left_state = repeat == Repeat::Unsafe && self.job.tool.is_some();
+        let left_state =
+            repeat == Repeat::Unsafe && self.job.tool.is_some() && route.setup().keeps_state();
         if left_state {
             // Whatever it was answered with.
             lease.session().leaves_state();

@@ -211,9 +211,14 @@ impl Setup {
         self.left_state.load(Ordering::Relaxed)
     }
 
+    /// Whether its server can remember something by the session: otherwise there is none to lose.
+    pub(crate) fn keeps_state(&self) -> bool {
+        self.leg.keeps_session || self.is_process()
+    }
+
     /// Whether what its session knows would be lost with it.
     pub(crate) fn has_something_to_lose(&self) -> bool {
-        (self.leg.keeps_session || self.is_process()) && self.has_left_state()
+        self.keeps_state() && self.has_left_state()
     }
 
     /// Whether state was lost, and nobody was told of that yet.
@@ -395,25 +400,30 @@ impl Connect {
             (Era::Modern, _) => Probe::Discover,
             (Era::Legacy, known) => known,
         };
-        let health = match session.probe(first, limit).await {
-            Probed::Alive | Probed::NotUnderstood => Health::Alive,
-            Probed::Gone(_) => Health::Gone,
-            Probed::Unreachable(_) => Health::Unreachable,
-            Probed::Silent => Health::Silent,
-        };
+        let health = health_of(&session.probe(first, limit).await);
         // Some servers never answer `ping`: that is no sign of death. What works is remembered.
         if health != Health::Silent || first != Probe::Ping {
             return health;
         }
-        match session.probe(Probe::ToolsList, limit).await {
-            Probed::Alive | Probed::NotUnderstood => {
-                setup.entry.learn_probe();
-                Health::Alive
-            },
-            Probed::Gone(_) => Health::Gone,
-            Probed::Unreachable(_) => Health::Unreachable,
-            Probed::Silent => Health::Silent,
+        let health = health_of(&session.probe(Probe::ToolsList, limit).await);
+        if health == Health::Alive {
+            setup.entry.learn_probe();
         }
+        health
+    }
+}
+
+/// What a server says itself that does not take a probe; of its session it says nothing.
+const REFUSALS: [Reason; 3] = [Reason::Rejected, Reason::NotFound, Reason::Version];
+
+/// What a probe says of the session that it was sent on.
+fn health_of(probed: &Probed) -> Health {
+    match probed {
+        Probed::Alive | Probed::NotUnderstood => Health::Alive,
+        Probed::Gone(_) => Health::Gone,
+        Probed::Silent => Health::Silent,
+        Probed::Unreachable(trouble) if REFUSALS.contains(&trouble.reason) => Health::Refused,
+        Probed::Unreachable(_) => Health::Unreachable,
     }
 }
 
@@ -467,7 +477,12 @@ impl Connector for Connect {
 
     async fn check(&self, line: &Arc<Line>, setup: &Arc<Setup>) -> Health {
         setup.freshen().await;
-        Self::probe(setup, line).await
+        let health = Self::probe(setup, line).await;
+        // Where the server keeps no session there is none that could have died.
+        match health == Health::Silent && !setup.keeps_state() {
+            true => Health::Unreachable,
+            false => health,
+        }
     }
 
     async fn close(&self, line: Arc<Line>, setup: &Arc<Setup>, key: Option<&Key>, why: Why) {

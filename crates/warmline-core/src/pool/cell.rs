@@ -388,8 +388,12 @@ impl Cell {
             .is_some_and(|one| one.state == State::Idle);
         match health {
             // While it is in use only the server's word counts.
-            Health::Silent | Health::Unreachable if !at_rest => {},
-            Health::Alive | Health::Gone | Health::Silent | Health::Unreachable => {
+            Health::Silent | Health::Refused | Health::Unreachable if !at_rest => {},
+            Health::Alive
+            | Health::Gone
+            | Health::Silent
+            | Health::Refused
+            | Health::Unreachable => {
                 self.judge(at, health, now, out);
                 // Nobody asked for it: the next caller has it checked again.
                 if let Some(session) = self.sessions.get_mut(at)

@@ -294,8 +294,9 @@ impl Model {
                 one.silent += 1;
                 one.trust = Trust::Excused;
             },
-            Health::Unreachable if of_run => one.trust = Trust::Excused,
-            Health::Gone | Health::Silent | Health::Unreachable => self.gone(number, Why::Gone),
+            Health::Unreachable => one.trust = Trust::Excused,
+            Health::Refused if of_run => one.trust = Trust::Excused,
+            Health::Gone | Health::Silent | Health::Refused => self.gone(number, Why::Gone),
         }
     }
 
@@ -305,7 +306,7 @@ impl Model {
             return;
         };
         let busy = one.leases > 0;
-        if busy && matches!(health, Health::Silent | Health::Unreachable) {
+        if busy && !matches!(health, Health::Alive | Health::Gone) {
             return;
         }
         self.judge(number, health);

@@ -51,6 +51,7 @@ fn health() -> impl Strategy<Value = Health> {
         4 => Just(Health::Alive),
         1 => Just(Health::Gone),
         2 => Just(Health::Silent),
+        1 => Just(Health::Refused),
         1 => Just(Health::Unreachable),
     ]
 }

@@ -174,10 +174,12 @@ fn events() -> Vec<(&'static str, u64, Event)> {
         ("checked: alive", 0, checked(Health::Alive)),
         ("checked: gone", 0, checked(Health::Gone)),
         ("checked: silent", 0, checked(Health::Silent)),
+        ("checked: refused", 0, checked(Health::Refused)),
         ("checked: unreachable", 0, checked(Health::Unreachable)),
         ("kept alive: alive", 0, kept(Health::Alive)),
         ("kept alive: gone", 0, kept(Health::Gone)),
         ("kept alive: silent", 0, kept(Health::Silent)),
+        ("kept alive: refused", 0, kept(Health::Refused)),
         ("kept alive: unreachable", 0, kept(Health::Unreachable)),
         (
             "its server lost sessions",

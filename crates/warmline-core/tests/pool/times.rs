@@ -27,6 +27,20 @@ fn a_session_is_checked_after_a_rest_and_not_before() {
     assert_eq!(opened(&failed), 1, "another one, and no error");
 }
 
+/// DESIGN 6: a broken wire ends no session, whosever it is; whoever asked gets it and finds out.
+#[test]
+fn a_shared_session_survives_trouble_on_the_wire() {
+    let mut world = World::resting(side_by_side(Ends::ByLimits), LEFT_STATE);
+    world.wait(60);
+    assert_eq!(checks(&world.ask()), 1);
+    let found = world.make(Move::Checked(0, Health::Unreachable));
+    assert_eq!((leased(&found), opened(&found)), (vec![1], 0));
+    assert_eq!(closed(&found), []);
+    world.make(Move::Settle(0, Outcome::Broken));
+    assert_eq!(checks(&world.ask()), 1, "it is checked again");
+    assert_eq!(leased(&world.make(Move::Checked(0, Health::Alive))), [1]);
+}
+
 /// A run's session outlives silence and trouble on the wire; only three silences in a row end it.
 #[test]
 fn a_session_of_a_run_survives_trouble_on_the_wire() {

@@ -36,4 +36,5 @@ mod storm;
 mod tools;
 mod untold;
 mod whose_loss;
+mod wire;
 mod world;

@@ -164,6 +164,8 @@ closed_set! {
         Gone = "gone",
         /// Nothing was heard in time.
         Silent = "silent",
+        /// The server refused to be asked.
+        Refused = "refused",
         /// Nobody could be reached.
         Unreachable = "unreachable",
         /// The server does not know this kind of check.
@@ -177,6 +179,7 @@ impl From<Health> for CheckResult {
             Health::Alive => Self::Alive,
             Health::Gone => Self::Gone,
             Health::Silent => Self::Silent,
+            Health::Refused => Self::Refused,
             Health::Unreachable => Self::Unreachable,
         }
     }

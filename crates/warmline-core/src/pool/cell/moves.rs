@@ -146,9 +146,12 @@ impl Cell {
                     self.lose(at, Why::CheckFailed, now, out);
                 }
             },
-            // Trouble on the wire is no verdict, and what a run remembers is worth waiting for.
-            (Health::Unreachable, Ends::WithRun) => session.trust = Trust::Excused,
-            (Health::Silent | Health::Unreachable, Ends::ByLimits) => {
+            // Trouble on the wire is no verdict: the session may live, and know something. What a run
+            // remembers is worth more than a doubt.
+            (Health::Unreachable, _) | (Health::Refused, Ends::WithRun) => {
+                session.trust = Trust::Excused;
+            },
+            (Health::Silent | Health::Refused, Ends::ByLimits) => {
                 self.lose(at, Why::CheckFailed, now, out);
             },
         }

@@ -1,0 +1,69 @@
+//! A broken wire: only the server's word ends a session, and where it keeps none there is none to lose.
+
+use serde_json::json;
+use warmline::core::delivery::Delivery;
+use warmline::core::policy::SessionPer;
+use warmline::{Server, Warmline};
+use warmline_testkit::proxy::Gate;
+use warmline_testkit::{End, FaultProxy, LedgerServer, Personality};
+
+use super::world::{LEDGER, counted};
+
+/// DESIGN 5.1, 5.2, 6: nobody can be reached for a while, and calls fail. When the server is there again all
+/// of its sessions are, too: nothing is opened anew, nobody is told of a loss, and nobody waits for a breaker.
+#[tokio::test]
+async fn an_outage_loses_nothing_that_the_server_still_knows() {
+    let table = [
+        ("modern", Personality::modern(), None),
+        ("without sessions", Personality::legacy_stateless(), None),
+        ("of runs", Personality::legacy(), None),
+        (
+            "of people",
+            Personality::legacy(),
+            Some(SessionPer::Identity),
+        ),
+        ("of all", Personality::legacy(), Some(SessionPer::Server)),
+    ];
+    for (case, personality, per) in table {
+        let server = LedgerServer::start(personality).unwrap();
+        let proxy = FaultProxy::start(server.address()).unwrap();
+        let declared = Server::http(LEDGER, proxy.url(&server.url()));
+        let declared = match per {
+            Some(per) => declared.session_per(per),
+            None => declared,
+        };
+        let warm = Warmline::builder().server(declared).build().unwrap();
+        let runs = ["alice", "bob"].map(|who| warm.identity(who).begin());
+        let ledgers = runs.each_ref().map(|run| run.server(LEDGER).unwrap());
+        let mut before = Vec::new();
+        for ledger in &ledgers {
+            let first = ledger.call("counter", json!({})).await.unwrap();
+            before.push(counted(&first.ok().unwrap()));
+        }
+        let opened = server.counts().initializes;
+
+        proxy.gate(Gate::Closed);
+        proxy.end_all(End::Rst);
+        for _ in 0..8 {
+            let call = ledgers[0].call("counter", json!({})).not_repeatable();
+            let error = call.await.unwrap_err();
+            assert_eq!(error.delivery(), Delivery::Unsent, "{case}: {error:?}");
+        }
+        proxy.gate(Gate::Open);
+
+        for (ledger, before) in ledgers.iter().zip(before) {
+            let next = ledger.call("counter", json!({})).await;
+            let next = next.unwrap_or_else(|error| panic!("{case}: {error:?}"));
+            let next = next.ok().unwrap();
+            assert!(!next.state_lost(), "{case}");
+            let goes_on = counted(&next) > before;
+            let keeps_none = ["modern", "without sessions"].contains(&case);
+            assert!(goes_on || keeps_none, "{case}: another session");
+        }
+        assert_eq!(server.counts().initializes, opened, "{case}");
+        for run in runs {
+            run.end().await;
+        }
+        warm.close().await;
+    }
+}
