@@ -524,6 +524,12 @@ impl State {
         self.calls.get(&id).is_some_and(Slot::is_in_flight)
     }
 
+    /// Whether it stays open to hear news.
+    pub(super) fn is_listen(&self, id: u64) -> bool {
+        let slot = self.calls.get(&id).filter(|slot| slot.is_in_flight());
+        slot.is_some_and(|slot| slot.waits == Waits::ForNews)
+    }
+
     /// Ends a call that is in flight.
     pub(super) fn end_call(&mut self, id: u64, news: PipeNews) {
         if let Some(slot) = self.calls.get_mut(&id) {
@@ -557,6 +563,11 @@ impl State {
         if slot.over == Over::Yes {
             return;
         }
+        self.note_late(id);
+    }
+
+    /// What answers this is not taken for a reply to nothing.
+    pub(super) fn note_late(&mut self, id: u64) {
         self.late.insert(id);
         if self.late.len() > LATE_IDS {
             self.late.pop_first();

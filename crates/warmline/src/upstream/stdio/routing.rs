@@ -133,8 +133,28 @@ fn reply(state: &mut State, message: Message) -> Result<(), Fed> {
     }
 }
 
+/// The listen that a notice ends: over a pipe a server may say so by a cancel, in place of a result or
+/// before it.
+fn ended_listen(state: &State, message: &Message) -> Option<u64> {
+    let id = serde_json::from_slice(&whose::taken_back(message)?).ok()?;
+    state.is_listen(id).then_some(id)
+}
+
+/// The result of a listen that ended in good order.
+fn complete(id: u64) -> Option<Message> {
+    let line = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"resultType":"complete"}}}}"#);
+    Message::split(line.into()).ok()
+}
+
 /// Gives a notice to its call; what it gives back concerns others, too or alone.
 fn notice(state: &mut State, message: Message) -> Option<Taken> {
+    if let Some(id) = ended_listen(state, &message)
+        && let Some(result) = complete(id)
+    {
+        state.answer_call(id, result);
+        state.note_late(id);
+        return None;
+    }
     let names_a_call = named_call(&message).is_some_and(|call| state.is_in_flight(call));
     if let (Some(id), false) = (whose::taken_back(&message), names_a_call) {
         // Whoever was asked knows it by its id.

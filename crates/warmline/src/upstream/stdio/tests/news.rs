@@ -46,6 +46,24 @@ async fn news_that_nobody_hears_are_dropped_but_the_reply_never() {
     assert_eq!(notices + missed, 500);
 }
 
+/// mcp-spec 6.6.5: a listen that its server ends by a cancel is over, and a result behind it is no stray.
+#[tokio::test]
+async fn a_listen_ends_by_a_cancel_as_by_a_result() {
+    let script = r#"i=0; while [ $i -lt 40 ]; do i=$((i+1)); read_id
+        printf '{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s}}\n' $id
+        reply $id; done; read_id; reply $id; read_id"#;
+    let pipe = spawn(script).await;
+    for id in 1..=40 {
+        let mut listen = pipe.listen(id, line(id));
+        let PipeNews::Reply(message) = next(&mut listen).await else {
+            panic!("{id} goes on")
+        };
+        let result = message.result().unwrap();
+        assert_eq!(result, &br#"{"resultType":"complete"}"#[..]);
+    }
+    reply(&mut pipe.request(41, line(41))).await;
+}
+
 #[tokio::test]
 async fn subscriptions_and_cancels_reach_the_call_they_name() {
     let script = r#"read_id; a=$id; read_id; b=$id
