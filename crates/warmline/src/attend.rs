@@ -212,6 +212,10 @@ impl Notices for Told {
         self.telling(|telling| telling.for_all(method, params, by))
     }
 
+    fn is_heard_beside(&self, caller: Whose) -> bool {
+        self.telling(|telling| telling.is_heard_beside(caller))
+    }
+
     fn behind(&self) -> Option<Roomy<'_>> {
         self.telling(|telling| telling.behind())
     }
@@ -236,6 +240,10 @@ impl Notices for Setup {
 
     fn for_all(&self, method: &str, params: &[u8], by: Speaker) -> Vec<Whose> {
         Telling::of(self).for_all(method, params, by)
+    }
+
+    fn is_heard_beside(&self, caller: Whose) -> bool {
+        Telling::of(self).is_heard_beside(caller)
     }
 
     fn behind(&self) -> Option<Roomy<'_>> {
@@ -309,6 +317,13 @@ impl<'a> Telling<'a> {
         }
         self.fan_out(&listeners, (method, params), by);
         listeners
+    }
+
+    /// Whether anybody else than this caller attends.
+    fn is_heard_beside(&self, caller: Whose) -> bool {
+        let is_other = |place: &Arc<Place>| place.ear.is_heard_beside(caller);
+        let audience = self.setup.and_then(Setup::audience);
+        audience.is_some_and(|audience| audience.places.lock().iter().any(is_other))
     }
 
     /// Ends when all who attend keep up.

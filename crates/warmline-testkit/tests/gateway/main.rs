@@ -17,6 +17,7 @@ mod door;
 mod door_refusing;
 mod door_wire;
 mod exposition;
+mod flooded;
 mod going_down;
 mod legacy;
 mod legacy_streams;

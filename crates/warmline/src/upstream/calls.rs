@@ -191,11 +191,12 @@ impl Calls {
 
     /// Waits until not more than this of large answers waits for callers who do not take it: a server
     /// whose callers do not read waits, and so do all who call it. One who is behind with its notices
-    /// is waited for as well, for a while.
+    /// is waited for as well: for a while, unless `is_alone` says of the caller of the only call that
+    /// nobody else hears what is read.
     ///
     /// # Cancel safety
     /// Dropping it loses nothing.
-    pub(crate) async fn room(&self, most_untaken: usize) {
+    pub(crate) async fn room(&self, most_untaken: usize, is_alone: impl Fn(Option<Whose>) -> bool) {
         loop {
             let mut taken = pin!(self.taken.notified());
             // Before it is looked: what is taken in between is not missed.
@@ -212,11 +213,18 @@ impl Calls {
                 None => taken.await,
                 Some(by) => {
                     if clock::timeout_at(by, taken).await.is_err() {
-                        self.state.lock().give_up();
+                        let only = self.only_caller();
+                        // Those who listen are asked without our lock.
+                        let is_alone = is_alone(only);
+                        self.state.lock().give_up(is_alone);
                     }
                 },
             }
         }
+    }
+
+    fn only_caller(&self) -> Option<Whose> {
+        whose::only(self.state.lock().open.values().map(|slot| slot.whose))
     }
 
     /// Puts a question to the oldest call of a caller; says whether there is one to hear it.
@@ -263,9 +271,9 @@ impl State {
         slots.filter_map(|slot| slot.backlog.waited_for()).min()
     }
 
-    /// Those who were waited for long enough are waited for no longer.
-    fn give_up(&mut self) {
-        let (now, is_alone) = (clock::now(), self.open.len() == 1);
+    /// Those who were waited for long enough are waited for no longer, unless one is alone.
+    fn give_up(&mut self, is_alone: bool) {
+        let now = clock::now();
         let slots = self.open.values_mut();
         self.behind = slots
             .map(|slot| {
@@ -416,5 +424,48 @@ impl Call {
 impl Drop for Call {
     fn drop(&mut self) {
         drop(self.leave());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    use super::super::notices::{Hearing, Notices};
+    use super::*;
+
+    /// One who has a standing stream beside its calls, and others besides.
+    #[derive(Debug, Default)]
+    struct Ears {
+        others: AtomicBool,
+    }
+
+    impl Notices for Ears {
+        fn notice(&self, _method: &str, _params: &[u8]) {}
+
+        fn is_heard_beside(&self, caller: Whose) -> bool {
+            caller != Whose::of(self) || self.others.load(Ordering::Relaxed)
+        }
+    }
+
+    /// Who waits for a call that nobody reads holds up whoever listens, though nobody else calls.
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_is_alone_is_waited_for_until_another_listens() {
+        let ears = Arc::new(Ears::default());
+        let hearing = Hearing::new(Some(Arc::<Ears>::clone(&ears)));
+        let calls = Arc::new(Calls::of_the_only_stream());
+        let unread = calls.register(7, Some(Whose::of(&*ears))).unwrap();
+        let room = || calls.room(usize::MAX, |only| hearing.is_alone(only));
+        let minute = Duration::from_secs(60);
+        let text = format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"data":"{}"}}}}"#,
+            "x".repeat(200 << 10)
+        );
+        calls.route(Message::split(text.into()).unwrap());
+        assert!(clock::timeout(minute, room()).await.is_err());
+        ears.others.store(true, Ordering::Relaxed);
+        assert!(clock::timeout(minute, room()).await.is_ok());
+        drop(unread);
     }
 }

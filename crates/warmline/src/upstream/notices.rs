@@ -45,6 +45,11 @@ pub trait Notices: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Whether anybody else than this caller hears it here.
+    fn is_heard_beside(&self, caller: Whose) -> bool {
+        self.whose() != Some(caller)
+    }
+
     /// The client session that it is for, by its name. Of clients that share a session only those
     /// hear of a resource that asked for it. None: it stands for all.
     fn client(&self) -> Option<Digest> {
@@ -217,6 +222,13 @@ impl Hearing {
         };
         let params = message.params().unwrap_or_else(unsaid);
         notices.for_all(method, &params, by)
+    }
+
+    /// Whether the caller of the only call is the only one who hears what is read. Who waits for
+    /// that call holds up nobody then.
+    pub(crate) fn is_alone(&self, caller: Option<Whose>) -> bool {
+        let others = |caller| self.0.as_ref().is_some_and(|it| it.is_heard_beside(caller));
+        caller.is_some_and(|caller| !others(caller))
     }
 
     /// Waits for those who hear it where they are behind, for a while.

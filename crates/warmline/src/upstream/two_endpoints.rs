@@ -294,7 +294,7 @@ async fn read(up: Arc<Up>, calls: Arc<Calls>, mut stream: Arrival, mut parser: S
     let mut share = Share::default();
     let (most, mut told) = (parser.max_event_bytes(), 0);
     let why = loop {
-        calls.room(most).await;
+        calls.room(most, |only| up.hearing.is_alone(only)).await;
         if told >= ASK_AFTER {
             told = 0;
             up.hearing.keep_pace().await;

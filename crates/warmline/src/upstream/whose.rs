@@ -79,6 +79,12 @@ pub(crate) fn oldest_of(
     found.map(|(id, _)| id)
 }
 
+/// Whose the only call on a stream is; none where there are several, or where nobody listens to it.
+pub(crate) fn only(mut calls: impl Iterator<Item = Option<Whose>>) -> Option<Whose> {
+    let first = calls.next().flatten();
+    first.filter(|_| calls.next().is_none())
+}
+
 /// Whose calls are in flight, of those that somebody listens to.
 enum Callers {
     Nobody,

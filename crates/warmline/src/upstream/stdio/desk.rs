@@ -23,6 +23,7 @@ use super::{Abandoned, PipeNews, Questions, Waits};
 use crate::clock::{self, Home, Instant};
 use crate::sync::Mutex;
 use crate::upstream::listener::{LARGE, Spoken, refused};
+use crate::upstream::notices::Hearing;
 use crate::upstream::pace::Backlog;
 use crate::upstream::process::Exit;
 use crate::upstream::whose::{self, Whose};
@@ -362,11 +363,12 @@ impl Desk {
         }
     }
 
-    /// Owner: waits for calls that are behind with what was read for them, for a while.
+    /// Owner: waits for calls that are behind with what was read for them: for a while where others
+    /// hear what is read as well.
     ///
     /// # Cancel safety
     /// Dropping it loses nothing.
-    pub(super) async fn keep_pace(&self) {
+    pub(super) async fn keep_pace(&self, hearing: &Hearing) {
         loop {
             let mut taken = pin!(self.taken.notified());
             // Before it is looked: what is taken in between is not missed.
@@ -375,7 +377,10 @@ impl Desk {
                 return;
             };
             if clock::timeout_at(by, taken).await.is_err() {
-                self.state.lock().give_up();
+                let only = whose::only(self.state.lock().calls.values().map(|slot| slot.whose));
+                // Those who listen are asked without our lock.
+                let is_alone = hearing.is_alone(only);
+                self.state.lock().give_up(is_alone);
             }
         }
     }
@@ -483,9 +488,9 @@ impl State {
         slots.filter_map(|slot| slot.backlog.waited_for()).min()
     }
 
-    /// Those who were waited for long enough are waited for no longer.
-    fn give_up(&mut self) {
-        let (now, is_alone) = (clock::now(), self.calls.len() == 1);
+    /// Those who were waited for long enough are waited for no longer, unless one is alone.
+    fn give_up(&mut self, is_alone: bool) {
+        let now = clock::now();
         let slots = self.calls.values_mut();
         self.behind = slots
             .map(|slot| {

@@ -362,7 +362,7 @@ impl Output {
             return;
         }
         if self.reading == Reading::Rests {
-            desk.keep_pace().await;
+            desk.keep_pace(&self.hearing).await;
             self.reading = Reading::Goes;
         }
         if self.told >= ASK_AFTER {

@@ -96,7 +96,12 @@ impl Reading {
 
     /// Waits for those who hear what came, where they do not take it.
     async fn keep_pace(&mut self, most_untaken: usize) {
-        self.calls.room(most_untaken).await;
+        let session = &self.session;
+        let is_alone = |only| {
+            let session = session.upgrade();
+            session.is_some_and(|session| session.hearing.is_alone(only))
+        };
+        self.calls.room(most_untaken, is_alone).await;
         if self.told >= ASK_AFTER {
             self.told = 0;
             let session = self.session.upgrade();
