@@ -28,10 +28,18 @@ fn has_server(names: &[String], server: &str) -> bool {
 
 /// A server that answers, beside one that takes connections and says nothing.
 async fn beside_a_hung_one(share: Duration) -> (Merged, TcpListener) {
+    beside_hung(&["alpha"], share).await
+}
+
+/// These servers, beside one that takes connections and says nothing.
+async fn beside_hung(names: &[&'static str], share: Duration) -> (Merged, TcpListener) {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", silent.local_addr().unwrap());
     let world = Merged::beside(
-        vec![("alpha", Personality::legacy())],
+        names
+            .iter()
+            .map(|name| (*name, Personality::legacy()))
+            .collect(),
         vec![Server::http("hung", url)],
         |options| Options {
             list_share: share,
@@ -166,6 +174,50 @@ async fn a_server_that_comes_late_is_announced() {
     );
     client.delete().await;
     drop(standing);
+    world.finish().await;
+}
+
+/// P104, P101: a server that hangs holds up the announcement of no other.
+#[tokio::test]
+async fn a_server_that_comes_late_is_announced_while_another_hangs() {
+    let share = Duration::from_secs(4);
+    let (world, silent) = beside_hung(&["late"], share).await;
+    world.server("late").stop();
+    let client = world.greet("/mcp", json!({})).await;
+    let mut standing = client.get(None).await;
+    let (names, left_out) = tools(&client).await;
+    assert_eq!(
+        (names.len(), left_out[1]["server"].as_str()),
+        (0, Some("late"))
+    );
+    world.server("late").start_again().unwrap();
+    let begun = Instant::now();
+    standing.heard("notifications/tools/list_changed").await;
+    // Whoever waits for the one that hangs takes its share at least.
+    assert!(begun.elapsed() < share, "{:?}", begun.elapsed());
+    client.delete().await;
+    drop((standing, silent));
+    world.finish().await;
+}
+
+/// P104: what was found is announced, also to a client whose stream is cut at that moment.
+#[tokio::test]
+async fn a_server_that_comes_while_the_stream_is_cut_is_announced() {
+    let (world, silent) = beside_hung(&["late"], Duration::from_secs(2)).await;
+    world.server("late").stop();
+    let client = world.greet("/mcp", json!({})).await;
+    let mut standing = client.get(None).await;
+    let last = standing.event().await.unwrap().id;
+    let (_, left_out) = tools(&client).await;
+    assert_eq!(left_out[1]["server"], "late");
+    world.server("late").start_again().unwrap();
+    let ledger = world.server("late").ledger();
+    until("it is found", || ledger.received("tools/list") == 1).await;
+    drop(standing);
+    let mut standing = client.get(last.as_deref()).await;
+    standing.heard("notifications/tools/list_changed").await;
+    client.delete().await;
+    drop((standing, silent));
     world.finish().await;
 }
 

@@ -5,10 +5,14 @@
 //! left out. As long as somebody reads, they are looked for, and announced when they are there.
 
 use std::collections::{BTreeSet, HashMap};
+use std::convert::Infallible;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
 use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
 use http::request::Parts;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -66,23 +70,16 @@ impl Missed {
         }
     }
 
-    /// Waits until there are some: of which list, and which.
-    async fn some(&self) -> Vec<(List, String)> {
-        loop {
-            let noted = self.more.notified();
-            let missed = self.all();
-            if !missed.is_empty() {
-                return missed;
-            }
-            noted.await;
-        }
+    /// All that are missed, in whichever list.
+    fn all(&self) -> BTreeSet<String> {
+        self.servers.lock().values().flatten().cloned().collect()
     }
 
-    fn all(&self) -> Vec<(List, String)> {
+    /// The lists that a server is missed in.
+    fn lists_without(&self, server: &str) -> Vec<List> {
         let servers = self.servers.lock();
-        let each = servers.iter();
-        each.flat_map(|(list, servers)| servers.iter().map(|server| (*list, server.clone())))
-            .collect()
+        let without = servers.iter().filter(|(_, missed)| missed.contains(server));
+        without.map(|(list, _)| *list).collect()
     }
 
     /// Whether a server was missed in this list until now.
@@ -118,6 +115,15 @@ impl Gathering {
     }
 }
 
+/// What is seen of a server that was missed in a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    Nothing,
+    ItsItems,
+    /// It is there, and refuses this list.
+    ARefusal,
+}
+
 /// The place of a client at all servers: what its visit said, for as long as it stays.
 struct Place {
     shared: Arc<Shared>,
@@ -133,24 +139,29 @@ impl Place {
     async fn stay(&self) {
         let mut changes = Changes::of(&self.shared);
         let mut attended = self.attend();
+        let mut looking = pin!(self.look_for_missed());
         loop {
             tokio::select! {
                 () = changes.next() => {
                     // One that is reached otherwise now is another, though its name is the same.
                     drop(attended);
                     attended = self.attend();
+                    self.announce();
                 },
                 // Its servers are reached in another run of the same name.
                 () = self.client.run_anew.notified() => {
                     drop(attended);
                     attended = self.attend();
-                    continue;
                 },
-                () = self.until_found() => {},
+                never = &mut looking => match never {},
             }
-            for list in LISTS {
-                self.ear.notice(list, b"{}");
-            }
+        }
+    }
+
+    /// Tells the client to read its lists again.
+    fn announce(&self) {
+        for list in LISTS {
+            self.ear.notice(list, b"{}");
         }
     }
 
@@ -162,35 +173,62 @@ impl Place {
         reached.filter_map(|server| server.attend(ear())).collect()
     }
 
-    /// Looks for servers that were missed, until one of them is in the list that it was missed in.
-    async fn until_found(&self) {
-        let mut pause = FIRST_PAUSE;
+    /// Looks for servers that were missed, each for itself: one that hangs holds up no other.
+    async fn look_for_missed(&self) -> Infallible {
+        let missed = &self.client.missed;
+        let mut looking = FuturesUnordered::new();
+        let mut looked_for = BTreeSet::new();
         loop {
-            let missed = self.client.missed.some().await;
-            clock::sleep(pause).await;
-            let members = self.members();
-            let looking = missed.into_iter().filter_map(|(list, name)| {
-                let member = members.iter().find(|member| member.name == name)?;
-                Some(self.is_in(list, member.reached.as_ref().ok()?))
-            });
-            if join_all(looking).await.contains(&true) {
-                return;
+            for server in missed.all() {
+                if looked_for.insert(server.clone()) {
+                    looking.push(self.look_for(server));
+                }
             }
-            pause = LONGEST_PAUSE.min(pause * 2);
+            tokio::select! {
+                () = missed.more.notified() => {},
+                Some(server) = looking.next() => drop(looked_for.remove(&server)),
+            }
         }
     }
 
-    /// Whether a server that was missed in a list is in it now.
-    async fn is_in(&self, list: List, server: &ServerHandle) -> bool {
+    /// Looks for a server until it is missed in no list any more, and announces it.
+    async fn look_for(&self, server: String) -> String {
+        let missed = &self.client.missed;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let lists = missed.lists_without(&server);
+            if lists.is_empty() {
+                return server;
+            }
+            clock::sleep(pause).await;
+            pause = LONGEST_PAUSE.min(pause * 2);
+            let member = self.members().into_iter().find(|it| it.name == server);
+            let Some(handle) = member.and_then(|it| it.reached.ok()) else {
+                continue;
+            };
+            let looks = lists.iter().map(|list| self.look_into(*list, &handle));
+            let seen = join_all(looks).await;
+            let found: Vec<Seen> = lists
+                .into_iter()
+                .zip(seen)
+                .filter(|(list, seen)| *seen != Seen::Nothing && missed.found(*list, &server))
+                .map(|(_, seen)| seen)
+                .collect();
+            // No wait in between: what is forgotten is announced, whoever leaves.
+            if found.contains(&Seen::ItsItems) {
+                self.announce();
+            }
+        }
+    }
+
+    /// Looks for a server in a list that it was missed in.
+    async fn look_into(&self, list: List, server: &ServerHandle) -> Seen {
         let share = self.shared.options.list_share;
-        let reading = clock::timeout(share, lists::items(server, list)).await;
-        let is_in = match reading {
-            Ok(Ok(_)) => true,
-            // It is there, and refuses this list.
-            Ok(Err(error)) if error.server_error().is_some() => false,
-            Ok(Err(_)) | Err(_) => return false,
-        };
-        self.client.missed.found(list, server.name()) && is_in
+        match clock::timeout(share, lists::items(server, list)).await {
+            Ok(Ok(_)) => Seen::ItsItems,
+            Ok(Err(error)) if error.server_error().is_some() => Seen::ARefusal,
+            Ok(Err(_)) | Err(_) => Seen::Nothing,
+        }
     }
 
     fn members(&self) -> Vec<Member> {
