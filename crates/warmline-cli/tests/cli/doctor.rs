@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use warmline_testkit::personality::Personality;
 use warmline_testkit::{Canned, Fault, LedgerServer, Rule};
 
-use crate::warmline::{Told, Warmline, against_demo};
+use crate::warmline::{BINARY, Told, Warmline, against_demo};
 use crate::{servers, tells};
 
 /// P6: that a server works is shown by a real request, whose time is told.
@@ -353,6 +353,50 @@ fn a_program_that_prints_something_else_and_ends() {
       delivery: unsent (not executed, safe to call again)
       hint: start the program by hand: its output is for MCP messages alone, and everything else belongs on stderr
     "#);
+}
+
+/// The commonest mistake in a server: `print`. It is no silence, and more time does not help.
+#[test]
+fn a_program_that_prints_something_else_and_stays() {
+    let warmline = Warmline::new();
+    let script = "while read -r line; do echo I got a line; done";
+    let words = ["doctor", "--timeout", "1s", "--", "sh", "-c", script];
+    tells!(warmline.run(&words), @r#"
+    exit: 2
+    ----- stdout -----
+    config       ok      typed: sh -c 'while read -r line; do echo I got a line; done'
+    program      ok      sh → [BIN]/sh
+    environment  ok      nothing of ours is kept from it
+    would send   ok      the usual variables (PATH, HOME, LANG …) · no secrets
+    era          broken  `sh` wrote no MCP message within [TIME] of its start (`start_timeout`)
+                 why: "I got a line" stands in its output, and is no message
+                 hint: start the program by hand: its output is for MCP messages alone, and everything else belongs on stderr
+
+    settings
+      connect_timeout    1s  the command line
+      handshake_timeout  1s  the command line
+      start_timeout      1s  the command line
+      call_idle_timeout  1s  the command line
+      call_timeout       1s  the command line
+
+    5 questions · 1 broken
+    "#);
+    for (said, told_so) in [
+        (
+            "echo Ready.",
+            r#"1 line of its output was no message: "Ready.""#,
+        ),
+        (
+            "echo Ready.; echo Go.",
+            r#"2 lines of its output were no messages, the last is "Go.""#,
+        ),
+    ] {
+        let script = format!(r#"{said}; exec "$0" demo-server --stdio"#);
+        let told = warmline.run(&["doctor", "--", "sh", "-c", &script, BINARY]);
+        let mut lines = told.stdout.lines();
+        let start = lines.find(|line| line.starts_with("start "));
+        assert!(start.is_some_and(|line| line.ends_with(told_so)), "{told}");
+    }
 }
 
 #[test]

@@ -36,7 +36,7 @@ use super::modern::ModernHttp;
 use super::pipes::Piped;
 use super::server::{HttpReach, Reach, Server};
 use super::session::{Declared, Driver, Session};
-use super::stdio::Pipe;
+use super::stdio::{self, Pipe};
 use super::unheard::Unheard;
 use super::verdicts::{Held, Learnt};
 use super::wording;
@@ -417,20 +417,31 @@ impl<'a> Opening<'a> {
         self.offer(None).explain(trouble)
     }
 
-    /// A program that said nothing in its time. One that answered a probe lives; it only did not
-    /// answer what came next.
-    fn silent(&self) -> Trouble {
+    /// A program that said no message in its time. One that answered a probe lives; it only did not
+    /// answer what came next. One that said something else speaks, but not MCP.
+    fn silent(&self, pipe: &Pipe) -> Trouble {
         let (server, limit) = (&self.server.name, self.server.times.start.as_secs_f64());
         let lives = |evidence: &Evidence| !evidence.answer.starts_with("silence");
-        let what = match self.evidence.iter().any(lives) {
-            true => {
-                format!("`{server}` did not answer `initialize` within {limit} s (`start_timeout`)")
+        if self.evidence.iter().any(lives) {
+            let what = format!(
+                "`{server}` did not answer `initialize` within {limit} s (`start_timeout`)"
+            );
+            return Trouble::new(Reason::SilentServer, what);
+        }
+        match pipe.report().skipped_line {
+            Some(line) => {
+                let what = format!(
+                    "`{server}` wrote no MCP message within {limit} s of its start (`start_timeout`)"
+                );
+                Trouble::new(Reason::BadReply, what).because(stdio::no_message(&line))
             },
-            false => format!(
-                "`{server}` showed no sign of life within {limit} s of its start (`start_timeout`)"
-            ),
-        };
-        Trouble::new(Reason::SilentServer, what)
+            None => {
+                let what = format!(
+                    "`{server}` showed no sign of life within {limit} s of its start (`start_timeout`)"
+                );
+                Trouble::new(Reason::SilentServer, what)
+            },
+        }
     }
 
     /// A child that failed to start says why on its standard error.

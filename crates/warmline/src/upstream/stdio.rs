@@ -92,6 +92,11 @@ pub struct ChildReport {
     pub warden: bool,
 }
 
+/// What is told of a line of a child's output that is no message.
+pub(crate) fn no_message(line: &str) -> String {
+    format!("\"{line}\" stands in its output, and is no message")
+}
+
 /// A request on its way, and the place where its news arrive.
 #[derive(Debug)]
 #[must_use = "dropping a call gives it up"]

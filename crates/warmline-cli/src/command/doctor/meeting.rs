@@ -133,20 +133,17 @@ fn reached(target: &Target, facts: &Facts, child: Option<&ChildReport>) -> Vec<F
                 stdio.without_filled(format!("{found} ({})", child.found_by)),
             )];
             findings.push(path(child));
-            findings.push(match (child.warden, child.skipped_lines) {
+            findings.push(match (child.warden, &child.skipped_line) {
                 (false, _) => Finding::look(
                     "start",
                     format!(
                         "{ready}; no warden: if Warmline is killed, the program may stay behind"
                     ),
                 ),
-                (true, 0) => Finding::ok("start", ready),
-                (true, skipped) => Finding::look(
+                (true, None) => Finding::ok("start", ready),
+                (true, Some(last)) => Finding::look(
                     "start",
-                    format!(
-                        "{ready}; {} of its output were no messages",
-                        count(usize::try_from(skipped).unwrap_or(usize::MAX), "line")
-                    ),
+                    format!("{ready}; {}", skipped(child.skipped_lines, last)),
                 )
                 .hint("a server must write nothing but MCP to stdout; logs belong on stderr"),
             });
@@ -170,6 +167,14 @@ fn reached(target: &Target, facts: &Facts, child: Option<&ChildReport>) -> Vec<F
             findings
         },
         (Reach::Stdio(_), None) => vec![Finding::ok("start", ready)],
+    }
+}
+
+/// Lines of a program's output that were no messages, by their number and the last of them.
+fn skipped(lines: u64, last: &str) -> String {
+    match lines {
+        1 => format!("1 line of its output was no message: \"{last}\""),
+        lines => format!("{lines} lines of its output were no messages, the last is \"{last}\""),
     }
 }
 

@@ -107,7 +107,7 @@ impl Opening<'_> {
                 | Heard::Ended(_)
                 | Heard::Nothing) => news,
             };
-            let probe = match self.hear(news) {
+            let probe = match self.hear(news, pipe) {
                 ControlFlow::Continue(probe) => probe,
                 ControlFlow::Break(probed) => return probed,
             };
@@ -134,16 +134,19 @@ impl Opening<'_> {
                 | Probe::NoVerdict { .. }
                 | Probe::AskBoth
                 | Probe::Broken => {
-                    return self.legacy_after_probe(asked.initialize, start_by).await;
+                    let initialize = asked.initialize;
+                    return self.legacy_after_probe(pipe, initialize, start_by).await;
                 },
             }
         }
     }
 
     /// What the news of a probe say: a verdict to go on with, or the end of the probe.
-    fn hear(&mut self, news: Heard) -> ControlFlow<Probed, Probe> {
+    fn hear(&mut self, news: Heard, pipe: &Pipe) -> ControlFlow<Probed, Probe> {
         match news {
-            Heard::Silence | Heard::Nothing => ControlFlow::Break(Probed::Failed(self.silent())),
+            Heard::Silence | Heard::Nothing => {
+                ControlFlow::Break(Probed::Failed(self.silent(pipe)))
+            },
             Heard::Ended(trouble) => {
                 self.note("server/discover", &trouble.what);
                 ControlFlow::Break(Probed::Ended(trouble))
@@ -172,13 +175,14 @@ impl Opening<'_> {
     /// The probe said legacy. If the handshake is on its way already, its answer comes next.
     async fn legacy_after_probe(
         &mut self,
+        pipe: &Pipe,
         initialize: Option<PipeCall>,
         by: clock::Instant,
     ) -> Probed {
         let Some(call) = initialize else {
             return Probed::Legacy;
         };
-        match self.await_initialize(call, by).await {
+        match self.await_initialize(pipe, call, by).await {
             Ok(message) => {
                 self.note("initialize", &wording::message_words(&message));
                 Probed::Initialized(message)
@@ -216,7 +220,7 @@ impl Opening<'_> {
     async fn initialize(mut self, pipe: Pipe, ids: Ids) -> Result<(Driver, Facts), Trouble> {
         let call = self.ask_initialize(&pipe, &ids);
         let by = clock::after(self.server.times.start);
-        match self.await_initialize(call, by).await {
+        match self.await_initialize(&pipe, call, by).await {
             Ok(message) => {
                 self.note("initialize", &wording::message_words(&message));
                 self.initialized(pipe, ids, &message)
@@ -227,6 +231,7 @@ impl Opening<'_> {
 
     async fn await_initialize(
         &mut self,
+        pipe: &Pipe,
         mut call: PipeCall,
         by: clock::Instant,
     ) -> Result<Message, Trouble> {
@@ -235,7 +240,7 @@ impl Opening<'_> {
                 Ok(PipeNews::Reply(message)) => return Ok(message),
                 Ok(PipeNews::Notice(_) | PipeNews::Question(_) | PipeNews::Missed(_)) => {},
                 Ok(PipeNews::Lost { trouble, .. }) => return Err(trouble),
-                Err(clock::Elapsed) => return Err(self.silent()),
+                Err(clock::Elapsed) => return Err(self.silent(pipe)),
             }
         }
     }

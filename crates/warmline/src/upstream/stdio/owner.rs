@@ -18,6 +18,7 @@ use warmline_core::protocol::batch;
 use warmline_core::protocol::lines::{Line, LineCodec};
 
 use super::desk::{Desk, Reading, Wish, Work};
+use super::no_message;
 use super::routing::{self, Fed, Taken};
 use crate::clock;
 use crate::upstream::aside::Aside;
@@ -265,7 +266,7 @@ impl Owner {
         }
         let (skipped, line) = self.desk.skipped();
         let line = self.stderr.beside(line);
-        (skipped > 0).then(|| format!("\"{line}\" stands in its output, and is no message"))
+        (skipped > 0).then(|| no_message(&line))
     }
 
     /// Ends the child and all below it, step by step. Its input is closed already.
