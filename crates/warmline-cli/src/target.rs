@@ -124,10 +124,11 @@ impl Target {
         Ok(self)
     }
 
-    /// Allows each step so much time, without saying that somebody decided so.
+    /// Allows each step so much time, without saying that somebody decided so. A program may take as
+    /// long to start as anywhere else: one that is slow is not broken.
     pub(crate) fn hurry(&mut self, limit: Duration) {
         let times = &mut self.server.times;
-        (times.connect, times.handshake, times.start) = (limit, limit, limit);
+        (times.connect, times.handshake) = (limit, limit);
         self.patience = Patience {
             idle: limit,
             total: limit,
@@ -423,6 +424,17 @@ fn others(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_hurry_leaves_a_program_the_time_to_start() {
+        let words = ["sh".into(), "-c".into(), "exit".into()];
+        let mut target = Target::of_command(&words).unwrap();
+        let allowed = target.server.times.start;
+        let limit = allowed / 2;
+        target.hurry(limit);
+        let times = &target.server.times;
+        assert_eq!((times.start, times.handshake), (allowed, limit));
+    }
 
     #[test]
     fn a_command_is_named_after_what_it_starts() {

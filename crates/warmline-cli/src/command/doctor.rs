@@ -305,5 +305,5 @@ fn fields(finding: &Finding) -> Fields {
         .put("hint", &finding.hint)
 }
 
-/// How long one step may take unless `--timeout` says otherwise.
+/// How long one step may take unless `--timeout` says otherwise. The start of a program has its own time.
 const STEP: Duration = Duration::from_secs(30);

@@ -32,7 +32,8 @@ pub(super) async fn meet(target: &Target, report: &'static Report) -> Vec<Findin
     let declared = person.map_or_else(|_| Declared::default(), |person| person.declared());
     let opening = Box::pin(upstream.open(&target.server, &declared));
     // The steps have deadlines of their own; this one is for whatever they forget.
-    let limit = target.patience.total * 3 + Duration::from_secs(5);
+    // A program that ends on the first question is started twice.
+    let limit = target.patience.total * 3 + target.server.times.start * 2 + Duration::from_secs(5);
     let waiting = tokio::time::timeout(limit, opening);
     match report
         .while_waiting(&format!("opening a session to {name}"), waiting)
@@ -93,7 +94,7 @@ async fn examine(
     findings
 }
 
-/// What the leg that was not chosen does. It must not take longer than the first one was allowed.
+/// What the leg that was not chosen does. Nobody uses it, so it is not waited for as long.
 async fn other_leg(
     upstream: &Upstream,
     target: &Target,
@@ -109,7 +110,8 @@ async fn other_leg(
         ..target.server.clone()
     };
     let limit = server.times.handshake.min(OTHER_LEG);
-    (server.times.handshake, server.times.start) = (limit, limit);
+    // A program takes as long to start as it did.
+    (server.times.handshake, server.times.start) = (limit, limit + facts.opened_in);
     let what = format!("trying the {era} era of {}", server.name);
     let declared = Declared::default();
     let opening = Box::pin(upstream.open(&server, &declared));
