@@ -59,6 +59,7 @@ fn in_order(form: &str) -> Option<Vec<String>> {
     Some(properties.names().map(str::to_owned).collect())
 }
 
+#[derive(Debug, PartialEq)]
 enum Filled {
     Value(Value),
     LeftOut,
@@ -118,8 +119,8 @@ impl<'s> Field<'s> {
             .to_owned(),
         );
         let title = self.text("title").unwrap_or(self.name);
-        let default = match self.of.get("default") {
-            Some(default) => format!(" [{}]", one_line(&plain(default))),
+        let default = match self.default() {
+            Some(default) => format!(" [{}]", one_line(&plain(&default))),
             None => String::new(),
         };
         format!(
@@ -127,6 +128,21 @@ impl<'s> Field<'s> {
             style::bold(&one_line(title)),
             one_line(&about.join(", "))
         )
+    }
+
+    /// What it is if nothing is typed. It is sent, because the server may count on every field that
+    /// it calls required.
+    fn default(&self) -> Option<Value> {
+        self.schema.said("default")
+    }
+
+    /// What an empty line stands for; none where something is needed.
+    fn unsaid(&self) -> Option<Filled> {
+        match (self.default(), self.is_required) {
+            (Some(default), _) => Some(Filled::Value(default)),
+            (None, false) => Some(Filled::LeftOut),
+            (None, true) => None,
+        }
     }
 
     fn is_list(&self) -> bool {
@@ -269,15 +285,16 @@ async fn ask(report: &Report, field: &Field<'_>) -> Filled {
         let Some(typed) = report.ask(&field.prompt()).await else {
             return Filled::Declined;
         };
-        let default = field.of.get("default").cloned();
-        match (typed.is_empty(), default) {
-            (true, Some(default)) => return Filled::Value(default),
-            (true, None) if !field.is_required => return Filled::LeftOut,
-            (true, None) => report.say("  this one is needed"),
-            (false, _) => match field.read(&typed) {
-                Ok(value) => return Filled::Value(value),
-                Err(why) => report.say(&format!("  that does not fit: {why}")),
-            },
+        if typed.is_empty() {
+            match field.unsaid() {
+                Some(filled) => return filled,
+                None => report.say("  this one is needed"),
+            }
+            continue;
+        }
+        match field.read(&typed) {
+            Ok(value) => return Filled::Value(value),
+            Err(why) => report.say(&format!("  that does not fit: {why}")),
         }
     }
 }
@@ -285,6 +302,32 @@ async fn ask(report: &Report, field: &Field<'_>) -> Filled {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A server that calls a field required gets it, also where nobody typed its default.
+    #[test]
+    fn an_empty_line_sends_a_default_and_leaves_out_what_may_be() {
+        let form = json!({
+            "properties": {
+                "age": {"type": "integer", "default": 30},
+                "land": {"$ref": "#/$defs/land"},
+                "name": {"type": "string"},
+                "size": {"type": "integer", "default": 3},
+                "yes": {"type": "boolean"},
+            },
+            "required": ["age", "land", "name"],
+            "$defs": {"land": {"type": "string", "default": "eu"}},
+        });
+        for (name, filled) in [
+            ("age", Some(Filled::Value(json!(30)))),
+            ("land", Some(Filled::Value(json!("eu")))),
+            ("name", None),
+            ("size", Some(Filled::Value(json!(3)))),
+            ("yes", Some(Filled::LeftOut)),
+        ] {
+            let field = Field::of(name, &form["properties"][name], &form);
+            assert_eq!(field.unsaid(), filled, "{name}");
+        }
+    }
 
     #[test]
     fn a_field_says_what_it_wants_and_takes_nothing_else() {

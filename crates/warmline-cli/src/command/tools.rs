@@ -158,7 +158,7 @@ mod tests {
                 "title": "Pay",
                 "description": "Pays an amount.\n\nAnd tells it to nobody at all, whatever becomes of it.",
                 "annotations": {"readOnlyHint": true},
-                "inputSchema": {"properties": {"amount": {}, "to": {}}, "required": ["amount"]},
+                "inputSchema": {"properties": {"amount": {}, "to": {"default": "me"}}, "required": ["amount", "to"]},
             })),
             Tool(json!({"name": long, "title": "Only a title"})),
         ]

@@ -54,13 +54,15 @@ impl Schema {
             .collect()
     }
 
-    /// Names that must be given.
+    /// Names that must be given. What has a default is listed among them by libraries that mean what
+    /// a tool reads, where its defaults are filled in already; a caller may leave it out.
     pub(crate) fn required(&self) -> Vec<&str> {
         let required = self.here.get("required").and_then(Value::as_array);
         required
             .into_iter()
             .flatten()
             .filter_map(Value::as_str)
+            .filter(|name| self.property(name).said("default").is_none())
             .collect()
     }
 

@@ -150,6 +150,23 @@ fn names_are_checked_before_anything_is_sent() {
     assert_eq!(check(&["free=1"], &Schema::nothing()), Ok(vec![]));
 }
 
+/// What zod makes of `.default()` is required and has a default: the server fills it in.
+#[test]
+fn what_has_a_default_need_not_be_given() {
+    let schema = Schema::of(json!({
+        "properties": {
+            "scale": {"enum": ["css", "device"], "default": "css"},
+            "size": {"$ref": "#/$defs/Size"},
+            "url": {"type": "string"},
+        },
+        "required": ["scale", "size", "url"],
+        "$defs": {"Size": {"type": "integer", "default": 3}},
+    }));
+    assert_eq!(schema.required(), ["url"]);
+    assert_eq!(check(&["url=a"], &schema).unwrap(), Vec::<String>::new());
+    assert!(check(&["scale=css"], &schema).is_err());
+}
+
 #[test]
 fn all_values_can_be_given_as_one_object() {
     let words = ["n=2".to_owned()];

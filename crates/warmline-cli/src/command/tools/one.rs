@@ -177,7 +177,7 @@ mod tests {
                     "window": {"type": "boolean", "default": true},
                     "with": {"type": "object"},
                 },
-                "required": ["class", "day", "with"],
+                "required": ["class", "day", "window", "with"],
                 "$defs": {"day": {"type": "integer", "description": "From today on"}},
             },
         }));
