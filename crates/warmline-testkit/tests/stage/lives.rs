@@ -10,11 +10,14 @@ impl Program {
     /// The lines of the ledgers of all its processes, first process first.
     pub(crate) fn lives(&self) -> Vec<Vec<Value>> {
         let files = std::fs::read_dir(self.place()).unwrap().flatten();
-        let mut ledgers: Vec<(SystemTime, String)> = files
+        let mut ledgers: Vec<(SystemTime, Option<u32>, String)> = files
             .filter(|file| file.file_name().to_string_lossy().ends_with(".ledger"))
             .map(|file| {
                 let born = file.metadata().unwrap().created().unwrap();
-                (born, std::fs::read_to_string(file.path()).unwrap())
+                // The clock of files is coarse: of two of one moment the number of the process decides.
+                let name = file.file_name().to_string_lossy().into_owned();
+                let number = name.trim_end_matches(".ledger").parse().ok();
+                (born, number, std::fs::read_to_string(file.path()).unwrap())
             })
             .collect();
         ledgers.sort();
@@ -23,6 +26,6 @@ impl Program {
                 .filter_map(|line| serde_json::from_str(line).ok())
                 .collect()
         };
-        ledgers.into_iter().map(|(_, text)| read(text)).collect()
+        ledgers.into_iter().map(|(.., text)| read(text)).collect()
     }
 }
