@@ -8,6 +8,7 @@ mod handing;
 mod joining;
 mod lists;
 mod pool;
+mod reloading;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,6 +26,8 @@ use warmline::{Code, Error, Run, Warmline};
 pub(crate) use self::events::EventLines;
 pub use self::handing::Handing;
 use self::handing::Registry;
+pub use self::reloading::{AskedToReload, Unreloaded};
+use self::reloading::{Reader, Unasked};
 use crate::Shared;
 use crate::body::{self, Body};
 use crate::failure::{self, Candour};
@@ -56,6 +59,8 @@ pub(crate) struct Desk {
     used: AtomicU64,
     ending: watch::Sender<Ending>,
     pub(crate) handed: Registry,
+    /// Who reads the configuration again.
+    pub(crate) reader: Reader,
 }
 
 impl Desk {
@@ -65,6 +70,7 @@ impl Desk {
             used: AtomicU64::new(0),
             ending: watch::Sender::new(Ending::Not),
             handed: Registry::new(handing),
+            reader: Reader::default(),
         }
     }
 
@@ -148,6 +154,7 @@ pub(crate) async fn answer(shared: &Arc<Shared>, head: &Parts, body: Incoming) -
             close(shared, server, Some(session))
         },
         (&Method::POST, ["drain"]) => drain(shared, head.uri.query()),
+        (&Method::POST, ["reload"]) => reload(shared).await,
         (&Method::POST, ["join"]) if shared.desk.handed.takes() => {
             joining::answer(shared, body).await
         },
@@ -244,6 +251,44 @@ fn drain(shared: &Shared, query: Option<&str>) -> Response<Body> {
     told(&json!({ "draining": true }))
 }
 
+/// Has the configuration read again: whole or not at all.
+async fn reload(shared: &Shared) -> Response<Body> {
+    let (status, code, what, hint) = match shared.desk.reader.ask().await {
+        Ok(Ok(())) => return told(&json!({ "reloaded": true })),
+        Ok(Err(Unreloaded {
+            code,
+            what,
+            place,
+            why,
+            hint,
+        })) => {
+            let place = place.map(|place| format!("{place}: ")).unwrap_or_default();
+            let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
+            let what = format!("{place}{what}{why}");
+            (StatusCode::CONFLICT, code, what, hint)
+        },
+        Err(Unasked::Nobody) => {
+            let what = "nobody reads a configuration for this gateway".to_owned();
+            (StatusCode::NOT_FOUND, Code::NotAllowed, what, None)
+        },
+        Err(Unasked::TooMany) => {
+            let what = "the configuration is being read for others".to_owned();
+            (
+                StatusCode::SERVICE_UNAVAILABLE,
+                Code::Overloaded,
+                what,
+                None,
+            )
+        },
+    };
+    refuse(&Refusal {
+        status,
+        code,
+        what,
+        hint,
+    })
+}
+
 /// What somebody gets who asks for something that there is not.
 struct Refusal {
     status: StatusCode,
@@ -255,7 +300,7 @@ struct Refusal {
 fn method_or_place(method: &Method, path: &[&str]) -> Refusal {
     let known = matches!(
         path,
-        [] | ["servers" | "runs" | "sessions" | "events" | "drain"]
+        [] | ["servers" | "runs" | "sessions" | "events" | "drain" | "reload"]
             | ["mcp-pool", "metrics"]
             | ["runs", _]
             | ["servers", _, "sessions"]

@@ -40,13 +40,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use warmline::metrics::{ClosedSet as _, Counter};
 use warmline::{Warmline, clock};
 
 use crate::admin::Desk;
-pub use crate::admin::{Ending, Handing};
+pub use crate::admin::{AskedToReload, Ending, Handing, Unreloaded};
 use crate::audit::Audit;
 pub use crate::audit::AuditOptions;
 use crate::door::Acceptor;
@@ -307,6 +307,12 @@ impl Gateway {
         while self.asked_to_end().await != Ending::AtOnce {
             self.shared.desk.asked_again().await;
         }
+    }
+
+    /// Those who ask by the admin socket that the configuration is read again. Whoever holds this
+    /// answers them.
+    pub fn asked_to_reload(&self) -> mpsc::Receiver<AskedToReload> {
+        self.shared.desk.reader.begin()
     }
 
     /// How long nobody has asked for anything; none while a run lives or a call is under way.

@@ -130,15 +130,17 @@ impl Kept {
         if !self.settings.watch {
             reading.look_no_more();
         }
+        let mut asked = gateway.asked_to_reload();
         loop {
             tokio::select! {
                 told = signals.next() => match told {
                     Told::Stop => return,
                     Told::Reload => reading.begin(),
                 },
-                read = reading.next() => reload(gateway, read, fixed, |wanted| {
+                Some(somebody) = asked.recv() => reading.begin_for(somebody),
+                read = reading.next() => reading.came(&reload(gateway, read, fixed, |wanted| {
                     Options::of(&wanted.gateway, &wanted.accesses, &self.tokens)
-                }),
+                })),
                 _ = gateway.asked_to_end() => return,
             }
         }
@@ -192,8 +194,8 @@ pub(super) fn reload(
     read: Outcome<Read>,
     fixed: &Fixed,
     options: impl FnOnce(&Wanted) -> Result<Options, ConfigError>,
-) {
-    let read = read.and_then(|(wanted, cautions)| {
+) -> Outcome<()> {
+    let came = read.and_then(|(wanted, cautions)| {
         cautions.iter().for_each(|caution| log_caution(caution));
         let reloaded = gateway.reload(wanted, fixed, options);
         reloaded.map_err(|error| match error {
@@ -201,7 +203,7 @@ pub(super) fn reload(
             NotReloaded::Server(error) => Problem::of_trouble(error.trouble(), error.delivery()),
         })
     });
-    if let Err(problem) = read {
+    if let Err(problem) = &came {
         gateway.not_reloaded();
         let parts = problem.parts();
         tracing::error!(
@@ -213,6 +215,7 @@ pub(super) fn reload(
             "configuration not read again, what runs goes on"
         );
     }
+    came.map(drop)
 }
 
 fn cannot_listen(address: SocketAddr, option: &str, error: &str) -> Problem {

@@ -9,6 +9,7 @@ use tokio::task::JoinHandle;
 use warmline::clock::{self, Instant};
 use warmline::core::code::Code;
 use warmline_gateway::reload::{Seen, Wanted, Watch};
+use warmline_gateway::{AskedToReload, Unreloaded};
 
 use super::Source;
 use crate::interrupt::{Signals, Told};
@@ -27,6 +28,9 @@ pub(crate) struct Rereading {
     source: Option<Source>,
     under_way: Option<UnderWay>,
     asked_again: bool,
+    /// Those who wait for what comes of the reading that is under way, and of the one after it.
+    asking: Vec<AskedToReload>,
+    asking_again: Vec<AskedToReload>,
 }
 
 /// A reading that is not over.
@@ -43,6 +47,8 @@ impl Rereading {
             source: Some(source),
             under_way: None,
             asked_again: false,
+            asking: Vec::new(),
+            asking_again: Vec::new(),
         }
     }
 
@@ -88,6 +94,24 @@ impl Rereading {
         });
     }
 
+    /// The same for somebody who waits for what comes of it: a reading that began before they asked
+    /// may not have seen what they mean.
+    pub(crate) fn begin_for(&mut self, somebody: AskedToReload) {
+        match self.source {
+            Some(_) => self.asking.push(somebody),
+            None => self.asking_again.push(somebody),
+        }
+        self.begin();
+    }
+
+    /// Tells those who wait what came of it.
+    pub(crate) fn came(&mut self, came: &Outcome<()>) {
+        let waiting = std::mem::take(&mut self.asking_again);
+        for somebody in std::mem::replace(&mut self.asking, waiting) {
+            somebody.answer(came.as_ref().map_err(unreloaded).copied());
+        }
+    }
+
     /// What the configuration says, when it was read again.
     ///
     /// # Errors
@@ -124,6 +148,17 @@ impl Rereading {
             self.begin();
         }
         read
+    }
+}
+
+fn unreloaded(problem: &Problem) -> Unreloaded {
+    let parts = problem.parts();
+    Unreloaded {
+        code: parts.code,
+        what: parts.what.clone(),
+        place: parts.place.clone(),
+        why: parts.why.clone(),
+        hint: parts.hint.clone(),
     }
 }
 

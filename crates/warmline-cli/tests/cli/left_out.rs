@@ -1,5 +1,7 @@
 //! What cannot be used is left out and told, and stops nobody who can go on without it.
 
+use std::io::{Read as _, Write as _};
+
 use serde_json::Value;
 use warmline_testkit::LedgerServer;
 use warmline_testkit::personality::Personality;
@@ -254,4 +256,39 @@ fn a_typed_program_that_is_not_there_is_named() {
     ----- stderr -----
     `no-such-program-here` may not start: `no-such-program-here` is in none of the 2 folders of PATH
     ");
+}
+
+/// reliability O2: by the admin socket the configuration is read again, too, and whoever asks is told what
+/// came of it; one that cannot be used changes nothing.
+#[test]
+fn a_reload_is_asked_for_by_the_admin_socket_and_answered() {
+    let warmline = Warmline::new();
+    let one = "[servers.one]\nurl = 'http://127.0.0.1:1/mcp'\n";
+    let two = format!("{one}[servers.two]\nurl = 'http://127.0.0.1:1/mcp'\n");
+    warmline.write_user("warmline.toml", &format!("[gateway]\nwatch = false\n{one}"));
+    let socket = warmline.work().join("admin");
+    let serving = Serving::start(&warmline, &["--admin", socket.to_str().unwrap()]);
+    let asked = |what: &str| {
+        let mut stream = std::os::unix::net::UnixStream::connect(&socket).unwrap();
+        let head = format!("{what} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut said = String::new();
+        stream.read_to_string(&mut said).unwrap();
+        said
+    };
+    warmline.write_user("warmline.toml", &format!("[gateway]\nwatch = false\n{two}"));
+    let taken = asked("POST /admin/reload");
+    assert!(taken.starts_with("HTTP/1.1 200 "), "{taken}");
+    assert!(asked("GET /admin/servers").contains("\"two\""));
+    warmline.write_user("warmline.toml", "[servers.one]\nurrl = 'x'\n");
+    let refused = asked("POST /admin/reload");
+    assert!(refused.starts_with("HTTP/1.1 409 "), "{refused}");
+    for told in ["config-unknown-key", "warmline.toml:2:1", "url"] {
+        assert!(refused.contains(told), "{told} in {refused}");
+    }
+    assert!(
+        asked("GET /admin/servers").contains("\"two\""),
+        "what runs goes on"
+    );
+    serving.stop(&warmline);
 }

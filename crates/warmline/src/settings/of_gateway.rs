@@ -458,7 +458,7 @@ pub(crate) const TABLE: &[Of] = &[
     Of::new(
         "admin.socket",
         Kind::path().or(&["none"]),
-        "a Unix socket by which only the user of the gateway sees servers, runs, sessions and events, ends runs, closes sessions and drains",
+        "a Unix socket by which only the user of the gateway sees servers, runs, sessions and events, ends runs, closes sessions, reloads and drains",
         perhaps!(Path, admin),
     ),
     Of::new(

@@ -76,6 +76,7 @@ async fn follow(
     signals: &mut Signals,
     idle: Duration,
 ) -> &'static str {
+    let mut asked = gateway.asked_to_reload();
     loop {
         tokio::select! {
             told = signals.next() => match told {
@@ -83,9 +84,10 @@ async fn follow(
                 Told::Reload => reading.begin(),
             },
             _ = gateway.asked_to_end() => return "asked to",
-            read = reading.next() => reload(gateway, read, fixed, |wanted| {
+            Some(somebody) = asked.recv() => reading.begin_for(somebody),
+            read = reading.next() => reading.came(&reload(gateway, read, fixed, |wanted| {
                 Options::anywhere(&wanted.gateway, &wanted.accesses)
-            }),
+            })),
             () = unused(gateway, idle) => return "nobody needs it",
         }
     }
