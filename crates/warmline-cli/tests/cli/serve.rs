@@ -199,7 +199,7 @@ fn people_are_told_where_it_listens_and_how_to_be_let_in() {
             ["serve"] => tells!(told, @r"
             exit: 0
             ----- stdout -----
-            listening on http://127.0.0.1:[PORT] · 2 servers; their sessions are kept on this machine alone
+            listening on http://127.0.0.1:[PORT] · 2 servers; sessions are kept on this machine alone
               one           http://127.0.0.1:[PORT]/servers/one/mcp
               second        http://127.0.0.1:[PORT]/servers/second/mcp
               all in one    http://127.0.0.1:[PORT]/mcp
@@ -211,7 +211,7 @@ fn people_are_told_where_it_listens_and_how_to_be_let_in() {
             _ => tells!(told, @r#"
             exit: 0
             ----- stdout -----
-            listening on http://127.0.0.1:[PORT] · 2 servers; their sessions are kept on this machine alone
+            listening on http://127.0.0.1:[PORT] · 2 servers; sessions are kept on this machine alone
               one           http://127.0.0.1:[PORT]/servers/one/mcp
               second        http://127.0.0.1:[PORT]/servers/second/mcp
               all in one    http://127.0.0.1:[PORT]/mcp

@@ -43,7 +43,7 @@ impl Announced {
         let base = self.base();
         let servers = count(self.servers.len(), "server");
         report.data(&format!(
-            "{} · {servers}; their sessions are kept on this machine alone",
+            "{} · {servers}; sessions are kept on this machine alone",
             style::bold(&format!("listening on {base}"))
         ));
         let named = self
