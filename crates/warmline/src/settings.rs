@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use warmline_core::code::Code;
 
+use crate::config::public_url;
 use crate::upstream::server::Server;
 
 mod duration;
@@ -125,7 +126,7 @@ impl Origins {
 pub struct Effective {
     /// Its name in a configuration file, its table before a dot.
     pub key: &'static str,
-    /// Its value, as it could be written.
+    /// Its value, as it could be written, but for what may be secret in a URL.
     pub value: String,
     /// Where the value came from.
     pub origin: Origin,
@@ -496,11 +497,31 @@ fn differing<T: Group>(one: &T, other: &T) -> Vec<&'static str> {
 fn effective<T: Group>(values: &T, origins: &Origins) -> Vec<Effective> {
     let one = |setting: &'static Setting<T>| Effective {
         key: setting.key,
-        value: (setting.read)(values).to_string(),
+        value: public((setting.read)(values)).to_string(),
         origin: origins.of(setting.key),
         help: setting.help,
     };
     T::TABLE.iter().map(one).collect()
+}
+
+/// A value for people. Of settings only URLs have room for a secret: in a password or a query. What
+/// stands in their path tells apart who is trusted.
+fn public(value: Value) -> Value {
+    let shown = |text: String| match text.contains("://") && text.contains(['@', '?', '#']) {
+        true => public_url(&text),
+        false => text,
+    };
+    match value {
+        Value::Text(text) => Value::Text(shown(text)),
+        Value::Texts(texts) => Value::Texts(texts.into_iter().map(shown).collect()),
+        Value::Count(_)
+        | Value::Time(_)
+        | Value::Size(_)
+        | Value::Switch(_)
+        | Value::Word(_)
+        | Value::Path(_)
+        | Value::Address(_) => value,
+    }
 }
 
 fn hinted(error: ConfigError, hint: Option<String>) -> ConfigError {

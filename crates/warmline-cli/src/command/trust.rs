@@ -2,11 +2,12 @@
 
 use warmline::config::{ConfigFile, Declaration, Origin};
 use warmline::core::code::Code;
+use warmline::settings::Effective;
 use warmline::trust::TrustStore;
 
 use crate::args;
 use crate::problem::{Outcome, Problem};
-use crate::report::text::{count, one_line};
+use crate::report::text::{count, one_line, padded};
 use crate::report::{Fields, Report, style};
 use crate::target::folders;
 
@@ -60,20 +61,29 @@ async fn accepted(file: &ConfigFile, report: &Report) -> Outcome<bool> {
                 .hint("look at the file, then accept it with `warmline trust --yes`"),
         );
     }
-    let typed = report
-        .ask("may this folder's servers be started and contacted? [y/N] ")
-        .await;
+    let typed = report.ask(match file.decisions().is_empty() {
+        true => "may this folder's servers be started and contacted? [y/N] ",
+        false => {
+            "may this folder's servers be started and contacted, and do these settings count? [y/N] "
+        },
+    });
+    let typed = typed.await;
     Ok(matches!(
         typed.as_deref().map(str::trim),
         Some("y" | "Y" | "yes")
     ))
 }
 
-/// Commands, URLs and names of variables; values only of those that decide what is executed.
+/// Commands, URLs and names of variables, values only of those that decide what is executed; and
+/// every setting beside the servers, because each of them counts as soon as the file is trusted.
 fn show(file: &ConfigFile, report: &Report) {
     if report.is_json() {
         for declaration in file.declarations() {
             report.object("declaration", &fields(file, declaration));
+        }
+        for Effective { key, value, .. } in file.decisions() {
+            let fields = Fields::new().put("file", file.path().display().to_string());
+            report.object("setting", &fields.put("key", key).put("value", value));
         }
         return;
     }
@@ -101,7 +111,7 @@ fn show(file: &ConfigFile, report: &Report) {
             report.say(&format!("    {word:<9}  {}", one_line(&names.join(" "))));
         }
         if is_struck {
-            report.say("    …          is a value that looks like a secret: the file has it");
+            report.say(&format!("    …          {STRUCK}"));
         }
         for path in outline.files {
             report.say(&format!(
@@ -110,7 +120,25 @@ fn show(file: &ConfigFile, report: &Report) {
             ));
         }
     }
+    show_decisions(&file.decisions(), report);
 }
+
+fn show_decisions(decisions: &[Effective], report: &Report) {
+    if decisions.is_empty() {
+        return;
+    }
+    report.say("it decides for all servers, and for a gateway:");
+    let widest = decisions.iter().map(|one| one.key.len()).max();
+    for Effective { key, value, .. } in decisions {
+        let key = padded(key, widest.unwrap_or_default());
+        report.say(&format!("  {key}  {}", one_line(value)));
+    }
+    if decisions.iter().any(|one| one.value.contains('…')) {
+        report.say(&format!("  …  {STRUCK}"));
+    }
+}
+
+const STRUCK: &str = "is a value that looks like a secret: the file has it";
 
 fn fields(file: &ConfigFile, declaration: &Declaration) -> Fields {
     let outline = declaration.outline();

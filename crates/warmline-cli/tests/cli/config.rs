@@ -353,6 +353,64 @@ fn what_is_shown_for_trust_cannot_be_forged() {
     ");
 }
 
+/// What stands beside the servers counts as soon as the file is trusted: who may come in, where
+/// others listen, which files are written.
+#[test]
+fn trust_shows_every_setting_beside_the_servers() {
+    let warmline = Warmline::new();
+    warmline.write(
+        "warmline.toml",
+        "[gateway]\nlisten = '0.0.0.0:7777'\nauth = 'proxy'\ntrusted_proxies = ['127.0.0.0/8', '10.0.0.0/8']\n\
+         proxy_header = 'X-U'\n[gateway.jwt]\nissuer = 'https://evil/1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed'\naudiences = ['x']\n\
+         keys_url = 'http://me:canary@127.0.0.1:1/keys?k=canary'\n[audit]\nfile = 'victim.txt'\n\
+         [ops]\nlisten = '0.0.0.0:7778'\n[limits]\nprocesses = 7\n[servers.ok]\nurl = 'http://127.0.0.1:1/mcp'\n",
+    );
+    let told = warmline.run(&["trust"]);
+    assert!(!told.everything().contains("canary"), "{told}");
+    tells!(told, @r"
+    exit: 2
+    ----- stderr -----
+    [WORK]/warmline.toml declares 1 server:
+      ok
+        reaches    http://127.0.0.1:[PORT]/mcp
+    it decides for all servers, and for a gateway:
+      limits.processes         7
+      gateway.listen           0.0.0.0:7777
+      gateway.auth             proxy
+      gateway.trusted_proxies  127.0.0.0/8, 10.0.0.0/8
+      gateway.proxy_header     X-U
+      gateway.jwt.issuer       https://evil/1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed
+      gateway.jwt.audiences    x
+      gateway.jwt.keys_url     http://127.0.0.1:[PORT]/keys?…
+      audit.file               [WORK]/victim.txt
+      ops.listen               0.0.0.0:7778
+      …  is a value that looks like a secret: the file has it
+    error[config-untrusted]: there is no terminal to ask on
+      where: [WORK]/warmline.toml
+      hint: look at the file, then accept it with `warmline trust --yes`
+    ");
+    tells!(warmline.run(&["trust", "--json", "--yes"]), @r#"
+    exit: 0
+    ----- stdout -----
+    {"kind":"declaration","file":"[WORK]/warmline.toml","server":"ok","reaches":"http://127.0.0.1:[PORT]/mcp","runs":[],"sets":[],"reads":[],"headers":[]}
+    {"kind":"setting","file":"[WORK]/warmline.toml","key":"limits.processes","value":"7"}
+    {"kind":"setting","file":"[WORK]/warmline.toml","key":"gateway.listen","value":"0.0.0.0:7777"}
+    {"kind":"setting","file":"[WORK]/warmline.toml","key":"gateway.auth","value":"proxy"}
+    {"kind":"setting","file":"[WORK]/warmline.toml","key":"gateway.trusted_proxies","value":"127.0.0.0/8, 10.0.0.0/8"}
+    {"kind":"setting","file":"[WORK]/warmline.toml","key":"gateway.proxy_header","value":"X-U"}
+    {"kind":"setting","file":"[WORK]/warmline.toml","key":"gateway.jwt.issuer","value":"https://evil/1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed"}
+    {"kind":"setting","file":"[WORK]/warmline.toml","key":"gateway.jwt.audiences","value":"x"}
+    {"kind":"setting","file":"[WORK]/warmline.toml","key":"gateway.jwt.keys_url","value":"http://127.0.0.1:[PORT]/keys?…"}
+    {"kind":"setting","file":"[WORK]/warmline.toml","key":"audit.file","value":"[WORK]/victim.txt"}
+    {"kind":"setting","file":"[WORK]/warmline.toml","key":"ops.listen","value":"0.0.0.0:7778"}
+    {"kind":"trust","file":"[WORK]/warmline.toml","answer":"trusted","sha256":"[DIGEST]"}
+    "#);
+    let told = warmline.run(&["doctor", "--offline", "--json"]);
+    assert!(!told.everything().contains("canary"), "{told}");
+    let told = warmline.run(&["check"]);
+    assert!(!told.everything().contains("canary"), "{told}");
+}
+
 #[test]
 fn a_server_that_cannot_be_used_says_why() {
     let warmline = Warmline::new();

@@ -10,7 +10,7 @@ use super::{Configured, Declaration, Lookup, Origin, Resolver, mcp_servers, warm
 use crate::private;
 use crate::server::Server;
 use crate::settings::place::{ConfigError, Place, Source};
-use crate::settings::{EngineSettings, GatewaySettings, ServerSettings};
+use crate::settings::{self, Effective, EngineSettings, GatewaySettings, ServerSettings};
 use crate::trust::{Digest, TrustStore};
 
 /// One configuration file, read and understood, with nothing in it expanded.
@@ -131,6 +131,14 @@ impl ConfigFile {
     /// The servers it declares, in the order of the file.
     pub fn declarations(&self) -> &[Declaration] {
         &self.read.declarations
+    }
+
+    /// What it decides beside its servers: for all of them together, and about a gateway.
+    pub fn decisions(&self) -> Vec<Effective> {
+        let engine = self.read.engine.effective().into_iter();
+        let all = engine.chain(self.read.gateway.effective());
+        all.filter(|one| matches!(one.origin, settings::Origin::File { .. }))
+            .collect()
     }
 
     /// Keys of `mcpServers` that are nearly some that count. They may be another program's own, so
