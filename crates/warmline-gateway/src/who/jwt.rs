@@ -14,7 +14,7 @@ use warmline::core::key::Digest;
 use warmline::identity::IdentityName;
 use warmline::{Warmline, clock};
 
-use super::keys::{KeySource, Keys};
+use super::keys::{Key, KeySource, Keys};
 use super::{Effort, Known, Mark, Shown};
 
 /// Nothing longer is looked at.
@@ -211,12 +211,13 @@ impl Verifier {
             return None;
         }
         let name = header.kid.as_deref();
-        let key = match effort {
-            Effort::Full => self.keys.find(name, header.alg).await?,
-            Effort::Little => self.keys.known(name, header.alg)?,
+        let validation = self.validation(header.alg);
+        let signed = |key: &Key| decode::<Value>(text, &key.key, &validation).ok();
+        let (key, said) = match effort {
+            Effort::Full => self.keys.find(name, header.alg, signed).await?,
+            Effort::Little => self.keys.known(name, header.alg, signed)?,
         };
-        let claims = decode::<Value>(text, &key.key, &self.validation(header.alg)).ok()?;
-        let claims = claims.claims;
+        let claims = said.claims;
         // A list of issuers is nobody's word.
         claims.get("iss")?.as_str()?;
         let claim = self.jwt.identity_claim.as_str();

@@ -2,8 +2,8 @@
 //!
 //! Asked by: [`jwt`](super::jwt), at every request that shows a signed token. Keys change while
 //! tokens of old and new ones are about. A file is read again when it looks otherwise than before;
-//! a URL is asked again when a token names a key we do not have, at most once a minute, and once
-//! an hour. Both are, when the configuration was read again.
+//! a URL is asked again when no key we have fits a token, at most once a minute, and once an hour.
+//! Both are, when the configuration was read again.
 
 use std::io;
 use std::path::PathBuf;
@@ -40,6 +40,8 @@ pub(super) const MAX_SET: usize = 1 << 20;
 const NONE: &[u8] = b"{\"keys\":[]}";
 /// A set has no more keys that count.
 const MAX_KEYS: usize = 100;
+/// No more of them are tried with one token: guesses cost no more than that.
+const MAX_TRIED: usize = 8;
 
 /// Where keys are found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,19 +111,38 @@ impl Keys {
         }
     }
 
-    /// The key of that name for that algorithm. One that is not known is looked for.
-    pub(super) async fn find(&self, name: Option<&str>, algorithm: Algorithm) -> Option<Arc<Key>> {
-        if let Some(key) = self.known(name, algorithm) {
-            return Some(key);
+    /// The key of that name for that algorithm that fits what is `tried` with it, and what came of
+    /// it. Others are looked for if none has that name, or if none that is known fits: who names
+    /// no key may mean one that is new.
+    pub(super) async fn find<T>(
+        &self,
+        name: Option<&str>,
+        algorithm: Algorithm,
+        tried: impl Fn(&Key) -> Option<T>,
+    ) -> Option<(Arc<Key>, T)> {
+        let held = self.held.load_full();
+        let found = held.try_each(name, algorithm, &tried);
+        let is_meant = name.is_some() && held.meant(name, algorithm).next().is_some();
+        if found.is_some() || is_meant {
+            return found;
         }
         self.look_unless(|| self.are_of_a_file() || !self.is_due(LOOK_AGAIN_AFTER))
             .await;
-        self.known(name, algorithm)
+        let now = self.held.load_full();
+        if now.changes == held.changes {
+            return None;
+        }
+        now.try_each(name, algorithm, &tried)
     }
 
-    /// The same, if it is known already.
-    pub(super) fn known(&self, name: Option<&str>, algorithm: Algorithm) -> Option<Arc<Key>> {
-        self.held.load().key(name, algorithm)
+    /// The same among those that are known already.
+    pub(super) fn known<T>(
+        &self,
+        name: Option<&str>,
+        algorithm: Algorithm,
+        tried: impl Fn(&Key) -> Option<T>,
+    ) -> Option<(Arc<Key>, T)> {
+        self.held.load().try_each(name, algorithm, &tried)
     }
 
     /// Whether they stand in a file, which is read as soon as it changed, whoever asks.
@@ -269,11 +290,22 @@ impl Keys {
 }
 
 impl Held {
-    fn key(&self, name: Option<&str>, algorithm: Algorithm) -> Option<Arc<Key>> {
-        let mut fitting = self.keys.iter().filter(|key| key.fits(name, algorithm));
-        let one = fitting.next()?;
-        // Without a name it must be clear which one is meant.
-        (name.is_some() || fitting.next().is_none()).then(|| Arc::clone(one))
+    /// Keys that may be meant. A name is only a hint, and optional (RFC 7515, 4.1.4): without one
+    /// every key of that algorithm may be, and while keys are changed there are two of them.
+    fn meant(&self, name: Option<&str>, algorithm: Algorithm) -> impl Iterator<Item = &Arc<Key>> {
+        let all = self.keys.iter();
+        all.filter(move |key| key.fits(name, algorithm))
+            .take(MAX_TRIED)
+    }
+
+    fn try_each<T>(
+        &self,
+        name: Option<&str>,
+        algorithm: Algorithm,
+        tried: &impl Fn(&Key) -> Option<T>,
+    ) -> Option<(Arc<Key>, T)> {
+        let mut meant = self.meant(name, algorithm);
+        meant.find_map(|key| tried(key).map(|fitting| (Arc::clone(key), fitting)))
     }
 }
 

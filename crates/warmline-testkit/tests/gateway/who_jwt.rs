@@ -347,6 +347,55 @@ async fn keys_that_are_not_known_are_fetched_once_a_minute() {
     world.finish().await;
 }
 
+/// reliability O5: whoever signs need not name its keys. While it changes them, tokens of the old and
+/// of the new one count, and one that no key fits is looked for where keys are published.
+#[tokio::test]
+async fn a_token_that_names_no_key_counts_while_keys_are_changed() {
+    let (old, new) = (Signer::new("old"), Signer::new("new"));
+    let nameless = |signer: &Signer, who: &str| {
+        encode(&Header::new(Algorithm::ES256), &good(who), &signer.key).unwrap()
+    };
+    let set = |signers: &[&Signer]| {
+        let keys = signers.iter().map(|signer| {
+            let mut key = signer.published();
+            key.common.key_id = None;
+            json!(key)
+        });
+        json!({ "keys": keys.collect::<Vec<_>>() }).to_string()
+    };
+    let publisher = Publisher::start(set(&[&old])).await;
+    let keys = KeySource::Url(format!("http://{}/keys", publisher.address));
+    let world = world_of(keys.clone(), Rules::none()).await;
+    let (of_old, of_new) = (nameless(&old, "alice"), nameless(&new, "alice"));
+    for (token, status) in [(&of_old, 200), (&of_new, 401)] {
+        let reply = ask(&world, token, &[], &initialize()).await;
+        assert_eq!((reply.status, publisher.asked()), (status, 1));
+    }
+    *publisher.keys.lock() = set(&[&old, &new]);
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(61)).await;
+    tokio::time::resume();
+    for (what, token) in [
+        ("of the new key, which is fetched for it", &of_new),
+        ("of the old key, and seen before", &of_old),
+        ("of the old key", &nameless(&old, "bob")),
+    ] {
+        let reply = ask(&world, token, &[], &initialize()).await;
+        assert_eq!((reply.status, publisher.asked()), (200, 2), "{what}");
+    }
+    // No end of keys is tried for whoever guesses.
+    let others: Vec<Signer> = (0..8).map(|_| Signer::new("other")).collect();
+    let many: Vec<&Signer> = others.iter().chain([&old]).collect();
+    *publisher.keys.lock() = set(&many);
+    read_again(&world, &keys);
+    for (signer, status) in [(many[7], 200), (many[8], 401)] {
+        let token = nameless(signer, "carol");
+        let reply = ask(&world, &token, &[], &initialize()).await;
+        assert_eq!(reply.status, status);
+    }
+    world.finish().await;
+}
+
 /// P59: keys that grow old are looked for where nobody waits for them. While their URL hangs, a
 /// stream whose token was taken away ends as soon as ever.
 #[tokio::test]
