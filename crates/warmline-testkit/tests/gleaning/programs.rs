@@ -5,9 +5,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use warmline::core::code::Code;
 use warmline::core::delivery::Delivery;
-use warmline::{ServerHandle, Warmline};
+use warmline::core::era::Era;
+use warmline::{Server, ServerHandle, Warmline};
 
 use super::census::until;
+use super::logbook::Logbook;
 use super::program::Program;
 use super::world::{agrees, count, nothing_left, number, secs};
 
@@ -58,6 +60,74 @@ async fn processes_are_counted() {
     })
     .await;
     assert_eq!(program.starts(), 2);
+    finish(&program, warm).await;
+}
+
+/// A server that answers its first call with nothing but noise, and goes on.
+const NOISY: &str = r#"
+read line
+id=$(echo "$line" | sed 's/.*"id":\([0-9]*\).*/\1/')
+said='"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}'
+echo "{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":{$said}}"
+read line
+read line
+yes noise | head -200
+sleep 60
+"#;
+
+/// reliability O24, reliability O25: a program that ends again and again is one line of the log, beside
+/// the one that says what became of a call. One that had to be ended says so too.
+#[tokio::test]
+async fn the_end_of_a_program_is_one_line_of_the_log() {
+    let (book, _guard) = Logbook::open();
+    let noisy = Server::stdio("noisy", ["/bin/sh", "-c", NOISY]).era(Era::Legacy);
+    let program = Program::ledger(&["--personality", "legacy"]);
+    let warm = Warmline::builder()
+        .server(program.declared(CHILD))
+        .server(noisy)
+        .build()
+        .unwrap();
+    let run = warm.begin();
+    let child = run.server(CHILD).unwrap();
+    for ended in 1..=3 {
+        count(&child).await;
+        child.call("crash", json!({})).await.unwrap_err();
+        until("its end is counted", || {
+            of(&warm, "child_exits_total", &["failed"]) == ended
+        })
+        .await;
+    }
+    let noisy = run.server("noisy").unwrap();
+    noisy.call("anything", json!({})).await.unwrap_err();
+    until("it was ended", || {
+        number(&warm.snapshot(), "noisy", "child_exits_total", &["failed"]) > 0
+    })
+    .await;
+    run.end().await;
+    let lines = book.lines();
+    let warned = |server: &str| -> Vec<&String> {
+        let about = format!("server=\"{server}\"");
+        let of_server = lines.iter().filter(|line| line.contains(&about));
+        of_server.filter(|line| line.starts_with("WARN")).collect()
+    };
+    for (server, says) in [
+        (CHILD, "ended with"),
+        ("noisy", "\\\"noise\\\" stands in its output"),
+    ] {
+        let warned = warned(server);
+        let [first, second] = warned.as_slice() else {
+            panic!("{lines:#?}")
+        };
+        let (call, end) = match first.contains("call failed") {
+            true => (first, second),
+            false => (second, first),
+        };
+        assert!(call.contains("call failed"), "{lines:#?}");
+        assert!(
+            end.contains("child exited") && end.contains(says),
+            "{lines:#?}"
+        );
+    }
     finish(&program, warm).await;
 }
 

@@ -237,21 +237,25 @@ impl Connect {
         self.shared.events.tell(Event::NotEnded { session, what });
     }
 
-    /// Counts how a child ended, and tells of one that ended by itself.
+    /// Counts how a child ended, and tells of one that ended by itself, or that had to be ended for
+    /// what it did.
     pub(super) fn child_ended(&self, setup: &Setup, key: Option<&Key>, report: &ChildReport) {
         let how = match report.ended {
+            None if report.lost.is_some() => ChildEnd::Failed,
             None => ChildEnd::Closed,
             Some(ChildEnded::Finished) => ChildEnd::Finished,
             Some(ChildEnded::Failed | ChildEnded::Untold) => ChildEnd::Failed,
             Some(ChildEnded::Killed) => ChildEnd::Killed,
         };
         setup.entry.metrics.child_ends.one_more(how);
-        let Some(exit) = &report.exit else { return };
-        let last_words = report.stderr_tail.lines().last().unwrap_or_default();
+        let ended = || Some(format!("{}: {}", report.exit.as_ref()?, report.stderr_tail));
+        let Some(what) = report.lost.clone().or_else(ended) else {
+            return;
+        };
         self.shared.events.tell(Event::ChildExited {
             session: key.map_or_else(|| Which::of(Arc::clone(&setup.entry.name)), Which::of_key),
             how,
-            what: Arc::from(format!("{exit} {last_words}").trim_end()),
+            what: Arc::from(what),
         });
     }
 

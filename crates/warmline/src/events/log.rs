@@ -14,7 +14,7 @@ use warmline_core::pool::Why;
 
 use super::often::{Due, Often};
 use super::{Event, Fingerprint, RunEnd, ShortId, Which};
-use crate::metrics::{Acquired, BreakerState, ChildEnd, ClosedSet, RefreshResult};
+use crate::metrics::{Acquired, BreakerState, ChildEnd, ClosedSet, HealCause, RefreshResult};
 
 /// Writes the line of an event. What callers can cause as often as they like is told once in a
 /// while; each single one stands among the lines for debugging.
@@ -41,6 +41,17 @@ pub(super) fn write(event: &Event, often: &Often) {
         Some((Arc::clone(&session.server), event.kind(), found.word()))
     } else if let Event::SessionGone { session, cause } = event {
         Some((Arc::clone(&session.server), event.kind(), cause.word()))
+    } else if let Event::ChildExited { session, how, .. } = event {
+        // A program that does not live long meets it at every start.
+        Some((Arc::clone(&session.server), event.kind(), how.word()))
+    } else if let Event::Healed {
+        session,
+        state_lost,
+        ..
+    } = event
+    {
+        let state = if *state_lost { "lost" } else { "none" };
+        Some((Arc::clone(&session.server), event.kind(), state))
     } else {
         None
     };
@@ -248,7 +259,7 @@ fn line_of(event: &Event) -> Line<'_> {
             Line::session(L::WARN, "session not ended", session).what(what)
         },
         Event::SessionGone { session, cause } => {
-            Line::session(L::WARN, "session gone", session).reason(*cause)
+            Line::session(level_of_loss(*cause), "session gone", session).reason(*cause)
         },
         Event::Healed {
             session,
@@ -402,6 +413,14 @@ const fn level_of_failure(delivery: Delivery, code: Code) -> Level {
     }
 }
 
+/// Of a session that went with its program, the program's end is the line.
+fn level_of_loss(cause: HealCause) -> Level {
+    match cause == HealCause::ChildExit {
+        true => Level::DEBUG,
+        false => Level::WARN,
+    }
+}
+
 const fn level_of_breaker(state: BreakerState) -> Level {
     match state {
         BreakerState::Tripped => Level::WARN,
@@ -428,7 +447,8 @@ const fn level_of_refresh(result: RefreshResult) -> Level {
 const fn level_of_child(how: ChildEnd) -> Level {
     match how {
         ChildEnd::Closed => Level::DEBUG,
-        ChildEnd::Finished => Level::INFO,
-        ChildEnd::Failed | ChildEnd::Killed | ChildEnd::NotStarted => Level::WARN,
+        ChildEnd::Finished | ChildEnd::Failed | ChildEnd::Killed | ChildEnd::NotStarted => {
+            Level::WARN
+        },
     }
 }

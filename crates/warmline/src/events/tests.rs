@@ -312,6 +312,43 @@ fn a_server_that_is_gone_is_one_line_for_all_its_sessions() {
     assert_eq!(lines.len(), 201, "each stands among those for debugging");
 }
 
+/// reliability O24, reliability O25: a program that ends again and again is one line for how it ended,
+/// with its last words. That its sessions went with it, and were opened anew, is no fault beside it.
+#[test]
+fn a_program_that_keeps_ending_is_one_line() {
+    let lines = lines_of(|| {
+        let events = Events::default();
+        for _ in 0..100 {
+            events.tell(Event::SessionGone {
+                session: which(),
+                cause: HealCause::ChildExit,
+            });
+            for how in [ChildEnd::Failed, ChildEnd::Finished] {
+                events.tell(Event::ChildExited {
+                    session: which(),
+                    how,
+                    what: "it ended: boom".into(),
+                });
+            }
+            events.tell(Event::Healed {
+                session: which(),
+                from: 1,
+                state_lost: false,
+                took: Duration::from_millis(1),
+            });
+        }
+    });
+    let shown = lines.iter().filter(|line| !line.starts_with("DEBUG"));
+    let shown: Vec<_> = shown.map(|line| line.split(" server=").next()).collect();
+    let expected = [
+        "WARN message=child exited",
+        "WARN message=child exited",
+        "INFO message=healed",
+    ];
+    assert_eq!(shown, expected.map(Some));
+    assert_eq!(lines.len(), 400, "each stands among those for debugging");
+}
+
 /// A95: a breaker that changed is one line, with server, scope and reason.
 #[test]
 fn a_line_holds_the_fields_of_its_event() {

@@ -82,6 +82,9 @@ pub struct ChildReport {
     pub exit: Option<String>,
     /// The same as a kind, for whoever counts.
     pub ended: Option<ChildEnded>,
+    /// Why nothing more is heard of it, where nobody had closed it: it ended, or had to be ended.
+    /// With its last words.
+    pub lost: Option<String>,
     /// How many processes outlived it and were killed, once it has ended.
     pub left_behind: u32,
     /// How many lines of its output were no messages.
@@ -281,6 +284,7 @@ impl Pipe {
             stderr_tail: stderr.text(),
             exit: desk.exit().map(|exit| exit.to_string()),
             ended: desk.exit().map(|exit| exit.kind()),
+            lost: desk.lost(),
             left_behind: child.left_behind.number(),
             skipped_lines,
             skipped_line: (skipped_lines > 0).then(|| stderr.beside(skipped_line)),

@@ -326,6 +326,17 @@ impl Desk {
         self.state.lock().exit
     }
 
+    /// Why no call can be answered any more, where nobody had asked for that, and its last words.
+    pub(super) fn lost(&self) -> Option<String> {
+        let state = self.state.lock();
+        let trouble = state.ended.as_ref();
+        let trouble = trouble.filter(|trouble| trouble.reason != Reason::Closed)?;
+        Some(match &trouble.why {
+            Some(last_words) => format!("{}: {last_words}", trouble.what),
+            None => trouble.what.clone(),
+        })
+    }
+
     /// How many lines were no messages, and the last of them.
     pub(super) fn skipped(&self) -> (u64, String) {
         let state = self.state.lock();

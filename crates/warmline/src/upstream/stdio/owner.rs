@@ -146,16 +146,11 @@ impl Owner {
         self.close(why).await;
     }
 
-    /// One line for a child that is lost. Of one that never said a word there is no session, and
-    /// whoever wanted one tells why it could not be opened.
+    /// Whoever held its session, or wanted one, tells the operator; this is for debugging.
     fn tell_of_loss(&self, trouble: &Trouble) {
         let (server, why) = (self.desk.server(), trouble.what.as_str());
         let said = trouble.why.as_deref().unwrap_or_default();
-        if self.stdout.lines > self.desk.skipped().0 {
-            tracing::warn!(server, why, said, "child lost");
-        } else {
-            tracing::debug!(server, why, said, "child lost");
-        }
+        tracing::debug!(server, why, said, "child lost");
     }
 
     /// Nothing more is heard of the child, and nothing is answered.
