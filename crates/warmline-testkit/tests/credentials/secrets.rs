@@ -167,6 +167,30 @@ async fn nothing_the_engine_tells_holds_a_secret() {
     assert!(!told.contains("canary"), "{told}");
 }
 
+/// What the page of settings says of a credential command: it runs before the first request, and
+/// again when the server refuses what it printed.
+#[tokio::test]
+async fn a_credential_command_runs_once_until_its_token_is_refused() {
+    let ledger = stateful();
+    let folder = tempfile::tempdir().unwrap();
+    let noted = folder.path().join("runs");
+    let script = format!("echo x >> {0}; echo token-$(wc -l < {0})", noted.display());
+    let warm = engine(declared(&ledger).bearer(Secret::command(["sh", "-c", script.as_str()])));
+    let runs = || std::fs::read_to_string(&noted).unwrap().lines().count();
+    let run = warm.begin();
+    for _ in 0..3 {
+        count_in(&run).await;
+    }
+    assert_eq!(runs(), 1);
+    ledger.control().demand_token("token-2");
+    for _ in 0..3 {
+        count_in(&run).await;
+    }
+    assert_eq!(runs(), 2);
+    run.end().await;
+    warm.close().await;
+}
+
 /// How a server is there while its credential command thinks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Declared {

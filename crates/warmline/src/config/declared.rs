@@ -26,7 +26,7 @@ impl From<Configured> for Server {
 
 impl Declaration {
     /// The server for the engine: variables of its address are filled in, its credential is a
-    /// source that is asked with every request. Only a trusted file's declarations get here.
+    /// source that is asked when it is needed. Only a trusted file's declarations get here.
     pub(crate) fn declared(
         &self,
         lookup: Lookup<'_>,
