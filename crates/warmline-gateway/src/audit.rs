@@ -123,13 +123,22 @@ impl Audit {
         }
     }
 
-    /// Somebody was not let in.
-    pub(crate) fn turned_away(&self, head: &Parts, subject: &str, why: &'static str) {
-        self.turned_away_after(Some(head.uri.path()), (subject, why), 0);
+    /// Somebody was not let in, to a server or at all: their message was not read.
+    pub(crate) fn turned_away(
+        &self,
+        head: &Parts,
+        server: Option<&str>,
+        (subject, why): (&str, &'static str),
+    ) {
+        let mut said = Self::said(subject);
+        put(&mut said, "path", Some(cut(head.uri.path())));
+        put(&mut said, "server", server.map(cut));
+        refuse(&mut said, why);
+        tell(&self.lines, &self.dropped, said);
     }
 
-    /// The same, after so many others for whom no line was written. Who did not come as far as to
-    /// say so wanted to go to no path.
+    /// The same of somebody nobody knows, after so many others for whom no line was written. Who
+    /// did not come as far as to say so wanted to go to no path.
     pub(crate) fn turned_away_after(
         &self,
         path: Option<&str>,
@@ -138,7 +147,7 @@ impl Audit {
     ) {
         let mut said = Self::said(subject);
         put(&mut said, "path", path.map(cut));
-        put(&mut said, "refused", Some(why));
+        refuse(&mut said, why);
         if left_out > 0 {
             said.insert("more".to_owned(), json!(left_out));
         }
@@ -201,14 +210,16 @@ impl Line {
         if let Err(error) = outcome
             && error.server_error().is_none()
         {
-            put(&mut self.said, "code", Some(error.code().word()));
+            let code = error.code();
+            put(&mut self.said, "code", Some(code.word()));
+            put(&mut self.said, "refused", ours(code.word()));
         }
         self.over(delivery);
     }
 
     /// The rules said no.
     pub(crate) fn refused(mut self, why: &str) {
-        put(&mut self.said, "refused", Some(why));
+        refuse(&mut self.said, why);
         self.over(Delivery::Unsent);
     }
 
@@ -308,6 +319,20 @@ impl Health {
             Err(_) => Self::Ill,
         }
     }
+}
+
+/// Something was refused by us, and went to no server.
+fn refuse(said: &mut Map<String, Value>, why: &str) {
+    put(said, "refused", Some(why));
+    put(said, "code", ours(why));
+    put(said, "delivery", Some(Delivery::Unsent.to_string()));
+}
+
+/// What is refused by the door, by a face or by the engine, and is the same to whoever reads it: it
+/// is a code, and a reason to refuse.
+fn ours(word: &str) -> Option<&'static str> {
+    let codes = [Code::NotAllowed, Code::Draining].map(Code::word);
+    codes.into_iter().find(|code| *code == word)
 }
 
 fn put(said: &mut Map<String, Value>, name: &str, value: Option<impl Into<String>>) {

@@ -292,7 +292,7 @@ async fn answer_behind(
         let response = Box::pin(admin::answer(shared, &head, body)).await;
         shared.faults.tell(None, peer, &response);
         if let (Some(audit), Some(told)) = (&shared.audit, reply::told(&response)) {
-            audit.turned_away(&head, LOCAL, told.why);
+            audit.turned_away(&head, None, (LOCAL, told.why));
         }
         return reply::headed(response, HeaderMap::new());
     }
@@ -465,7 +465,7 @@ async fn nowhere(shared: &Shared, terms: &Terms, head: &Parts, peer: Peer) -> Re
         Ok(subject) => {
             let why = TurnedAwayFor::NotAllowed;
             if let Some(audit) = &shared.audit {
-                audit.turned_away(head, subject.name(), why.word());
+                audit.turned_away(head, None, (subject.name(), why.word()));
             }
             why.with(admin::elsewhere())
         },

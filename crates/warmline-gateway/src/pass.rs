@@ -142,7 +142,8 @@ impl Visit<'_> {
     pub(crate) fn sent_away(&self, why: &'static str) {
         if let (Some(audit), Some(noted)) = (&self.shared.audit, &self.noted) {
             noted.store(true, Ordering::Relaxed);
-            audit.turned_away(self.head, self.subject.name(), why);
+            let whose = (self.subject.name(), why);
+            audit.turned_away(self.head, self.target.server, whose);
         }
     }
 

@@ -247,6 +247,72 @@ async fn every_refusal_at_the_place_of_all_servers_is_in_the_audit() {
     assert_eq!(outcomes(&file), expected(&said));
 }
 
+/// DESIGN 7: who may not do something reads the same in the audit, whichever rule says so, and whoever
+/// sees to it: the engine, the face, or the door.
+#[tokio::test]
+async fn what_the_rules_refuse_reads_the_same_in_the_audit() {
+    let (_folder, file) = file();
+    let nobody = ServerRules {
+        allow: vec![Allowing {
+            whose: Whose::Named("somebody else".to_owned()),
+            tools: None,
+        }],
+        deny: Vec::new(),
+    };
+    let never = ServerRules {
+        allow: Vec::new(),
+        deny: vec![Allowing {
+            whose: Whose::Everybody,
+            tools: Some(vec!["echo".to_owned()]),
+        }],
+    };
+    let ledgers: Vec<LedgerServer> = (0..3)
+        .map(|_| LedgerServer::start(Personality::legacy()).unwrap())
+        .collect();
+    let server = |name: &str, ledger: &LedgerServer| Server::http(name, ledger.url());
+    let servers = vec![
+        server("plain", &ledgers[0]).deny(["echo"]),
+        server("ruled", &ledgers[1]),
+        server("whole", &ledgers[2]),
+    ];
+    let to = file.clone();
+    let world = Merged::beside(Vec::new(), servers, |options| Options {
+        rules: Rules::none().with("ruled", never).with("whole", nobody),
+        audit: Some(AuditOptions {
+            file: to,
+            arguments: Vec::new(),
+        }),
+        ..options
+    })
+    .await;
+    for name in ["plain", "ruled"] {
+        let path = format!("/servers/{name}/mcp");
+        let client = world.greet(&path, json!({})).await;
+        client.call("echo", json!({})).await;
+    }
+    let at = world.gateway.address();
+    let whole = "/servers/whole/mcp";
+    let greeting = initialize("2025-11-25", json!({})).to_string();
+    let json = [("Content-Type", "application/json")];
+    wire::request(at, "POST", whole, &json, &greeting).await;
+    world.finish().await;
+    let text = fs::read_to_string(&file).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+    let mut said: Vec<Value> = lines.collect();
+    said.retain(|line| line["delivery"] != "answered");
+    let servers: Vec<&Value> = said.iter().map(|line| &line["server"]).collect();
+    assert_eq!(servers, ["plain", "ruled", "whole"], "{text}");
+    for line in &said {
+        for (name, word) in [
+            ("refused", "not-allowed"),
+            ("code", "not-allowed"),
+            ("delivery", "unsent"),
+        ] {
+            assert_eq!(line[name], word, "{name}: {line}");
+        }
+    }
+}
+
 /// The same for a modern client; what it reads from whoever has it is in the audit as well.
 #[tokio::test]
 async fn every_refusal_of_a_modern_client_is_in_the_audit() {
