@@ -443,3 +443,19 @@ async fn a_client_that_reads_only_json_is_asked_where_it_listens() {
     drop(standing);
     world.finish().await;
 }
+
+/// mcp-spec 4.4.5: whoever could not be asked has not declined. The server of a client that can be
+/// asked nowhere hears that nobody decided.
+#[tokio::test]
+async fn a_question_that_nobody_could_be_asked_is_not_declined() {
+    let world = World::new(Personality::legacy()).await;
+    let client = Legacy::greet(&world, PATH, NEWEST, json!({ "elicitation": {} })).await;
+    let asked = call(1, "ask_form", json!({}));
+    let accept = [("Accept", "application/json")];
+    let answer = client.post_with(&accept, &asked).await.answer().await;
+    let said = answer["result"]["content"][0]["text"].as_str().unwrap();
+    let said: Value = serde_json::from_str(said).unwrap();
+    assert_eq!(said["answers"][0]["action"], "cancel", "{answer}");
+    client.delete().await;
+    world.finish().await;
+}

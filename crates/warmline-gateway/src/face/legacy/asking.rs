@@ -111,14 +111,13 @@ impl Questions {
 
 /// Puts a question to a client, on this lane.
 fn ask(client: &Arc<Client>, question: &Question, of: Of, lane: &Arc<Lane>) -> Asked<'static> {
-    let declined = || Box::pin(std::future::ready(Answer::Declined));
-    if !client.can_answer(question.kind) {
-        return declined();
-    }
     let kind = question.kind;
+    if !client.can_answer(kind) {
+        return asked_nobody(kind);
+    }
     let number = client.new_number();
     let Some(answered) = client.questions.open(number, of) else {
-        return declined();
+        return asked_nobody(kind);
     };
     let open = OpenQuestion {
         client: Arc::clone(client),
@@ -127,7 +126,7 @@ fn ask(client: &Arc<Client>, question: &Question, of: Of, lane: &Arc<Lane>) -> A
     };
     if !lane.ask(request(number, &question.method, &question.params)) {
         // The client left, and cannot come back for it.
-        return declined();
+        return asked_nobody(kind);
     }
     // It waits also where the stream that it was asked on closes. In this era to leave is not to
     // give up: a client comes back for what it missed, or answers what it has read without a
@@ -140,7 +139,12 @@ fn ask(client: &Arc<Client>, question: &Question, of: Of, lane: &Arc<Lane>) -> A
     })
 }
 
-/// What a question gets whose client is gone: nobody has decided anything.
+/// A question that is put to nobody.
+fn asked_nobody(kind: QuestionKind) -> Asked<'static> {
+    Box::pin(std::future::ready(unanswered(kind)))
+}
+
+/// What a question gets whose client is gone, or cannot be asked: nobody has decided anything.
 fn unanswered(kind: QuestionKind) -> Answer {
     match kind {
         QuestionKind::Elicitation => Answer::Result(Bytes::from_static(br#"{"action":"cancel"}"#)),
@@ -235,7 +239,7 @@ impl Listener for Ear {
     fn question(&self, question: Question) -> Asked<'_> {
         match self.asked_on() {
             Some(lane) => ask(&self.client, &question, Of::Call, &lane),
-            None => Box::pin(std::future::ready(Answer::Declined)),
+            None => asked_nobody(question.kind),
         }
     }
 
