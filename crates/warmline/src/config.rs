@@ -31,6 +31,7 @@ mod jsonc;
 mod keys;
 mod kinds;
 mod located;
+mod looks;
 mod mcp_servers;
 mod members;
 mod not_json;

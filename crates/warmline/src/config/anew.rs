@@ -253,6 +253,8 @@ mod tests {
             (r#"{"url": "https://example.com/canary0123456789abcdef0123456789"}"#, "a part of https://example.com/… may be secret"),
             (r#"{"url": "https://${HOST}/s/ghp_canary/mcp"}"#,              "a part of https://${HOST}/s/…/mcp may be secret"),
             (r#"{"url": "https://1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed.example.com/mcp"}"#, "4bed.example.com/mcp"),
+            (r#"{"command": "s", "args": ["/some/dir", "V1StGXR8-Z5jdHi6B-myT"]}"#, r#"["s", "/some/dir", "FILL_IN"]"#),
+            (r#"{"url": "https://example.com/bot123456789:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw/mcp"}"#, "a part of https://example.com/…/mcp may be secret"),
             (r#"{"command": "s", "args": ["https://example.com/s/ghp_canary"]}"#, r#"["s", "FILL_IN"]"#),
             (r#"{"url": "https://example.com/mcp", "headers": {"X-Api": "canary"}}"#, "the header `X-Api` was not taken over"),
         ];

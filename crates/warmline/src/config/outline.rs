@@ -4,7 +4,8 @@ use url::Url;
 
 use super::declaration::Written;
 use super::expand::{Expand, names};
-use super::secrets::{STRUCK, looks_secret};
+use super::looks::looks_secret;
+use super::secrets::STRUCK;
 
 /// A word of a command line as a reader can tell it from its neighbours.
 ///

@@ -9,6 +9,7 @@ use url::Url;
 use super::anew::PLACEHOLDER;
 use super::declaration::{Declaration, DeclaredReach, Written};
 use super::expand::{self, Expand};
+use super::looks::{is_dense, looks_secret};
 use super::outline::{public_url, quoted};
 use crate::settings::place::Place;
 
@@ -421,26 +422,6 @@ const SAID_OPENLY: &[&str] = &[
     "", "none", "true", "false", "yes", "no", "on", "off", "auto", "basic", "bearer", "oauth",
     "oauth2", "required", "optional",
 ];
-
-/// Whether a word looks like a secret itself: a URL with a user, a query or such a word in its path,
-/// or one long run of letters and digits.
-pub(super) fn looks_secret(word: &str) -> bool {
-    if word.contains("://") {
-        return public_url(word).trim_end_matches('/') != word.trim_end_matches('/');
-    }
-    let digits = word.chars().filter(char::is_ascii_digit).count();
-    let mut marks = MARKED.split_ascii_whitespace();
-    marks.any(|mark| word.starts_with(mark))
-        || (word.len() >= 32 && digits >= 6 && word.chars().all(is_dense))
-}
-
-/// What tokens begin with that services hand out, so that they are found where they should not be.
-const MARKED: &str = "sk- sk_live_ sk_test_ ghp_ gho_ ghs_ ghu_ github_pat_ xox glpat- wl_ eyJ \
-    AKIA AIza hf_ npm_ ntn_ gsk_ figd_ sbp_ lin_api_ pplx- tvly- xai-";
-
-fn is_dense(letter: char) -> bool {
-    letter.is_ascii_alphanumeric() || "_-.~+=".contains(letter)
-}
 
 #[cfg(test)]
 mod tests {
