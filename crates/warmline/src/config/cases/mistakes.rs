@@ -26,6 +26,8 @@ fn a_credential_comes_from_one_place() {
         ("{ header = 'Authorization' }",          "a credential cannot be taken from this header of a caller"),
         ("{ env = 'X', form = 'no place' }",      "the form of the credential cannot be used"),
         ("{ env = 'X', as = 'Content-Length' }",  "the form of the credential cannot be used"),
+        ("{ file = 's/{identiy}/x' }",            "`{identiy}` stands for nothing in `credential.file`"),
+        ("{ file = '${HOME}/{identity}' }",       "`{HOME}` stands for nothing in `credential.file`"),
         ("'canary'",                              "`credential` is a table, not a string"),
     ];
     for (credential, what) in bad {
@@ -38,6 +40,9 @@ fn a_credential_comes_from_one_place() {
         assert!(!format!("{error:?}").contains("canary"), "{error:?}");
         assert_eq!(error.place.unwrap().at.unwrap().0, 3);
     }
+    let near = "[servers.a]\nurl = 'https://x'\ncredential = { file = 's/{identiy}/x' }";
+    let hint = toml(near).unwrap_err().hint;
+    assert_eq!(hint.as_deref(), Some("did you mean `{identity}`?"));
     let shown = "[servers.a]\nurl = 'https://x'\ncredential = { env = 'T', as = 'X-API-Key' }";
     let lookup = |name: &str| (name == "T").then(|| "secret".to_owned());
     let reach = http(toml(shown).unwrap()[0].server(&lookup).unwrap());

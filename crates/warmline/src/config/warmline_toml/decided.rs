@@ -9,7 +9,7 @@ use super::super::credential::{DeclaredCredential, From};
 use super::super::keys;
 use super::reader::{Key, Reader, Value};
 use crate::settings::place::{ConfigError, Show};
-use crate::settings::{self, Group, Kind, Origin, Said, Setting};
+use crate::settings::{self, Group, Kind, Origin, Said, Setting, nearest};
 
 impl Reader<'_> {
     /// The settings of one table, such as `breaker` or `limits`, and of tables within it.
@@ -121,7 +121,7 @@ impl Reader<'_> {
             match key.get_ref().as_ref() {
                 "env" => found.push(From::Env(self.variable("credential.env", value)?)),
                 "file" => {
-                    found.push(From::File(self.text("credential.file", value)?.into()));
+                    found.push(From::File(self.credential_file(value)?.into()));
                 },
                 "command" => found.push(From::Command(self.words("credential.command", value)?)),
                 "header" => found.push(From::Header(self.text("credential.header", value)?)),
@@ -155,6 +155,27 @@ impl Reader<'_> {
         // What cannot work is said when the file is read, not at the first call.
         credential.source(self.base())?;
         Ok(credential)
+    }
+
+    /// The path of a token, in which one word may stand for something. Another one would be looked
+    /// for as it is written, by everybody alike.
+    fn credential_file(&self, value: &Value<'_>) -> Result<String, ConfigError> {
+        const KNOWN: &str = "identity";
+        let text = self.text("credential.file", value)?;
+        let words = text.split('{').skip(1);
+        let mut words = words.filter_map(|rest| rest.split_once('}').map(|(word, _)| word));
+        let Some(word) = words.find(|word| *word != KNOWN) else {
+            return Ok(text);
+        };
+        let shown = word.escape_debug();
+        let what = format!("`{{{shown}}}` stands for nothing in `credential.file`");
+        let hint = match nearest(word, [KNOWN]) {
+            Some(near) => format!("did you mean `{{{near}}}`?"),
+            None => {
+                format!("`{{{KNOWN}}}` stands for the name of whoever asks, and nothing else does")
+            },
+        };
+        Err(self.bad(what, value.span(), Show::Nothing).hint(hint))
     }
 
     /// `labels = { NAME = "text" }`.
