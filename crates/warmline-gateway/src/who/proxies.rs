@@ -10,6 +10,8 @@ use http::request::Parts;
 
 use super::LOCAL;
 
+/// So many bits of IPv6 say that the rest is an address of IPv4.
+const MAPPED: u8 = 96;
 /// Nobody has a longer name.
 const MAX_NAME: usize = 256;
 
@@ -39,7 +41,18 @@ impl Network {
         let address: IpAddr = address.parse().ok()?;
         let most = if address.is_ipv4() { 32 } else { 128 };
         let bits = bits.unwrap_or(most);
-        (bits <= most).then_some(Self { address, bits })
+        (bits <= most).then(|| Self { address, bits }.canonical())
+    }
+
+    /// An IPv4 address that is written as one of IPv6 is what it is: whoever comes from there is
+    /// looked at in the short form.
+    fn canonical(self) -> Self {
+        match (self.address.to_canonical(), self.bits.checked_sub(MAPPED)) {
+            (address @ IpAddr::V4(_), Some(bits)) if self.address.is_ipv6() => {
+                Self { address, bits }
+            },
+            _ => self,
+        }
     }
 
     /// Whether every address is in it.
@@ -108,6 +121,11 @@ mod tests {
             ("10.0.0.0/8", "10.200.3.4", true),
             ("10.0.0.0/8", "11.0.0.1", false),
             ("10.0.0.0/8", "::ffff:10.1.2.3", true),
+            ("::ffff:10.0.0.7", "10.0.0.7", true),
+            ("::ffff:10.0.0.7", "::ffff:10.0.0.7", true),
+            ("::ffff:10.0.0.7", "10.0.0.8", false),
+            ("::ffff:10.0.0.0/104", "10.200.3.4", true),
+            ("::ffff:10.0.0.0/104", "11.0.0.1", false),
             ("0.0.0.0/0", "192.0.2.1", true),
             ("0.0.0.0/0", "::1", false),
             ("::1", "::1", true),
