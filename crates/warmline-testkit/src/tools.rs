@@ -131,7 +131,14 @@ fn put(call: &Call) -> Value {
     structured(json!({"key": key, "value": arguments["value"]}))
 }
 
+/// Says that the tools changed; before that, of resources that its caller names, that they did.
 fn change_tools(call: &Call) {
+    let updated = call.params["arguments"]["updated"].as_array();
+    for uri in updated.into_iter().flatten() {
+        let params = json!({ "uri": uri });
+        call.stream
+            .say(notification("notifications/resources/updated", &params));
+    }
     call.state.tools_changed();
     let memory = call.state.memory();
     let session = call.session.as_ref().and_then(|id| memory.sessions.get(id));

@@ -288,7 +288,7 @@ impl<'a> Telling<'a> {
         };
         let mut listeners = audience.places.lock().clone();
         if let Some(uri) = updated(method, params) {
-            listeners.retain(|place| setup.is_for(place.ear.client(), &uri));
+            listeners.retain(|place| setup.is_for(place.ear.client(), place.who, &uri));
         }
         listeners
     }

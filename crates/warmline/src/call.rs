@@ -288,7 +288,7 @@ impl<'a> Way<'a> {
         // After the pause: a token that was renewed meanwhile is the one that is sent.
         let epoch = route.setup().credential.as_ref().map(|it| it.epoch());
         let _asks_for = self.asks_for(route);
-        let hearing = Hearing::new(self.job.listener.as_deref(), route.setup());
+        let hearing = Hearing::of(&self.job, self.caller.who.id, route.setup());
         let began = clock::now();
         let left = self.by.saturating_duration_since(began);
         let patience = Patience {
@@ -416,7 +416,7 @@ impl<'a> Way<'a> {
             self.entry.metrics.heals.one_more(cause, HealResult::Healed);
         }
         let (method, params) = (&self.job.method, &self.job.params);
-        route.setup().note_order(self.client(), method, params);
+        route.setup().note_order(self.giver(route), method, params);
         let session = Arc::clone(lease.session());
         self.gives_back(route, lease, left_state);
         if self.is_ordered_in_vain(route, &session) {

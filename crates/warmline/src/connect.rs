@@ -12,7 +12,7 @@ use std::time::Duration;
 use warmline_core::code::Reason;
 use warmline_core::era::Era;
 use warmline_core::exchange::Trouble;
-use warmline_core::key::{CredentialId, DeclaredId, Digest, Key, Owner, Transport};
+use warmline_core::key::{CredentialId, DeclaredId, Key, Owner, Transport};
 use warmline_core::plan::{self, Asking, Holding, Leg, Ownership, Plan};
 use warmline_core::policy::BreakerPolicy;
 use warmline_core::pool::Sharing;
@@ -42,7 +42,7 @@ mod saying;
 mod starts;
 mod telling;
 
-pub(crate) use orders::{AsksFor, Meant, Orders, updated};
+pub(crate) use orders::{AsksFor, Giver, Meant, Orders, updated};
 
 /// Closing a session takes no longer than this, whatever the server does.
 const CLOSE_WITHIN: Duration = Duration::from_secs(6);
@@ -172,15 +172,10 @@ impl Setup {
 
     /// Remembers what has to be said again to the session that replaces this one. The record says
     /// so in the background.
-    pub(crate) fn note_order(
-        self: &Arc<Self>,
-        client: Option<Digest>,
-        method: &str,
-        params: &Params,
-    ) {
+    pub(crate) fn note_order(self: &Arc<Self>, giver: Giver, method: &str, params: &Params) {
         if Orders::are_given_by(method) {
             let aside = self.aside();
-            aside.orders.lock().note(client, method, params);
+            aside.orders.lock().note(giver, method, params);
             aside.audience.changed();
             self.renews();
         }

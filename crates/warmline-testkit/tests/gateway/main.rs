@@ -33,6 +33,7 @@ mod merged_owners;
 mod merged_streams;
 mod merged_world;
 mod modern;
+mod nameless;
 mod noticed;
 mod old_transport;
 mod ops;

@@ -15,14 +15,14 @@ const URI: &str = "note:///a";
 const LOG: &str = "notifications/message";
 
 /// What the server was told by these requests, in order.
-fn told(world: &World, method: &str, member: &str) -> Vec<Value> {
+pub(super) fn told(world: &World, method: &str, member: &str) -> Vec<Value> {
     let entries = world.server.ledger().entries().into_iter();
     let received = entries.filter(|entry| entry.phase == Phase::Received);
     let asked = received.filter(|entry| entry.method == method);
     asked.map(|entry| entry.arguments[member].clone()).collect()
 }
 
-async fn order(client: &Legacy, method: &str, params: Value) {
+pub(super) async fn order(client: &Legacy, method: &str, params: Value) {
     let answer = ask(client, method, params).await;
     assert_eq!(answer["result"], json!({}), "{answer}");
 }

@@ -7,8 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use warmline_core::delivery::Heard;
 use warmline_core::exchange::{Answer, News, Question};
-use warmline_core::key::Digest;
+use warmline_core::key::{Digest, Identity};
 
+use super::Job;
 use crate::connect::{Setup, updated};
 use crate::upstream::{Asked, Listener, Roomy, Whose};
 
@@ -16,14 +17,19 @@ use crate::upstream::{Asked, Listener, Roomy, Whose};
 pub(super) struct Hearing<'a> {
     listener: Option<&'a dyn Listener>,
     setup: &'a Setup,
+    who: Identity,
+    /// Whether the call itself asks to hear what changes.
+    listens: bool,
     something: AtomicBool,
 }
 
 impl<'a> Hearing<'a> {
-    pub(super) const fn new(listener: Option<&'a dyn Listener>, setup: &'a Setup) -> Self {
+    pub(super) fn of(job: &'a Job, who: Identity, setup: &'a Setup) -> Self {
         Self {
-            listener,
+            listener: job.listener.as_deref(),
             setup,
+            who,
+            listens: job.method == "subscriptions/listen",
             something: AtomicBool::new(false),
         }
     }
@@ -44,7 +50,8 @@ impl Listener for Hearing<'_> {
         };
         if let News::Other(method, params) = &news
             && let Some(uri) = updated(method, params)
-            && !self.setup.is_for(listener.client(), &uri)
+            && !self.listens
+            && !self.setup.is_for(listener.client(), self.who, &uri)
         {
             return;
         }

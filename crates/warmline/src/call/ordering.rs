@@ -7,32 +7,33 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::json;
 use warmline_core::exchange::Request;
-use warmline_core::key::Digest;
 use warmline_core::pool::{Outcome, Sharing};
 use warmline_core::protocol::params::Params;
 
 use super::asking::newest;
 use super::{Answered, Way, kind_of};
-use crate::connect::{AsksFor, Connect, Line, Meant, Orders};
+use crate::connect::{AsksFor, Connect, Giver, Line, Meant, Orders};
 use crate::pool::Lease;
 use crate::route::Route;
 
 impl Way<'_> {
-    /// The client session that the call is for.
-    pub(super) fn client(&self) -> Option<Digest> {
-        self.job.listener.as_ref()?.client()
+    /// Who gives the order, if the call is one.
+    pub(super) fn giver(&self, route: &Route) -> Giver {
+        let listener = self.job.listener.as_ref();
+        let client = listener.and_then(|listener| listener.client());
+        route.setup().giver(client, &self.caller.who)
     }
 
     /// What the call means for its session, if it is an order.
     pub(super) fn meant(&self, route: &Route) -> Meant {
         let (method, params) = (&self.job.method, &self.job.params);
-        route.setup().meant(self.client(), method, params)
+        route.setup().meant(self.giver(route), method, params)
     }
 
     /// What the call asks to hear of, until it is noted.
     pub(super) fn asks_for(&self, route: &Route) -> Option<AsksFor> {
         let (method, params) = (&self.job.method, &self.job.params);
-        route.setup().asks_for(self.client(), method, params)
+        route.setup().asks_for(self.giver(route), method, params)
     }
 
     /// Whether the call is an order, and another session took the place of the one that answered
@@ -53,7 +54,7 @@ impl Way<'_> {
         let generation = lease.generation().number();
         lease.settle(Outcome::Unused);
         let setup = route.setup();
-        setup.note_order(self.client(), &self.job.method, &self.job.params);
+        setup.note_order(self.giver(route), &self.job.method, &self.job.params);
         let result = Bytes::from_static(b"{}");
         let kind = kind_of(&result);
         self.count(|counted| counted.answered(kind));

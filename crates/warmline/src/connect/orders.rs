@@ -4,21 +4,23 @@
 //! session in, whoever holds a stream for what they ask for, and calls before they give one.
 //!
 //! Several clients may share a session. What one of them takes back another may still want, so who
-//! wants what is kept for those that say who they are.
+//! wants what is kept for those that say who they are. Whoever sends no session id stands for all
+//! clients of its identity, and for nobody else: where identities share a session it goes by its
+//! identity instead.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use warmline_core::key::Digest;
-use warmline_core::plan::Ownership;
+use warmline_core::key::{Digest, Identity};
 use warmline_core::protocol::meta::LOG_LEVELS;
 use warmline_core::protocol::params::Params;
 use warmline_core::record::Record;
 
 use super::saying::{LEVEL, Said};
 use super::{Line, Setup};
+use crate::engine::Who;
 
 /// So many subscriptions are said again, at most.
 const MAX_SUBSCRIPTIONS: usize = 1_000;
@@ -68,6 +70,17 @@ impl Drop for AsksFor {
     }
 }
 
+/// Who gives an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Giver {
+    /// A client that goes by this name.
+    Known(Digest),
+    /// Somebody who stands for all clients of the session.
+    All,
+    /// Somebody who never comes back, in a session that is not theirs: nothing of them is kept.
+    Passing,
+}
+
 /// What one client wants. After a restart nobody knows who wanted what was said.
 #[derive(Clone, Debug, Default)]
 struct Wish {
@@ -94,11 +107,25 @@ impl Wish {
 }
 
 impl Setup {
+    /// The name that a client is kept by: that of its client session. None: it stands for all.
+    fn name(&self, client: Option<Digest>, who: Identity) -> Option<Digest> {
+        client.or_else(|| self.is_everybodys().then_some(who.0))
+    }
+
+    /// Who gives an order, if it is of a client session of this name.
+    pub(crate) fn giver(&self, client: Option<Digest>, who: &Who) -> Giver {
+        match self.name(client, who.id) {
+            Some(_) if client.is_none() && !who.said.comes_back() => Giver::Passing,
+            Some(name) => Giver::Known(name),
+            None => Giver::All,
+        }
+    }
+
     /// What an order means for the session, where other clients share it.
-    pub(crate) fn meant(&self, client: Option<Digest>, method: &str, params: &Params) -> Meant {
-        match (client, self.aside.get()) {
-            (Some(client), Some(aside)) if Orders::are_given_by(method) => {
-                aside.orders.lock().meant(client, method, params)
+    pub(crate) fn meant(&self, giver: Giver, method: &str, params: &Params) -> Meant {
+        match self.aside.get() {
+            Some(aside) if Orders::are_given_by(method) => {
+                aside.orders.lock().meant(giver, method, params)
             },
             _ => Meant::AsSaid,
         }
@@ -107,11 +134,16 @@ impl Setup {
     /// Notes that a client asks for updates of a resource, if the method says so.
     pub(crate) fn asks_for(
         self: &Arc<Self>,
-        client: Option<Digest>,
+        giver: Giver,
         method: &str,
         params: &Params,
     ) -> Option<AsksFor> {
-        let client = client.filter(|_| method == "resources/subscribe")?;
+        let Giver::Known(client) = giver else {
+            return None;
+        };
+        if method != "resources/subscribe" {
+            return None;
+        }
         let what = (client, params.uri()?.into_owned());
         self.aside().orders.lock().asking.push(what.clone());
         let setup = Arc::clone(self);
@@ -121,14 +153,13 @@ impl Setup {
     /// Whether a client of this key is to hear that a resource was updated: one that asked for it.
     /// What nobody asked for is for all, as its server decided; but nothing is for all where
     /// sessions are shared by several identities.
-    pub(crate) fn is_for(&self, client: Option<Digest>, updated: &str) -> bool {
-        let Some(client) = client else { return true };
+    pub(crate) fn is_for(&self, client: Option<Digest>, who: Identity, updated: &str) -> bool {
+        let Some(client) = self.name(client, who) else {
+            return true;
+        };
         let orders = self.aside.get().map(|aside| aside.orders.lock());
         let wants = orders.and_then(|orders| orders.wants(client, updated));
-        wants.unwrap_or_else(|| {
-            let owner = self.held.map(|(_, holding)| holding.owner);
-            owner != Some(Ownership::Everybody)
-        })
+        wants.unwrap_or_else(|| !self.is_everybodys())
     }
 
     /// A session moves in, and these were given to it.
@@ -194,18 +225,24 @@ impl Orders {
         )
     }
 
-    /// What an order of a client means, with what the others want.
-    pub(super) fn meant(&self, client: Digest, method: &str, params: &Params) -> Meant {
-        let others = self.wishes.iter().filter(|(who, _)| **who != client);
+    /// What an order means, with what others than its giver want.
+    pub(super) fn meant(&self, giver: Giver, method: &str, params: &Params) -> Meant {
+        if giver == Giver::All {
+            return Meant::AsSaid;
+        }
+        let is_other = |who: Digest| giver != Giver::Known(who);
+        let others = self.wishes.iter().filter(|(who, _)| is_other(**who));
         let mut others = others.map(|(_, wish)| wish);
         match method {
             "resources/unsubscribe" => {
                 let uri = params.uri().unwrap_or_default();
                 // What another asks for at this moment is theirs before the answer is here.
                 let mut asking = self.asking.iter();
-                let is_asked_for = asking.any(|(who, asked)| *who != client && *asked == *uri);
+                let is_asked_for = asking.any(|(who, asked)| is_other(*who) && *asked == *uri);
                 let is_wanted = is_asked_for || others.any(|wish| wish.uris.contains(&*uri));
-                is_wanted.then_some(Meant::Granted)
+                // Who passes by never asked for it, whoever did.
+                let is_theirs = giver != Giver::Passing || !self.subscriptions.contains(&*uri);
+                (is_wanted || !is_theirs).then_some(Meant::Granted)
             },
             "logging/setLevel" => {
                 let most = others.filter_map(|wish| wish.level).min();
@@ -222,8 +259,13 @@ impl Orders {
         .unwrap_or(Meant::AsSaid)
     }
 
-    /// Notes one, of a client that says who it is or of somebody.
-    pub(super) fn note(&mut self, client: Option<Digest>, method: &str, params: &Params) {
+    /// Notes one.
+    pub(super) fn note(&mut self, giver: Giver, method: &str, params: &Params) {
+        let client = match giver {
+            Giver::Known(client) => Some(client),
+            Giver::All => None,
+            Giver::Passing => return,
+        };
         let wish = client.and_then(|client| self.wish(client));
         if method == "logging/setLevel" {
             if let Some(wish) = wish {
@@ -354,7 +396,7 @@ mod tests {
     fn who_wants_a_resource_is_told_from_who_does_not() {
         let [one, other] = [1, 2].map(|number| Digest::new([number; 16]));
         let mut orders = Orders::default();
-        orders.note(Some(one), "resources/subscribe", &uri("note:///a"));
+        orders.note(Giver::Known(one), "resources/subscribe", &uri("note:///a"));
         orders.asking.push((one, "note:///b/".to_owned()));
         let rows = [
             ("note:///a", Some(true)),
@@ -370,10 +412,10 @@ mod tests {
             assert_eq!(orders.wants(other, uri), others, "{uri}");
         }
         // Somebody else wants it, and nobody knows who.
-        orders.note(None, "resources/subscribe", &uri("note:///a"));
+        orders.note(Giver::All, "resources/subscribe", &uri("note:///a"));
         assert_eq!(orders.wants(one, "note:///a"), Some(true));
         assert_eq!(orders.wants(other, "note:///a"), None);
-        orders.note(None, "resources/unsubscribe", &uri("note:///a"));
+        orders.note(Giver::All, "resources/unsubscribe", &uri("note:///a"));
         assert_eq!(orders.wants(other, "note:///a"), Some(false));
     }
 
@@ -385,16 +427,25 @@ mod tests {
     fn what_one_client_takes_back_another_may_still_want() {
         let [one, other] = [1, 2].map(|byte| Digest::new([byte; 16]));
         let mut orders = Orders::default();
-        for client in [Some(one), Some(other), None] {
+        for client in [Giver::Known(one), Giver::Known(other), Giver::All] {
             orders.note(client, "resources/subscribe", &uri("a"));
         }
         let back = "resources/unsubscribe";
-        assert_eq!(orders.meant(one, back, &uri("a")), Meant::Granted);
-        assert_eq!(orders.meant(one, back, &uri("b")), Meant::AsSaid);
-        orders.note(Some(one), back, &uri("a"));
+        assert_eq!(
+            orders.meant(Giver::Known(one), back, &uri("a")),
+            Meant::Granted
+        );
+        assert_eq!(
+            orders.meant(Giver::Known(one), back, &uri("b")),
+            Meant::AsSaid
+        );
+        orders.note(Giver::Known(one), back, &uri("a"));
         assert!(orders.subscriptions.contains("a"));
-        assert_eq!(orders.meant(other, back, &uri("a")), Meant::AsSaid);
-        orders.note(Some(other), back, &uri("a"));
+        assert_eq!(
+            orders.meant(Giver::Known(other), back, &uri("a")),
+            Meant::AsSaid
+        );
+        orders.note(Giver::Known(other), back, &uri("a"));
         assert!(orders.is_empty() && orders.wishes.is_empty());
     }
 
@@ -403,9 +454,9 @@ mod tests {
         let [one, other] = [1, 2].map(|byte| Digest::new([byte; 16]));
         let mut orders = Orders::default();
         for (client, wanted) in [(one, "a"), (other, "a"), (one, "b")] {
-            orders.note(Some(client), "resources/subscribe", &uri(wanted));
+            orders.note(Giver::Known(client), "resources/subscribe", &uri(wanted));
         }
-        orders.note(Some(one), LEVEL, &level_of("debug"));
+        orders.note(Giver::Known(one), LEVEL, &level_of("debug"));
         let rows = [
             (one, vec!["b"], vec!["a"]),
             (one, vec![], vec!["a"]),
@@ -430,30 +481,33 @@ mod tests {
             (one, "debug", Meant::AsSaid, "debug"),
         ] {
             assert_eq!(
-                orders.meant(client, LEVEL, &level_of(said)),
+                orders.meant(Giver::Known(client), LEVEL, &level_of(said)),
                 meant,
                 "{said}"
             );
-            orders.note(Some(client), LEVEL, &level_of(said));
+            orders.note(Giver::Known(client), LEVEL, &level_of(said));
             assert_eq!(orders.log_level.as_deref(), Some(then), "{said}");
         }
         // Who says not who it is stands for all.
-        orders.note(None, LEVEL, &level_of("alert"));
+        orders.note(Giver::All, LEVEL, &level_of("alert"));
         assert_eq!(orders.log_level.as_deref(), Some("alert"));
         // What is no level its server refuses.
-        assert_eq!(orders.meant(one, LEVEL, &level_of("loud")), Meant::AsSaid);
+        assert_eq!(
+            orders.meant(Giver::Known(one), LEVEL, &level_of("loud")),
+            Meant::AsSaid
+        );
     }
 
     #[test]
     fn a_session_is_told_what_it_was_not_told_before() {
         let mut before = Orders::default();
-        before.note(None, LEVEL, &level_of("info"));
-        before.note(None, "resources/subscribe", &uri("kept"));
-        before.note(None, "resources/subscribe", &uri("gone"));
+        before.note(Giver::All, LEVEL, &level_of("info"));
+        before.note(Giver::All, "resources/subscribe", &uri("kept"));
+        before.note(Giver::All, "resources/subscribe", &uri("gone"));
         let mut now = before.clone();
-        now.note(None, LEVEL, &level_of("debug"));
-        now.note(None, "resources/unsubscribe", &uri("gone"));
-        now.note(None, "resources/subscribe", &uri("new"));
+        now.note(Giver::All, LEVEL, &level_of("debug"));
+        now.note(Giver::All, "resources/unsubscribe", &uri("gone"));
+        now.note(Giver::All, "resources/subscribe", &uri("new"));
         let said = |now: &Orders, told| {
             let methods = now.beyond(told).into_iter();
             let said = methods.map(|(method, params)| {
@@ -480,11 +534,11 @@ mod tests {
         for number in 0..2 * MAX_CLIENTS {
             let mut bytes = [0; 16];
             bytes[..8].copy_from_slice(&number.to_le_bytes());
-            orders.note(Some(Digest::new(bytes)), LEVEL, &level_of("debug"));
+            orders.note(Giver::Known(Digest::new(bytes)), LEVEL, &level_of("debug"));
         }
         assert_eq!(orders.wishes.len(), MAX_CLIENTS);
         for number in 0..2 * MAX_SUBSCRIPTIONS {
-            let one = Some(Digest::new([0; 16]));
+            let one = Giver::Known(Digest::new([0; 16]));
             orders.note(one, "resources/subscribe", &uri(&number.to_string()));
         }
         assert_eq!(orders.subscriptions.len(), MAX_SUBSCRIPTIONS);

@@ -52,7 +52,8 @@ pub trait Listener: Send + Sync {
     }
 
     /// The client session that it is for, by its name. Of clients that share a session each is
-    /// counted for itself: what one takes back another may still want. None: it stands for all.
+    /// counted for itself: what one takes back another may still want. None: it stands for all of
+    /// its identity.
     fn client(&self) -> Option<Digest> {
         None
     }

@@ -51,7 +51,7 @@ pub trait Notices: Send + Sync + fmt::Debug {
     }
 
     /// The client session that it is for, by its name. Of clients that share a session only those
-    /// hear of a resource that asked for it. None: it stands for all.
+    /// hear of a resource that asked for it. None: it stands for all of its identity.
     fn client(&self) -> Option<Digest> {
         None
     }
