@@ -50,6 +50,7 @@ use asking::{whose, whose_so_far};
 use failing::Failed;
 use hearing::Hearing;
 use ordering::at_level;
+pub(crate) use ordering::take_back;
 use refusing::{protocol_error, unknown_tool};
 use taking::acquired;
 pub(crate) use tool_name::ToolName;
@@ -65,6 +66,8 @@ pub(crate) struct Job {
     pub(crate) tool: Option<ToolName>,
     pub(crate) listener: Option<Arc<dyn Listener>>,
     pub(crate) words: Words,
+    /// Nobody gives it: it tells a server what nobody wants of it any more.
+    pub(crate) takes_back: bool,
 }
 
 /// A result, and what is known of how it came about.

@@ -43,6 +43,7 @@ mod starts;
 mod telling;
 
 pub(crate) use orders::{AsksFor, Giver, Meant, Orders, updated};
+pub(crate) use saying::Said as SaidAgain;
 
 /// Closing a session takes no longer than this, whatever the server does.
 const CLOSE_WITHIN: Duration = Duration::from_secs(6);

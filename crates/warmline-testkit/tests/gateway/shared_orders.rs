@@ -163,6 +163,32 @@ async fn what_a_server_could_not_be_told_is_not_said_again() {
     world.finish().await;
 }
 
+/// mcp-spec T17: what the one who wanted most leaves, the server need not tell any more; nor is it
+/// said to the session that takes the place of a lost one.
+#[tokio::test]
+async fn whoever_leaves_takes_its_log_level_along() {
+    for per in [SessionPer::Run, SessionPer::Server] {
+        let server = LedgerServer::start(Personality::legacy()).unwrap();
+        let declared = Server::http(LEDGER, server.url()).session_per(per);
+        let warm = Warmline::builder().server(declared).build().unwrap();
+        let world = World::around(server, warm, |options, _| options).await;
+        let levels = || told(&world, "logging/setLevel", "level");
+        let (one, other) = two(&world).await;
+        order(&one, "logging/setLevel", json!({ "level": "error" })).await;
+        order(&other, "logging/setLevel", json!({ "level": "debug" })).await;
+        assert_eq!(other.delete().await.status, 204);
+        until("the server hears what is wanted now", || {
+            levels() == ["error", "debug", "error"]
+        })
+        .await;
+        world.server.control().forget_sessions();
+        assert_eq!(one.count().await, 1, "{per:?}: it is a new session");
+        assert_eq!(levels(), ["error", "debug", "error", "error"], "{per:?}");
+        one.delete().await;
+        world.finish().await;
+    }
+}
+
 /// mcp-spec T17: the server tells as much as any of its clients wants to hear, and each of them
 /// hears what it asked for.
 #[tokio::test]

@@ -285,7 +285,7 @@ impl Way<'_> {
 }
 
 /// What is said of a lease where a call says what is called.
-fn no_job(entry: &Entry) -> Job {
+pub(super) fn no_job(entry: &Entry) -> Job {
     Job {
         method: Cow::Borrowed("lease"),
         params: Params::empty(),
@@ -296,6 +296,7 @@ fn no_job(entry: &Entry) -> Job {
         tool: None,
         listener: None,
         words: Words::Ours,
+        takes_back: false,
     }
 }
 

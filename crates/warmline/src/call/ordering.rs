@@ -2,6 +2,7 @@
 //!
 //! Asked by: a call that has its session, before anything is sent.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -10,15 +11,20 @@ use warmline_core::exchange::Request;
 use warmline_core::pool::{Outcome, Sharing};
 use warmline_core::protocol::params::Params;
 
-use super::asking::newest;
-use super::{Answered, Way, kind_of};
-use crate::connect::{AsksFor, Connect, Giver, Line, Meant, Orders};
-use crate::pool::Lease;
+use super::asking::{newest, no_job};
+use super::{Answered, Job, Way, carry, kind_of};
+use crate::connect::{AsksFor, Connect, Giver, Line, Meant, Orders, SaidAgain};
+use crate::engine::Caller;
+use crate::entry::Entry;
+use crate::pool::{CellOf, Lease};
 use crate::route::Route;
 
 impl Way<'_> {
     /// Who gives the order, if the call is one.
     pub(super) fn giver(&self, route: &Route) -> Giver {
+        if self.job.takes_back {
+            return Giver::Nobody;
+        }
         let listener = self.job.listener.as_ref();
         let client = listener.and_then(|listener| listener.client());
         route.setup().giver(client, &self.caller.who)
@@ -67,6 +73,34 @@ impl Way<'_> {
             generation,
             state_lost: false,
             leg: setup.leg,
+        }
+    }
+}
+
+/// Tells the session of a key what nobody wants any more. The run of the caller may end meanwhile
+/// where the session is not its own.
+pub(crate) async fn take_back(
+    mut caller: Caller,
+    entry: Arc<Entry>,
+    cell: Arc<CellOf<Connect>>,
+    unwanted: Vec<SaidAgain>,
+) {
+    if cell.key().run().is_none() {
+        caller.run = None;
+    }
+    for (method, params) in unwanted {
+        // No session is opened for what it would not be told anyway.
+        if cell.sessions().is_empty() {
+            return;
+        }
+        let job = Job {
+            method: Cow::Borrowed(method),
+            params,
+            takes_back: true,
+            ..no_job(&entry)
+        };
+        if let Err(error) = Box::pin(carry(&caller, &entry, None, job)).await {
+            tracing::debug!(server = %entry.name, method, %error, "an order was not taken back");
         }
     }
 }

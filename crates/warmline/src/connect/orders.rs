@@ -31,6 +31,8 @@ const MAX_CLIENTS: usize = 1_000;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Orders {
     pub(crate) log_level: Option<String>,
+    /// Whether nobody knows who wants that level.
+    is_somebodys_level: bool,
     pub(crate) subscriptions: BTreeSet<String>,
     wishes: BTreeMap<Digest, Wish>,
     /// Those of them of which nobody knows all who want them.
@@ -79,6 +81,8 @@ pub(crate) enum Giver {
     All,
     /// Somebody who never comes back, in a session that is not theirs: nothing of them is kept.
     Passing,
+    /// Nobody: it is taken back because nobody wants it any more.
+    Nobody,
 }
 
 /// What one client wants. After a restart nobody knows who wanted what was said.
@@ -181,16 +185,16 @@ impl Setup {
     }
 
     /// A client is gone, and wants nothing any more: no session that comes later is told what it
-    /// wanted. Gives the resources that nobody wants to hear of now.
-    pub(crate) fn left_by(self: &Arc<Self>, client: Digest) -> Vec<String> {
+    /// wanted. Gives what has to be said to the one that was told.
+    pub(crate) fn left_by(self: &Arc<Self>, client: Digest) -> Vec<Said> {
         let Some(aside) = self.aside.get() else {
             return Vec::new();
         };
-        let unwanted = aside.orders.lock().left(client);
-        if !unwanted.is_empty() {
-            aside.audience.changed();
-            self.renews();
-        }
+        let Some(unwanted) = aside.orders.lock().left(client) else {
+            return Vec::new();
+        };
+        aside.audience.changed();
+        self.renews();
         unwanted
     }
 }
@@ -209,8 +213,10 @@ impl Orders {
 
     /// These count too, where nothing else was said here.
     pub(super) fn join(&mut self, others: &Self) {
-        let level = self.log_level.take();
-        self.log_level = level.or_else(|| others.log_level.clone());
+        if self.log_level.is_none() {
+            self.log_level.clone_from(&others.log_level);
+            self.is_somebodys_level = true;
+        }
         let room = MAX_SUBSCRIPTIONS.saturating_sub(self.subscriptions.len());
         let uris = others.subscriptions.iter().take(room);
         self.subscriptions.extend(uris.clone().cloned());
@@ -227,8 +233,10 @@ impl Orders {
 
     /// What an order means, with what others than its giver want.
     pub(super) fn meant(&self, giver: Giver, method: &str, params: &Params) -> Meant {
-        if giver == Giver::All {
-            return Meant::AsSaid;
+        match giver {
+            Giver::Known(_) | Giver::Passing => {},
+            Giver::All => return Meant::AsSaid,
+            Giver::Nobody => return self.still_meant(method, params),
         }
         let is_other = |who: Digest| giver != Giver::Known(who);
         let others = self.wishes.iter().filter(|(who, _)| is_other(**who));
@@ -259,25 +267,42 @@ impl Orders {
         .unwrap_or(Meant::AsSaid)
     }
 
+    /// What it means to take something back that nobody wanted a moment ago.
+    fn still_meant(&self, method: &str, params: &Params) -> Meant {
+        if method == "resources/unsubscribe" {
+            let uri = params.uri().unwrap_or_default();
+            return match self.subscriptions.contains(&*uri) || self.is_wanted(&uri) {
+                true => Meant::Granted,
+                false => Meant::AsSaid,
+            };
+        }
+        let level = self.log_level.as_deref().and_then(place);
+        let name = level.and_then(|level| LOG_LEVELS.get(level));
+        name.map_or(Meant::Granted, |name| Meant::Level(name))
+    }
+
+    /// The level of the client that wants to hear most.
+    fn most(&self) -> Option<String> {
+        let most = self.wishes.values().filter_map(|wish| wish.level).min()?;
+        LOG_LEVELS.get(most).map(|name| (*name).to_owned())
+    }
+
     /// Notes one.
     pub(super) fn note(&mut self, giver: Giver, method: &str, params: &Params) {
         let client = match giver {
             Giver::Known(client) => Some(client),
             Giver::All => None,
-            Giver::Passing => return,
+            Giver::Passing | Giver::Nobody => return,
         };
         let wish = client.and_then(|client| self.wish(client));
         if method == "logging/setLevel" {
             if let Some(wish) = wish {
                 wish.level = level(params);
             }
-            let most = self.wishes.values().filter_map(|wish| wish.level).min();
-            let most = most.filter(|_| client.is_some());
-            let most = most
-                .and_then(|most| LOG_LEVELS.get(most))
-                .map(|name| (*name).to_owned());
             let said = params.member("level");
             let said = said.and_then(|raw| serde_json::from_slice(raw).ok());
+            let most = client.and_then(|_| self.most());
+            self.is_somebodys_level = client.is_none();
             self.log_level = most.or(said);
             return;
         }
@@ -324,18 +349,22 @@ impl Orders {
         has_room.then(|| self.wishes.entry(client).or_default())
     }
 
-    /// A client is gone, and wants nothing any more. Gives what nobody wants to hear of now.
-    fn left(&mut self, client: Digest) -> Vec<String> {
-        let uris = self.wishes.remove(&client).unwrap_or_default().uris;
-        let unwanted: Vec<String> = uris
-            .into_iter()
-            .filter(|uri| !self.is_wanted(uri))
-            .collect();
-        for uri in &unwanted {
-            self.subscriptions.remove(uri);
-            self.of_somebody.remove(uri);
+    /// A client is gone, and wants nothing any more. Gives what has to be said to a session that was
+    /// told what was wanted before. None: it never wanted anything.
+    fn left(&mut self, client: Digest) -> Option<Vec<Said>> {
+        let before = self.clone();
+        let gone = self.wishes.remove(&client)?;
+        for uri in &gone.uris {
+            if !self.is_wanted(uri) {
+                self.subscriptions.remove(uri);
+                self.of_somebody.remove(uri);
+            }
         }
-        unwanted
+        // Where nobody wants any level, none is said: a server has no word for that.
+        if gone.level.is_some() && !self.is_somebodys_level {
+            self.log_level = self.most();
+        }
+        Some(self.beyond(Some(&before)))
     }
 
     /// Whether a client that is known wants to hear of a resource.
@@ -379,168 +408,12 @@ impl Orders {
 /// The place of the level that is asked for.
 fn level(params: &Params) -> Option<usize> {
     let said: String = serde_json::from_slice(params.member("level")?).ok()?;
-    LOG_LEVELS.iter().position(|level| *level == said)
+    place(&said)
+}
+
+fn place(level: &str) -> Option<usize> {
+    LOG_LEVELS.iter().position(|known| *known == level)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn level_of(name: &str) -> Params {
-        Params::of(&json!({ "level": name })).unwrap()
-    }
-
-    /// mcp-spec 8.7.2: of a resource, or a part of it, those hear who asked for it. Where not all of
-    /// them are known, nobody can tell.
-    #[test]
-    fn who_wants_a_resource_is_told_from_who_does_not() {
-        let [one, other] = [1, 2].map(|number| Digest::new([number; 16]));
-        let mut orders = Orders::default();
-        orders.note(Giver::Known(one), "resources/subscribe", &uri("note:///a"));
-        orders.asking.push((one, "note:///b/".to_owned()));
-        let rows = [
-            ("note:///a", Some(true)),
-            ("note:///a/part", Some(true)),
-            ("note:///a#part", Some(true)),
-            ("note:///ab", None),
-            ("note:///b/part", Some(true)),
-            ("note:///c", None),
-        ];
-        for (uri, expected) in rows {
-            assert_eq!(orders.wants(one, uri), expected, "{uri}");
-            let others = expected.map(|_| false);
-            assert_eq!(orders.wants(other, uri), others, "{uri}");
-        }
-        // Somebody else wants it, and nobody knows who.
-        orders.note(Giver::All, "resources/subscribe", &uri("note:///a"));
-        assert_eq!(orders.wants(one, "note:///a"), Some(true));
-        assert_eq!(orders.wants(other, "note:///a"), None);
-        orders.note(Giver::All, "resources/unsubscribe", &uri("note:///a"));
-        assert_eq!(orders.wants(other, "note:///a"), Some(false));
-    }
-
-    fn uri(uri: &str) -> Params {
-        Params::of(&json!({ "uri": uri })).unwrap()
-    }
-
-    #[test]
-    fn what_one_client_takes_back_another_may_still_want() {
-        let [one, other] = [1, 2].map(|byte| Digest::new([byte; 16]));
-        let mut orders = Orders::default();
-        for client in [Giver::Known(one), Giver::Known(other), Giver::All] {
-            orders.note(client, "resources/subscribe", &uri("a"));
-        }
-        let back = "resources/unsubscribe";
-        assert_eq!(
-            orders.meant(Giver::Known(one), back, &uri("a")),
-            Meant::Granted
-        );
-        assert_eq!(
-            orders.meant(Giver::Known(one), back, &uri("b")),
-            Meant::AsSaid
-        );
-        orders.note(Giver::Known(one), back, &uri("a"));
-        assert!(orders.subscriptions.contains("a"));
-        assert_eq!(
-            orders.meant(Giver::Known(other), back, &uri("a")),
-            Meant::AsSaid
-        );
-        orders.note(Giver::Known(other), back, &uri("a"));
-        assert!(orders.is_empty() && orders.wishes.is_empty());
-    }
-
-    #[test]
-    fn whoever_leaves_takes_back_what_nobody_else_wants() {
-        let [one, other] = [1, 2].map(|byte| Digest::new([byte; 16]));
-        let mut orders = Orders::default();
-        for (client, wanted) in [(one, "a"), (other, "a"), (one, "b")] {
-            orders.note(Giver::Known(client), "resources/subscribe", &uri(wanted));
-        }
-        orders.note(Giver::Known(one), LEVEL, &level_of("debug"));
-        let rows = [
-            (one, vec!["b"], vec!["a"]),
-            (one, vec![], vec!["a"]),
-            (other, vec!["a"], vec![]),
-        ];
-        for (client, unwanted, left) in rows {
-            assert_eq!(orders.left(client), unwanted);
-            assert!(orders.subscriptions.iter().eq(&left), "{orders:?}");
-        }
-        assert!(orders.wishes.is_empty());
-    }
-
-    #[test]
-    fn a_session_logs_for_the_one_who_wants_most() {
-        let [one, other] = [1, 2].map(|byte| Digest::new([byte; 16]));
-        let mut orders = Orders::default();
-        for (client, said, meant, then) in [
-            (one, "info", Meant::AsSaid, "info"),
-            (other, "error", Meant::Granted, "info"),
-            (one, "alert", Meant::Level("error"), "error"),
-            (other, "debug", Meant::AsSaid, "debug"),
-            (one, "debug", Meant::AsSaid, "debug"),
-        ] {
-            assert_eq!(
-                orders.meant(Giver::Known(client), LEVEL, &level_of(said)),
-                meant,
-                "{said}"
-            );
-            orders.note(Giver::Known(client), LEVEL, &level_of(said));
-            assert_eq!(orders.log_level.as_deref(), Some(then), "{said}");
-        }
-        // Who says not who it is stands for all.
-        orders.note(Giver::All, LEVEL, &level_of("alert"));
-        assert_eq!(orders.log_level.as_deref(), Some("alert"));
-        // What is no level its server refuses.
-        assert_eq!(
-            orders.meant(Giver::Known(one), LEVEL, &level_of("loud")),
-            Meant::AsSaid
-        );
-    }
-
-    #[test]
-    fn a_session_is_told_what_it_was_not_told_before() {
-        let mut before = Orders::default();
-        before.note(Giver::All, LEVEL, &level_of("info"));
-        before.note(Giver::All, "resources/subscribe", &uri("kept"));
-        before.note(Giver::All, "resources/subscribe", &uri("gone"));
-        let mut now = before.clone();
-        now.note(Giver::All, LEVEL, &level_of("debug"));
-        now.note(Giver::All, "resources/unsubscribe", &uri("gone"));
-        now.note(Giver::All, "resources/subscribe", &uri("new"));
-        let said = |now: &Orders, told| {
-            let methods = now.beyond(told).into_iter();
-            let said = methods.map(|(method, params)| {
-                let text = String::from_utf8_lossy(params.raw()).into_owned();
-                format!("{method} {text}")
-            });
-            said.collect::<Vec<_>>()
-        };
-        assert_eq!(
-            said(&now, Some(&before)),
-            [
-                r#"logging/setLevel {"level":"debug"}"#,
-                r#"resources/unsubscribe {"uri":"gone"}"#,
-                r#"resources/subscribe {"uri":"new"}"#,
-            ]
-        );
-        assert_eq!(said(&now, None).len(), 3);
-        assert_eq!(said(&now, Some(&now)), [""; 0]);
-    }
-
-    #[test]
-    fn clients_beyond_the_limit_cost_nothing() {
-        let mut orders = Orders::default();
-        for number in 0..2 * MAX_CLIENTS {
-            let mut bytes = [0; 16];
-            bytes[..8].copy_from_slice(&number.to_le_bytes());
-            orders.note(Giver::Known(Digest::new(bytes)), LEVEL, &level_of("debug"));
-        }
-        assert_eq!(orders.wishes.len(), MAX_CLIENTS);
-        for number in 0..2 * MAX_SUBSCRIPTIONS {
-            let one = Giver::Known(Digest::new([0; 16]));
-            orders.note(one, "resources/subscribe", &uri(&number.to_string()));
-        }
-        assert_eq!(orders.subscriptions.len(), MAX_SUBSCRIPTIONS);
-    }
-}
+mod tests;

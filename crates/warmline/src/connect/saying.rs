@@ -24,7 +24,7 @@ use crate::upstream::Session;
 const AT_ONCE: usize = 8;
 
 /// An order as it is said: method and parameters.
-pub(super) type Said = (&'static str, Params);
+pub(crate) type Said = (&'static str, Params);
 
 /// Says to a session that moves in what was said to the one before, and notes what that was.
 pub(super) async fn say_again(setup: &Setup, line: &Arc<Line>) {

@@ -264,6 +264,7 @@ impl<T> Call<T> {
                 None => self.options.listener,
             },
             words: self.options.words,
+            takes_back: false,
         };
         Ok((self.target, job))
     }

@@ -6,21 +6,7 @@ use std::sync::Arc;
 use warmline_core::key::Digest;
 
 use super::{Entered, ServerHandle};
-use crate::route;
-use crate::upstream::{Listener, Whose};
-
-/// Speaks for a client that is gone.
-struct Leaving(Digest);
-
-impl Listener for Leaving {
-    fn client(&self) -> Option<Digest> {
-        Some(self.0)
-    }
-
-    fn whose(&self) -> Option<Whose> {
-        None
-    }
-}
+use crate::{call, route};
 
 impl ServerHandle {
     /// The level from which on a client session of this name wants log lines, by its place among
@@ -52,29 +38,20 @@ impl ServerHandle {
     }
 
     /// A client session of this name is over, which shared a session of this server with others.
-    /// What it alone wanted to hear of is taken back by whoever drives what is returned; the run of
-    /// this handle may end meanwhile where the session is not its own.
+    /// What it alone wanted is taken back by whoever drives what is returned; the run of this handle
+    /// may end meanwhile where the session is not its own.
     pub fn leave(&self, client: Digest) -> impl Future<Output = ()> + Send + use<> {
-        let mut server = self.clone();
-        let cell = match &self.entry {
-            Entered::Known(entry) => route::remembered(&self.caller, entry),
+        let caller = self.caller.clone();
+        let way = match &self.entry {
+            Entered::Known(entry) => {
+                route::remembered(&caller, entry).map(|cell| (Arc::clone(entry), cell))
+            },
             Entered::Bad(_) => None,
         };
-        if cell.as_ref().is_some_and(|cell| cell.key().run().is_none()) {
-            server.caller.run = None;
-        }
         async move {
-            let Some(cell) = cell else { return };
-            for uri in cell.setup().left_by(client) {
-                // No session is opened for what it would not be told anyway.
-                if cell.sessions().is_empty() {
-                    return;
-                }
-                let leaving = Arc::new(Leaving(client));
-                if let Err(error) = server.unsubscribe(&uri).listened_by(leaving).await {
-                    let server = server.name();
-                    tracing::debug!(server, %error, "a subscription was not taken back");
-                }
+            if let Some((entry, cell)) = way {
+                let unwanted = cell.setup().left_by(client);
+                call::take_back(caller, entry, cell, unwanted).await;
             }
         }
     }
