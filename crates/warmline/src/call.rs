@@ -49,8 +49,8 @@ pub(crate) use asking::{Fresh, facts, greeting, held, line, list, listed, take_a
 use asking::{whose, whose_so_far};
 use failing::Failed;
 use hearing::Hearing;
-use ordering::at_level;
 pub(crate) use ordering::take_back;
+use ordering::{AsksFor, at_level};
 use refusing::{protocol_error, unknown_tool};
 use taking::acquired;
 pub(crate) use tool_name::ToolName;
@@ -190,6 +190,8 @@ struct Way<'a> {
     held: Option<&'a Holder>,
     /// Its turn there, where calls go one after the other.
     turn: Option<SemaphorePermit<'a>>,
+    /// What it asks to hear of.
+    asks_for: Option<Box<AsksFor>>,
     counted: Option<CallUnderWay>,
 }
 
@@ -232,6 +234,7 @@ impl<'a> Way<'a> {
             want: Want::Shared,
             held: None,
             turn: None,
+            asks_for: None,
             counted,
         };
         if let Err(trouble) = allowed(caller, entry, &way.job) {
@@ -290,7 +293,7 @@ impl<'a> Way<'a> {
         }
         // After the pause: a token that was renewed meanwhile is the one that is sent.
         let epoch = route.setup().credential.as_ref().map(|it| it.epoch());
-        let _asks_for = self.asks_for(route);
+        self.asks(route);
         let hearing = Hearing::of(&self.job, self.caller.who.id, route.setup());
         let began = clock::now();
         let left = self.by.saturating_duration_since(began);

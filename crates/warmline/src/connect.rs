@@ -42,7 +42,7 @@ mod saying;
 mod starts;
 mod telling;
 
-pub(crate) use orders::{AsksFor, Giver, Meant, Orders, updated};
+pub(crate) use orders::{AskedFor, Giver, Meant, Orders, updated};
 pub(crate) use saying::Said as SaidAgain;
 
 /// Closing a session takes no longer than this, whatever the server does.

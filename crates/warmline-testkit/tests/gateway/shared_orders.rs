@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use warmline::core::policy::SessionPer;
 use warmline::{Server, Warmline};
 use warmline_gateway::{Gateway, Options};
-use warmline_testkit::{Canned, Fault, LedgerServer, Personality, Phase, Rule};
+use warmline_testkit::{Canned, Fault, LedgerServer, Moment, Personality, Phase, Rule};
 
 use super::merged_world::{NEWEST, ask};
 use super::wire::Legacy;
@@ -160,6 +160,42 @@ async fn what_a_server_could_not_be_told_is_not_said_again() {
     assert_eq!(bystander.count().await, 1, "it is a new session");
     assert_eq!(told(&world, "resources/subscribe", "uri"), [URI]);
     bystander.delete().await;
+    world.finish().await;
+}
+
+/// mcp-spec T16: a subscription that one client takes back is kept while another asks for it. When
+/// nothing comes of that, nobody wants it: the server hears so, and no later session is told of it.
+#[tokio::test]
+async fn a_subscription_is_not_kept_for_a_client_that_asked_in_vain() {
+    let world = World::new(Personality::legacy()).await;
+    let control = world.server.control();
+    let (one, other) = two(&world).await;
+    order(&one, "resources/subscribe", json!({ "uri": URI })).await;
+    let silence = Fault::Silence(Moment::AfterExecuting);
+    control.inject(Rule::new(silence).on("resources/subscribe"));
+    let asking = other.clone();
+    let in_vain = tokio::spawn(async move {
+        let params = json!({ "uri": URI });
+        let method = "resources/subscribe";
+        let ask = json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": params });
+        drop(asking.post(&ask).await);
+    });
+    let asked = || told(&world, "resources/subscribe", "uri");
+    until("the other asks for it", || asked() == [URI, URI]).await;
+    order(&one, "resources/unsubscribe", json!({ "uri": URI })).await;
+    let ended = || told(&world, "resources/unsubscribe", "uri");
+    assert_eq!(ended(), Vec::<Value>::new(), "the other may still get it");
+    let cancelled = "notifications/cancelled";
+    let give_up = json!({ "jsonrpc": "2.0", "method": cancelled, "params": { "requestId": 7 } });
+    assert_eq!(other.post(&give_up).await.status, 202);
+    until("it is taken back", || ended() == [URI]).await;
+    control.forget_sessions();
+    assert_eq!(one.count().await, 1, "it is a new session");
+    assert_eq!(asked(), [URI, URI], "nobody wants it");
+    in_vain.abort();
+    for client in [one, other] {
+        client.delete().await;
+    }
     world.finish().await;
 }
 

@@ -13,11 +13,31 @@ use warmline_core::protocol::params::Params;
 
 use super::asking::{newest, no_job};
 use super::{Answered, Job, Way, carry, kind_of};
-use crate::connect::{AsksFor, Connect, Giver, Line, Meant, Orders, SaidAgain};
+use crate::clock;
+use crate::connect::{AskedFor, Connect, Giver, Line, Meant, Orders, SaidAgain};
 use crate::engine::Caller;
 use crate::entry::Entry;
 use crate::pool::{CellOf, Lease};
 use crate::route::Route;
+
+/// A client asks for a subscription until this is dropped.
+pub(super) struct AsksFor {
+    caller: Caller,
+    entry: Arc<Entry>,
+    cell: Arc<CellOf<Connect>>,
+    what: AskedFor,
+}
+
+impl Drop for AsksFor {
+    fn drop(&mut self) {
+        let unwanted = self.cell.setup().has_asked(&self.what);
+        if !unwanted.is_empty() {
+            let (caller, entry) = (self.caller.clone(), Arc::clone(&self.entry));
+            let telling = take_back(caller, entry, Arc::clone(&self.cell), unwanted);
+            clock::spawn_if_running("take back", telling);
+        }
+    }
+}
 
 impl Way<'_> {
     /// Who gives the order, if the call is one.
@@ -36,10 +56,23 @@ impl Way<'_> {
         route.setup().meant(self.giver(route), method, params)
     }
 
-    /// What the call asks to hear of, until it is noted.
-    pub(super) fn asks_for(&self, route: &Route) -> Option<AsksFor> {
+    /// Notes what the call asks to hear of, until it is over.
+    pub(super) fn asks(&mut self, route: &Route) {
+        let Route::Held(cell) = route else { return };
+        let known = self.asks_for.as_ref();
+        if known.is_some_and(|known| Arc::ptr_eq(&known.cell, cell)) {
+            return;
+        }
         let (method, params) = (&self.job.method, &self.job.params);
-        route.setup().asks_for(self.giver(route), method, params)
+        let what = route.setup().asks_for(self.giver(route), method, params);
+        self.asks_for = what.map(|what| {
+            Box::new(AsksFor {
+                caller: self.caller.clone(),
+                entry: Arc::clone(self.entry),
+                cell: Arc::clone(cell),
+                what,
+            })
+        });
     }
 
     /// Whether the call is an order, and another session took the place of the one that answered

@@ -58,19 +58,8 @@ fn is_part_of(uri: &str, whole: &str) -> bool {
     })
 }
 
-/// A client asks for a subscription until this is dropped.
-pub(crate) struct AsksFor {
-    setup: Arc<Setup>,
-    what: (Digest, String),
-}
-
-impl Drop for AsksFor {
-    fn drop(&mut self) {
-        let mut orders = self.setup.aside().orders.lock();
-        let place = orders.asking.iter().position(|asked| *asked == self.what);
-        place.map(|place| orders.asking.swap_remove(place));
-    }
-}
+/// Who asks for updates of which resource.
+pub(crate) type AskedFor = (Digest, String);
 
 /// Who gives an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,13 +124,9 @@ impl Setup {
         }
     }
 
-    /// Notes that a client asks for updates of a resource, if the method says so.
-    pub(crate) fn asks_for(
-        self: &Arc<Self>,
-        giver: Giver,
-        method: &str,
-        params: &Params,
-    ) -> Option<AsksFor> {
+    /// Notes that a client asks for updates of a resource, if the method says so: until that is
+    /// [over](Self::has_asked).
+    pub(crate) fn asks_for(&self, giver: Giver, method: &str, params: &Params) -> Option<AskedFor> {
         let Giver::Known(client) = giver else {
             return None;
         };
@@ -150,8 +135,19 @@ impl Setup {
         }
         let what = (client, params.uri()?.into_owned());
         self.aside().orders.lock().asking.push(what.clone());
-        let setup = Arc::clone(self);
-        Some(AsksFor { setup, what })
+        Some(what)
+    }
+
+    /// A client does not ask any more, whatever came of it. Gives what has to be said to a session
+    /// where another took it back meanwhile, and nobody wants it now.
+    pub(crate) fn has_asked(self: &Arc<Self>, what: &AskedFor) -> Vec<Said> {
+        let aside = self.aside();
+        let unwanted = aside.orders.lock().asked(what);
+        if !unwanted.is_empty() {
+            aside.audience.changed();
+            self.renews();
+        }
+        unwanted
     }
 
     /// Whether a client of this key is to hear that a resource was updated: one that asked for it.
@@ -342,6 +338,20 @@ impl Orders {
         } else {
             None
         }
+    }
+
+    /// A client has asked. What another took back meanwhile was kept for it alone.
+    fn asked(&mut self, what: &AskedFor) -> Vec<Said> {
+        let place = self.asking.iter().position(|asked| asked == what);
+        place.map(|place| self.asking.swap_remove(place));
+        let (_, uri) = what;
+        let is_kept = self.is_wanted(uri) || self.of_somebody.contains(uri);
+        if is_kept || !self.subscriptions.contains(uri) {
+            return Vec::new();
+        }
+        let before = self.clone();
+        self.subscriptions.remove(uri);
+        self.beyond(Some(&before))
     }
 
     fn wish(&mut self, client: Digest) -> Option<&mut Wish> {
