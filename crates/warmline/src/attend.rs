@@ -21,7 +21,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
 use warmline_core::exchange::{Question, QuestionKind};
-use warmline_core::key::Identity;
+use warmline_core::key::{Digest, Identity};
 use warmline_core::pool::Generation;
 
 use self::repeats::{By, Repeats};
@@ -162,6 +162,13 @@ impl Audience {
         for place in self.places.lock().iter() {
             place.changed.notify_one();
         }
+    }
+
+    /// All of them: the client session that each is for, and whose it is.
+    pub(crate) fn all(&self) -> Vec<(Option<Digest>, Identity)> {
+        let places = self.places.lock();
+        let all = places.iter().map(|place| (place.ear.client(), place.who));
+        all.collect()
     }
 
     /// Whether this session took the place of another, and nobody here was told so.

@@ -262,6 +262,11 @@ impl<'a> Way<'a> {
                 lease.settle(Outcome::Gone(Why::Bug));
                 return Err(error);
             }
+            if let Err(trouble) = self.asks(&route) {
+                lease.settle(Outcome::Unused);
+                let delivery = self.so_far.delivery(Delivery::Unsent);
+                return Err(self.over(trouble, delivery));
+            }
             match self.meant(&route) {
                 Meant::AsSaid => {},
                 Meant::Level(level) => request = at_level(request, level),
@@ -293,7 +298,6 @@ impl<'a> Way<'a> {
         }
         // After the pause: a token that was renewed meanwhile is the one that is sent.
         let epoch = route.setup().credential.as_ref().map(|it| it.epoch());
-        self.asks(route);
         let hearing = Hearing::of(&self.job, self.caller.who.id, route.setup());
         let began = clock::now();
         let left = self.by.saturating_duration_since(began);

@@ -9,7 +9,7 @@ use warmline::{Server, Warmline};
 use warmline_gateway::{Gateway, Options};
 use warmline_testkit::{LedgerServer, Personality};
 
-use super::merged_world::NEWEST;
+use super::merged_world::{NEWEST, ask};
 use super::noticed::{Log, has_begun};
 use super::program::Program;
 use super::shared_orders::{order, told};
@@ -70,7 +70,7 @@ async fn a_call_without_a_session_id_hears_no_update_of_another_identity() {
     let bob = nameless(at, "bob");
     order(&alice, "resources/subscribe", json!({ "uri": ALICES })).await;
     order(&bob, "resources/subscribe", json!({ "uri": BOBS })).await;
-    let slow = call(1, "slow", json!({ "ms": 60_000 }));
+    let slow = call(1, "slow", json!({ "ms": 3000 }));
     let lasting = tokio::spawn(async move { bob.post(&slow).await });
     until("it is under way", || has_begun(&program, "slow")).await;
     assert_eq!(program.alive(), 1, "they share a session");
@@ -78,13 +78,62 @@ async fn a_call_without_a_session_id_hears_no_update_of_another_identity() {
     let change = call(1, "change_tools", json!({ "updated": updated }));
     let of_alice = Log::of(alice.post(&change).await);
     let of_bob = Log::of(lasting.await.unwrap());
-    until("Bob heard the last", || of_bob.has(TOOLS_CHANGED)).await;
-    assert_eq!(of_bob.heard(), [BOBS, TOOLS_CHANGED]);
-    until("Alice was answered", || of_alice.has("an answer")).await;
+    for log in [&of_alice, &of_bob] {
+        until("all was heard", || log.has("an answer")).await;
+    }
+    assert_eq!(of_bob.heard(), [BOBS, TOOLS_CHANGED, "an answer"]);
     assert!(of_alice.has(ALICES) && !of_alice.has(BOBS));
     gateway.stop().await;
     warm.close().await;
     program.gone().await;
+}
+
+/// mcp-spec T16: one who wants very much of a session that identities share takes nothing from the
+/// others; and whoever wants too much is told so.
+#[tokio::test]
+async fn a_client_that_wants_very_much_starves_no_other() {
+    let world = shared_world(&["alice", "bob"]).await;
+    let control = world.server.control();
+    let alice = world.greet_as_alice(PATH).await;
+    let more = vec![shown("bob")];
+    let bob = Legacy::greet_at(alice.address, PATH, NEWEST, json!({}), more).await;
+    let subscribe = async |client: &Legacy, uri: &str| {
+        ask(client, "resources/subscribe", json!({ "uri": uri })).await
+    };
+    for number in 0..1_000 {
+        let answer = subscribe(&alice, &format!("note:///{number}")).await;
+        assert_eq!(answer["result"], json!({}), "{answer}");
+    }
+    let mut heard = bob.get(None).await;
+    for uri in [BOBS, "note:///5"] {
+        order(&bob, "resources/subscribe", json!({ "uri": uri })).await;
+        until("a stream is held", || control.standing_streams() == 1).await;
+        control.update_resource(uri);
+        let news = heard.heard("notifications/resources/updated").await;
+        assert_eq!(news["params"]["uri"], uri);
+    }
+    let mut refused = Value::Null;
+    for number in 0..100 {
+        let long = format!("note:///{number}/{}", "x".repeat(100 << 10));
+        refused = subscribe(&alice, &long).await["error"].take();
+        if !refused.is_null() {
+            break;
+        }
+    }
+    assert_eq!(
+        refused["data"]["warmline"]["code"], "overloaded",
+        "{refused}"
+    );
+    let words = refused["message"].as_str().unwrap();
+    assert!(
+        words.contains("`ledger`") && words.contains("10000"),
+        "{words}"
+    );
+    order(&bob, "resources/subscribe", json!({ "uri": ALICES })).await;
+    drop(heard);
+    alice.delete().await;
+    bob.delete().await;
+    world.finish().await;
 }
 
 /// mcp-spec T16, T17: whoever sends no session id takes back nothing that another identity wants,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::json;
-use warmline_core::exchange::Request;
+use warmline_core::exchange::{Request, Trouble};
 use warmline_core::pool::{Outcome, Sharing};
 use warmline_core::protocol::params::Params;
 
@@ -57,14 +57,26 @@ impl Way<'_> {
     }
 
     /// Notes what the call asks to hear of, until it is over.
-    pub(super) fn asks(&mut self, route: &Route) {
-        let Route::Held(cell) = route else { return };
+    ///
+    /// # Errors
+    /// It is an order, and there is no room for it.
+    pub(super) fn asks(&mut self, route: &Route) -> Result<(), Trouble> {
+        let Route::Held(cell) = route else {
+            return Ok(());
+        };
         let known = self.asks_for.as_ref();
         if known.is_some_and(|known| Arc::ptr_eq(&known.cell, cell)) {
-            return;
+            return Ok(());
         }
         let (method, params) = (&self.job.method, &self.job.params);
-        let what = route.setup().asks_for(self.giver(route), method, params);
+        let (setup, giver) = (route.setup(), self.giver(route));
+        let unwanted = setup.makes_room(giver, method, params)?;
+        if !unwanted.is_empty() {
+            let (caller, entry) = (self.caller.clone(), Arc::clone(self.entry));
+            let telling = take_back(caller, entry, Arc::clone(cell), unwanted);
+            clock::spawn_if_running("take back", telling);
+        }
+        let what = setup.asks_for(giver, method, params);
         self.asks_for = what.map(|what| {
             Box::new(AsksFor {
                 caller: self.caller.clone(),
@@ -73,6 +85,7 @@ impl Way<'_> {
                 what,
             })
         });
+        Ok(())
     }
 
     /// Whether the call is an order, and another session took the place of the one that answered

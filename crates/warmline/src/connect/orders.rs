@@ -8,6 +8,8 @@
 //! clients of its identity, and for nobody else: where identities share a session it goes by its
 //! identity instead.
 
+mod room;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
@@ -22,10 +24,8 @@ use super::saying::{LEVEL, Said};
 use super::{Line, Setup};
 use crate::engine::Who;
 
-/// So many subscriptions are said again, at most.
-const MAX_SUBSCRIPTIONS: usize = 1_000;
-/// So many clients of a session are told apart, at most.
-const MAX_CLIENTS: usize = 1_000;
+/// So many subscriptions are known after a restart, at most.
+const MAX_RECORDED: usize = 1_000;
 
 /// What was said to a session.
 #[derive(Clone, Debug, Default)]
@@ -38,7 +38,9 @@ pub(crate) struct Orders {
     /// Those of them of which nobody knows all who want them.
     of_somebody: BTreeSet<String>,
     /// Who asks for one at this moment: it is theirs before the answer is here.
-    asking: Vec<(Digest, String)>,
+    asking: Vec<AskedFor>,
+    /// How many were given so far.
+    given: u64,
 }
 
 /// The resource that a notice says was updated, if it says so.
@@ -59,13 +61,18 @@ fn is_part_of(uri: &str, whole: &str) -> bool {
 }
 
 /// Who asks for updates of which resource.
-pub(crate) type AskedFor = (Digest, String);
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AskedFor {
+    client: Digest,
+    who: Identity,
+    uri: String,
+}
 
 /// Who gives an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Giver {
-    /// A client that goes by this name.
-    Known(Digest),
+    /// A client of an identity that goes by this name.
+    Known(Digest, Identity),
     /// Somebody who stands for all clients of the session.
     All,
     /// Somebody who never comes back, in a session that is not theirs: nothing of them is kept.
@@ -75,8 +82,11 @@ pub(crate) enum Giver {
 }
 
 /// What one client wants. After a restart nobody knows who wanted what was said.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Wish {
+    who: Identity,
+    /// Its last order, by its number.
+    last: u64,
     /// Its place among the levels.
     level: Option<usize>,
     uris: BTreeSet<String>,
@@ -93,7 +103,23 @@ pub(crate) enum Meant {
     Level(&'static str),
 }
 
+impl Giver {
+    /// Whether it is the client of this name.
+    fn is(self, name: Digest) -> bool {
+        matches!(self, Self::Known(known, _) if known == name)
+    }
+}
+
 impl Wish {
+    const fn of(who: Identity) -> Self {
+        Self {
+            who,
+            last: 0,
+            level: None,
+            uris: BTreeSet::new(),
+        }
+    }
+
     fn is_empty(&self) -> bool {
         self.level.is_none() && self.uris.is_empty()
     }
@@ -109,7 +135,7 @@ impl Setup {
     pub(crate) fn giver(&self, client: Option<Digest>, who: &Who) -> Giver {
         match self.name(client, who.id) {
             Some(_) if client.is_none() && !who.said.comes_back() => Giver::Passing,
-            Some(name) => Giver::Known(name),
+            Some(name) => Giver::Known(name, who.id),
             None => Giver::All,
         }
     }
@@ -127,13 +153,14 @@ impl Setup {
     /// Notes that a client asks for updates of a resource, if the method says so: until that is
     /// [over](Self::has_asked).
     pub(crate) fn asks_for(&self, giver: Giver, method: &str, params: &Params) -> Option<AskedFor> {
-        let Giver::Known(client) = giver else {
+        let Giver::Known(client, who) = giver else {
             return None;
         };
         if method != "resources/subscribe" {
             return None;
         }
-        let what = (client, params.uri()?.into_owned());
+        let uri = params.uri()?.into_owned();
+        let what = AskedFor { client, who, uri };
         self.aside().orders.lock().asking.push(what.clone());
         Some(what)
     }
@@ -213,8 +240,7 @@ impl Orders {
             self.log_level.clone_from(&others.log_level);
             self.is_somebodys_level = true;
         }
-        let room = MAX_SUBSCRIPTIONS.saturating_sub(self.subscriptions.len());
-        let uris = others.subscriptions.iter().take(room);
+        let uris = others.subscriptions.iter().take(MAX_RECORDED);
         self.subscriptions.extend(uris.clone().cloned());
         self.of_somebody.extend(uris.cloned());
     }
@@ -230,11 +256,11 @@ impl Orders {
     /// What an order means, with what others than its giver want.
     pub(super) fn meant(&self, giver: Giver, method: &str, params: &Params) -> Meant {
         match giver {
-            Giver::Known(_) | Giver::Passing => {},
+            Giver::Known(..) | Giver::Passing => {},
             Giver::All => return Meant::AsSaid,
             Giver::Nobody => return self.still_meant(method, params),
         }
-        let is_other = |who: Digest| giver != Giver::Known(who);
+        let is_other = |who| !giver.is(who);
         let others = self.wishes.iter().filter(|(who, _)| is_other(**who));
         let mut others = others.map(|(_, wish)| wish);
         match method {
@@ -242,7 +268,7 @@ impl Orders {
                 let uri = params.uri().unwrap_or_default();
                 // What another asks for at this moment is theirs before the answer is here.
                 let mut asking = self.asking.iter();
-                let is_asked_for = asking.any(|(who, asked)| is_other(*who) && *asked == *uri);
+                let is_asked_for = asking.any(|one| is_other(one.client) && one.uri == *uri);
                 let is_wanted = is_asked_for || others.any(|wish| wish.uris.contains(&*uri));
                 // Who passes by never asked for it, whoever did.
                 let is_theirs = giver != Giver::Passing || !self.subscriptions.contains(&*uri);
@@ -286,11 +312,11 @@ impl Orders {
     /// Notes one.
     pub(super) fn note(&mut self, giver: Giver, method: &str, params: &Params) {
         let client = match giver {
-            Giver::Known(client) => Some(client),
+            Giver::Known(client, who) => Some((client, who)),
             Giver::All => None,
             Giver::Passing | Giver::Nobody => return,
         };
-        let wish = client.and_then(|client| self.wish(client));
+        let wish = client.map(|client| self.wish(client));
         if method == "logging/setLevel" {
             if let Some(wish) = wish {
                 wish.level = level(params);
@@ -312,9 +338,9 @@ impl Orders {
                 self.subscriptions.remove(&*uri);
                 self.of_somebody.remove(&*uri);
             }
-        } else if self.subscriptions.len() < MAX_SUBSCRIPTIONS {
+        } else {
             let uri = uri.into_owned();
-            match client.and_then(|client| self.wish(client)) {
+            match wish {
                 Some(wish) => wish.uris.insert(uri.clone()),
                 None => self.of_somebody.insert(uri.clone()),
             };
@@ -326,7 +352,7 @@ impl Orders {
     fn wants(&self, client: Digest, uri: &str) -> Option<bool> {
         let wishes = self.wishes.iter();
         let wished = wishes.flat_map(|(who, wish)| wish.uris.iter().map(move |uri| (who, uri)));
-        let asking = self.asking.iter().map(|(who, uri)| (who, uri));
+        let asking = self.asking.iter().map(|one| (&one.client, &one.uri));
         let all = wished.chain(asking);
         let mut wanting = all.filter(|(_, wanted)| is_part_of(uri, wanted)).peekable();
         let is_wanted = wanting.peek().is_some();
@@ -344,7 +370,7 @@ impl Orders {
     fn asked(&mut self, what: &AskedFor) -> Vec<Said> {
         let place = self.asking.iter().position(|asked| asked == what);
         place.map(|place| self.asking.swap_remove(place));
-        let (_, uri) = what;
+        let uri = &what.uri;
         let is_kept = self.is_wanted(uri) || self.of_somebody.contains(uri);
         if is_kept || !self.subscriptions.contains(uri) {
             return Vec::new();
@@ -354,15 +380,23 @@ impl Orders {
         self.beyond(Some(&before))
     }
 
-    fn wish(&mut self, client: Digest) -> Option<&mut Wish> {
-        let has_room = self.wishes.len() < MAX_CLIENTS || self.wishes.contains_key(&client);
-        has_room.then(|| self.wishes.entry(client).or_default())
+    fn wish(&mut self, (client, who): (Digest, Identity)) -> &mut Wish {
+        self.given += 1;
+        let wish = self.wishes.entry(client).or_insert_with(|| Wish::of(who));
+        wish.last = self.given;
+        wish
     }
 
     /// A client is gone, and wants nothing any more. Gives what has to be said to a session that was
     /// told what was wanted before. None: it never wanted anything.
     fn left(&mut self, client: Digest) -> Option<Vec<Said>> {
         let before = self.clone();
+        self.forget(client)?;
+        Some(self.beyond(Some(&before)))
+    }
+
+    /// Nothing is wanted by a client any more.
+    fn forget(&mut self, client: Digest) -> Option<()> {
         let gone = self.wishes.remove(&client)?;
         for uri in &gone.uris {
             if !self.is_wanted(uri) {
@@ -374,12 +408,12 @@ impl Orders {
         if gone.level.is_some() && !self.is_somebodys_level {
             self.log_level = self.most();
         }
-        Some(self.beyond(Some(&before)))
+        Some(())
     }
 
     /// Whether a client that is known wants to hear of a resource.
     fn is_wanted(&self, uri: &str) -> bool {
-        let is_asked_for = self.asking.iter().any(|(_, asked)| asked == uri);
+        let is_asked_for = self.asking.iter().any(|one| one.uri == uri);
         is_asked_for || self.wishes.values().any(|wish| wish.uris.contains(uri))
     }
 
@@ -407,6 +441,11 @@ impl Orders {
             say("resources/subscribe", json!({ "uri": uri }));
         }
         all
+    }
+
+    /// Those subscriptions that a record has room for.
+    pub(super) fn recordable(self) -> Vec<String> {
+        self.subscriptions.into_iter().take(MAX_RECORDED).collect()
     }
 
     /// Whether nothing was said.

@@ -287,8 +287,8 @@ impl Connect {
             capabilities: facts.capabilities.clone(),
             server_info: facts.server_info.clone(),
             instructions: facts.instructions.clone(),
-            log_level: orders.log_level,
-            subscriptions: orders.subscriptions.into_iter().collect(),
+            log_level: orders.log_level.clone(),
+            subscriptions: orders.recordable(),
             left_state: setup.left_state.load(Ordering::Relaxed),
             untold_loss: setup.untold_loss.load(Ordering::Relaxed),
             opened_at: now,
@@ -491,8 +491,8 @@ async fn renew(setup: &Arc<Setup>, book: &Book) -> Option<Trouble> {
         return None;
     }
     let orders = setup.orders();
-    record.log_level = orders.log_level;
-    record.subscriptions = orders.subscriptions.into_iter().collect();
+    record.log_level.clone_from(&orders.log_level);
+    record.subscriptions = orders.recordable();
     record.left_state |= setup.left_state.load(Ordering::Relaxed);
     record.untold_loss = setup.has_untold_loss() || book.tells_on.load(Ordering::Relaxed);
     let began = clock::now();
