@@ -349,15 +349,16 @@ impl<'a> Telling<'a> {
         }))
     }
 
-    /// Tells whoever has no stream of their own, where this session hears for them.
-    fn fan_out(&self, listeners: &[Arc<Place>], (method, params): (&str, &[u8]), by: By) {
-        let of_a_list = method.ends_with("/list_changed");
-        let lister = listeners
-            .iter()
-            .find(|place| place.lists.load(Ordering::Relaxed));
-        if let (true, Some(lister)) = (of_a_list, lister) {
+    /// Tells whoever has no stream of their own, where this session hears for them: for one
+    /// identity, or for each of those that share it.
+    fn fan_out(&self, listeners: &[Arc<Place>], notice: (&str, &[u8]), by: By) {
+        if !notice.0.ends_with("/list_changed") {
+            return;
+        }
+        let hears_for_others = |place: &&Arc<Place>| place.lists.load(Ordering::Relaxed);
+        for lister in listeners.iter().filter(hears_for_others) {
             let attendance = &self.entry.attendance;
-            attendance.tell(lister.who, listeners, (method, params), by);
+            attendance.tell(lister.who, listeners, notice, by);
         }
     }
 

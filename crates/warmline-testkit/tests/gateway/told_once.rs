@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use warmline_testkit::{Control, Personality};
+use warmline::core::policy::SessionPer;
+use warmline::{Server, Warmline};
+use warmline_testkit::{Control, LedgerServer, Personality};
 
 use super::merged_world::ask;
 use super::noticed::Log;
 use super::wire::Legacy;
-use super::world::{World, until};
+use super::world::{LEDGER, World, known, until};
 
 const PATH: &str = "/servers/ledger/mcp";
 const RUN: &str = "/runs/together/servers/ledger/mcp";
@@ -185,6 +187,46 @@ async fn after_a_heal_of_a_session_that_is_shared_each_client_is_told_once() {
         assert_eq!(times(log, TOOLS_CHANGED), 1);
     }
     for (client, _) in &clients {
+        client.delete().await;
+    }
+    world.finish().await;
+}
+
+/// DESIGN 4, mcp-spec T32: where people share sessions, each of them hears of lists, also their
+/// clients that said something else of themselves and share a session that holds no stream.
+#[tokio::test]
+async fn a_change_in_a_session_of_all_is_told_to_the_other_clients_of_each_identity() {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let declared = Server::http(LEDGER, server.url()).session_per(SessionPer::Server);
+    let warm = Warmline::builder().server(declared).build().unwrap();
+    let world = World::around(server, warm, |options, vault| {
+        known(options, vault, &["alice", "bob"])
+    })
+    .await;
+    let control = world.server.control();
+    let mut clients = Vec::new();
+    for declares in [json!({}), json!({ "elicitation": {} })] {
+        for name in ["alice", "bob"] {
+            let shown = (
+                "Authorization".to_owned(),
+                format!("Bearer token-of-{name}"),
+            );
+            let of = declares.clone();
+            let client = Legacy::greet_with(&world, PATH, "2025-11-25", of, vec![shown]).await;
+            let log = Log::of(client.get(None).await);
+            until("it hears of lists", || {
+                say(&control, PROMPTS_CHANGED);
+                log.has(PROMPTS_CHANGED)
+            })
+            .await;
+            clients.push((client, log));
+        }
+    }
+    assert_eq!(control.sessions().len(), 2, "each is shared by two");
+    assert_eq!(control.standing_streams(), 1, "one of them is heard");
+    control.change_tools();
+    for (client, log) in clients {
+        until("each was told", || log.has(TOOLS_CHANGED)).await;
         client.delete().await;
     }
     world.finish().await;
