@@ -247,6 +247,13 @@ impl Setup {
         Some(Arc::clone(&self.aside.get()?.audience))
     }
 
+    /// Something is different for those who attend its sessions.
+    fn look_again(&self) {
+        if let Some(audience) = self.audience() {
+            audience.changed();
+        }
+    }
+
     pub(crate) fn aside(&self) -> &Aside {
         self.aside.get_or_init(Box::default)
     }

@@ -29,7 +29,7 @@ async fn pass(time: Duration) {
 }
 
 /// Lets time pass until something is true; the words say what did not come true.
-async fn pass_until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(super) async fn pass_until(what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..600 {
         if holds() {
             return;
@@ -44,7 +44,7 @@ async fn order(client: &Legacy, method: &str, params: Value) {
     assert_eq!(answer["result"], json!({}), "{answer}");
 }
 
-async fn subscribe(client: &Legacy) {
+pub(super) async fn subscribe(client: &Legacy) {
     order(client, "resources/subscribe", json!({ "uri": URI })).await;
 }
 

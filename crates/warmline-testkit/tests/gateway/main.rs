@@ -19,6 +19,7 @@ mod door_wire;
 mod exposition;
 mod flooded;
 mod going_down;
+mod led_elsewhere;
 mod legacy;
 mod legacy_streams;
 mod legacy_tickets;

@@ -145,12 +145,8 @@ impl Response {
     /// The next event with or without data; none at the end of the stream.
     pub(crate) async fn event(&mut self) -> Option<Event> {
         loop {
-            if let Some(end) = self.text.find("\n\n") {
-                let text: String = self.text.drain(..end + 2).collect();
-                match parse(&text) {
-                    Some(event) => return Some(event),
-                    None => continue,
-                }
+            if let Some(event) = self.event_that_came() {
+                return Some(event);
             }
             let piece = timeout(SOON, self.piece()).await.unwrap()?;
             self.text.push_str(&String::from_utf8(piece).unwrap());
@@ -159,11 +155,24 @@ impl Response {
 
     /// The same, however long it takes.
     pub(crate) async fn event_ever(&mut self) -> Option<Event> {
-        while !self.text.contains("\n\n") {
+        loop {
+            if let Some(event) = self.event_that_came() {
+                return Some(event);
+            }
             let piece = self.piece().await?;
             self.text.push_str(&String::from_utf8(piece).unwrap());
         }
-        self.event().await
+    }
+
+    /// The next event of what was read already; comments are none.
+    fn event_that_came(&mut self) -> Option<Event> {
+        while let Some(end) = self.text.find("\n\n") {
+            let text: String = self.text.drain(..end + 2).collect();
+            if let Some(event) = parse(&text) {
+                return Some(event);
+            }
+        }
+        None
     }
 
     /// The next message of a stream; none at its end.

@@ -17,6 +17,7 @@ use serde_json::Value;
 use tokio::sync::Notify;
 use warmline_core::code::Reason;
 use warmline_core::era::Era;
+use warmline_core::exchange::Trouble;
 
 use super::repeats::{By, LISTS, Repeats};
 use super::{Place, Telling};
@@ -24,10 +25,11 @@ use crate::call;
 use crate::clock::{self, Instant};
 use crate::connect::{Connect, Line};
 use crate::engine::Caller;
-use crate::entry::Entry;
+use crate::entry::{Entry, governing};
 use crate::pool::{CellOf, KeepAlive, Seen};
 use crate::route::{self, Route};
 use crate::run::Stay;
+use crate::servers::Declarations;
 use crate::upstream::{Facts, Notices, Stood};
 
 /// How long to wait before a server that could not be met is looked for again: twice as long each
@@ -41,11 +43,16 @@ const OPEN_AFTER: Duration = Duration::from_secs(1);
 const DENIED_FOR: Duration = Duration::from_secs(1);
 
 /// Attends on whatever key serves the caller, as long as the caller can be served.
-pub(super) async fn stand(caller: Caller, entry: Arc<Entry>, ear: Arc<dyn Notices>) {
+///
+/// Whoever would be called is who is heard: the server may be reached otherwise by now, or have been
+/// taken away and be declared again.
+pub(super) async fn stand(caller: Caller, declared: Arc<Entry>, ear: Arc<dyn Notices>) {
+    let mut declarations = Declarations::of(&caller.engine);
     let mut again_after = AGAIN_AFTER;
+    let mut before: Option<Heard> = None;
     while caller.run.as_ref().is_none_or(|run| run.is_live()) {
-        match route::route(&caller, &entry, None).await {
-            Ok(Route::Held(cell)) => {
+        match way(&caller, &declared).await {
+            Ok((entry, Route::Held(cell))) => {
                 let leg = cell.setup().leg;
                 if leg.era != Era::Legacy || !leg.keeps_session {
                     return;
@@ -54,22 +61,42 @@ pub(super) async fn stand(caller: Caller, entry: Arc<Entry>, ear: Arc<dyn Notice
                 let ear = Arc::clone(&ear);
                 let mut seat = Seat::take(&caller, Arc::clone(&entry), &cell, ear);
                 seat.known = known(&caller, &entry).await;
+                seat.tell_other_server(before.as_ref());
+                let facts = seat.known.clone();
+                before = Some(Heard { entry, facts });
                 seat.sit().await;
                 drop(seat);
                 // Its key is over; who begins it again begins another.
                 clock::sleep(OPEN_AFTER).await;
             },
             // Nothing is held that could tell anything.
-            Ok(Route::Once(_)) => return,
+            Ok((_, Route::Once(_))) => return,
             // It speaks another era; to look again would start it again.
             Err(trouble) if trouble.reason == Reason::Version => return,
             Err(trouble) => {
-                tracing::debug!(server = %entry.name, %trouble, "nobody to attend yet");
-                clock::sleep(again_after).await;
-                again_after = LONGEST_AFTER.min(again_after * 2);
+                tracing::debug!(server = %declared.name, %trouble, "nobody to attend yet");
+                let changed = clock::timeout(again_after, declarations.changed()).await;
+                again_after = match changed {
+                    Ok(()) => AGAIN_AFTER,
+                    Err(_) => LONGEST_AFTER.min(again_after * 2),
+                };
             },
         }
     }
+}
+
+/// The server that a call of this caller goes to now, and the way there.
+async fn way(caller: &Caller, declared: &Arc<Entry>) -> Result<(Arc<Entry>, Route), Trouble> {
+    let entry = governing(caller, declared)?;
+    entry.may_be_used(&caller.engine)?;
+    let route = route::route(caller, &entry, None).await?;
+    Ok((entry, route))
+}
+
+/// A server that was heard, and what it said of itself.
+struct Heard {
+    entry: Arc<Entry>,
+    facts: Option<Arc<Facts>>,
 }
 
 /// What a server that was met said of itself to anybody.
@@ -317,15 +344,18 @@ impl<'a> Seat<'a> {
     /// all who attend this session.
     fn lists_may_differ(&self, line: &Line) {
         self.entry.forget_lists();
-        let capabilities = line.facts().capabilities.clone();
-        let declared: Option<Value> = serde_json::from_slice(&capabilities).ok();
-        for list in LISTS {
-            let says_so = declared.as_ref().map(|all| &all[list]["listChanged"]);
-            if says_so != Some(&Value::Bool(true)) {
-                continue;
-            }
-            let method = format!("notifications/{list}/list_changed");
-            Telling::of(self.cell.setup()).tell(&method, b"{}", By::Ourselves);
+        for changed in changes_told_by(line.facts()) {
+            Telling::of(self.cell.setup()).tell(&changed, b"{}", By::Ourselves);
+        }
+    }
+
+    /// Another server than before is heard from now on: it has other lists than those of which the
+    /// one before said that it would tell.
+    fn tell_other_server(&self, before: Option<&Heard>) {
+        let other = before.filter(|before| !Arc::ptr_eq(&before.entry, &self.entry));
+        let facts = other.and_then(|other| other.facts.as_deref());
+        for changed in facts.into_iter().flat_map(changes_told_by) {
+            self.place.tell(&changed, b"{}", By::Ourselves);
         }
     }
 
@@ -366,6 +396,15 @@ impl<'a> Seat<'a> {
             self.cell.key().run().is_some() && setup.said.declared.declares_anything();
         may_be_asked || !setup.orders().is_empty()
     }
+}
+
+/// What a server says that it tells when a list of it changed.
+fn changes_told_by(facts: &Facts) -> impl Iterator<Item = String> + use<> {
+    let declared: Option<Value> = serde_json::from_slice(&facts.capabilities).ok();
+    LISTS.into_iter().filter_map(move |list| {
+        let says_so = &declared.as_ref()?[list]["listChanged"];
+        (*says_so == true).then(|| format!("notifications/{list}/list_changed"))
+    })
 }
 
 /// Whether a server says that it tells of changes of its lists.

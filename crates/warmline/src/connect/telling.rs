@@ -51,9 +51,7 @@ impl Connect {
                 heals,
             } => {
                 // From here on it is found where it is looked for, and not before.
-                if let Some(audience) = setup.audience() {
-                    audience.changed();
-                }
+                setup.look_again();
                 self.joined(happened, (generation, origin, took), heals);
             },
             What::SpareOpened { took } => self.shared.events.tell(Event::SpareOpened {
@@ -65,9 +63,7 @@ impl Connect {
             },
             What::Lost { generation, why } => {
                 // Who only listens to it would not notice.
-                if let Some(audience) = setup.audience() {
-                    audience.changed();
-                }
+                setup.look_again();
                 self.lost(setup, happened, generation, why);
             },
             What::Checked {
@@ -79,10 +75,9 @@ impl Connect {
             What::Breaker { scope, change } => {
                 self.breaker(&setup.entry, happened.owner, scope, change);
             },
+            What::KeyEnded => setup.look_again(),
             What::KeyForgotten => {
-                if let Some(audience) = setup.audience() {
-                    audience.changed();
-                }
+                setup.look_again();
                 self.shared.metrics.engine.keys_evicted.one_more();
             },
             What::Waiting => {},

@@ -253,6 +253,8 @@ pub(crate) enum What<'a> {
         /// What it is now.
         change: breaker::Change,
     },
+    /// A key was ended, whether or not it had sessions.
+    KeyEnded,
     /// An empty key was forgotten.
     KeyForgotten,
     /// A caller got in line.

@@ -86,6 +86,7 @@ impl<C: Connector> Pool<C> {
     pub(crate) fn end(&self, cell: &Arc<CellOf<C>>, why: Why) {
         self.table.let_go(cell);
         cell.tell(Event::Ended(why));
+        cell.happened(What::KeyEnded);
     }
 
     /// Ends one session of a key, as an operator wants it: the key goes on with another.
