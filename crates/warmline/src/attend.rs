@@ -26,9 +26,10 @@ use warmline_core::pool::Generation;
 
 use self::repeats::{By, Repeats};
 use crate::clock;
-use crate::connect::{Setup, updated};
+use crate::connect::{Connect, Line, Setup, updated};
 use crate::engine::Caller;
 use crate::entry::Entry;
+use crate::pool::Seen;
 use crate::sync::Mutex;
 use crate::upstream::{Asked, Notices, Roomy, Speaker, Whose, concerns_all};
 
@@ -80,6 +81,8 @@ impl Default for Attendance {
 pub(crate) struct Audience {
     places: Mutex<Vec<Arc<Place>>>,
     asked: AtomicUsize,
+    /// The session that is heard for all of them.
+    heard: Mutex<Weak<Line>>,
     /// The session that they were told last took the place of another; it may be an older one.
     replaced_by: AtomicU32,
 }
@@ -169,6 +172,22 @@ impl Audience {
         let places = self.places.lock();
         let all = places.iter().map(|place| (place.ear.client(), place.who));
         all.collect()
+    }
+
+    /// The session to be heard for all who attend: one, however many the key has, and the same for
+    /// as long as it serves. So one that comes beside it takes no place, and what was ordered is
+    /// told once.
+    fn heard_of(&self, mut sessions: Vec<Seen<Connect>>) -> Option<Seen<Connect>> {
+        let mut heard = self.heard.lock();
+        let is_heard = |seen: &Seen<Connect>| {
+            let is_it = Arc::as_ptr(&seen.session) == heard.as_ptr();
+            is_it && seen.is_usable && seen.session.retired().is_none()
+        };
+        // Else the newest, which no other takes the place of soon.
+        sessions.sort_by_key(|seen| (is_heard(seen), seen.generation));
+        let seen = sessions.pop()?;
+        *heard = Arc::downgrade(&seen.session);
+        Some(seen)
     }
 
     /// Whether this session took the place of another, and nobody here was told so.

@@ -121,7 +121,7 @@ impl State {
     }
 
     /// Whether callers may still come to it.
-    pub(super) const fn is_usable(&self) -> bool {
+    pub const fn is_usable(&self) -> bool {
         matches!(self, Self::Idle | Self::Leased { .. })
     }
 

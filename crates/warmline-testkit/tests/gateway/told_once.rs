@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 use warmline::core::policy::SessionPer;
 use warmline::{Server, Warmline};
 use warmline_testkit::{Control, LedgerServer, Personality};
 
 use super::merged_world::ask;
 use super::noticed::Log;
-use super::wire::Legacy;
+use super::wire::{Legacy, call};
 use super::world::{LEDGER, World, known, until};
 
 const PATH: &str = "/servers/ledger/mcp";
@@ -230,4 +231,52 @@ async fn a_change_in_a_session_of_all_is_told_to_the_other_clients_of_each_ident
         client.delete().await;
     }
     world.finish().await;
+}
+
+/// mcp-spec T32: a session that is opened beside others, because all of them are busy, takes the
+/// place of none: no list is another.
+#[tokio::test]
+async fn one_more_session_of_a_key_is_no_change_of_lists() {
+    let world = one_each().await;
+    let (control, ledger) = (world.server.control(), world.server.ledger());
+    let client = world.greet_as_alice(PATH).await;
+    client.count().await;
+    let log = Log::of(client.get(None).await);
+    until("it is listened to", || control.standing_streams() == 1).await;
+    let calls = at_once(&client, 3);
+    until("all are under way", || ledger.begun("slow") == 3).await;
+    assert_eq!(control.sessions().len(), 3);
+    until("it is heard", || {
+        say(&control, PROMPTS_CHANGED);
+        log.has(PROMPTS_CHANGED)
+    })
+    .await;
+    assert!(!log.has(TOOLS_CHANGED), "{:?}", log.heard());
+    assert_eq!(control.standing_streams(), 1);
+    calls.into_iter().for_each(|call| call.abort());
+    client.delete().await;
+    world.finish().await;
+}
+
+/// A world of Alice's whose calls have a session each.
+async fn one_each() -> World {
+    let server = LedgerServer::start(Personality::legacy()).unwrap();
+    let declared = Server::http(LEDGER, server.url()).session_per(SessionPer::Identity);
+    let warm = Warmline::builder().server(declared).build().unwrap();
+    World::around(server, warm, |options, vault| {
+        known(options, vault, &["alice"])
+    })
+    .await
+}
+
+/// So many calls that do not end by themselves.
+fn at_once(client: &Legacy, many: i64) -> Vec<JoinHandle<()>> {
+    let calling = |id| {
+        let client = client.clone();
+        tokio::spawn(async move {
+            let slow = call(id, "slow", json!({ "ms": 60_000 }));
+            drop(client.post(&slow).await);
+        })
+    };
+    (1..=many).map(calling).collect()
 }

@@ -189,14 +189,14 @@ impl<'a> Seat<'a> {
                 true => stay.or_else(|| self.stay()),
                 false => None,
             };
-            let newest = self.newest();
-            if !self.is_needed(newest.as_ref(), before.as_ref()) {
+            let heard = self.heard();
+            if !self.is_needed(heard.as_ref(), before.as_ref()) {
                 // Whoever has nothing to hear on hears for nobody.
                 self.entry.attendance.disclaim(&self.place);
                 self.place.changed.notified().await;
                 continue;
             }
-            let Some(seen) = newest else {
+            let Some(seen) = heard else {
                 self.open(opening.take(stood_for)).await;
                 stood_for = Duration::ZERO;
                 continue;
@@ -233,7 +233,7 @@ impl<'a> Seat<'a> {
                 Some(Stood::Over) => {
                     self.entry.attendance.disclaim(&self.place);
                     self.check(seen).await;
-                    if self.newest().is_some() {
+                    if self.heard().is_some() {
                         self.open(opening.take(stood_for)).await;
                     }
                 },
@@ -278,7 +278,7 @@ impl<'a> Seat<'a> {
         let wait = after + after.mul_f64(fastrand::f64() / 4.0);
         let by = clock::after(wait);
         let is_there = || {
-            self.newest()
+            self.heard()
                 .is_some_and(|seen| seen.session.retired().is_none())
         };
         while clock::timeout_at(by, self.place.changed.notified())
@@ -323,11 +323,11 @@ impl<'a> Seat<'a> {
 
     /// Waits until another session serves the key, or until then.
     async fn until_replaced(&self, line: &Arc<Line>, by: Option<Instant>) {
-        let is_newest = || {
-            let newest = self.newest();
-            newest.is_some_and(|newest| Arc::ptr_eq(&newest.session, line))
+        let is_heard = || {
+            let heard = self.heard();
+            heard.is_some_and(|heard| Arc::ptr_eq(&heard.session, line))
         };
-        while is_newest() {
+        while is_heard() {
             let changed = self.place.changed.notified();
             match by {
                 None => changed.await,
@@ -359,15 +359,16 @@ impl<'a> Seat<'a> {
         }
     }
 
-    fn newest(&self) -> Option<Seen<Connect>> {
-        let sessions = self.cell.sessions().into_iter();
-        sessions.max_by_key(|seen| seen.generation)
+    /// The session that is heard here.
+    fn heard(&self) -> Option<Seen<Connect>> {
+        let audience = &self.cell.setup().aside().audience;
+        audience.heard_of(self.cell.sessions())
     }
 
     /// Whether a session is needed, and a stream of it. Where there is none, one is missing only if
     /// there was one, if somebody comes back to it, or if nobody else hears of lists.
-    fn is_needed(&self, newest: Option<&Seen<Connect>>, before: Option<&Before>) -> bool {
-        match (newest, before) {
+    fn is_needed(&self, heard: Option<&Seen<Connect>>, before: Option<&Before>) -> bool {
+        match (heard, before) {
             (Some(seen), _) => self.needs_stream(seen.session.facts()),
             (None, Some(before)) => self.needs_stream(&before.facts),
             (None, None) => self.cell.setup().is_missed() || self.needs_first(),

@@ -102,6 +102,8 @@ pub(crate) struct Seen<C: Connector> {
     pub(crate) expires: Option<Tick>,
     /// How many send on it.
     pub(crate) leases: u32,
+    /// Whether callers may still come to it.
+    pub(crate) is_usable: bool,
 }
 
 /// What became of a question for a session.
@@ -167,6 +169,7 @@ impl<C: Connector> CellOf<C> {
                 used: core.used(),
                 expires: core.expires(),
                 leases: core.state().senders(),
+                is_usable: core.state().is_usable(),
             })
         };
         inside.slots.iter().filter_map(seen).collect()
