@@ -272,8 +272,14 @@ impl<'a> Way<'a> {
                 Meant::Level(level) => request = at_level(request, level),
                 Meant::Granted => return Ok(self.granted(&route, lease)),
             }
+            let ordered = self.ordered_so_far(&route);
             match self.attempt(&route, lease, request).await {
-                Step::Over(result) => return result,
+                Step::Over(result) => {
+                    if let Some(ordered) = ordered {
+                        self.tell_siblings(&route, &ordered).await;
+                    }
+                    return result;
+                },
                 Step::Again(back) => request = back,
             }
         }

@@ -1,12 +1,13 @@
 //! A list that changed is told once to each client, whichever sessions tell of it; and it is told.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use warmline::core::policy::SessionPer;
 use warmline::{Server, Warmline};
-use warmline_testkit::{Control, LedgerServer, Personality};
+use warmline_testkit::{Control, LedgerServer, Personality, Phase};
 
 use super::merged_world::ask;
 use super::noticed::Log;
@@ -253,6 +254,41 @@ async fn one_more_session_of_a_key_is_no_change_of_lists() {
     .await;
     assert!(!log.has(TOOLS_CHANGED), "{:?}", log.heard());
     assert_eq!(control.standing_streams(), 1);
+    calls.into_iter().for_each(|call| call.abort());
+    client.delete().await;
+    world.finish().await;
+}
+
+/// mcp-spec 5.5.1: a key with several sessions is one to its clients. What is ordered while some of
+/// them are busy is known to all of them, so it is heard whichever of them is listened to.
+#[tokio::test]
+async fn an_order_is_known_to_all_sessions_of_a_key() {
+    let world = one_each().await;
+    let (control, ledger) = (world.server.control(), world.server.ledger());
+    let client = world.greet_as_alice(PATH).await;
+    let log = Log::of(client.get(None).await);
+    let calls = at_once(&client, 3);
+    until("all are under way", || ledger.begun("slow") == 3).await;
+    subscribe(&client).await;
+    let wanted = json!({ "level": "error" });
+    let answer = ask(&client, "logging/setLevel", wanted).await;
+    assert_eq!(answer["result"], json!({}), "{answer}");
+    until("one is listened to", || control.standing_streams() == 1).await;
+    control.update_resource(LAST);
+    until("it is heard", || log.has(LAST)).await;
+    let answer = ask(&client, "resources/unsubscribe", json!({ "uri": LAST })).await;
+    assert_eq!(answer["result"], json!({}), "{answer}");
+    let all: BTreeSet<_> = control.sessions().into_iter().collect();
+    for method in [
+        "resources/subscribe",
+        "logging/setLevel",
+        "resources/unsubscribe",
+    ] {
+        let said = ledger.entries().into_iter();
+        let said = said.filter(|entry| entry.phase == Phase::Received && entry.method == method);
+        let to: BTreeSet<_> = said.filter_map(|entry| entry.session).collect();
+        assert_eq!(to, all, "{method}");
+    }
     calls.into_iter().for_each(|call| call.abort());
     client.delete().await;
     world.finish().await;

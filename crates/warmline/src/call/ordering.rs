@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::future;
 use serde_json::json;
 use warmline_core::exchange::{Request, Trouble};
 use warmline_core::pool::{Outcome, Sharing};
@@ -17,7 +18,7 @@ use crate::clock;
 use crate::connect::{AskedFor, Connect, Giver, Line, Meant, Orders, SaidAgain};
 use crate::engine::Caller;
 use crate::entry::Entry;
-use crate::pool::{CellOf, Lease};
+use crate::pool::{CellOf, Lease, Seen};
 use crate::route::Route;
 
 /// A client asks for a subscription until this is dropped.
@@ -99,6 +100,27 @@ impl Way<'_> {
             && self.held.is_none()
             && is_only_one
             && newest(cell).is_some_and(|newest| !Arc::ptr_eq(&newest.session, answered))
+    }
+
+    /// What was ordered before the call, if it is an order and its key has several sessions.
+    pub(super) fn ordered_so_far(&self, route: &Route) -> Option<Box<Orders>> {
+        let setup = route.setup();
+        let is_one_of_several = setup.sharing() == Some(Sharing::OneEach) && self.held.is_none();
+        let is_order = Orders::are_given_by(&self.job.method);
+        (is_one_of_several && is_order).then(|| Box::new(setup.orders()))
+    }
+
+    /// Says what is ordered since then to the other sessions of the key: whichever of them is heard,
+    /// or has the next call, knows it as one that comes later does.
+    pub(super) async fn tell_siblings(&self, route: &Route, before: &Orders) {
+        let sessions = route.cell().map(CellOf::sessions).unwrap_or_default();
+        let is_other = |seen: &Seen<Connect>| {
+            seen.is_usable && Some(seen.generation.number()) != self.generation
+        };
+        let others = sessions.into_iter().filter(is_other);
+        let telling = others.map(|seen| route.setup().tells(seen.session, before));
+        // On the heap: it is seldom, and every call would have room for it.
+        Box::pin(future::join_all(telling)).await;
     }
 
     /// What is asked for is so already, because somebody else wants it.

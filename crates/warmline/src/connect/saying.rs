@@ -1,7 +1,9 @@
-//! Saying orders again: to a session that takes the place of the one that was told.
+//! Saying orders again: to a session that takes the place of the one that was told, and to those
+//! beside it.
 //!
 //! Asked by: whoever moves a session in, before anybody gets it, and once more when it is there:
-//! an order may have been answered by the old session meanwhile.
+//! an order may have been answered by the old session meanwhile; and by calls that gave an order to
+//! one of several sessions.
 //!
 //! A session works also if what is said again gets no answer. So all of it has one limit together,
 //! and what could not be said is told in one line of the log.
@@ -16,7 +18,7 @@ use warmline_core::exchange::{Ending, Patience, Request, Trouble};
 use warmline_core::pool::Sharing;
 use warmline_core::protocol::params::Params;
 
-use super::{Line, Setup};
+use super::{Line, Orders, Setup};
 use crate::clock;
 use crate::upstream::Session;
 
@@ -34,6 +36,16 @@ pub(super) async fn say_again(setup: &Setup, line: &Arc<Line>) {
     }
     say(setup, line, orders.beyond(None)).await;
     setup.has_told(line, orders);
+}
+
+impl Setup {
+    /// Says to a session beside the one that was told what was ordered since then.
+    pub(crate) async fn tells(&self, line: Arc<Line>, before: &Orders) {
+        let missed = self.orders().beyond(Some(before));
+        if !missed.is_empty() {
+            say(self, &line, missed).await;
+        }
+    }
 }
 
 /// Says to a session that is there now, in the background, what was ordered while it moved in.
@@ -89,7 +101,7 @@ async fn say(setup: &Setup, session: &Session, all: Vec<Said>) {
         let unsaid = count - said;
         let server = &setup.entry.name;
         let trouble = trouble.map(|trouble| trouble.to_string());
-        tracing::warn!(%server, unsaid, late, trouble, "not said again to the new session");
+        tracing::warn!(%server, unsaid, late, trouble, "not said to another session");
     }
 }
 
