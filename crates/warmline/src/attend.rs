@@ -24,8 +24,8 @@ use warmline_core::exchange::{Question, QuestionKind};
 use warmline_core::key::{Digest, Identity};
 use warmline_core::pool::Generation;
 
-use self::repeats::{By, Repeats};
-use crate::clock;
+use self::repeats::{By, LISTS, Repeats, list_of};
+use crate::clock::{self, Instant};
 use crate::connect::{Connect, Line, Setup, updated};
 use crate::engine::Caller;
 use crate::entry::Entry;
@@ -64,6 +64,10 @@ pub(crate) struct Attendance {
     numbers: AtomicU64,
     /// Who opens a session for somebody who only listens has one.
     openings: Semaphore,
+    /// When each list was last said to be another, by any session.
+    changed: Mutex<[Option<Instant>; LISTS.len()]>,
+    /// Since when there is anybody to attend.
+    since: Instant,
 }
 
 impl Default for Attendance {
@@ -72,6 +76,8 @@ impl Default for Attendance {
             places: Mutex::default(),
             numbers: AtomicU64::new(0),
             openings: Semaphore::new(MAX_OPENINGS),
+            changed: Mutex::default(),
+            since: clock::now(),
         }
     }
 }
@@ -114,6 +120,22 @@ impl Place {
 }
 
 impl Attendance {
+    /// Notes that a list changed, if a notice says so: somebody may be away.
+    fn note(&self, method: &str) {
+        if let Some(list) = list_of(method)
+            && let Some(changed) = self.changed.lock().get_mut(list)
+        {
+            *changed = Some(clock::now());
+        }
+    }
+
+    /// The lists that were said to be others since then.
+    fn changed_since(&self, then: Instant) -> impl Iterator<Item = &'static str> + use<> {
+        let changed = *self.changed.lock();
+        let all = LISTS.into_iter().zip(changed);
+        all.filter_map(move |(list, at)| (at? >= then).then_some(list))
+    }
+
     /// Takes the part of the one who hears of lists, if nobody has it.
     fn claim(&self, place: &Place) -> bool {
         let places = self.places.lock();
@@ -337,6 +359,8 @@ impl<'a> Telling<'a> {
 
     /// Tells all who attend, and those who hear of lists by one of them. Gives the former.
     fn tell(&self, method: &str, params: &[u8], by: By) -> Vec<Arc<Place>> {
+        // Before it is known who listens: whoever comes from now on looks for it.
+        self.entry.attendance.note(method);
         let listeners = self.listeners(method, params);
         for place in &listeners {
             place.tell(method, params, by);
@@ -436,7 +460,13 @@ impl Drop for OpenQuestion {
     }
 }
 
-/// Attends for a caller until what is given back is dropped.
-pub(crate) fn attend(caller: Caller, entry: Arc<Entry>, ear: Arc<dyn Notices>) -> Attending {
-    Attending(clock::spawn("attend", seat::stand(caller, entry, ear)))
+/// Attends for a caller until what is given back is dropped. Who was there before says since when
+/// it is away.
+pub(crate) fn attend(
+    caller: Caller,
+    entry: Arc<Entry>,
+    (ear, away): (Arc<dyn Notices>, Option<Instant>),
+) -> Attending {
+    let standing = seat::stand(caller, entry, ear, away);
+    Attending(clock::spawn("attend", standing))
 }

@@ -22,6 +22,7 @@ use warmline_core::protocol::params::Params;
 
 use crate::attend::{self, Attending};
 use crate::call::{self, Fresh};
+use crate::clock::Instant;
 use crate::engine::{Caller, Undeclared};
 use crate::entry::{Entry, Said, governing};
 use crate::error::{Error, Result};
@@ -382,8 +383,18 @@ impl ServerHandle {
     /// was subscribed to on it, or that somebody comes back to, is opened again, and the next call
     /// is told what was lost.
     pub fn attend(&self, ear: Arc<dyn Notices>) -> Option<Attending> {
+        self.attends(ear, None)
+    }
+
+    /// The same for somebody who attended before and was away since then: what was said meanwhile
+    /// of lists is told at once.
+    pub fn attend_again(&self, ear: Arc<dyn Notices>, since: Instant) -> Option<Attending> {
+        self.attends(ear, Some(since))
+    }
+
+    fn attends(&self, ear: Arc<dyn Notices>, away: Option<Instant>) -> Option<Attending> {
         let entry = self.entry().ok()?;
-        Some(attend::attend(self.caller.clone(), entry, ear))
+        Some(attend::attend(self.caller.clone(), entry, (ear, away)))
     }
 
     /// Whether a session is held for this caller, and its id where the server issued one. Asking

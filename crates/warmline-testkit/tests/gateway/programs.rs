@@ -12,7 +12,7 @@ use warmline_gateway::{Gateway, Options};
 use super::census::until;
 use super::modern::wire as modern;
 use super::program::Program;
-use super::wire::{Legacy, call};
+use super::wire::{Legacy, Response, call};
 
 const PATH: &str = "/servers/child/mcp";
 const NEWEST: &str = "2025-11-25";
@@ -157,6 +157,60 @@ async fn a_program_for_all_runs_once_and_others_stay_private() {
         let processes = if per.is_some() { 1 } else { clients.len() };
         until("no other is left", || program.alive() == processes).await;
         for client in &clients {
+            client.delete().await;
+        }
+        gateway.stop().await;
+        warm.close().await;
+        program.gone().await;
+    }
+}
+
+/// What is told on a stream of this client, from where it broke or from now on; once nobody else
+/// reads it.
+async fn taken(client: &Legacy, last: Option<&str>) -> Response {
+    loop {
+        let stream = client.get(last).await;
+        if stream.status != 409 {
+            assert_eq!(stream.status, 200);
+            return stream;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// mcp-spec T32: a program says nothing twice, and is not held up while a client is away. Who takes
+/// its stream up where it broke is told that a list changed meanwhile.
+#[tokio::test]
+async fn a_list_of_a_program_that_changed_is_told_to_who_comes_back() {
+    const CHANGED: &str = "notifications/tools/list_changed";
+    for path in ["/runs/r/servers/child/mcp", "/runs/r/mcp"] {
+        let program = Program::ledger(&["--personality", "legacy"]);
+        let (warm, gateway) = gateway_of(program.declared("child")).await;
+        let at = gateway.address();
+        let client = Legacy::greet_at(at, path, NEWEST, json!({}), Vec::new()).await;
+        let other = "/runs/r/servers/child/mcp";
+        let other = Legacy::greet_at(at, other, NEWEST, json!({}), Vec::new()).await;
+        other.count().await;
+        let mut stream = client.get(None).await;
+        let first = stream.event().await.unwrap().id.unwrap();
+        drop(stream);
+        // It is not read any more, and another one is: only that is told.
+        let mut meanwhile = taken(&client, None).await;
+        let telling = async {
+            loop {
+                other.call("change_tools", json!({})).await;
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::select! {
+            _ = meanwhile.heard(CHANGED) => {},
+            () = telling => {},
+        }
+        drop(meanwhile);
+        let mut again = taken(&client, Some(&first)).await;
+        let missed = again.heard(CHANGED).await;
+        assert_eq!(missed["method"], CHANGED);
+        for client in [client, other] {
             client.delete().await;
         }
         gateway.stop().await;

@@ -102,7 +102,7 @@ impl Lately {
 }
 
 /// Which list a notice says has changed, by its place.
-fn list_of(method: &str) -> Option<usize> {
+pub(super) fn list_of(method: &str) -> Option<usize> {
     let list = method.strip_prefix("notifications/")?;
     let list = list.strip_suffix("/list_changed")?;
     LISTS.iter().position(|known| *known == list)

@@ -46,7 +46,12 @@ const DENIED_FOR: Duration = Duration::from_secs(1);
 ///
 /// Whoever would be called is who is heard: the server may be reached otherwise by now, or have been
 /// taken away and be declared again.
-pub(super) async fn stand(caller: Caller, declared: Arc<Entry>, ear: Arc<dyn Notices>) {
+pub(super) async fn stand(
+    caller: Caller,
+    declared: Arc<Entry>,
+    ear: Arc<dyn Notices>,
+    mut away: Option<Instant>,
+) {
     let mut declarations = Declarations::of(&caller.engine);
     let mut again_after = AGAIN_AFTER;
     let mut before: Option<Heard> = None;
@@ -62,6 +67,9 @@ pub(super) async fn stand(caller: Caller, declared: Arc<Entry>, ear: Arc<dyn Not
                 let mut seat = Seat::take(&caller, Arc::clone(&entry), &cell, ear);
                 seat.known = known(&caller, &entry).await;
                 seat.tell_other_server(before.as_ref());
+                if let Some(away) = away.take() {
+                    seat.tell_missed(away);
+                }
                 let facts = seat.known.clone();
                 before = Some(Heard { entry, facts });
                 seat.sit().await;
@@ -359,6 +367,18 @@ impl<'a> Seat<'a> {
         }
     }
 
+    /// Somebody is back: others were told meanwhile that lists changed, or there is another server.
+    fn tell_missed(&self, away: Instant) {
+        let attendance = &self.entry.attendance;
+        let is_other = attendance.since > away;
+        let facts = self.known.as_deref().filter(|_| is_other);
+        let others = facts.into_iter().flat_map(changes_told_by);
+        let changed = attendance.changed_since(away).map(change_of);
+        for changed in others.chain(changed) {
+            self.place.tell(&changed, b"{}", By::Ourselves);
+        }
+    }
+
     /// The session that is heard here.
     fn heard(&self) -> Option<Seen<Connect>> {
         let audience = &self.cell.setup().aside().audience;
@@ -404,8 +424,13 @@ fn changes_told_by(facts: &Facts) -> impl Iterator<Item = String> + use<> {
     let declared: Option<Value> = serde_json::from_slice(&facts.capabilities).ok();
     LISTS.into_iter().filter_map(move |list| {
         let says_so = &declared.as_ref()?[list]["listChanged"];
-        (*says_so == true).then(|| format!("notifications/{list}/list_changed"))
+        (*says_so == true).then(|| change_of(list))
     })
+}
+
+/// How it is told that a list changed.
+fn change_of(list: &str) -> String {
+    format!("notifications/{list}/list_changed")
 }
 
 /// Whether a server says that it tells of changes of its lists.

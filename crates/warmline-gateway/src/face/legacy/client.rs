@@ -11,13 +11,14 @@ use http::header::HeaderValue;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tokio::sync::Notify;
+use warmline::clock::{self, Instant};
 use warmline::core::code::Reason;
 use warmline::core::era::Version;
 use warmline::core::exchange::{QuestionKind, Trouble};
 use warmline::core::key::Digest;
 use warmline::core::protocol::headers::SESSION_ID;
 use warmline::core::protocol::params::Params;
-use warmline::{Attending, Run, ServerHandle, clock};
+use warmline::{Attending, Run, ServerHandle};
 
 use super::asking::{Questions, StandingEar};
 use super::gathering::Missed;
@@ -391,8 +392,7 @@ impl Client {
         if let Some(hears) = hears
             && hears.run.as_deref() == run
         {
-            let ear = Arc::<StandingEar>::clone(&hears.ear);
-            hears.attending = server.attend(ear);
+            hears.attending = attend(server, &hears.ear, None);
         }
     }
 
@@ -464,12 +464,18 @@ pub(super) struct AtTheStream {
 
 impl AtTheStream {
     /// What this server says in that run outside any call is heard on the stream.
-    pub(super) fn hear(&self, run: Option<&str>, ear: Arc<StandingEar>, server: &ServerHandle) {
+    /// Who takes the stream up says since when nobody read it.
+    pub(super) fn hear(
+        &self,
+        run: Option<&str>,
+        (ear, away): (Arc<StandingEar>, Option<Instant>),
+        server: &ServerHandle,
+    ) {
         let mut standing = self.client.standing.lock();
         if let Some(at) = standing.as_mut()
             && at.holder == self.holder
         {
-            let attending = server.attend(Arc::<StandingEar>::clone(&ear));
+            let attending = attend(server, &ear, away);
             at.hears = Some(Hears {
                 run: run.map(Box::from),
                 ear,
@@ -486,6 +492,19 @@ impl Drop for AtTheStream {
         let left = standing.take_if(|at| at.holder == self.holder);
         drop(standing);
         drop(left);
+    }
+}
+
+/// Hears a server, by somebody who is new or was away since then.
+pub(super) fn attend(
+    server: &ServerHandle,
+    ear: &Arc<StandingEar>,
+    away: Option<Instant>,
+) -> Option<Attending> {
+    let ear = Arc::<StandingEar>::clone(ear);
+    match away {
+        Some(since) => server.attend_again(ear, since),
+        None => server.attend(ear),
     }
 }
 

@@ -17,11 +17,12 @@ use http::request::Parts;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use warmline::clock::{self, Instant};
 use warmline::upstream::Notices as _;
-use warmline::{Attending, Code, List, ServerHandle, clock};
+use warmline::{Attending, Code, List, ServerHandle};
 
 use super::asking::StandingEar;
-use super::client::Client;
+use super::client::{Client, attend};
 use super::merged;
 use crate::Shared;
 use crate::door::limits::NO_BURDEN;
@@ -101,7 +102,12 @@ impl Drop for Gathering {
 }
 
 impl Gathering {
-    pub(super) fn begin(visit: &Visit<'_>, client: &Arc<Client>, ear: Arc<StandingEar>) -> Self {
+    /// Who takes a stream up says since when nobody read it.
+    pub(super) fn begin(
+        visit: &Visit<'_>,
+        client: &Arc<Client>,
+        (ear, away): (Arc<StandingEar>, Option<Instant>),
+    ) -> Self {
         let place = Place {
             shared: Arc::clone(visit.shared),
             subject: visit.subject.clone(),
@@ -111,7 +117,10 @@ impl Gathering {
             client: Arc::clone(client),
             ear,
         };
-        Self(clock::spawn("gather", async move { place.stay().await }))
+        Self(clock::spawn(
+            "gather",
+            async move { place.stay(away).await },
+        ))
     }
 }
 
@@ -136,22 +145,22 @@ struct Place {
 }
 
 impl Place {
-    async fn stay(&self) {
+    async fn stay(&self, away: Option<Instant>) {
         let mut changes = Changes::of(&self.shared);
-        let mut attended = self.attend();
+        let mut attended = self.attend(away);
         let mut looking = pin!(self.look_for_missed());
         loop {
             tokio::select! {
                 () = changes.next() => {
                     // One that is reached otherwise now is another, though its name is the same.
                     drop(attended);
-                    attended = self.attend();
+                    attended = self.attend(None);
                     self.announce();
                 },
                 // Its servers are reached in another run of the same name.
                 () = self.client.run_anew.notified() => {
                     drop(attended);
-                    attended = self.attend();
+                    attended = self.attend(None);
                 },
                 never = &mut looking => match never {},
             }
@@ -166,11 +175,11 @@ impl Place {
     }
 
     /// Attends all servers that are there.
-    fn attend(&self) -> Vec<Attending> {
+    fn attend(&self, away: Option<Instant>) -> Vec<Attending> {
         let members = self.members().into_iter();
         let reached = members.filter_map(|member| member.reached.ok());
-        let ear = || Arc::<StandingEar>::clone(&self.ear);
-        reached.filter_map(|server| server.attend(ear())).collect()
+        let attend = |server| attend(&server, &self.ear, away);
+        reached.filter_map(attend).collect()
     }
 
     /// Looks for servers that were missed, each for itself: one that hangs holds up no other.

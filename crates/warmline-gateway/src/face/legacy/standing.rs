@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use http::header::HeaderValue;
 use http::{Response, StatusCode};
+use warmline::clock::{self, Instant};
 use warmline::core::key::Digest;
 use warmline::core::protocol::headers::LAST_EVENT_ID;
 
@@ -71,9 +72,13 @@ fn go_on(
             let flow = flow().primed(already(prime(visit, client)));
             visit.watched(flow).response()
         },
-        Kind::Standing => match client.stand(stream, &lane) {
-            Some(at) => stand(visit, client, &lane, at, flow(), Prime::No),
-            None => taken(),
+        Kind::Standing => {
+            // Whoever reads it still is heard for until now.
+            let away = lane.resting().unwrap_or_else(clock::now);
+            match client.stand(stream, &lane) {
+                Some(at) => stand(visit, client, (&lane, Some(away)), at, flow()),
+                None => taken(),
+            }
         },
     }
 }
@@ -99,25 +104,25 @@ fn begin(visit: &Visit<'_>, client: &Arc<Client>, whose: Digest) -> Response<Bod
     };
     hold(visit, client, (whose, stream), &lane, Kind::Standing);
     let flow = Flow::after(0, Arc::clone(&lane), manner(stream));
-    stand(visit, client, &lane, at, flow, prime(visit, client))
+    let flow = flow.primed(prime(visit, client));
+    stand(visit, client, (&lane, None), at, flow)
 }
 
 fn stand(
     visit: &Visit<'_>,
     client: &Arc<Client>,
-    lane: &Arc<Lane>,
+    (lane, away): (&Arc<Lane>, Option<Instant>),
     at: AtTheStream,
     flow: Flow,
-    prime: Prime,
 ) -> Response<Body> {
     if *visit.shared.stopping.borrow() {
         lane.end(None);
     }
     let ear = Arc::new(StandingEar::new(client, lane));
     let reading = Reading(Arc::clone(lane));
-    let flow = flow.primed(prime).until(visit.turned_out());
+    let flow = flow.until(visit.turned_out());
     if visit.target.server.is_none() {
-        let gathering = Gathering::begin(visit, client, ear);
+        let gathering = Gathering::begin(visit, client, (ear, away));
         return flow.holding((gathering, reading, at)).response();
     }
     let run = match named_run(visit, None) {
@@ -127,7 +132,7 @@ fn stand(
     match client.way(visit, None) {
         Ok(way) => {
             let run = run.as_deref().or(client.run.as_deref());
-            at.hear(run, ear, &way.server);
+            at.hear(run, (ear, away), &way.server);
             flow.holding((reading, at)).response()
         },
         Err(refusal) => {
