@@ -1,5 +1,6 @@
 //! Standing streams that somebody still reads, whatever comes to an end around them.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -7,7 +8,7 @@ use tempfile::TempDir;
 use warmline::core::policy::SessionPer;
 use warmline::store::FileStore;
 use warmline::{Server, Warmline};
-use warmline_testkit::{LedgerServer, Personality};
+use warmline_testkit::{Canned, Fault, LedgerServer, Personality, Rule};
 
 use super::wire::{Legacy, Response, request};
 use super::world::{LEDGER, World, known, until};
@@ -143,6 +144,44 @@ async fn the_end_of_one_client_makes_no_other_deaf() {
         of_second.heard(TOOLS_CHANGED).await;
         drop(of_first);
         second.delete().await;
+        world.finish().await;
+    }
+}
+
+/// mcp-spec T32: a session whose stream cannot be had at this moment hears of lists for nobody:
+/// another of the same identity tries meanwhile.
+#[tokio::test]
+async fn a_stream_that_cannot_be_had_keeps_nobody_from_another() {
+    for status in [409, 503] {
+        let world = World::of_alice(Personality::legacy()).await;
+        let (control, ledger) = (world.server.control(), world.server.ledger());
+        let busy = Fault::Reply(Canned::new(status, "not now"));
+        world.server.inject(Rule::new(busy).on("GET").always());
+        let clients = [
+            world.greet_as_alice(PATH).await,
+            world.greet_as_alice(PATH).await,
+        ];
+        let mut streams = Vec::new();
+        for client in &clients {
+            client.count().await;
+            streams.push(client.get(None).await);
+        }
+        until("both were asked for one", || {
+            let asked = ledger.entries().into_iter();
+            let asked = asked.filter(|entry| entry.method == "GET");
+            let by: BTreeSet<_> = asked.filter_map(|entry| entry.session).collect();
+            by.len() == 2
+        })
+        .await;
+        control.clear();
+        until("one is held", || control.standing_streams() == 1).await;
+        control.change_tools();
+        for mut stream in streams {
+            stream.heard(TOOLS_CHANGED).await;
+        }
+        for client in clients {
+            client.delete().await;
+        }
         world.finish().await;
     }
 }

@@ -131,6 +131,11 @@ struct Before {
     facts: Arc<Facts>,
 }
 
+/// The same time and up to a quarter more, so that many do not come at once.
+fn spread(time: Duration) -> Duration {
+    time + time.mul_f64(fastrand::f64() / 4.0)
+}
+
 /// How often something was tried in vain, as the pause before it is tried again.
 struct Pause {
     first: Duration,
@@ -190,6 +195,7 @@ impl<'a> Seat<'a> {
         let mut before: Option<Before> = None;
         let mut stay: Option<Stay> = None;
         let (mut denied, mut opening) = (Pause::new(DENIED_FOR), Pause::new(OPEN_AFTER));
+        let mut failing = Pause::new(OPEN_AFTER);
         let mut stood_for = Duration::ZERO;
         while self.cell.is_live() {
             // What somebody wants of a session of their own keeps their run from resting.
@@ -219,27 +225,29 @@ impl<'a> Seat<'a> {
             let epoch = self.credential_epoch();
             let stood = self.listen(&line).await;
             stood_for = began.elapsed();
+            let Some(stood) = stood else { continue };
+            // Another of the same identity may hear meanwhile.
+            self.entry.attendance.disclaim(&self.place);
             match stood {
-                None => {},
-                Some(Stood::Denied) => {
-                    self.entry.attendance.disclaim(&self.place);
+                Stood::Denied => {
                     self.renew(epoch).await;
                     let pause = clock::after(denied.take(stood_for));
                     self.until_replaced(&line, Some(pause)).await;
                 },
-                // Another session may have one, or another of the same identity.
-                Some(Stood::Never) => {
-                    self.entry.attendance.disclaim(&self.place);
+                Stood::Failing => {
+                    let pause = clock::after(spread(failing.take(stood_for)));
+                    self.until_replaced(&line, Some(pause)).await;
+                },
+                // Another session may have one.
+                Stood::Never => {
                     self.until_replaced(&line, None).await;
                 },
                 // The server may have forgotten the session, or have no stream for it.
-                Some(Stood::Doubtful) => {
-                    self.entry.attendance.disclaim(&self.place);
+                Stood::Doubtful => {
                     self.check(seen).await;
                     self.until_replaced(&line, None).await;
                 },
-                Some(Stood::Over) => {
-                    self.entry.attendance.disclaim(&self.place);
+                Stood::Over => {
                     self.check(seen).await;
                     if self.heard().is_some() {
                         self.open(opening.take(stood_for)).await;
@@ -283,8 +291,7 @@ impl<'a> Seat<'a> {
     /// Has a session opened after a while, unless there is one by then. One that cannot be had is
     /// asked for again later.
     async fn open(&self, after: Duration) {
-        let wait = after + after.mul_f64(fastrand::f64() / 4.0);
-        let by = clock::after(wait);
+        let by = clock::after(spread(after));
         let is_there = || {
             self.heard()
                 .is_some_and(|seen| seen.session.retired().is_none())

@@ -121,6 +121,8 @@ pub(crate) enum Stood {
     Doubtful,
     /// The server wants to see another credential.
     Denied,
+    /// It could not be had this time.
+    Failing,
     /// This session is over.
     Over,
 }
@@ -216,7 +218,8 @@ impl LegacyHttp {
     }
 
     /// Holds the standing stream, and opens it again where it breaks, as long as this session has
-    /// one. Whoever asked is told when it is open again and what was said meanwhile is lost.
+    /// one and it can be had. Whoever asked is told when it is open again and what was said meanwhile
+    /// is lost.
     ///
     /// # Cancel safety
     /// Dropping it lets the stream go.
@@ -230,8 +233,14 @@ impl LegacyHttp {
         loop {
             let begun = clock::now();
             self.begin_listening(Wanted::Held);
-            if let Some(stood) = self.until_ended(listening, &missed).await {
+            let mut was_open = false;
+            let ended = self.until_ended(listening, &missed, &mut was_open).await;
+            if let Some(stood) = ended {
                 return stood;
+            }
+            // Another session may have one meanwhile.
+            if !was_open {
+                return Stood::Failing;
             }
             // A stream that lasted is opened again soon; one that does not is asked for less often.
             pause = if begun.elapsed() > pause {
@@ -244,7 +253,12 @@ impl LegacyHttp {
     }
 
     /// Waits for the end of the stream; says how it went where none follows.
-    async fn until_ended(&self, listening: &Listening, missed: &impl Fn()) -> Option<Stood> {
+    async fn until_ended(
+        &self,
+        listening: &Listening,
+        missed: &impl Fn(),
+        was_open: &mut bool,
+    ) -> Option<Stood> {
         loop {
             let mut turned = pin!(listening.turned.notified());
             // From here on nothing that turns is overlooked.
@@ -252,6 +266,7 @@ impl LegacyHttp {
             if self.standing.retired().is_some() {
                 return Some(Stood::Over);
             }
+            *was_open |= listening.is_open();
             if listening.is_open() && listening.missed.swap(false, Ordering::Relaxed) {
                 missed();
             }
