@@ -10,9 +10,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use url::Url;
 use warmline_core::code::Code;
 
-use crate::config::public_url;
 use crate::upstream::server::Server;
 
 mod duration;
@@ -504,12 +504,11 @@ fn effective<T: Group>(values: &T, origins: &Origins) -> Vec<Effective> {
     T::TABLE.iter().map(one).collect()
 }
 
-/// A value for people. Of settings only URLs have room for a secret: in a password or a query. What
-/// stands in their path tells apart who is trusted.
+/// A value for people. Of settings only URLs have room for a secret.
 fn public(value: Value) -> Value {
-    let shown = |text: String| match text.contains("://") && text.contains(['@', '?', '#']) {
-        true => public_url(&text),
-        false => text,
+    let shown = |text: String| match text.split_once("://") {
+        Some((scheme, _)) => without_secrets(&text).unwrap_or_else(|| format!("{scheme}://…")),
+        None => text,
     };
     match value {
         Value::Text(text) => Value::Text(shown(text)),
@@ -522,6 +521,25 @@ fn public(value: Value) -> Value {
         | Value::Path(_)
         | Value::Address(_) => value,
     }
+}
+
+/// A URL without user, password, query and fragment, and as it is where it has none of them. What
+/// stands in its path tells apart who is trusted. None if it is no URL.
+fn without_secrets(text: &str) -> Option<String> {
+    let mut url = Url::parse(text).ok()?;
+    let is_struck = url.query().is_some() || url.fragment().is_some();
+    let is_named = !url.username().is_empty() || url.password().is_some();
+    if !is_struck && !is_named {
+        return Some(text.to_owned());
+    }
+    url.set_query(None);
+    url.set_fragment(None);
+    if is_named {
+        url.set_username("").ok()?;
+        url.set_password(None).ok()?;
+    }
+    let rest = if is_struck { "?…" } else { "" };
+    Some(format!("{url}{rest}"))
 }
 
 fn hinted(error: ConfigError, hint: Option<String>) -> ConfigError {
