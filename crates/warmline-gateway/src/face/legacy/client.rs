@@ -221,7 +221,13 @@ impl Client {
             return Err(Refusal::NoSession);
         }
         let client = Arc::new(Self::new(visit, Some(ticket)));
-        Ok(clients.keep(shown, client))
+        let kept = clients.keep(shown, client);
+        // Its end may have come between the two: one of both sees the other.
+        if clients.has_ended(&kept) {
+            clients.forget(shown);
+            return Err(Refusal::NoSession);
+        }
+        Ok(kept)
     }
 
     /// Begins a client session.

@@ -80,8 +80,13 @@ impl Clients {
     /// A client session is over.
     pub(super) fn end(&self, ticket: &HeaderValue, name: Digest) {
         self.ended.lock().add(name);
-        self.busy.pin().remove(ticket);
+        self.forget(ticket);
         self.streams.forget(name);
+    }
+
+    /// Nobody is found by this ticket any more.
+    pub(super) fn forget(&self, ticket: &HeaderValue) {
+        self.busy.pin().remove(ticket);
     }
 
     /// Whether a client ended its session.
