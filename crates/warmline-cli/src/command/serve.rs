@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
 
 use warmline::config::ConfigError;
@@ -49,8 +50,11 @@ pub(super) async fn run(typed: &args::Serve, report: &Report) -> Outcome<u8> {
         tell_caution(&caution, report);
         None
     });
-    let listening = kept.listen(log_lost, report).await;
-    let gateway = listening.map_err(|problem| as_typed(problem, typed))?;
+    let listening = kept.listen_unless_told(log_lost, report, &mut reading, &mut signals);
+    let listening = listening.await;
+    let Some(gateway) = listening.map_err(|problem| as_typed(problem, typed))? else {
+        return Ok(stopping::stop_unbegun(&kept.warm, drain, &mut signals).await);
+    };
     let announced = Announced {
         scheme: kept.settings.scheme(),
         address: gateway.address(),
@@ -81,6 +85,26 @@ fn standing(gateway: &Gateway, so: impl Fn(ServerState) -> bool) -> Vec<String> 
 }
 
 impl Kept {
+    /// Listens, once every required server answered; nothing where somebody says to stop meanwhile.
+    async fn listen_unless_told(
+        &self,
+        log_lost: Option<Arc<Counter>>,
+        report: &Report,
+        reading: &mut Rereading,
+        signals: &mut Signals,
+    ) -> Outcome<Option<Gateway>> {
+        let mut listening = pin!(self.listen(log_lost, report));
+        loop {
+            tokio::select! {
+                gateway = listening.as_mut() => return gateway.map(Some),
+                told = signals.next() => match told {
+                    Told::Stop => return Ok(None),
+                    Told::Reload => reading.begin(),
+                },
+            }
+        }
+    }
+
     async fn listen(&self, log_lost: Option<Arc<Counter>>, report: &Report) -> Outcome<Gateway> {
         let mut options = Options::of(&self.settings, &self.accesses, &self.tokens)?;
         options.log_lost = log_lost;

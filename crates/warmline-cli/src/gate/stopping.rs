@@ -118,6 +118,21 @@ pub(crate) async fn stop(
     cuts.told(stopped)
 }
 
+/// Stops what has not begun to listen: nobody has a call there that could be cut. A second signal
+/// stops waiting. The number is the exit code.
+pub(crate) async fn stop_unbegun(warm: &Warmline, ceilings: Ceilings, signals: &mut Signals) -> u8 {
+    let steps = Steps::within(ceilings.drain);
+    let stopped = tokio::select! {
+        () = warm.close_now(steps.to_close) => "stopped before it began",
+        () = signals.stop() => {
+            close_at_once(warm).await;
+            "stopped at once, before it began"
+        },
+    };
+    tracing::info!("{stopped}");
+    0
+}
+
 /// Waits until it was noticed and for calls, cuts those that are left, and closes everything.
 async fn ended(
     gateway: &Gateway,

@@ -2,8 +2,10 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::process::Stdio;
+use std::time::Duration;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use warmline_testkit::personality::Personality;
 use warmline_testkit::{Fault, LedgerServer, Moment, Rule};
@@ -160,6 +162,45 @@ fn no_program_outlives_the_gateway() {
                 let told = serving.ended(&warmline);
                 let left = processes_of(mark);
                 assert_eq!((told.exit, left), (0, 0), "{mark}: {told}");
+            });
+        }
+    });
+}
+
+/// reliability O1, O1b: a gateway that still waits for a server without which it does not begin is
+/// stopped like one that listens, and its programs with it.
+#[test]
+fn a_gateway_that_waits_for_a_required_server_stops_when_it_is_told() {
+    std::thread::scope(|scope| {
+        for (mark, signals) in [
+            ("mark-of-a-term", &[Signal::TERM][..]),
+            ("mark-of-an-int", &[Signal::INT]),
+            ("mark-of-one-more-signal", &[Signal::TERM, Signal::INT]),
+        ] {
+            scope.spawn(move || {
+                let warmline = Warmline::new();
+                // It says nothing, and heeds no signal to end.
+                let script = "trap '' TERM; while :; do sleep 1; done";
+                let command = ["sh", "-c", script, mark];
+                let text = format!("[servers.silent]\nrequired = true\ncommand = {command:?}\n");
+                warmline.write_user("warmline.toml", &text);
+                let words = ["serve", "--json", "--listen", "127.0.0.1:0"];
+                let mut command = warmline.command(&words);
+                command.stdout(Stdio::piped()).stderr(Stdio::piped());
+                let child = command.spawn().unwrap();
+                until("the program runs", || processes_of(mark) == 1);
+                let told_at = warmline::clock::now();
+                for signal in signals {
+                    kill_process(Pid::from_child(&child), *signal).unwrap();
+                }
+                let told = warmline.told(&child.wait_with_output().unwrap());
+                let left = processes_of(mark);
+                assert_eq!((told.exit, left), (0, 0), "{mark}: {told}");
+                assert!(told.stderr.contains("before it began"), "{mark}: {told}");
+                assert!(
+                    told_at.elapsed() < Duration::from_secs(24),
+                    "{mark}: {told}"
+                );
             });
         }
     });
