@@ -2,12 +2,14 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
+use parking_lot::Mutex;
 use warmline::clock;
 
 use crate::admin::EventLines;
@@ -22,7 +24,7 @@ pub(crate) enum Body {
     /// All of it at once: JSON, unless its headers say otherwise.
     Whole(Option<Bytes>),
     /// Events, as they come.
-    Events(Box<Flow>),
+    Events(Arc<Mutex<Flow>>),
     /// Lines about what happens, as they come.
     Lines(Box<EventLines>),
     /// All that comes down to a client of the 2024-11-05 transport.
@@ -38,11 +40,18 @@ impl Body {
     pub(crate) fn held_in(self, room: impl FnOnce() -> ReplyRoom) -> Self {
         match self {
             Self::Whole(Some(bytes)) if is_large(&bytes) => Self::Whole(Some(room().held(bytes))),
-            Self::Events(mut flow) => {
-                flow.hold_in(room());
+            Self::Events(flow) => {
+                flow.lock().hold_in(room());
                 Self::Events(flow)
             },
             Self::Empty | Self::Whole(_) | Self::Lines(_) | Self::Told(_) => self,
+        }
+    }
+
+    /// Lets the call behind it go on, whether or not anybody reads.
+    pub(crate) fn drive(&self, cx: &mut Context<'_>) {
+        if let Self::Events(flow) = self {
+            flow.lock().drive(cx);
         }
     }
 }
@@ -59,6 +68,7 @@ impl http_body::Body for Body {
             Self::Empty => Poll::Ready(None),
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Self::Events(flow) => flow
+                .lock()
                 .poll_events(cx)
                 .map(|events| events.map(|events| Ok(Frame::data(events)))),
             Self::Lines(lines) => lines.poll_lines(cx),

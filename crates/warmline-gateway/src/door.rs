@@ -22,6 +22,7 @@ mod worded;
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,7 +40,7 @@ use warmline::clock;
 
 use self::limits::Connected;
 pub use self::limits::Limits;
-use self::pace::{Answering, Paced, Turns};
+use self::pace::{Paced, Turns};
 use self::refusing::{
     Refusal, closing, foreign, no_such_run, not_let_in, not_there, note_nobody, parting, reason_of,
     too_late, too_many_strangers, two_credentials, unclear, unreadable,
@@ -241,13 +242,14 @@ async fn serve<I>(
     });
     let (telling, told) = (Arc::clone(&shared), Arc::clone(&turns));
     let service = service_fn(move |request| {
-        let (shared, (turn, bounds)) = (Arc::clone(&shared), turns.begin());
+        let (shared, turns) = (Arc::clone(&shared), Arc::clone(&turns));
+        let (turn, bounds) = turns.begin();
         async move {
             let answer = match unclear(&shared, &request, bounds, peer) {
                 Some(refusal) => refusal,
                 None => answer_behind(&shared, request, (peer, opens)).await,
             };
-            Ok::<_, Infallible>(answer.map(|body| Answering::new(body, turn)))
+            Ok::<_, Infallible>(answer.map(|body| turns.answer(body, turn)))
         }
     });
     let mut builder = http1::Builder::new();
@@ -260,10 +262,10 @@ async fn serve<I>(
     let connection = builder.serve_connection(TokioIo::new(socket), service);
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
+        ended = driven(connection.as_mut(), &told) => ended,
         () = stopped(&mut stopping), if !is_late => {
             connection.as_mut().graceful_shutdown();
-            connection.await
+            driven(connection.as_mut(), &told).await
         },
     };
     if let Err(error) = ended {
@@ -272,6 +274,15 @@ async fn serve<I>(
         }
         tracing::debug!(?peer, %error, "a connection ended badly");
     }
+}
+
+/// A connection, and the call that is answered on it.
+async fn driven<C: Future>(mut connection: Pin<&mut C>, turns: &Turns) -> C::Output {
+    std::future::poll_fn(|cx| {
+        turns.drive(cx);
+        connection.as_mut().poll(cx)
+    })
+    .await
 }
 
 /// Waits until nothing new is taken.

@@ -1,8 +1,10 @@
 //! A call on its way back to its client: as JSON where nothing else comes, as events where
 //! something does, or where the server itself answers with events.
 //!
-//! Asked by: the faces, with a call that nobody has driven yet. The response itself drives it:
-//! there is no task of its own until a client leaves a call that goes on without it.
+//! Asked by: the faces, with a call that nobody has driven yet. Whoever carries the response to its
+//! client drives it, also while that client reads nothing: a call ends when it is over, and not when
+//! somebody wants to know. There is no task of its own until a client leaves a call that goes on
+//! without it.
 
 use std::fmt;
 use std::future::Future;
@@ -14,6 +16,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
+use parking_lot::Mutex;
 use tokio::time::Sleep;
 use warmline::clock;
 
@@ -42,7 +45,7 @@ pub(crate) struct Ended {
     pub(crate) message: Bytes,
 }
 
-/// A call that is driven by its response.
+/// A call that is driven by whoever carries its response.
 pub(crate) type Calling = Pin<Box<dyn Future<Output = Ended> + Send>>;
 
 /// A call, with what its request takes up until it is over.
@@ -239,7 +242,7 @@ impl Flow {
 
     /// The response that writes the events.
     pub(crate) fn response(self) -> Response<Body> {
-        events(Body::Events(Box::new(self)))
+        events(Body::Events(Arc::new(Mutex::new(self))))
     }
 
     fn poll_first(
@@ -273,16 +276,23 @@ impl Flow {
         }
     }
 
+    /// Lets the call go on. Events are asked for only while their client takes them; the end of a
+    /// call waits for nobody.
+    pub(crate) fn drive(&mut self, cx: &mut Context<'_>) {
+        let Some(borne) = &mut self.call else { return };
+        if let Poll::Ready(ended) = borne.call.as_mut().poll(cx) {
+            self.call = None;
+            self.lane.end(Some(ended.message));
+        } else if self.lane.poll_cancelled(cx).is_ready() {
+            // Dropping it cancels it.
+            self.call = None;
+        }
+    }
+
     /// The next events, ready to be written; none at the end of the stream.
     pub(crate) fn poll_events(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         if let Some(piece) = self.rest.next(self.room.as_ref()) {
             return Poll::Ready(Some(piece));
-        }
-        if let Some(borne) = &mut self.call
-            && let Poll::Ready(ended) = borne.call.as_mut().poll(cx)
-        {
-            self.call = None;
-            self.lane.end(Some(ended.message));
         }
         if let Some(until) = &mut self.until
             && until.as_mut().poll(cx).is_ready()

@@ -59,29 +59,45 @@ impl Stage {
         }
         let told = self.serving.ended(&self.warmline);
         let answers = calling.map(|calling| calling.join().unwrap());
-        let audit = std::fs::read_to_string(self.warmline.work().join("audit")).unwrap();
-        let audit = audit
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap());
-        let calls = audit.filter(|line: &Value| line["method"] == "tools/call");
-        (answers.into(), told, self.server, calls.collect())
+        let calls = calls_of(&self.warmline);
+        (answers.into(), told, self.server, calls)
     }
+}
+
+/// What the audit says of calls.
+fn calls_of(warmline: &Warmline) -> Vec<Value> {
+    let audit = std::fs::read_to_string(warmline.work().join("audit")).unwrap();
+    let audit = audit
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap());
+    let calls = audit.filter(|line: &Value| line["method"] == "tools/call");
+    calls.collect()
+}
+
+/// A call, of which nothing is read yet.
+fn asked(address: &str, path: &str, params: &Value) -> TcpStream {
+    let body = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params });
+    let body = body.to_string();
+    let mut socket = TcpStream::connect(address).unwrap();
+    let accept = match params.get("_meta") {
+        Some(_) => "application/json, text/event-stream",
+        None => "application/json",
+    };
+    write!(
+        socket,
+        "POST {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
+         Accept: {accept}\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
+    socket
 }
 
 /// The answer to a call that takes longer than any test.
 fn answered(address: &str, path: &str) -> Value {
     let params = json!({ "name": "slow", "arguments": { "ms": 120_000 } });
-    let body = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params });
-    let body = body.to_string();
-    let mut socket = TcpStream::connect(address).unwrap();
-    write!(
-        socket,
-        "POST {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
-         Accept: application/json\r\nContent-Type: application/json\r\n\
-         Content-Length: {}\r\n\r\n{body}",
-        body.len()
-    )
-    .unwrap();
+    let mut socket = asked(address, path, &params);
     let mut said = String::new();
     socket.read_to_string(&mut said).unwrap();
     let (_, body) = said.split_once("\r\n\r\n").unwrap_or_default();
@@ -130,6 +146,32 @@ fn calls_that_outlast_the_stop_are_told_that_nobody_knows() {
 fn a_second_signal_tells_every_call_before_it_ends() {
     let stage = Stage::set("");
     all_was_told(stage.stopped_by(&[Signal::TERM, Signal::INT]));
+}
+
+/// reliability O1b: a call whose client reads nothing of it is cut like any other, counted once, and
+/// has its line in the log and in the audit.
+#[test]
+fn a_call_of_which_nothing_is_read_is_cut_when_the_time_is_over() {
+    let stage = Stage::set("[limits]\ndrain = '3s'\n");
+    let base = stage.serving.base();
+    let address = base.strip_prefix("http://").unwrap();
+    let reports = json!({ "steps": 400, "bytes": 100_000, "pause_ms": 0 });
+    let meta = json!({ "progressToken": "mine" });
+    let params = json!({ "name": "progress", "arguments": reports, "_meta": meta });
+    let unread = asked(address, PATHS[1], &params);
+    until("the call is done", || {
+        stage.server.ledger().executions("progress") == 1
+    });
+    stage.serving.tell(Signal::TERM);
+    let told = stage.serving.ended(&stage.warmline);
+    assert_eq!(told.exit, 3, "{told}");
+    assert!(told.stderr.contains(r#""cut":1"#), "{told}");
+    assert!(told.stderr.contains("call failed"), "{told}");
+    let audit = calls_of(&stage.warmline);
+    assert_eq!(audit.len(), 1, "{audit:?}");
+    assert_eq!(audit[0]["delivery"], "unknown", "{audit:?}");
+    assert_eq!(audit[0]["code"], "draining", "{audit:?}");
+    drop(unread);
 }
 
 /// P33, reliability O1b: a program that heeds neither the end of its input nor a signal is killed,

@@ -9,13 +9,14 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 use warmline::clock::{self, Instant};
@@ -23,6 +24,7 @@ use warmline::clock::{self, Instant};
 use super::Limits;
 use super::framing::Framing;
 use crate::body::Body;
+use crate::flow::Flow;
 
 /// Requests of one connection: how many came, and how many have no whole answer yet.
 #[derive(Debug, Default)]
@@ -33,6 +35,8 @@ pub(crate) struct Turns {
     refused: AtomicBool,
     /// The first that is not to be believed, where there is one.
     doubtful: AtomicUsize,
+    /// What is being answered with, where that is a stream.
+    flow: Mutex<Weak<Mutex<Flow>>>,
 }
 
 /// What the bytes of a request say of where it ends.
@@ -56,6 +60,22 @@ impl Turns {
             _ => Bounds::Doubtful,
         };
         (Turn(Arc::clone(self)), bounds)
+    }
+
+    /// A request is answered with this.
+    pub(crate) fn answer(&self, body: Body, turn: Turn) -> Answering {
+        if let Body::Events(flow) = &body {
+            *self.flow.lock() = Arc::downgrade(flow);
+        }
+        Answering { body, _turn: turn }
+    }
+
+    /// Lets the call behind an answer go on. Its body is not asked while its client takes nothing.
+    pub(crate) fn drive(&self, cx: &mut Context<'_>) {
+        let flow = self.flow.lock().upgrade();
+        if let Some(flow) = flow {
+            flow.lock().drive(cx);
+        }
     }
 
     /// The head of a request could not be read, and its client was told.
@@ -82,12 +102,6 @@ impl Drop for Turn {
 pub(crate) struct Answering {
     body: Body,
     _turn: Turn,
-}
-
-impl Answering {
-    pub(crate) const fn new(body: Body, turn: Turn) -> Self {
-        Self { body, _turn: turn }
-    }
 }
 
 impl http_body::Body for Answering {

@@ -57,6 +57,7 @@ mod streamed;
 mod told_once;
 mod tracing_context;
 mod turned_out;
+mod unread;
 mod verbatim;
 mod who;
 mod who_handed;
