@@ -5,6 +5,7 @@
 //! them, the size of its body. Only then a face reads it.
 
 mod framing;
+pub(crate) mod leaving;
 pub(crate) mod limits;
 mod pace;
 mod reading;
@@ -38,6 +39,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use warmline::clock;
 
+use self::leaving::OnItsWay;
 use self::limits::Connected;
 pub use self::limits::Limits;
 use self::pace::{Paced, Turns};
@@ -261,11 +263,12 @@ async fn serve<I>(
         .max_header_size(limits.head);
     let connection = builder.serve_connection(TokioIo::new(socket), service);
     let mut connection = std::pin::pin!(connection);
+    let mut leaving = OnItsWay::of(&telling.leaving);
     let ended = tokio::select! {
-        ended = driven(connection.as_mut(), &told) => ended,
+        ended = driven(connection.as_mut(), &told, &mut leaving) => ended,
         () = stopped(&mut stopping), if !is_late => {
             connection.as_mut().graceful_shutdown();
-            driven(connection.as_mut(), &told).await
+            driven(connection.as_mut(), &told, &mut leaving).await
         },
     };
     if let Err(error) = ended {
@@ -277,10 +280,16 @@ async fn serve<I>(
 }
 
 /// A connection, and the call that is answered on it.
-async fn driven<C: Future>(mut connection: Pin<&mut C>, turns: &Turns) -> C::Output {
+async fn driven<C: Future>(
+    mut connection: Pin<&mut C>,
+    turns: &Turns,
+    leaving: &mut OnItsWay<'_>,
+) -> C::Output {
     std::future::poll_fn(|cx| {
         turns.drive(cx);
-        connection.as_mut().poll(cx)
+        let ended = connection.as_mut().poll(cx);
+        leaving.is(turns.has_an_answer_to_leave());
+        ended
     })
     .await
 }

@@ -392,6 +392,11 @@ impl Lane {
         told || state.form == Form::Stream
     }
 
+    /// Whether nothing more comes, other than what is held.
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.lock().phase == Phase::Over
+    }
+
     /// Whether the client gave the call up.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.0.lock().phase == Phase::Cancelled

@@ -51,6 +51,7 @@ use crate::audit::Audit;
 pub use crate::audit::AuditOptions;
 use crate::door::Acceptor;
 use crate::door::Faults;
+use crate::door::leaving::Leaving;
 use crate::door::limits::Gate;
 pub use crate::door::{Limits, Resource, TlsFiles};
 use crate::face::legacy::clients::{self, Clients};
@@ -161,6 +162,7 @@ pub(crate) struct Shared {
     pub(crate) options: Options,
     pub(crate) terms: Current,
     pub(crate) gate: Arc<Gate>,
+    pub(crate) leaving: Leaving,
     pub(crate) audit: Option<Audit>,
     pub(crate) clients: Clients,
     pub(crate) talks: Talks,
@@ -333,6 +335,17 @@ impl Gateway {
         self.stop.send_replace(true);
     }
 
+    /// How many answers are on their way to clients that have yet to take all of them.
+    pub fn answers_leaving(&self) -> u64 {
+        self.shared.leaving.answers()
+    }
+
+    /// Says that calls under way are cut: what their clients are told of that is no answer that
+    /// [`Gateway::answers_leaving`] counts.
+    pub fn calls_are_cut(&self) {
+        self.shared.leaving.count_no_more();
+    }
+
     /// Ends when no connection is left, after [`Gateway::drain`].
     pub async fn drained(&self) {
         // What all connections share hears of the end as well, and is there until we are not.
@@ -388,6 +401,7 @@ impl Shared {
         Self {
             terms: Current::new(&options, address, &warm),
             gate: Arc::new(Gate::new(options.limits)),
+            leaving: Leaving::default(),
             audit: None,
             clients: Clients::default(),
             talks: Talks::default(),

@@ -188,5 +188,5 @@ async fn speak(pipe: Pipe, left: &Left<'_>, steps: &Steps) -> u8 {
         cuts
     };
     let ((), cuts) = tokio::join!(speaking, closing);
-    cuts.told("ended")
+    cuts.told("ended", 0)
 }

@@ -20,7 +20,7 @@ use crate::report::text::count;
 const TO_CLOSE: Duration = Duration::from_secs(5);
 /// The same for whoever does not wait.
 const TO_CLOSE_AT_ONCE: Duration = Duration::from_secs(2);
-/// How long answers that are written already may take to leave.
+/// How long clients have to take what they are told when their calls are cut.
 const TO_LEAVE: Duration = Duration::from_secs(1);
 /// How often calls under way are counted.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -69,9 +69,10 @@ impl<'w> Cuts<'w> {
         calls_under_way(self.warm) + unknown
     }
 
-    /// Tells how many there were. The number is the exit code.
-    pub(crate) fn told(&self, stopped: &str) -> u8 {
-        let cut = self.number();
+    /// Tells how many there were, with so many answers that did not leave. The number is the exit
+    /// code.
+    pub(crate) fn told(&self, stopped: &str, answers: u64) -> u8 {
+        let cut = self.number() + answers;
         tracing::info!(cut, "{stopped}");
         if cut == 0 { 0 } else { CUT }
     }
@@ -88,7 +89,7 @@ pub(crate) async fn stop(
     let steps = Steps::within(ceilings.drain);
     let calls_by = clock::after(steps.for_calls);
     let warm = gateway.warm().clone();
-    let under_way = calls_under_way(&warm);
+    let under_way = calls_under_way(&warm) + gateway.answers_leaving();
     let seconds = steps.for_calls.as_secs();
     tracing::info!(
         under_way,
@@ -105,17 +106,16 @@ pub(crate) async fn stop(
     let notice = gateway.leave();
     let cuts = Cuts::from_now(&warm);
     let stopped = tokio::select! {
-        () = ended(&gateway, &warm, (calls_by, steps.to_close), notice) => "stopped",
-        () = signals.stop() => at_once(&gateway, &warm, "stopped at once").await,
+        () = ended(&gateway, &steps, calls_by, notice) => "stopped",
+        () = signals.stop() => at_once(&gateway, &steps, "stopped at once").await,
         () = gateway.asked_to_end_at_once() => {
-            at_once(&gateway, &warm, "stopped at once, as asked").await
+            at_once(&gateway, &steps, "stopped at once, as asked").await
         },
     };
-    // What rests open now is no call: streams on which clients wait for news.
-    clock::timeout(steps.to_leave, gateway.drained()).await.ok();
+    let answers = gateway.answers_leaving();
     // Its sockets are gone when this ends, so that another can take its place.
     gateway.stop().await;
-    cuts.told(stopped)
+    cuts.told(stopped, answers)
 }
 
 /// Stops what has not begun to listen: nobody has a call there that could be cut. A second signal
@@ -133,13 +133,10 @@ pub(crate) async fn stop_unbegun(warm: &Warmline, ceilings: Ceilings, signals: &
     0
 }
 
-/// Waits until it was noticed and for calls, cuts those that are left, and closes everything.
-async fn ended(
-    gateway: &Gateway,
-    warm: &Warmline,
-    (calls_by, to_close): (Instant, Duration),
-    notice: Duration,
-) {
+/// Waits until it was noticed, for calls and for their answers, cuts those that are left, and closes
+/// everything.
+async fn ended(gateway: &Gateway, steps: &Steps, calls_by: Instant, notice: Duration) {
+    let warm = gateway.warm();
     let waiting = calls_by.saturating_duration_since(clock::now());
     clock::sleep(notice.min(waiting / 2)).await;
     gateway.drain();
@@ -151,16 +148,31 @@ async fn ended(
         }
         // Whoever came in since then has what is left of the time as well.
         warm.close().await;
+        // Who was answered last begins to read now.
+        told(gateway, steps).await;
+        while gateway.answers_leaving() > 0 {
+            clock::sleep(LOOK_EVERY).await;
+        }
     };
     if clock::timeout_at(calls_by, in_time).await.is_err() {
-        warm.close_now(to_close).await;
+        gateway.calls_are_cut();
+        warm.close_now(steps.to_close).await;
+        told(gateway, steps).await;
     }
 }
 
+/// Lets clients take what they are told. What rests open after that is no call: streams on which
+/// they wait for news.
+async fn told(gateway: &Gateway, steps: &Steps) {
+    clock::timeout(steps.to_leave, gateway.drained()).await.ok();
+}
+
 /// Waits for nobody: calls are cut and told so, and everything is closed.
-async fn at_once(gateway: &Gateway, warm: &Warmline, said: &'static str) -> &'static str {
+async fn at_once(gateway: &Gateway, steps: &Steps, said: &'static str) -> &'static str {
     gateway.drain();
-    close_at_once(warm).await;
+    gateway.calls_are_cut();
+    close_at_once(gateway.warm()).await;
+    told(gateway, steps).await;
     said
 }
 

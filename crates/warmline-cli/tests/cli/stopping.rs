@@ -74,11 +74,27 @@ fn calls_of(warmline: &Warmline) -> Vec<Value> {
     calls.collect()
 }
 
+/// A connection on which little is taken before it is read.
+fn narrow(address: &str) -> TcpStream {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()
+        .unwrap();
+    let socket = runtime.block_on(async {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(64 << 10).unwrap();
+        let socket = socket.connect(address.parse().unwrap()).await.unwrap();
+        socket.into_std().unwrap()
+    });
+    socket.set_nonblocking(false).unwrap();
+    socket
+}
+
 /// A call, of which nothing is read yet.
 fn asked(address: &str, path: &str, params: &Value) -> TcpStream {
     let body = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params });
     let body = body.to_string();
-    let mut socket = TcpStream::connect(address).unwrap();
+    let mut socket = narrow(address);
     let accept = match params.get("_meta") {
         Some(_) => "application/json, text/event-stream",
         None => "application/json",
@@ -172,6 +188,70 @@ fn a_call_of_which_nothing_is_read_is_cut_when_the_time_is_over() {
     assert_eq!(audit[0]["delivery"], "unknown", "{audit:?}");
     assert_eq!(audit[0]["code"], "draining", "{audit:?}");
     drop(unread);
+}
+
+/// A large answer, of which the first megabyte is read, and the gateway that gives it.
+fn half_read(limits: &str) -> (Stage, TcpStream, usize) {
+    const BYTES: usize = 12 << 20;
+    let stage = Stage::set(limits);
+    let base = stage.serving.base();
+    let address = base.strip_prefix("http://").unwrap();
+    let params = json!({ "name": "big", "arguments": { "bytes": BYTES } });
+    let mut reading = asked(address, PATHS[0], &params);
+    let mut read = 0;
+    while read < 1 << 20 {
+        read += some_of(&mut reading);
+    }
+    (stage, reading, read)
+}
+
+/// Reads what is there, up to what a slow line carries at a time; nothing at the end.
+fn some_of(reading: &mut TcpStream) -> usize {
+    reading.read(&mut vec![0; 64 << 10]).unwrap_or(0)
+}
+
+/// reliability O1: a call is over when its caller has the answer. Who reads slowly has the time that
+/// calls have.
+#[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the client is on a slow line; nothing is waited for"
+)]
+fn a_large_answer_leaves_whole_before_the_gateway_ends() {
+    let (stage, mut reading, mut read) = half_read("");
+    stage.serving.tell(Signal::TERM);
+    loop {
+        // As on a line of 3 MB/s: what is left takes longer than it takes to close.
+        std::thread::sleep(Duration::from_millis(20));
+        match some_of(&mut reading) {
+            0 => break,
+            more => read += more,
+        }
+    }
+    assert!(read > 12 << 20, "{read} bytes came");
+    let told = stage.serving.ended(&stage.warmline);
+    assert_eq!(told.exit, 0, "{told}");
+    assert!(told.stderr.contains(r#""under_way":1"#), "{told}");
+    assert!(told.stderr.contains(r#""cut":0"#), "{told}");
+}
+
+/// reliability O1b: an answer that its client does not take in time is cut, and said to be; a second
+/// signal does not wait for it.
+#[test]
+fn an_answer_that_does_not_leave_in_time_was_cut() {
+    for (limits, signals) in [
+        ("[limits]\ndrain = '3s'\n", &[Signal::TERM][..]),
+        ("", &[Signal::TERM, Signal::INT]),
+    ] {
+        let (stage, unread, _) = half_read(limits);
+        for signal in signals {
+            stage.serving.tell(*signal);
+        }
+        let told = stage.serving.ended(&stage.warmline);
+        assert_eq!(told.exit, 3, "{told}");
+        assert!(told.stderr.contains(r#""cut":1"#), "{told}");
+        drop(unread);
+    }
 }
 
 /// P33, reliability O1b: a program that heeds neither the end of its input nor a signal is killed,

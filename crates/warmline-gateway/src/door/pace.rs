@@ -37,6 +37,10 @@ pub(crate) struct Turns {
     doubtful: AtomicUsize,
     /// What is being answered with, where that is a stream.
     flow: Mutex<Weak<Mutex<Flow>>>,
+    /// Whether something was written that the other end did not take yet.
+    unsent: AtomicBool,
+    /// Whether the connection tells what happens here for as long as it lasts.
+    tells_news: AtomicBool,
 }
 
 /// What the bytes of a request say of where it ends.
@@ -64,8 +68,10 @@ impl Turns {
 
     /// A request is answered with this.
     pub(crate) fn answer(&self, body: Body, turn: Turn) -> Answering {
-        if let Body::Events(flow) = &body {
-            *self.flow.lock() = Arc::downgrade(flow);
+        match &body {
+            Body::Events(flow) => *self.flow.lock() = Arc::downgrade(flow),
+            Body::Lines(_) => self.tells_news.store(true, Ordering::Relaxed),
+            Body::Empty | Body::Whole(_) | Body::Told(_) => {},
         }
         Answering { body, _turn: turn }
     }
@@ -76,6 +82,16 @@ impl Turns {
         if let Some(flow) = flow {
             flow.lock().drive(cx);
         }
+    }
+
+    /// Whether the client has yet to take an answer, or some of it. News that it does not take are
+    /// none, nor is what a call says that is under way.
+    pub(crate) fn has_an_answer_to_leave(&self) -> bool {
+        if !self.unsent.load(Ordering::Relaxed) || self.tells_news.load(Ordering::Relaxed) {
+            return false;
+        }
+        let flow = self.flow.lock().upgrade();
+        flow.is_none_or(|flow| flow.lock().lane().is_over())
     }
 
     /// The head of a request could not be read, and its client was told.
@@ -244,6 +260,7 @@ impl<I> Paced<I> {
     }
 
     fn told(&mut self, written: bool) {
+        self.turns.unsent.store(true, Ordering::Relaxed);
         if written {
             self.last = clock::now();
         }
@@ -295,7 +312,12 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Paced<I> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
+        let flushed = Pin::new(&mut self.inner).poll_flush(cx);
+        if flushed.is_ready() {
+            // It is asked for when all that was to be written is.
+            self.turns.unsent.store(false, Ordering::Relaxed);
+        }
+        flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
