@@ -28,7 +28,7 @@ use super::hidden::Hidden;
 use super::notices::Hearing;
 use super::path::FoundBy;
 pub use super::process::ChildEnded;
-use super::server::{Server, StdioReach};
+use super::server::{Server, StdioReach, Tether};
 use super::stderr::{self, StderrTail};
 use super::whose::Whose;
 use super::{environment, path, process};
@@ -167,7 +167,9 @@ impl Pipe {
         reach: &StdioReach,
         children: &Arc<Children>,
     ) -> Result<Self, Trouble> {
-        let counted = children.one_more();
+        let counted = Arc::new(children.one_more());
+        // A start that is given up is counted until nothing is left of it.
+        let tether: Tether = Arc::new((Arc::clone(&counted), server.tether.clone()));
         let mut environment = environment::of_child(reach);
         let program = path::find(&server.name, reach, &mut environment).await?;
         let start = process::Start {
@@ -175,7 +177,7 @@ impl Pipe {
             args: &reach.args,
             environment: &environment,
             cwd: reach.cwd.as_deref(),
-            tether: server.tether.as_ref(),
+            tether: Some(&tether),
         };
         let (process, streams) = process::Process::start(start)
             .await

@@ -24,6 +24,11 @@ pub(crate) const ALL: &[Story] = &[
         "what_outlives_its_server_is_killed_and_counted",
         counted_orphans,
     ),
+    // reliability O1b, P33: also of what has only begun to start.
+    (
+        "closing_waits_for_programs_whose_start_was_given_up",
+        given_up_starts,
+    ),
     // A49, P28, reliability P34: an embedding program that is killed.
     (
         "the_trees_of_runs_are_gone_within_3_s_after_kill_9_of_the_embedding_program",
@@ -33,6 +38,25 @@ pub(crate) const ALL: &[Story] = &[
 
 /// `HOLD_RUNS mark count`: has runs on stubborn servers, says so, and waits to be killed.
 pub(crate) const HOLD_RUNS: &str = "__hold_runs";
+
+fn given_up_starts() -> Result<(), String> {
+    let mark = tree::fresh_mark();
+    on_runtime(async {
+        // At several moments of a start: of its warden, of its program, of its first word.
+        for milliseconds in [1, 2, 3, 5, 8, 13, 21, 34, 55] {
+            let script = "trap '' TERM; while :; do sleep 1; done";
+            let server = Server::stdio("silent", ["sh", "-c", script]).env(tree::MARK, &*mark);
+            let warm = Warmline::builder().server(server).build();
+            let warm = warm.map_err(|error| error.to_string())?;
+            let silent = warm.server("silent").map_err(|error| error.to_string())?;
+            let met = tokio::time::timeout(Duration::from_millis(milliseconds), silent.facts());
+            expect("nobody answers", met.await.is_err())?;
+            warm.close_in_a_hurry(Duration::from_secs(10)).await;
+            expect_gone(&mark, Duration::ZERO).await?;
+        }
+        Ok(())
+    })
+}
 
 const CYCLES: usize = 100;
 /// So many runs are there at a time.

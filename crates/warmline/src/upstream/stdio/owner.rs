@@ -39,7 +39,7 @@ pub(super) struct Owner {
     stderr: Arc<StderrTail>,
     /// These last, so that they are dropped when nothing is left of the child.
     tether: Option<Tether>,
-    counted: CountedChild,
+    counted: Arc<CountedChild>,
 }
 
 /// A child's output, read line by line.
@@ -84,7 +84,7 @@ enum Why {
 impl Owner {
     pub(super) fn new(
         desk: Arc<Desk>,
-        (process, counted): (Process, CountedChild),
+        (process, counted): (Process, Arc<CountedChild>),
         stdout: ChildStdout,
         line_limit: usize,
     ) -> Self {
