@@ -39,7 +39,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use warmline::clock;
 
-use self::leaving::OnItsWay;
+use self::leaving::{Leaving, OnItsWay};
 use self::limits::Connected;
 pub use self::limits::Limits;
 use self::pace::{Paced, Turns};
@@ -251,7 +251,7 @@ async fn serve<I>(
                 Some(refusal) => refusal,
                 None => answer_behind(&shared, request, (peer, opens)).await,
             };
-            Ok::<_, Infallible>(answer.map(|body| turns.answer(body, turn)))
+            Ok::<_, Infallible>(answer.map(|body| turns.answer(body, turn, &shared.leaving)))
         }
     });
     let mut builder = http1::Builder::new();
@@ -263,12 +263,13 @@ async fn serve<I>(
         .max_header_size(limits.head);
     let connection = builder.serve_connection(TokioIo::new(socket), service);
     let mut connection = std::pin::pin!(connection);
-    let mut leaving = OnItsWay::of(&telling.leaving);
+    let leaving = &telling.leaving;
+    let mut on_its_way = OnItsWay::of(leaving);
     let ended = tokio::select! {
-        ended = driven(connection.as_mut(), &told, &mut leaving) => ended,
+        ended = driven(connection.as_mut(), &told, (leaving, &mut on_its_way)) => ended,
         () = stopped(&mut stopping), if !is_late => {
             connection.as_mut().graceful_shutdown();
-            driven(connection.as_mut(), &told, &mut leaving).await
+            driven(connection.as_mut(), &told, (leaving, &mut on_its_way)).await
         },
     };
     if let Err(error) = ended {
@@ -283,12 +284,12 @@ async fn serve<I>(
 async fn driven<C: Future>(
     mut connection: Pin<&mut C>,
     turns: &Turns,
-    leaving: &mut OnItsWay<'_>,
+    (leaving, on_its_way): (&Leaving, &mut OnItsWay<'_>),
 ) -> C::Output {
     std::future::poll_fn(|cx| {
-        turns.drive(cx);
+        turns.drive(cx, leaving);
         let ended = connection.as_mut().poll(cx);
-        leaving.is(turns.has_an_answer_to_leave());
+        on_its_way.is(turns.has_an_answer_to_leave());
         ended
     })
     .await

@@ -276,10 +276,12 @@ impl Flow {
         }
     }
 
-    /// Lets the call go on. Events are asked for only while their client takes them; the end of a
-    /// call waits for nobody.
-    pub(crate) fn drive(&mut self, cx: &mut Context<'_>) {
-        let Some(borne) = &mut self.call else { return };
+    /// Lets the call go on, and says whether it ended now. Events are asked for only while their client
+    /// takes them; the end of a call waits for nobody.
+    pub(crate) fn drive(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(borne) = &mut self.call else {
+            return false;
+        };
         if let Poll::Ready(ended) = borne.call.as_mut().poll(cx) {
             self.call = None;
             self.lane.end(Some(ended.message));
@@ -287,6 +289,7 @@ impl Flow {
             // Dropping it cancels it.
             self.call = None;
         }
+        self.call.is_none()
     }
 
     /// The next events, ready to be written; none at the end of the stream.

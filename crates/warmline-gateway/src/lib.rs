@@ -343,7 +343,7 @@ impl Gateway {
     /// Says that calls under way are cut: what their clients are told of that is no answer that
     /// [`Gateway::answers_leaving`] counts.
     pub fn calls_are_cut(&self) {
-        self.shared.leaving.count_no_more();
+        self.shared.leaving.cut_calls();
     }
 
     /// Ends when no connection is left, after [`Gateway::drain`].

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 #[derive(Debug, Default)]
 pub(crate) struct Leaving {
     answers: AtomicU64,
-    /// Calls were cut: what their clients are told from now on is no answer.
+    /// Whether calls were cut: what their clients are told from now on is no answer.
     are_cut: AtomicBool,
 }
 
@@ -19,9 +19,14 @@ impl Leaving {
         self.answers.load(Ordering::Relaxed)
     }
 
-    /// Those that leave are all that are counted.
-    pub(crate) fn count_no_more(&self) {
+    /// Calls are cut from now on.
+    pub(crate) fn cut_calls(&self) {
         self.are_cut.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a call that ends now was cut, as far as anybody knows.
+    pub(super) fn calls_are_cut(&self) -> bool {
+        self.are_cut.load(Ordering::Relaxed)
     }
 }
 
@@ -42,7 +47,7 @@ impl<'a> OnItsWay<'a> {
 
     /// Whether there is one, as far as is known now.
     pub(super) fn is(&mut self, there: bool) {
-        if there == self.is_counted || (there && self.all.are_cut.load(Ordering::Relaxed)) {
+        if there == self.is_counted {
             return;
         }
         self.is_counted = there;

@@ -23,6 +23,7 @@ use warmline::clock::{self, Instant};
 
 use super::Limits;
 use super::framing::Framing;
+use super::leaving::Leaving;
 use crate::body::Body;
 use crate::flow::Flow;
 
@@ -39,8 +40,9 @@ pub(crate) struct Turns {
     flow: Mutex<Weak<Mutex<Flow>>>,
     /// Whether something was written that the other end did not take yet.
     unsent: AtomicBool,
-    /// Whether the connection tells what happens here for as long as it lasts.
-    tells_news: AtomicBool,
+    /// Whether what is written is no answer: news for as long as the connection lasts, or what is
+    /// told of a call that was cut.
+    is_no_answer: AtomicBool,
 }
 
 /// What the bytes of a request say of where it ends.
@@ -67,27 +69,30 @@ impl Turns {
     }
 
     /// A request is answered with this.
-    pub(crate) fn answer(&self, body: Body, turn: Turn) -> Answering {
-        match &body {
-            Body::Events(flow) => *self.flow.lock() = Arc::downgrade(flow),
-            Body::Lines(_) => self.tells_news.store(true, Ordering::Relaxed),
-            Body::Empty | Body::Whole(_) | Body::Told(_) => {},
+    pub(crate) fn answer(&self, body: Body, turn: Turn, leaving: &Leaving) -> Answering {
+        if let Body::Events(flow) = &body {
+            *self.flow.lock() = Arc::downgrade(flow);
         }
+        let is_no_answer = matches!(body, Body::Lines(_)) || leaving.calls_are_cut();
+        self.is_no_answer.store(is_no_answer, Ordering::Relaxed);
         Answering { body, _turn: turn }
     }
 
     /// Lets the call behind an answer go on. Its body is not asked while its client takes nothing.
-    pub(crate) fn drive(&self, cx: &mut Context<'_>) {
+    pub(crate) fn drive(&self, cx: &mut Context<'_>, leaving: &Leaving) {
         let flow = self.flow.lock().upgrade();
-        if let Some(flow) = flow {
-            flow.lock().drive(cx);
+        if let Some(flow) = flow
+            && flow.lock().drive(cx)
+            && leaving.calls_are_cut()
+        {
+            self.is_no_answer.store(true, Ordering::Relaxed);
         }
     }
 
     /// Whether the client has yet to take an answer, or some of it. News that it does not take are
     /// none, nor is what a call says that is under way.
     pub(crate) fn has_an_answer_to_leave(&self) -> bool {
-        if !self.unsent.load(Ordering::Relaxed) || self.tells_news.load(Ordering::Relaxed) {
+        if !self.unsent.load(Ordering::Relaxed) || self.is_no_answer.load(Ordering::Relaxed) {
             return false;
         }
         let flow = self.flow.lock().upgrade();
