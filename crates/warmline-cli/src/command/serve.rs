@@ -5,13 +5,14 @@ use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 
+use tokio::sync::mpsc;
 use warmline::config::ConfigError;
 use warmline::core::code::Code;
 use warmline::metrics::{Counter, ServerState};
 use warmline::settings::OpsListen;
 use warmline_gateway::reload::{Fixed, NotReloaded, Wanted};
 use warmline_gateway::settings::blamed;
-use warmline_gateway::{Gateway, NotStarted, Options};
+use warmline_gateway::{AskedToReload, Gateway, NotStarted, Options};
 
 use crate::args;
 use crate::gate::rereading::{Read, Rereading};
@@ -70,8 +71,11 @@ pub(super) async fn run(typed: &args::Serve, report: &Report) -> Outcome<u8> {
             state_dir: typed.served.state_dir.clone(),
         },
     };
+    // Before anybody is told where to ask.
+    let asking = gateway.asked_to_reload();
     announced.tell(report);
-    kept.follow(&gateway, reading, &fixed, &mut signals).await;
+    kept.follow((&gateway, asking), reading, &fixed, &mut signals)
+        .await;
     let exit = stopping::stop(gateway, drain, &mut signals, Some(report)).await;
     drop(place);
     Ok(exit)
@@ -146,7 +150,7 @@ impl Kept {
     /// Goes by what files and signals say, until one of them says to stop.
     async fn follow(
         &self,
-        gateway: &Gateway,
+        (gateway, mut asking): (&Gateway, mpsc::Receiver<AskedToReload>),
         mut reading: Rereading,
         fixed: &Fixed,
         signals: &mut Signals,
@@ -154,14 +158,13 @@ impl Kept {
         if !self.settings.watch {
             reading.look_no_more();
         }
-        let mut asked = gateway.asked_to_reload();
         loop {
             tokio::select! {
                 told = signals.next() => match told {
                     Told::Stop => return,
                     Told::Reload => reading.begin(),
                 },
-                Some(somebody) = asked.recv() => reading.begin_for(somebody),
+                Some(somebody) = asking.recv() => reading.begin_for(somebody),
                 read = reading.next() => reading.came(&reload(gateway, read, fixed, |wanted| {
                     Options::of(&wanted.gateway, &wanted.accesses, &self.tokens)
                 })),
