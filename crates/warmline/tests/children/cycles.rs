@@ -24,7 +24,7 @@ pub(crate) const ALL: &[Story] = &[
         "what_outlives_its_server_is_killed_and_counted",
         counted_orphans,
     ),
-    // reliability O1b, P33: also of what has only begun to start.
+    // P33, reliability O1b: also of what has only begun to start.
     (
         "closing_waits_for_programs_whose_start_was_given_up",
         given_up_starts,
