@@ -232,6 +232,12 @@ impl Setup {
         CountsCall(self)
     }
 
+    /// Whether anything is ordered that its sessions tell.
+    pub(crate) fn has_orders(&self) -> bool {
+        let aside = self.aside.get();
+        aside.is_some_and(|aside| !aside.orders.lock().is_empty())
+    }
+
     pub(crate) fn orders(&self) -> Orders {
         let aside = self.aside.get();
         aside.map_or_else(Orders::default, |aside| aside.orders.lock().clone())
@@ -239,7 +245,7 @@ impl Setup {
 
     /// Whether somebody comes back to a session of it, or ordered something that only one tells.
     pub(crate) fn is_missed(&self) -> bool {
-        self.was_there.load(Ordering::Relaxed) || !self.orders().is_empty()
+        self.was_there.load(Ordering::Relaxed) || self.has_orders()
     }
 
     /// Those who attend its sessions, if anybody ever did.
@@ -403,12 +409,14 @@ impl Connect {
             (Era::Modern, _) => Probe::Discover,
             (Era::Legacy, known) => known,
         };
-        let health = health_of(&session.probe(first, limit).await);
+        let keeps_state = setup.keeps_state();
+        let probed = session.probe(first, limit).await;
+        let health = health_of(&probed, keeps_state);
         // Some servers never answer `ping`: that is no sign of death. What works is remembered.
-        if health != Health::Silent || first != Probe::Ping {
+        if !matches!(probed, Probed::Silent) || first != Probe::Ping {
             return health;
         }
-        let health = health_of(&session.probe(Probe::ToolsList, limit).await);
+        let health = health_of(&session.probe(Probe::ToolsList, limit).await, keeps_state);
         if health == Health::Alive {
             setup.entry.learn_probe();
         }
@@ -416,17 +424,52 @@ impl Connect {
     }
 }
 
-/// What a server says itself that does not take a probe; of its session it says nothing.
-const REFUSALS: [Reason; 3] = [Reason::Rejected, Reason::NotFound, Reason::Version];
+/// What a server says that is another than before: it takes no probe of this form.
+const OF_ANOTHER_SERVER: [Reason; 3] = [Reason::Rejected, Reason::NotFound, Reason::Version];
 
-/// What a probe says of the session that it was sent on.
-fn health_of(probed: &Probed) -> Health {
+/// What says nothing of a session: the way to its server is broken, or full, or we did not get so far.
+const ON_THE_WAY: [Reason; 19] = [
+    Reason::Dns,
+    Reason::ConnectRefused,
+    Reason::ConnectTimeout,
+    Reason::Unreachable,
+    Reason::Tls,
+    Reason::TlsClosed,
+    Reason::Proxy,
+    Reason::LocalResources,
+    Reason::WriteFailed,
+    Reason::ReplyLost,
+    Reason::TimeoutUnsent,
+    Reason::GatewayError,
+    Reason::Unavailable,
+    Reason::RateLimited,
+    Reason::TooEarly,
+    Reason::CredentialUnavailable,
+    Reason::CredentialNotSent,
+    Reason::Cancelled,
+    Reason::Closed,
+];
+
+/// What a probe says of the session that it was sent on. A server that answers, and not as it should,
+/// may not know a session any more: some say so by an error of their own. One that keeps no session
+/// cannot mean that.
+fn health_of(probed: &Probed, keeps_state: bool) -> Health {
     match probed {
         Probed::Alive | Probed::NotUnderstood => Health::Alive,
         Probed::Gone(_) => Health::Gone,
-        Probed::Silent => Health::Silent,
-        Probed::Unreachable(trouble) if REFUSALS.contains(&trouble.reason) => Health::Refused,
-        Probed::Unreachable(_) => Health::Unreachable,
+        // Where the server keeps no session there is none that could have died.
+        Probed::Silent if keeps_state => Health::Silent,
+        Probed::Silent => Health::Unreachable,
+        Probed::Unreachable(trouble) => {
+            let is_theirs = match keeps_state {
+                true => !ON_THE_WAY.contains(&trouble.reason),
+                false => OF_ANOTHER_SERVER.contains(&trouble.reason),
+            };
+            match is_theirs {
+                true => Health::Refused,
+                false => Health::Unreachable,
+            }
+        },
     }
 }
 
@@ -480,12 +523,7 @@ impl Connector for Connect {
 
     async fn check(&self, line: &Arc<Line>, setup: &Arc<Setup>) -> Health {
         setup.freshen().await;
-        let health = Self::probe(setup, line).await;
-        // Where the server keeps no session there is none that could have died.
-        match health == Health::Silent && !setup.keeps_state() {
-            true => Health::Unreachable,
-            false => health,
-        }
+        Self::probe(setup, line).await
     }
 
     async fn close(&self, line: Arc<Line>, setup: &Arc<Setup>, key: Option<&Key>, why: Why) {

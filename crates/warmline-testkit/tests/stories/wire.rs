@@ -1,13 +1,12 @@
 //! A broken wire: only the server's word ends a session, and where it keeps none there is none to lose.
 
 use serde_json::json;
-use warmline::core::delivery::Delivery;
 use warmline::core::policy::SessionPer;
 use warmline::{Server, Warmline};
 use warmline_testkit::proxy::Gate;
-use warmline_testkit::{End, FaultProxy, LedgerServer, Personality};
+use warmline_testkit::{End, FaultProxy, LedgerServer, Personality, dialects};
 
-use super::world::{LEDGER, counted};
+use super::world::{LEDGER, World, counted};
 
 /// DESIGN 5.1, 5.2, 6: nobody can be reached for a while, and calls fail. When the server is there again all
 /// of its sessions are, too: nothing is opened anew, nobody is told of a loss, and nobody waits for a breaker.
@@ -46,8 +45,7 @@ async fn an_outage_loses_nothing_that_the_server_still_knows() {
         proxy.end_all(End::Rst);
         for _ in 0..8 {
             let call = ledgers[0].call("counter", json!({})).not_repeatable();
-            let error = call.await.unwrap_err();
-            assert_eq!(error.delivery(), Delivery::Unsent, "{case}: {error:?}");
+            assert!(call.await.is_err(), "{case}: nobody is there");
         }
         proxy.gate(Gate::Open);
 
@@ -65,5 +63,27 @@ async fn an_outage_loses_nothing_that_the_server_still_knows() {
             run.end().await;
         }
         warm.close().await;
+    }
+}
+
+/// reliability B9, G9: a server that forgot a shared session and says so in words that nobody knows is
+/// asked whether it lives; what it refuses is replaced, and nobody fails for long.
+#[tokio::test]
+async fn a_shared_session_that_its_server_refuses_is_replaced() {
+    for name in ["g7", "g9"] {
+        let mut rows = dialects::ALL.iter();
+        let dialect = rows.find(|row| row.name == name).unwrap();
+        let world = World::with(Personality::legacy().gone(dialect), |server| {
+            server.session_per(SessionPer::Server)
+        });
+        let ledger = world.ledger();
+        let call = async || ledger.call("counter", json!({})).not_repeatable().await;
+        call().await.unwrap().ok().unwrap();
+        world.server.control().forget_sessions();
+        let failed = call().await.is_err();
+        let next = call().await;
+        let next = next.unwrap_or_else(|error| panic!("{name}: {error:?}"));
+        assert_eq!(counted(&next.ok().unwrap()), 1, "{name}: {failed}");
+        world.warm.close().await;
     }
 }
