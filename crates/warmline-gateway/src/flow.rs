@@ -95,6 +95,8 @@ pub(crate) enum Prime {
 /// A stream of events, and the call behind it.
 pub(crate) struct Flow {
     call: Option<Borne>,
+    /// Whether a call was behind it from the beginning: then its end is an answer.
+    answers: bool,
     lane: Arc<Lane>,
     /// As whom it reads the lane.
     reader: u64,
@@ -180,6 +182,7 @@ impl Flow {
             Accepts::Both | Accepts::Events => Hears::All,
         };
         Self {
+            answers: call.is_some(),
             call,
             reader: lane.attach(hears),
             lane,
@@ -193,6 +196,11 @@ impl Flow {
             counts: None,
             until: None,
         }
+    }
+
+    /// Whether it answers a call, and is no stream of news.
+    pub(crate) const fn answers(&self) -> bool {
+        self.answers
     }
 
     /// What it writes comes on this.

@@ -70,10 +70,15 @@ impl Turns {
 
     /// A request is answered with this.
     pub(crate) fn answer(&self, body: Body, turn: Turn, leaving: &Leaving) -> Answering {
-        if let Body::Events(flow) = &body {
-            *self.flow.lock() = Arc::downgrade(flow);
-        }
-        let is_no_answer = matches!(body, Body::Lines(_)) || leaving.calls_are_cut();
+        let is_news = match &body {
+            Body::Events(flow) => {
+                *self.flow.lock() = Arc::downgrade(flow);
+                !flow.lock().answers()
+            },
+            Body::Lines(_) | Body::Told(_) => true,
+            Body::Empty | Body::Whole(_) => false,
+        };
+        let is_no_answer = is_news || leaving.calls_are_cut();
         self.is_no_answer.store(is_no_answer, Ordering::Relaxed);
         Answering { body, _turn: turn }
     }
@@ -350,6 +355,30 @@ mod tests {
         let error = ours.read_u8().await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         begun.elapsed()
+    }
+
+    /// reliability O1: a stream of news that nobody reads is no answer that a stop waits for.
+    #[tokio::test]
+    async fn news_that_are_not_read_are_no_answer() {
+        use crate::flow::{Accepts, Leaving as Leaves, Manner};
+        use crate::lane::{Keep, Lane};
+        let (turns, leaving) = (Arc::new(Turns::default()), Leaving::default());
+        turns.unsent.store(true, Ordering::Relaxed);
+        let manner = || Manner {
+            accepts: Accepts::Events,
+            leaving: Leaves::Cancels,
+            stream: None,
+        };
+        let lane = Arc::new(Lane::new(Keep::Nothing));
+        lane.end(None);
+        let standing = Flow::after(0, lane, manner()).response().into_body();
+        let news = turns.answer(standing, turns.begin().0, &leaving);
+        assert!(!turns.has_an_answer_to_leave());
+        drop(news);
+        let whole = Body::Whole(Some(Bytes::from_static(b"{}")));
+        let answer = turns.answer(whole, turns.begin().0, &leaving);
+        assert!(turns.has_an_answer_to_leave());
+        drop(answer);
     }
 
     /// reliability F83: a head that does not come whole is cut after its time, however slowly its
