@@ -276,7 +276,7 @@ impl<'a> Way<'a> {
             match self.attempt(&route, lease, request).await {
                 Step::Over(result) => {
                     if let Some(ordered) = ordered {
-                        self.tell_siblings(&route, &ordered).await;
+                        self.tell_siblings(&route, *ordered);
                     }
                     return result;
                 },

@@ -284,10 +284,13 @@ async fn an_order_is_known_to_all_sessions_of_a_key() {
         "logging/setLevel",
         "resources/unsubscribe",
     ] {
-        let said = ledger.entries().into_iter();
-        let said = said.filter(|entry| entry.phase == Phase::Received && entry.method == method);
-        let to: BTreeSet<_> = said.filter_map(|entry| entry.session).collect();
-        assert_eq!(to, all, "{method}");
+        let to = || -> BTreeSet<_> {
+            let said = ledger.entries().into_iter();
+            let said =
+                said.filter(|entry| entry.phase == Phase::Received && entry.method == method);
+            said.filter_map(|entry| entry.session).collect()
+        };
+        until(method, || to() == all).await;
     }
     calls.into_iter().for_each(|call| call.abort());
     client.delete().await;

@@ -110,17 +110,24 @@ impl Way<'_> {
         (is_one_of_several && is_order).then(|| Box::new(setup.orders()))
     }
 
-    /// Says what is ordered since then to the other sessions of the key: whichever of them is heard,
-    /// or has the next call, knows it as one that comes later does.
-    pub(super) async fn tell_siblings(&self, route: &Route, before: &Orders) {
-        let sessions = route.cell().map(CellOf::sessions).unwrap_or_default();
+    /// Says what is ordered since then to the other sessions of the key, in the background: whichever
+    /// of them is heard, or has the next call, knows it as one that comes later does. One that is in
+    /// use is told, too: what is ordered may come on it at any time.
+    pub(super) fn tell_siblings(&self, route: &Route, before: Orders) {
+        let Route::Held(cell) = route else { return };
         let is_other = |seen: &Seen<Connect>| {
             seen.is_usable && Some(seen.generation.number()) != self.generation
         };
-        let others = sessions.into_iter().filter(is_other);
-        let telling = others.map(|seen| route.setup().tells(seen.session, before));
-        // On the heap: it is seldom, and every call would have room for it.
-        Box::pin(future::join_all(telling)).await;
+        let others = cell.sessions().into_iter().filter(is_other);
+        let others: Vec<Arc<Line>> = others.map(|seen| seen.session).collect();
+        if others.is_empty() {
+            return;
+        }
+        let setup = Arc::clone(route.setup());
+        clock::spawn_if_running("tell siblings", async move {
+            let telling = others.into_iter().map(|line| setup.tells(line, &before));
+            future::join_all(telling).await;
+        });
     }
 
     /// What is asked for is so already, because somebody else wants it.
