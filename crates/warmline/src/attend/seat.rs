@@ -422,7 +422,7 @@ impl<'a> Seat<'a> {
         let setup = self.cell.setup();
         let may_be_asked =
             self.cell.key().run().is_some() && setup.said.declared.declares_anything();
-        may_be_asked || !setup.orders().is_empty()
+        may_be_asked || setup.has_orders()
     }
 }
 
