@@ -31,6 +31,8 @@ pub(crate) struct Rereading {
     /// Those who wait for what comes of the reading that is under way, and of the one after it.
     asking: Vec<AskedToReload>,
     asking_again: Vec<AskedToReload>,
+    /// Those who are to hear what came of the last one.
+    due: Vec<AskedToReload>,
 }
 
 /// A reading that is not over.
@@ -49,6 +51,7 @@ impl Rereading {
             asked_again: false,
             asking: Vec::new(),
             asking_again: Vec::new(),
+            due: Vec::new(),
         }
     }
 
@@ -99,15 +102,16 @@ impl Rereading {
     pub(crate) fn begin_for(&mut self, somebody: AskedToReload) {
         match self.source {
             Some(_) => self.asking.push(somebody),
-            None => self.asking_again.push(somebody),
+            None if self.under_way.is_some() => self.asking_again.push(somebody),
+            // It cannot be read any more; who is not answered hears that nobody does.
+            None => return,
         }
         self.begin();
     }
 
     /// Tells those who wait what came of it.
     pub(crate) fn came(&mut self, came: &Outcome<()>) {
-        let waiting = std::mem::take(&mut self.asking_again);
-        for somebody in std::mem::replace(&mut self.asking, waiting) {
+        for somebody in self.due.drain(..) {
             somebody.answer(came.as_ref().map_err(unreloaded).copied());
         }
     }
@@ -134,11 +138,16 @@ impl Rereading {
             read = &mut under_way.reading => read,
             () = clock::sleep_until(under_way.is_late_at), if !is_told => {
                 under_way.is_told = true;
+                self.due.append(&mut self.asking);
                 return Err(late());
             },
         };
         self.under_way = None;
+        self.due.append(&mut self.asking);
+        self.asking.append(&mut self.asking_again);
         let (source, seen, read) = read.map_err(|error| {
+            // There is no reading after this one.
+            self.due.append(&mut self.asking);
             Problem::new(Code::Bug, "the configuration could not be read")
                 .because(error.to_string())
         })?;
