@@ -55,14 +55,22 @@ pub(super) fn run(typed: &args::Add, report: &Report) -> Outcome<u8> {
         };
         report.note(&format!("next: `warmline doctor {name}{with}`"));
     }
-    if typed.here && !is_trusted(&place)? {
-        let place = place.display();
-        report.caution(&format!("{place} is not trusted: `warmline trust`"));
+    if typed.here {
+        caution_of_trust(&place, report)?;
     }
     if let Some(declaration) = added {
         check::caution_of_secrets(declaration, report);
     }
     Ok(0)
+}
+
+/// Cautions of a file of this folder that nobody trusts: it does not count.
+pub(super) fn caution_of_trust(place: &Path, report: &Report) -> Outcome<()> {
+    if !is_trusted(place)? {
+        let place = place.display();
+        report.caution(&format!("{place} is not trusted: `warmline trust`"));
+    }
+    Ok(())
 }
 
 /// Whether a file of this folder counts as it is now.
@@ -148,6 +156,9 @@ fn table(typed: &args::Add) -> Outcome<Anew> {
 /// at, if there is one. A file of the working folder is trusted by that, if it was before or is
 /// new: who wrote it is who runs this.
 pub(super) fn write(place: &Path, text: &str, here: bool, new: Option<&str>) -> Outcome<()> {
+    // Where a link leads, the file is written: whoever keeps it elsewhere finds it there.
+    let led_to = std::fs::canonicalize(place);
+    let file = led_to.as_deref().unwrap_or(place);
     let folders = folders()?;
     let store = TrustStore::in_state_folder(folders.state.as_deref());
     let was_trusted = match ConfigFile::read(place, Origin::Folder) {
@@ -155,7 +166,7 @@ pub(super) fn write(place: &Path, text: &str, here: bool, new: Option<&str>) -> 
         Err(_) => !place.exists(),
     };
     folder_of(place, folders.user.as_deref())?;
-    let draft = draft(place, text).map_err(|error| unwritten(place, &error))?;
+    let draft = draft(file, text).map_err(|error| unwritten(place, &error))?;
     let looked = ConfigFile::read(&draft, Origin::Given).and_then(|read| {
         let declared = read.declarations().iter();
         for declaration in declared.filter(|one| Some(one.name.as_str()) == new) {
@@ -172,7 +183,7 @@ pub(super) fn write(place: &Path, text: &str, here: bool, new: Option<&str>) -> 
         })
     });
     let written = looked.and_then(|read| {
-        std::fs::rename(&draft, place).map_err(|error| unwritten(place, &error))?;
+        std::fs::rename(&draft, file).map_err(|error| unwritten(place, &error))?;
         Ok(read)
     });
     if written.is_err() {

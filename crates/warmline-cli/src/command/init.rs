@@ -85,6 +85,9 @@ pub(super) fn run(typed: &args::Init, report: &Report) -> Outcome<u8> {
     }
     tell(&place, before.is_some(), &taken, report);
     missed.iter().for_each(|one| one.tell(report));
+    if typed.here {
+        add::caution_of_trust(&place, report)?;
+    }
     report.note(match (taken.is_empty(), missed.is_empty()) {
         (true, _) => "next: `warmline add NAME URL`, or `warmline add NAME -- COMMAND`",
         (false, true) => "next: `warmline doctor`, then `warmline serve`",

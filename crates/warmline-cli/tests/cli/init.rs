@@ -93,7 +93,9 @@ fn init_takes_over_what_desktop_clients_have_and_no_secret() {
 fn init_adds_to_a_file_what_clients_have_besides() {
     let warmline = Warmline::new();
     let mine = "# mine\n[servers.demo]\nurl = 'https://demo.example/mcp'\n";
-    warmline.write_user("warmline.toml", mine);
+    warmline.write_user("mine.toml", mine);
+    let folder = warmline.home().join(".config/warmline");
+    std::os::unix::fs::symlink("mine.toml", folder.join("warmline.toml")).unwrap();
     let json = r#"{"mcpServers": {
         "demo": {"url": "https://other.example/mcp"},
         "idle": {"command": "idle", "disabled": true},
@@ -112,6 +114,7 @@ fn init_adds_to_a_file_what_clients_have_besides() {
     next: `warmline add NAME …` for what is missing, `warmline doctor`, then `warmline serve`
     ");
     let file = warmline.home().join(".config/warmline/warmline.toml");
+    assert!(file.is_symlink(), "it lies where it lay");
     let text = std::fs::read_to_string(&file).unwrap();
     let added = text.strip_prefix(mine).unwrap();
     insta::assert_snapshot!(added, @r#"
