@@ -29,12 +29,13 @@ use crate::pool::{Connector, Happened, Opened, Order, Trace};
 use crate::route::Speaking;
 use crate::store::Records;
 use crate::sync::Mutex;
-use crate::upstream::{self, Legs, Notices, Probe, Probed, Session, Verdict};
+use crate::upstream::{self, Legs, Notices, Session, Verdict};
 use line::LiveIds;
 pub(crate) use line::{FirstContact, Line};
 use starts::Starts;
 
 mod abandoned;
+mod checking;
 mod line;
 mod orders;
 mod recorded;
@@ -402,75 +403,6 @@ impl Connect {
             self.shared.upstream.reachable(&target, limit).await
         }
     }
-
-    async fn probe(setup: &Setup, session: &Session) -> Health {
-        let limit = setup.entry.policy().health_check_timeout;
-        let first = match (setup.leg.era, setup.entry.probe()) {
-            (Era::Modern, _) => Probe::Discover,
-            (Era::Legacy, known) => known,
-        };
-        let keeps_state = setup.keeps_state();
-        let probed = session.probe(first, limit).await;
-        let health = health_of(&probed, keeps_state);
-        // Some servers never answer `ping`: that is no sign of death. What works is remembered.
-        if !matches!(probed, Probed::Silent) || first != Probe::Ping {
-            return health;
-        }
-        let health = health_of(&session.probe(Probe::ToolsList, limit).await, keeps_state);
-        if health == Health::Alive {
-            setup.entry.learn_probe();
-        }
-        health
-    }
-}
-
-/// What a server says that is another than before: it takes no probe of this form.
-const OF_ANOTHER_SERVER: [Reason; 3] = [Reason::Rejected, Reason::NotFound, Reason::Version];
-
-/// What says nothing of a session: the way to its server is broken, or full, or we did not get so far.
-const ON_THE_WAY: [Reason; 19] = [
-    Reason::Dns,
-    Reason::ConnectRefused,
-    Reason::ConnectTimeout,
-    Reason::Unreachable,
-    Reason::Tls,
-    Reason::TlsClosed,
-    Reason::Proxy,
-    Reason::LocalResources,
-    Reason::WriteFailed,
-    Reason::ReplyLost,
-    Reason::TimeoutUnsent,
-    Reason::GatewayError,
-    Reason::Unavailable,
-    Reason::RateLimited,
-    Reason::TooEarly,
-    Reason::CredentialUnavailable,
-    Reason::CredentialNotSent,
-    Reason::Cancelled,
-    Reason::Closed,
-];
-
-/// What a probe says of the session that it was sent on. A server that answers, and not as it should,
-/// may not know a session any more: some say so by an error of their own. One that keeps no session
-/// cannot mean that.
-fn health_of(probed: &Probed, keeps_state: bool) -> Health {
-    match probed {
-        Probed::Alive | Probed::NotUnderstood => Health::Alive,
-        Probed::Gone(_) => Health::Gone,
-        // Where the server keeps no session there is none that could have died.
-        Probed::Silent if keeps_state => Health::Silent,
-        Probed::Silent => Health::Unreachable,
-        Probed::Unreachable(trouble) => {
-            let is_theirs = match keeps_state {
-                true => !ON_THE_WAY.contains(&trouble.reason),
-                false => OF_ANOTHER_SERVER.contains(&trouble.reason),
-            };
-            match is_theirs {
-                true => Health::Refused,
-                false => Health::Unreachable,
-            }
-        },
-    }
 }
 
 impl Connector for Connect {
@@ -523,7 +455,7 @@ impl Connector for Connect {
 
     async fn check(&self, line: &Arc<Line>, setup: &Arc<Setup>) -> Health {
         setup.freshen().await;
-        Self::probe(setup, line).await
+        checking::check(setup, line).await
     }
 
     async fn close(&self, line: Arc<Line>, setup: &Arc<Setup>, key: Option<&Key>, why: Why) {
